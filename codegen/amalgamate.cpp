@@ -1,0 +1,48 @@
+#include "codegen/amalgamate.h"
+
+#include <set>
+#include <string_view>
+
+#include "compiler/support/embedded.h"
+
+namespace tamp::codegen {
+namespace {
+
+constexpr std::string_view kInclude = "#include \"";
+
+// The path of a quoted include line, or empty.
+std::string_view included(std::string_view line) {
+  if (!line.starts_with(kInclude)) return {};
+  line.remove_prefix(kInclude.size());
+  return line.substr(0, line.find('"'));
+}
+
+void append(const std::string& path, std::set<std::string>& done, std::string& out) {
+  if (!done.insert(path).second) return;
+  std::string own;
+  std::string_view rest = embedded_file(path);
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (line == "#pragma once") continue;
+    if (const std::string_view other = included(line); !other.empty()) {
+      append(std::string(other), done, out);
+      continue;
+    }
+    own += line;
+    own += '\n';
+  }
+  out += "// >>> " + path + "\n" + own + "// <<< " + path + "\n\n";
+}
+
+}  // namespace
+
+std::string amalgamate(const std::vector<std::string>& roots) {
+  std::set<std::string> done;
+  std::string out;
+  for (const std::string& root : roots) append(root, done, out);
+  return out;
+}
+
+}  // namespace tamp::codegen

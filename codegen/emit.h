@@ -1,0 +1,48 @@
+// The sections of the generated files, one function each, called in the order of the output by emit_cuda.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/codegen.h"
+#include "codegen/names.h"
+#include "codegen/source_writer.h"
+
+namespace tamp::codegen {
+
+// All that the sections share: computed once.
+struct Plan {
+  const RProgram& program;
+  const EmitOptions& options;
+  std::vector<RecordName> records;
+  std::vector<size_t> first_record;                    // per rOperator: its first phase's row
+  std::vector<std::string> event_symbols;
+  std::vector<std::string> bodies;                     // distinct bodies as C++ text, in order of first use
+  std::vector<uint16_t> body_of_record;
+  std::vector<std::vector<int64_t>> blob_of_record;    // per record: index into program.weights, or empty
+  std::vector<int64_t> blob_of_constant;               // per tensor: index into program.weights, or -1
+  int64_t work_bytes = 0;                              // the largest of all phases, rounded up
+  Bytes weights;
+  uint64_t weights_hash = 0;
+
+  const Phase& phase(size_t record) const;
+};
+Plan make_plan(const RProgram& program, const EmitOptions& options);
+
+void emit_banner(SourceWriter& w, const Plan& plan);
+void emit_arguments(SourceWriter& w, const Plan& plan);  // one Args object per record
+void emit_records(SourceWriter& w, const Plan& plan);
+void emit_bodies(SourceWriter& w, const Plan& plan);     // Veu, the switch
+void emit_events(SourceWriter& w, const Plan& plan);
+void emit_lanes(SourceWriter& w, const Plan& plan);
+void emit_kernel(SourceWriter& w, const Plan& plan);
+void emit_host(SourceWriter& w, const Plan& plan);
+
+std::string header_text(const Plan& plan);
+std::string cmake_text(const Plan& plan);
+std::string rprogram_json(const Plan& plan);
+
+// "f32[1,3,224,224]"
+std::string describe(const Tensor& tensor);
+
+}  // namespace tamp::codegen

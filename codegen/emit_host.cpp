@@ -1,0 +1,92 @@
+// Prints the host half: what runtime_stub/host/instance.h must know, and the C functions of NAME.h.
+#include <fmt/format.h>
+
+#include "codegen/emit.h"
+#include "compiler/support/text.h"
+
+namespace tamp::codegen {
+namespace {
+
+std::string port_text(const Tensor& tensor) {
+  std::vector<std::string> extents;
+  for (const int64_t extent : tensor.shape) extents.push_back(fmt::format("{}", extent));
+  return fmt::format("{{\"{}\", \"{}\", {}, {{{}}}, {}}},", c_string(tensor.name), name_of(tensor.dtype), tensor.shape.size(), join(extents, ", "),
+                     element_count(tensor.shape) * bytes_of(tensor.dtype));
+}
+
+void emit_ports(SourceWriter& w, const char* symbol, const Graph& graph, const std::vector<TensorId>& ports) {
+  w.open(fmt::format("const tamp_port {}[] =", symbol));
+  for (const TensorId id : ports) w.text(port_text(graph.tensor(id)));
+  if (ports.empty()) w.text(R"({"", "", 0, {}, 0})");
+  w.close(";");
+}
+
+// 8 words a line; the weights as the device wants them.
+void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
+  w.line("alignas(256) const uint64_t kEmbeddedWeights[] = {{");
+  std::string line;
+  for (size_t at = 0; at < plan.weights.size(); at += 8) {
+    uint64_t word = 0;
+    for (size_t i = 0; i < 8 && at + i < plan.weights.size(); ++i) word |= static_cast<uint64_t>(plan.weights[at + i]) << (8 * i);
+    line += fmt::format("0x{:x},", word);
+    if (line.size() < 100) continue;
+    w.text(line);
+    line.clear();
+  }
+  w.text(line + "0");
+  w.line("}};");
+}
+
+int compute_capability(const VDevice& vdevice) {
+  return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0;
+}
+
+}  // namespace
+
+void emit_host(SourceWriter& w, const Plan& plan) {
+  const std::string& name = plan.options.name;
+  const Graph& graph = plan.program.graph;
+  w.section("host");
+  emit_ports(w, "kInputs", graph, graph.inputs);
+  emit_ports(w, "kOutputs", graph, graph.outputs);
+  if (plan.options.embed_weights) emit_embedded_weights(w, plan);
+  w.blank();
+  w.line("#if !defined(TAMP_WEIGHTS_FOLDER)  // the generated CMakeLists.txt defines it");
+  w.line("#define TAMP_WEIGHTS_FOLDER");
+  w.line("#endif");
+  w.open("inline const tamp_host::Model& model()");
+  w.open("static const tamp_host::Model instance =");
+  w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
+  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes, plan.program.weight_bytes, plan.weights_hash);
+  w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
+  w.line("reinterpret_cast<const void*>(&{}_kernel),", name);
+  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, /*compute_capability=*/{},", plan.program.lanes.size(), compute_capability(plan.program.vdevice));
+  w.line("kEventNames, kRecordNames");
+  w.close(";");
+  w.line("return instance;");
+  w.close();
+  w.blank();
+  w.line("}}  // namespace {}_detail", name);
+  w.blank();
+  w.line("namespace detail_of_{0} = {0}_detail::tamp_host;", name);
+  w.line("struct {0}_context : detail_of_{0}::Instance {{}};", name);
+  w.blank();
+  w.open("extern \"C\"");
+  w.open(fmt::format("tamp_status {0}_create(const tamp_options* options, {0}_context** out)", name));
+  w.line("detail_of_{0}::Instance* instance = nullptr;", name);
+  w.line("const tamp_status status = detail_of_{0}::create({0}_detail::model(), options, out == nullptr ? nullptr : &instance);", name);
+  w.line("if (out != nullptr) *out = static_cast<{}_context*>(instance);", name);
+  w.line("return status;");
+  w.close();
+  w.line("tamp_status {0}_run({0}_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) {{ return detail_of_{0}::run(context, inputs, outputs, stream); }}", name);
+  w.line("tamp_status {0}_status({0}_context* context) {{ return detail_of_{0}::status(context); }}", name);
+  w.line("const char* {0}_message(const {0}_context* context) {{ return detail_of_{0}::message(context); }}", name);
+  w.line("void {0}_destroy({0}_context* context) {{ detail_of_{0}::destroy(context); }}", name);
+  w.line("int {}_input_count(void) {{ return {}; }}", name, graph.inputs.size());
+  w.line("int {}_output_count(void) {{ return {}; }}", name, graph.outputs.size());
+  w.line("const tamp_port* {0}_inputs(void) {{ return {0}_detail::kInputs; }}", name);
+  w.line("const tamp_port* {0}_outputs(void) {{ return {0}_detail::kOutputs; }}", name);
+  w.close("  // extern \"C\"");
+}
+
+}  // namespace tamp::codegen

@@ -1,0 +1,126 @@
+// NAME.rprogram.json: the rProgram for tools; `tamp inspect DIR` prints it.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "codegen/emit.h"
+
+namespace tamp::codegen {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports) {
+  ordered_json out = ordered_json::array();
+  for (const TensorId id : ports) {
+    const Tensor& tensor = graph.tensor(id);
+    out.push_back({{"name", tensor.name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}});
+  }
+  return out;
+}
+
+struct Use {
+  std::set<size_t> veus;
+  int64_t waits = 0;
+};
+
+std::vector<Use> uses_of_lanes(const RProgram& program) {
+  std::vector<Use> uses(program.graph.rops.size());
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (const Instruction& instruction : program.lanes[veu]) {
+      if (!instruction.rtask.rop.valid()) continue;
+      Use& use = uses[instruction.rtask.rop.index()];
+      use.veus.insert(veu);
+      use.waits += static_cast<int64_t>(instruction.waits.size());
+    }
+  }
+  return uses;
+}
+
+ordered_json rops_json(const Plan& plan) {
+  const RProgram& program = plan.program;
+  const std::vector<Use> uses = uses_of_lanes(program);
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < program.graph.rops.size(); ++i) {
+    const ROperator& rop = program.graph.rops[i];
+    const RKernel& rkernel = program.rkernels[i];
+    double flops = 0, bytes = 0, weight_bytes = 0;
+    ordered_json bodies = ordered_json::array();
+    for (const Phase& phase : rkernel.phases) {
+      const auto n = static_cast<double>(phase.rtasks);
+      flops += phase.cost.flops * n;
+      bytes += phase.cost.activation_bytes * n;
+      weight_bytes += phase.cost.weight_bytes * n;
+      bodies.push_back(phase.body);
+    }
+    out.push_back({{"name", rop.name},
+                   {"op", name_of(rop.attrs)},
+                   {"origin", rop.origin},
+                   {"rkernel", rkernel.name},
+                   {"bodies", bodies},
+                   {"shape", program.graph.tensor(rop.outputs[0]).shape},
+                   {"wave", program.wave[i]},
+                   {"part", program.part[i]},
+                   {"rtasks", rkernel.rtasks()},
+                   {"veus", uses[i].veus.size()},
+                   {"waits", uses[i].waits},
+                   {"flops", flops},
+                   {"bytes", bytes},
+                   {"weight_bytes", weight_bytes}});
+  }
+  return out;
+}
+
+ordered_json lanes_json(const RProgram& program) {
+  ordered_json lanes = ordered_json::array();
+  for (const auto& lane : program.lanes) {
+    ordered_json out = ordered_json::array();
+    for (const Instruction& instruction : lane) {
+      ordered_json waits = ordered_json::array();
+      for (const EventId event : instruction.waits) waits.push_back(event.value);
+      out.push_back({{"rop", instruction.rtask.rop.value},
+                     {"phase", instruction.rtask.phase},
+                     {"index", instruction.rtask.index},
+                     {"waits", waits},
+                     {"signal", instruction.signal.value}});
+    }
+    lanes.push_back(std::move(out));
+  }
+  return lanes;
+}
+
+}  // namespace
+
+std::string rprogram_json(const Plan& plan) {
+  const RProgram& program = plan.program;
+  const VDevice& d = program.vdevice;
+  ordered_json events = ordered_json::array();
+  int64_t waits = 0;
+  for (const Event& event : program.events) events.push_back({{"name", event.name}, {"count", event.count}});
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& instruction : lane) waits += static_cast<int64_t>(instruction.waits.size());
+  }
+  const ordered_json out = {
+      {"name", plan.options.name},
+      {"source", plan.options.source_name},
+      {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
+      {"precision", name_of(program.precision)},
+      {"policy", program.policy},
+      {"estimated_us", program.estimated_us},
+      {"arena_bytes", program.memory.arena_bytes},
+      {"weight_bytes", program.weight_bytes},
+      {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
+      {"embedded_weights", plan.options.embed_weights},
+      {"inputs", ports_json(program.graph, program.graph.inputs)},
+      {"outputs", ports_json(program.graph, program.graph.outputs)},
+      {"waits", waits},
+      {"rops", rops_json(plan)},
+      {"events", events},
+      {"lanes", lanes_json(program)},
+  };
+  // Names come from the model and need not be UTF-8; what is not is replaced.
+  return out.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tamp::codegen

@@ -1,0 +1,37 @@
+// Symbols of the generated code: they keep the ONNX names, made legal, and get a suffix only on a clash.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+
+namespace tamp::codegen {
+
+// Hands out legal identifiers, each once.
+class Names {
+ public:
+  std::string unique(const std::string& wanted);
+
+ private:
+  std::set<std::string> taken_;
+};
+
+// One row of the record table: a phase of a rOperator.
+struct RecordName {
+  ROperatorId rop;
+  int32_t phase = 0;
+  std::string symbol;  // "conv1", "conv1_phase1"
+  std::string text;    // for messages: the rOperator's own name, escaped
+};
+
+// In rOperator order, phases within.
+std::vector<RecordName> name_records(const RProgram& program);
+
+// A C string literal's inside: only printable ASCII, everything else as octal escapes.
+std::string c_string(const std::string& text);
+// Text that may stand in a // comment.
+std::string comment(const std::string& text);
+
+}  // namespace tamp::codegen

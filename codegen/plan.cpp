@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "codegen/emit.h"
+#include "codegen/weights.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::codegen {
+namespace {
+
+// "rk::implicit_gemm<Veu, /*Math=*/rk::Fp32, /*BLOCK_M=*/64>"
+std::string body_text(const Phase& phase) {
+  std::string text = phase.body + "<Veu";
+  for (const auto& [name, value] : phase.template_args) text += fmt::format(", /*{}=*/{}", name, value);
+  return text + ">";
+}
+
+void refuse_too_large(const RProgram& program, size_t records) {
+  constexpr size_t kLimit = 65000;  // 16-bit fields of rk::Instruction
+  if (records > kLimit || program.events.size() > kLimit) {
+    throw unsupported(fmt::format("{}: {} rOperators and {} events; one rProgram holds at most {} of each", program.graph.name, records,
+                                  program.events.size(), kLimit));
+  }
+  const size_t ports = program.graph.inputs.size() + program.graph.outputs.size();
+  if (ports > 64) throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to 64", program.graph.name, ports));
+}
+
+}  // namespace
+
+const Phase& Plan::phase(size_t record) const {
+  return program.rkernels[records[record].rop.index()].phases[static_cast<size_t>(records[record].phase)];
+}
+
+Plan make_plan(const RProgram& program, const EmitOptions& options) {
+  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, 0, {}, 0};
+  refuse_too_large(program, plan.records.size());
+
+  size_t rows = 0;
+  for (const RKernel& rkernel : program.rkernels) {
+    plan.first_record.push_back(rows);
+    rows += rkernel.phases.size();
+  }
+
+  Names names;
+  for (const Event& event : program.events) plan.event_symbols.push_back(names.unique("e_" + identifier(event.name)));
+
+  std::map<std::string, uint16_t> number;
+  for (size_t r = 0; r < plan.records.size(); ++r) {
+    const std::string body = body_text(plan.phase(r));
+    const auto [at, added] = number.emplace(body, static_cast<uint16_t>(plan.bodies.size()));
+    if (added) plan.bodies.push_back(body);
+    plan.body_of_record.push_back(at->second);
+    plan.work_bytes = std::max(plan.work_bytes, plan.phase(r).work_bytes);
+  }
+  plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
+  TAMP_CHECK(plan.work_bytes <= program.vdevice.work_bytes(), "a body wants more shared memory than the vDevice has");
+
+  plan.blob_of_record.resize(plan.records.size());
+  plan.blob_of_constant.assign(program.graph.tensors.size(), -1);
+  for (size_t b = 0; b < program.weights.size(); ++b) {
+    const WeightBlob& blob = program.weights[b];
+    if (blob.constant.valid()) plan.blob_of_constant[blob.constant.index()] = static_cast<int64_t>(b);
+    else plan.blob_of_record[plan.first_record[blob.rop.index()] + static_cast<size_t>(blob.phase)].push_back(static_cast<int64_t>(b));
+  }
+  plan.weights = gather_weights(program);
+  plan.weights_hash = hash_of(plan.weights);
+  return plan;
+}
+
+std::string describe(const Tensor& tensor) { return name_of(tensor.dtype) + shape_text(tensor.shape); }
+
+}  // namespace tamp::codegen

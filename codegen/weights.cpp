@@ -1,0 +1,48 @@
+#include "codegen/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/support/error.h"
+#include "kernels/catalogue.h"
+
+namespace tamp::codegen {
+
+Bytes gather_weights(const RProgram& program) {
+  Bytes data(static_cast<size_t>(program.weight_bytes));
+  for (const WeightBlob& blob : program.weights) {
+    Bytes packed;
+    const Bytes* source = &packed;
+    if (blob.constant.valid()) {
+      source = program.graph.tensor(blob.constant).data.get();
+    } else {
+      const RKernel& rkernel = program.rkernels[blob.rop.index()];
+      packed = kernels::family(rkernel.family).pack(program.graph, program.graph.rop(blob.rop), rkernel, blob.phase);
+    }
+    TAMP_CHECK(static_cast<int64_t>(source->size()) == blob.bytes, "size of weights '" + blob.name + "'");
+    TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
+    std::memcpy(data.data() + blob.offset, source->data(), source->size());
+  }
+  return data;
+}
+
+uint64_t hash_of(const Bytes& data) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (size_t at = 0; at < data.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, data.data() + at, std::min<size_t>(8, data.size() - at));
+    hash = (hash ^ word) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+Bytes weights_header(const Bytes& data, uint64_t hash) {
+  Bytes header(32);
+  const uint64_t bytes = data.size();
+  std::memcpy(header.data(), "tampWT01", 8);
+  std::memcpy(header.data() + 8, &bytes, 8);
+  std::memcpy(header.data() + 16, &hash, 8);
+  return header;
+}
+
+}  // namespace tamp::codegen

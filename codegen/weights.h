@@ -1,0 +1,19 @@
+// The weights file: a header, then every WeightBlob at its offset.
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/ir/rprogram.h"
+
+namespace tamp::codegen {
+
+// program.weight_bytes bytes: constants as they are, packed blobs from their family.
+Bytes gather_weights(const RProgram& program);
+
+// FNV-1a over 8-byte words (the tail padded with zeros): the identity of a weights file, not a defence.
+uint64_t hash_of(const Bytes& data);
+
+// The 32 bytes before the data; runtime_stub/host/instance.h reads them.
+Bytes weights_header(const Bytes& data, uint64_t hash);
+
+}  // namespace tamp::codegen

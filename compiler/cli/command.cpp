@@ -1,0 +1,60 @@
+#include "compiler/cli/command.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+
+CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary, const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, summary);
+  command->footer("Examples:\n" + examples);
+  command->add_flag_callback("-q,--quiet", [&invocation] { invocation.verbosity = Verbosity::quiet; }, "Print errors and results only");
+  command->add_flag_callback("-v,--verbose", [&invocation] { invocation.verbosity = Verbosity::verbose; }, "Print every decision");
+  return command;
+}
+
+CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values, const std::string& help) {
+  return command.add_option(flag, values, help)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+}
+
+void add_model_options(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")->option_text("NAME|FILE.json");
+  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores) or tf32; default: the vDevice's own")->option_text("P");
+  command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
+  add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");
+}
+
+std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw bad_input(fmt::format("{} '{}': expected NAME=VALUE", flag, printable(text)));
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice) {
+  CompileOptions options;
+  options.vdevice = arguments.vdevice.empty() ? default_vdevice : arguments.vdevice;
+  options.precision = arguments.precision;
+  options.policy = schedule::parse_policy(arguments.policy);
+  for (const std::string& text : arguments.dims) {
+    const auto [name, value] = split_assignment("--dim", text);
+    int64_t extent = 0;
+    const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), extent);
+    if (failure != std::errc() || end != value.data() + value.size() || extent < 1) {
+      throw bad_input(fmt::format("--dim '{}': '{}' is not a positive integer", printable(text), printable(value)));
+    }
+    if (!options.dims.emplace(name, extent).second) throw bad_input(fmt::format("--dim '{}' is given twice", printable(name)));
+  }
+  return options;
+}
+
+std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+std::string model_name(const std::string& model_path) { return identifier(std::filesystem::path(model_path).stem().string()); }
+
+}  // namespace tamp::cli

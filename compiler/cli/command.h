@@ -1,0 +1,51 @@
+// What every command shares. A command is one file with one function add_NAME(), which puts its options into the CLI11 app
+// and, when the user calls it, leaves what to do in Invocation. main.cpp runs that and turns errors into exit codes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "compiler/support/error.h"
+#include "compiler/support/log.h"
+
+namespace tamp::cli {
+
+struct Invocation {
+  Verbosity verbosity = Verbosity::normal;
+  std::function<ExitCode()> run;
+};
+
+void add_compile(CLI::App& app, Invocation& invocation);
+void add_run(CLI::App& app, Invocation& invocation);
+void add_inspect(CLI::App& app, Invocation& invocation);
+void add_ops(CLI::App& app, Invocation& invocation);
+void add_devices(CLI::App& app, Invocation& invocation);
+
+// A subcommand with -q, -v and the examples under its help.
+CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary, const std::string& examples);
+
+// The options of everything that compiles.
+struct ModelArguments {
+  std::string vdevice, precision, policy = "wavefront";
+  std::vector<std::string> dims;
+};
+void add_model_options(CLI::App& command, ModelArguments& arguments);
+// Error (bad input) on a malformed --dim. `default_vdevice` is used where the user named none.
+CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice);
+
+// The name of the generated symbols and files: the model's file name made a legal identifier.
+std::string model_name(const std::string& model_path);
+// The model's file name without its folder.
+std::string file_name(const std::string& path);
+
+// A list option whose values come one a flag ("--dim N=8 --dim C=3"), so that it never swallows a positional argument.
+CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values, const std::string& help);
+
+// "NAME=VALUE" -> both halves, split at the first "=". Error (bad input) names the flag.
+std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text);
+
+}  // namespace tamp::cli

@@ -1,0 +1,47 @@
+// `tamp compile`: a model to a folder of generated files.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "codegen/codegen.h"
+#include "compiler/cli/command.h"
+#include "compiler/cli/compiled_folder.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+struct CompileArguments {
+  std::string model, output, dump;
+  bool embed_weights = false;
+  ModelArguments options;
+};
+
+ExitCode compile_model(const CompileArguments& arguments) {
+  require_writable_folder(arguments.output);
+  CompileOptions options = compile_options(arguments.options, "h200");
+  options.dump_dir = arguments.dump;
+  const Compiled compiled = compile(arguments.model, options);
+  const std::string name = model_name(arguments.model);
+  codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights}, arguments.output);
+  spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_compile(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, invocation, "compile", "Compile an ONNX model to a folder with one CUDA source file",
+                                  "  tamp compile resnet50.onnx -o resnet50/\n"
+                                  "  tamp compile model.onnx -o model/ --vdevice a100 --precision fp32\n"
+                                  "  tamp compile model.onnx -o model/ --dim batch=8 --dim sequence=128\n"
+                                  "  tamp compile model.onnx -o model/ --dump stages/");
+  auto arguments = std::make_shared<CompileArguments>();
+  command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
+  command->add_option("-o,--output", arguments->output, "Folder to write; replaced if tamp wrote it before")->required()->option_text("DIR");
+  add_model_options(*command, arguments->options);
+  command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
+  command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
+  command->callback([&invocation, arguments] { invocation.run = [arguments] { return compile_model(*arguments); }; });
+}
+
+}  // namespace tamp::cli

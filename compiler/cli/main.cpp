@@ -1,0 +1,70 @@
+// The tamp program. Exit codes: 0 good, 1 bad input (wrong usage included), 2 something that is not supported, 3 a bug in
+// tamp or a failed build, 4 a failed --check. A result goes to stdout; progress and `error:` lines go to stderr.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "compiler/cli/command.h"
+
+namespace {
+
+using tamp::ExitCode;
+using tamp::cli::Invocation;
+
+int fail(ExitCode code, const std::string& message) {
+  fmt::print(stderr, "error: {}\n", message);
+  return static_cast<int>(code);
+}
+
+// Empty run = help or version was asked for and printed; -1 = go on.
+int parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return -1;
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& wrong) {
+    std::string message = wrong.what();
+    for (char& c : message) {
+      if (c == '\n') c = ' ';
+    }
+    return fail(ExitCode::bad_input, message + "; see --help");
+  }
+}
+
+int run(const Invocation& invocation) {
+  try {
+    const ExitCode code = invocation.run();
+    if (std::fflush(stdout) != 0) return fail(ExitCode::bad_input, "standard output cannot be written");
+    return static_cast<int>(code);
+  } catch (const tamp::Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::bad_input, "out of memory");
+  } catch (const std::exception& error) {  // InternalError, and whatever a library throws
+    return fail(ExitCode::internal, error.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("tamp compiles an ONNX model to one CUDA source file that runs the whole network as one persistent kernel.", "tamp");
+  app.set_version_flag("--version", "tamp " TAMP_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check.\n'tamp COMMAND --help' shows the options of a command with examples.");
+
+  Invocation invocation;
+  tamp::cli::add_compile(app, invocation);
+  tamp::cli::add_run(app, invocation);
+  tamp::cli::add_inspect(app, invocation);
+  tamp::cli::add_ops(app, invocation);
+  tamp::cli::add_devices(app, invocation);
+
+  const int exit_code = parse(app, argc, argv);
+  if (exit_code >= 0) return exit_code;
+  tamp::start_logging(invocation.verbosity);
+  return run(invocation);
+}

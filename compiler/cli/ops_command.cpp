@@ -1,0 +1,37 @@
+// `tamp ops`: what the frontend accepts.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/cli/command.h"
+#include "compiler/cli/table.h"
+#include "compiler/frontend/onnx_reader.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+// 1,6,7,8,13 as it stands; versions are those that changed the operator's meaning.
+std::string versions_text(const std::vector<int>& versions) {
+  std::vector<std::string> parts;
+  for (const int version : versions) parts.push_back(std::to_string(version));
+  return join(parts, ",");
+}
+
+ExitCode list_ops() {
+  std::vector<frontend::SupportedOp> ops = frontend::supported_ops();
+  std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
+  Table table({{"OPERATOR"}, {"VERSIONS"}, {"LIMITS", Table::Align::left, 400}});
+  for (const auto& op : ops) table.row({op.domain.empty() ? op.name : op.domain + "." + op.name, versions_text(op.versions), op.limits});
+  fmt::print("{}{} operators\n", table.text(), ops.size());
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_ops(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops");
+  command->callback([&invocation] { invocation.run = list_ops; });
+}
+
+}  // namespace tamp::cli

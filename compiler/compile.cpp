@@ -1,0 +1,122 @@
+// The stages of the compiler in order. Every stage is a function from values to a value; between them the graph is
+// verified, and printed if the user asked for dumps: 00_read.txt, 01_<pass>.txt, ..., NN_rprogram.txt.
+#include "compiler/compile.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "compiler/frontend/onnx_reader.h"
+#include "compiler/ops/ops.h"
+#include "compiler/passes/passes.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp {
+namespace {
+
+// Writes one numbered file a stage; does nothing without a folder.
+class Dump {
+ public:
+  explicit Dump(std::string folder) : folder_(std::move(folder)) {
+    if (folder_.empty()) return;
+    std::error_code failure;
+    std::filesystem::create_directories(folder_, failure);
+    if (failure) throw bad_input(fmt::format("dump folder {}: cannot be created: {}", printable(folder_), failure.message()));
+  }
+  template <class Printed>
+  void operator()(const std::string& stage, const Printed& printed) {
+    const int number = next_++;
+    if (folder_.empty()) return;
+    const std::filesystem::path path = std::filesystem::path(folder_) / fmt::format("{:02}_{}.txt", number, stage);
+    std::ofstream file(path, std::ios::binary);
+    file << print(printed);
+    file.close();
+    if (!file) throw bad_input(fmt::format("{}: cannot be written", printable(path.string())));
+  }
+
+ private:
+  std::string folder_;
+  int next_ = 0;
+};
+
+// Milliseconds since the last call, for the one log line of each stage.
+class Stopwatch {
+ public:
+  double lap_ms() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::milli>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+Precision choose_precision(const std::string& name, const VDevice& vdevice) {
+  if (name.empty()) return vdevice.default_precision;
+  if (name == "fp32") return Precision::fp32;
+  if (name == "tf32") {
+    if (!vdevice.tf32) throw unsupported(fmt::format("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name)));
+    return Precision::tf32;
+  }
+  if (name == "fp16" || name == "bf16") throw unsupported(fmt::format("precision {} is not supported yet; supported: fp32, tf32", name));
+  throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
+}
+
+Graph run_passes(Graph graph, Dump& dump) {
+  bool placed = false;
+  for (const passes::Pass& pass : passes::pipeline()) {
+    graph = pass.run(std::move(graph));
+    tamp::verify(graph);
+    // Placement may drop rOperators that became views, so the shapes of what is left are no longer the operators' own.
+    placed = placed || !graph.buffers.empty();
+    if (!placed) ops::verify_shapes(graph);
+    spdlog::debug("pass {}: {} rOperators", pass.name, graph.rops.size());
+    dump(pass.name, graph);
+  }
+  return graph;
+}
+
+void require_proof(const RProgram& program) {
+  const std::vector<std::string> violations = tamp::verify(program);
+  if (violations.empty()) return;
+  throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
+}
+
+}  // namespace
+
+Compiled compile(const std::string& model_path, const CompileOptions& options) {
+  const VDevice vdevice = read_vdevice(options.vdevice);
+  const Precision precision = choose_precision(options.precision, vdevice);
+  Dump dump(options.dump_dir);
+  Stopwatch stopwatch;
+  Compiled compiled;
+
+  compiled.source = frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true});
+  tamp::verify(compiled.source);
+  ops::verify_shapes(compiled.source);
+  dump("read", compiled.source);
+  spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(), compiled.source.tensors.size(),
+               stopwatch.lap_ms());
+
+  Graph graph = run_passes(compiled.source, dump);
+  spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
+
+  // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
+  compiled.program = schedule::schedule(std::move(graph), vdevice, {.policy = options.policy, .precision = precision});
+  dump("rprogram", compiled.program);
+  spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", compiled.program.policy,
+               vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),
+               bytes_text(compiled.program.memory.arena_bytes), compiled.program.estimated_us, stopwatch.lap_ms());
+
+  require_proof(compiled.program);
+  spdlog::info("verified ({:.0f} ms)", stopwatch.lap_ms());
+  return compiled;
+}
+
+}  // namespace tamp

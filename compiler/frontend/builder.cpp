@@ -1,0 +1,178 @@
+// Folding is the reference evaluator at work inside a budget; what exceeds it stays an rOperator, or is refused if the device
+// could not compute it.
+#include "compiler/frontend/builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "compiler/frontend/initializers.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+int64_t saturating_mul(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
+
+int64_t count_of(const Graph& graph, TensorId id) { return element_count(graph.tensor(id).shape); }
+
+// How many inner steps the reference takes, about.
+int64_t steps_of(const Graph& graph, const Builder::Request& request) {
+  const int64_t results = element_count(request.shape);
+  const auto per_result = [&](int64_t steps) { return saturating_mul(results, std::max<int64_t>(steps, 1)); };
+  const auto window = [](const std::vector<int64_t>& kernel) {
+    int64_t steps = 1;
+    for (const int64_t extent : kernel) steps = saturating_mul(steps, extent);
+    return steps;
+  };
+  const auto inputs = [&] {
+    int64_t sum = results;
+    for (const TensorId id : request.inputs) {
+      if (id.valid()) sum += count_of(graph, id);
+    }
+    return sum;
+  };
+  if (const auto* conv = std::get_if<Conv>(&request.attrs)) {
+    return per_result(saturating_mul(window(conv->kernel), graph.tensor(request.inputs[1]).shape[1]));
+  }
+  if (const auto* pool = std::get_if<Pool>(&request.attrs)) return per_result(window(pool->kernel));
+  if (const auto* lrn = std::get_if<Lrn>(&request.attrs)) return per_result(lrn->size);
+  if (const auto* matmul = std::get_if<MatMul>(&request.attrs)) {
+    const Shape& a = graph.tensor(request.inputs[0]).shape;
+    return per_result(matmul->trans_a ? a[a.size() - 2] : a.back());
+  }
+  return inputs();
+}
+
+}  // namespace
+
+DType Builder::dtype(TensorId id) const { return truth_.contains(id.value) ? DType::boolean : graph.tensor(id).dtype; }
+
+ops::Value Builder::value(TensorId id) const {
+  const Tensor& tensor = graph.tensor(id);
+  TAMP_CHECK(tensor.data != nullptr, "value of '" + tensor.name + "', which has none");
+  return {tensor.dtype, tensor.shape, tensor.data};
+}
+
+std::string UniqueNames::unique(const std::string& wish, const std::string& separator) {
+  std::string name = wish;
+  if (taken_.insert(name).second) return name;
+  int64_t& next = next_.try_emplace(wish, 2).first->second;
+  do name = fmt::format("{}{}{}", wish, separator, next++);
+  while (!taken_.insert(name).second);
+  return name;
+}
+
+TensorId Builder::add_value(const std::string& name, ops::Value value) {
+  Tensor tensor;
+  tensor.name = name;
+  tensor.dtype = value.dtype;
+  tensor.shape = std::move(value.shape);
+  tensor.role = Role::constant;
+  tensor.data = std::move(value.data);
+  return add_tensor(graph, std::move(tensor));
+}
+
+void Builder::charge(int64_t bytes, const std::string& where) {
+  if (bytes > kFoldTensorBytes) {
+    throw bad_input(fmt::format("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes)));
+  }
+  if (folded_bytes_ + bytes > kFoldTotalBytes) {
+    throw bad_input(fmt::format("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes)));
+  }
+  folded_bytes_ += bytes;
+}
+
+bool Builder::may_fold(const Request& request) const {
+  const int64_t bytes = element_count(request.shape) * bytes_of(request.dtype);
+  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
+  return steps_of(graph, request) <= kFoldTotalSteps - folded_steps_;
+}
+
+TensorId Builder::fold(Request request) {
+  charge(element_count(request.shape) * bytes_of(request.dtype), request.where);
+  folded_steps_ += steps_of(graph, request);
+
+  Tensor tensor;
+  tensor.name = unique_tensor_name(request.name);
+  tensor.dtype = request.dtype;
+  tensor.shape = std::move(request.shape);
+  const TensorId id = add_tensor(graph, std::move(tensor));
+  ROperator rop;
+  rop.name = std::move(request.name);
+  rop.attrs = std::move(request.attrs);
+  rop.inputs = std::move(request.inputs);
+  rop.outputs = {id};
+  std::deque<std::pair<TensorId, ops::Value>> values;  // references into it stay good
+  for (const TensorId in : reads_of(rop)) values.emplace_back(in, value(in));
+  const ops::ValueOf value_of = [&](TensorId wanted) -> const ops::Value& {
+    const auto found = std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == wanted; });
+    TAMP_CHECK(found != values.end(), "folding reads a tensor that is no operand");
+    return found->second;
+  };
+  ops::Value result = ops::evaluate(graph, rop, value_of)[0];
+  graph.tensor(id).role = Role::constant;
+  graph.tensor(id).data = std::move(result.data);
+  return id;
+}
+
+// What reaches the device must be f32; see the head of builder.h for bool.
+void Builder::check_run_time(Request& request, bool all_constant) {
+  if (request.dtype != DType::f32 && request.dtype != DType::boolean) {
+    if (all_constant) {
+      throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} in all)", request.where,
+                                  name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes)));
+    }
+    throw unsupported(fmt::format("{}: the result is {} and known only at run time; run-time tensors must be f32", request.where,
+                                  name_of(request.dtype)));
+  }
+  const bool gather = std::holds_alternative<Gather>(request.attrs);
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    TensorId& id = request.inputs[i];
+    if (!id.valid() || graph.tensor(id).dtype == DType::f32 || (gather && i == 1)) continue;
+    if (graph.tensor(id).dtype != DType::boolean || !has_data(id)) {
+      throw unsupported(fmt::format("{}: reads '{}', which is {}, at run time; run-time tensors must be f32", request.where,
+                                    printable(graph.tensor(id).name), name_of(graph.tensor(id).dtype)));
+    }
+    const std::string name = graph.tensor(id).name;
+    const Shape shape = graph.tensor(id).shape;
+    id = fold({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, DType::f32, shape, name, request.origin, request.where});
+  }
+}
+
+TensorId Builder::emit(Request request) {
+  if (request.shape.size() > kMaxRank) {
+    throw unsupported(fmt::format("{}: the result has {} dimensions, supported: up to {}", request.where, request.shape.size(), kMaxRank));
+  }
+  const std::optional<int64_t> count = checked_count(request.shape);
+  if (!count || *count > kMaxElements) {
+    throw unsupported(fmt::format("{}: the result of shape {} has more than {} elements", request.where, shape_text(request.shape), kMaxElements));
+  }
+  const bool all_constant =
+      std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || is_constant(id); });
+  const bool known = std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || has_data(id); });
+  if (all_constant && known && may_fold(request)) return fold(std::move(request));
+
+  check_run_time(request, all_constant);
+  Tensor tensor;
+  tensor.name = unique_tensor_name(request.name);
+  tensor.shape = std::move(request.shape);
+  const TensorId id = add_tensor(graph, std::move(tensor));
+  if (request.dtype == DType::boolean) truth_.insert(id.value);
+  ROperator rop;
+  rop.name = rop_names_.unique(request.name, ".");
+  rop.attrs = std::move(request.attrs);
+  rop.inputs = std::move(request.inputs);
+  rop.outputs = {id};
+  rop.origin = {std::move(request.origin)};
+  graph.rops.push_back(std::move(rop));
+  return id;
+}
+
+}  // namespace tamp::frontend

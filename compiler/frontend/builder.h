@@ -1,0 +1,73 @@
+// The graph under construction: adds rOperators, folds those whose operands are all constants, keeps names unique.
+//
+// Odd: bool. The device computes f32 only, so a bool tensor that is known only at run time is kept as f32 values 0 and 1
+// ("truth" below); constants keep the type bool until such a rOperator reads them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::frontend {
+
+// A model of some bytes can ask for terabytes of constants (Expand, ConstantOfShape, Range) or for hours of folding.
+inline constexpr int64_t kFoldTensorBytes = int64_t{64} << 20;
+inline constexpr int64_t kFoldTotalBytes = int64_t{1} << 30;
+inline constexpr int64_t kFoldTotalSteps = int64_t{300'000'000};
+// Device code indexes with 32 bits.
+inline constexpr int64_t kMaxElements = (int64_t{1} << 31) - 1;
+
+class UniqueNames {
+ public:
+  void take(const std::string& name) { taken_.insert(name); }
+  std::string unique(const std::string& wish, const std::string& separator);
+
+ private:
+  std::unordered_set<std::string> taken_;
+  std::unordered_map<std::string, int64_t> next_;  // so that a million equal wishes are not a quadratic search
+};
+
+class Builder {
+ public:
+  Graph graph;
+
+  // One rOperator with one result. `name` is a wish. A result that is folded becomes a constant and adds no rOperator.
+  struct Request {
+    OpAttrs attrs;
+    std::vector<TensorId> inputs;
+    DType dtype = DType::f32;
+    Shape shape;
+    std::string name;    // of the rOperator
+    std::string origin;  // the ONNX node
+    std::string where;   // the beginning of every message
+  };
+  TensorId emit(Request request);
+
+  TensorId add_value(const std::string& name, ops::Value value);
+  // Takes the bytes of a new constant off the budget; Error (bad input) if there is not so much left.
+  void charge(int64_t bytes, const std::string& where);
+
+  bool is_constant(TensorId id) const { return graph.tensor(id).role == Role::constant; }
+  bool has_data(TensorId id) const { return graph.tensor(id).data != nullptr; }
+  DType dtype(TensorId id) const;  // bool for truth
+  ops::Value value(TensorId id) const;
+
+  void reserve_tensor_name(const std::string& name) { tensor_names_.take(name); }
+  std::string unique_tensor_name(const std::string& wish) { return tensor_names_.unique(wish, ":"); }
+
+ private:
+  bool may_fold(const Request& request) const;
+  TensorId fold(Request request);
+  void check_run_time(Request& request, bool all_constant);
+
+  UniqueNames tensor_names_, rop_names_;
+  std::unordered_set<int32_t> truth_;
+  int64_t folded_bytes_ = 0, folded_steps_ = 0;
+};
+
+}  // namespace tamp::frontend

@@ -1,0 +1,168 @@
+// Containment in three steps: the name itself (relative, no '..', no backslash, no NUL), the walk (openat2 beneath the
+// model's folder without following any link; where the kernel has no openat2, component by component with O_NOFOLLOW),
+// and the open file (regular, one hard link, long enough). The file is checked after it is open, never before.
+#include "compiler/frontend/external_data.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/openat2.h>
+#include <onnx/onnx_pb.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+
+struct Descriptor {
+  int fd = -1;
+  explicit Descriptor(int opened) : fd(opened) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+struct Reference {
+  std::string location;
+  int64_t offset = 0;
+  std::optional<int64_t> length;
+};
+
+int64_t parse_count(const std::string& key, const std::string& text, const std::string& where) {
+  int64_t value = -1;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || text.empty() || value < 0) {
+    throw bad_input(fmt::format("{}: external data: {} is '{}', expected a whole number of bytes", where, key, printable(text)));
+  }
+  return value;
+}
+
+std::vector<std::string> components_of(const std::string& location, const std::string& where) {
+  const auto refuse = [&](const char* why) {
+    return bad_input(fmt::format("{}: external data: location '{}' {}", where, printable(location), why));
+  };
+  if (location.empty()) throw refuse("is empty");
+  if (location.find('\0') != std::string::npos) throw refuse("holds a NUL byte");
+  if (location.find('\\') != std::string::npos) throw refuse("holds a backslash");
+  if (location.front() == '/') throw refuse("is absolute; it must lie in the model's folder");
+  std::vector<std::string> components;
+  std::stringstream stream(location);
+  for (std::string part; std::getline(stream, part, '/');) {
+    if (part == "..") throw refuse("leaves the model's folder");
+    if (!part.empty() && part != ".") components.push_back(part);
+  }
+  if (components.empty()) throw refuse("names no file");
+  return components;
+}
+
+Reference parse_reference(const onnx::TensorProto& tensor, const std::string& where) {
+  std::map<std::string, std::string> entries;
+  for (const auto& entry : tensor.external_data()) {
+    const std::string& key = entry.key();
+    if (key != "location" && key != "offset" && key != "length" && key != "checksum") {
+      throw bad_input(fmt::format("{}: external data: unknown key '{}'", where, printable(key)));
+    }
+    if (!entries.emplace(key, entry.value()).second) throw bad_input(fmt::format("{}: external data: key '{}' twice", where, key));
+  }
+  if (!entries.contains("location")) throw bad_input(fmt::format("{}: external data without a location", where));
+  Reference reference;
+  reference.location = entries["location"];
+  if (entries.contains("offset")) reference.offset = parse_count("offset", entries["offset"], where);
+  if (entries.contains("length")) reference.length = parse_count("length", entries["length"], where);
+  return reference;
+}
+
+// -1 with errno set. ELOOP: a symbolic link on the way.
+int open_by_components(int folder, const std::vector<std::string>& components) {
+  int at = dup(folder);
+  for (size_t i = 0; i + 1 < components.size() && at >= 0; ++i) {
+    const int next = openat(at, components[i].c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    close(at);
+    at = next;
+  }
+  if (at < 0) return -1;
+  const int file = openat(at, components.back().c_str(), kOpenFlags);
+  close(at);
+  return file;
+}
+
+int open_beneath(int folder, const std::vector<std::string>& components) {
+  const std::string path = join(components, "/");
+  open_how how = {};
+  how.flags = kOpenFlags;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const long opened = syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how);
+  if (opened >= 0) return static_cast<int>(opened);
+  const bool refused_call = errno == ENOSYS || errno == EPERM || errno == E2BIG;  // old kernel, or a sandbox
+  return refused_call ? open_by_components(folder, components) : -1;
+}
+
+void read_fully(int fd, Bytes& bytes, int64_t offset, const std::string& what) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw bad_input(fmt::format("{}: cannot be read: {}", what, got == 0 ? "it shrank" : std::strerror(errno)));
+    done += static_cast<size_t>(got);
+  }
+}
+
+void check_file(int fd, const Reference& reference, int64_t expected_bytes, const std::string& what) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) throw bad_input(fmt::format("{}: {}", what, std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) throw bad_input(fmt::format("{}: not a regular file", what));
+  if (info.st_nlink != 1) throw bad_input(fmt::format("{}: has {} hard links, expected one", what, info.st_nlink));
+  if (reference.offset > info.st_size) {
+    throw bad_input(fmt::format("{}: offset {} is beyond its {} bytes", what, reference.offset, info.st_size));
+  }
+  const int64_t available = info.st_size - reference.offset;  // cannot overflow: both are non-negative
+  const int64_t length = reference.length.value_or(available);
+  if (length != expected_bytes) {
+    throw bad_input(fmt::format("{}: {} bytes are given, the tensor's shape and type need {}", what, length, expected_bytes));
+  }
+  if (length > available) {
+    throw bad_input(fmt::format("{}: {} bytes from offset {} end beyond its {} bytes", what, length, reference.offset, info.st_size));
+  }
+}
+
+}  // namespace
+
+Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, bool read,
+                         const std::string& where) {
+  const Reference reference = parse_reference(tensor, where);
+  const std::vector<std::string> components = components_of(reference.location, where);
+  const std::string what = fmt::format("{}: external data file '{}'", where, printable(reference.location));
+
+  const Descriptor base(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (base.fd < 0) throw bad_input(fmt::format("{}: cannot open the model's folder: {}", where, std::strerror(errno)));
+  const Descriptor file(open_beneath(base.fd, components));
+  if (file.fd < 0) {
+    const int error = errno;
+    const bool link = error == ELOOP || error == EXDEV;
+    throw bad_input(fmt::format("{}: {}", what, link ? "a symbolic link is on its path, which is refused" : std::strerror(error)));
+  }
+  check_file(file.fd, reference, expected_bytes, what);
+  Bytes bytes;
+  if (!read) return bytes;
+  bytes.resize(static_cast<size_t>(expected_bytes));
+  read_fully(file.fd, bytes, reference.offset, what);
+  return bytes;
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,20 @@
+// Tensor data in files of their own beside the model. A model names those files, so every name is an attack until it is
+// proved to stay inside the model's folder.
+#pragma once
+
+#include <string>
+
+#include "compiler/ir/tensor.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace tamp::frontend {
+
+// The `expected_bytes` of `tensor`, whose data_location is EXTERNAL, from a file in `folder`. With read = false the file,
+// its kind and its length are checked, and nothing is returned. Every Error begins with `where`.
+Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& folder, int64_t expected_bytes, bool read,
+                         const std::string& where);
+
+}  // namespace tamp::frontend

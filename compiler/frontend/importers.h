@@ -1,0 +1,72 @@
+// One function per ONNX operator or family of alike ones; op_table.cpp says which is for which, and for which versions.
+#pragma once
+
+#include "compiler/frontend/node_import.h"
+
+namespace tamp::frontend {
+
+// import_conv_pool.cpp
+void import_conv(NodeImport& n);
+void import_max_pool(NodeImport& n);
+void import_average_pool(NodeImport& n);
+void import_global_pool(NodeImport& n, ReduceKind kind);
+
+// import_normalization.cpp
+void import_batch_normalization(NodeImport& n);
+void import_lrn(NodeImport& n);
+void import_softmax(NodeImport& n, bool log);
+void import_dropout(NodeImport& n);
+
+// import_matmul.cpp
+void import_gemm(NodeImport& n);
+void import_matmul(NodeImport& n);
+
+// import_unary.cpp
+void import_unary(NodeImport& n, ElementwiseOp op);         // floats only
+void import_number_unary(NodeImport& n, ElementwiseOp op);  // floats and integers
+void import_alpha_unary(NodeImport& n, ElementwiseOp op, float alpha);
+void import_hard_sigmoid(NodeImport& n);
+void import_gelu(NodeImport& n);
+void import_clip(NodeImport& n);
+void import_cast(NodeImport& n);
+void import_not(NodeImport& n);
+
+// import_binary.cpp
+void import_arithmetic(NodeImport& n, ElementwiseOp op);
+void import_pow(NodeImport& n);
+void import_mod(NodeImport& n);
+void import_prelu(NodeImport& n);
+void import_compare(NodeImport& n, ElementwiseOp op);
+void import_logical(NodeImport& n, ElementwiseOp op);
+void import_where(NodeImport& n);
+void import_variadic(NodeImport& n, ElementwiseOp op);  // Min, Max, Sum
+void import_mean(NodeImport& n);
+
+// import_reduce.cpp
+void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since);
+
+// import_data_movement.cpp
+void import_identity(NodeImport& n);
+void import_concat(NodeImport& n);
+void import_transpose(NodeImport& n);
+void import_slice(NodeImport& n);
+void import_split(NodeImport& n);
+void import_pad(NodeImport& n);
+void import_gather(NodeImport& n);
+void import_expand(NodeImport& n);
+void import_tile(NodeImport& n);
+
+// import_shapes.cpp
+void import_reshape(NodeImport& n);
+void import_flatten(NodeImport& n);
+void import_squeeze(NodeImport& n);
+void import_unsqueeze(NodeImport& n);
+void import_shape(NodeImport& n);
+void import_size(NodeImport& n);
+
+// import_constants.cpp
+void import_constant(NodeImport& n);
+void import_constant_of_shape(NodeImport& n);
+void import_range(NodeImport& n);
+
+}  // namespace tamp::frontend

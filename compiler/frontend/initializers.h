@@ -1,0 +1,36 @@
+// TensorProto -> values. The one place that believes nothing about dims, element type, and where the bytes are.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "compiler/ops/ops.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace tamp::frontend {
+
+// TensorProto::DataType as a number -> ours; none for strings, complex and the 8-bit and smaller types.
+std::optional<DType> dtype_of_onnx(int onnx_type);
+// "FLOAT16", "FLOAT8E4M3FN", "type 99".
+std::string onnx_type_name(int onnx_type);
+// True for numbers that ONNX defines: an element type that is known but not supported is a refusal of another kind.
+bool is_onnx_type(int onnx_type);
+
+// The number of elements, or none if an extent is negative or the product of the extents other than 0 overflows.
+std::optional<int64_t> checked_count(const Shape& shape);
+
+inline constexpr size_t kMaxRank = 32;
+
+struct TensorSource {
+  std::string folder;        // of the model; external data lie beneath it
+  bool load_weights = true;  // false: large external data are checked and left null
+};
+
+// Every Error begins with `where` ("m.onnx: initializer 'w'"). The raw bytes are taken out of `tensor`, so that a large
+// model is not held twice. `data` is null only if the source says so.
+ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where);
+
+}  // namespace tamp::frontend

@@ -1,0 +1,277 @@
+// Two halves: reading a node (operands, attributes, axes), and emitting rOperators for it.
+#include "compiler/frontend/node_import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+std::string count_text(size_t min, size_t max) {
+  if (min == max) return fmt::format("{}", min);
+  return fmt::format("{} to {}", min, max);
+}
+
+bool makes_bool(ElementwiseOp op) {
+  switch (op) {
+    case ElementwiseOp::equal: case ElementwiseOp::less: case ElementwiseOp::less_equal: case ElementwiseOp::greater:
+    case ElementwiseOp::greater_equal: case ElementwiseOp::logical_and: case ElementwiseOp::logical_or:
+    case ElementwiseOp::logical_xor: case ElementwiseOp::logical_not:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+NodeImport::NodeImport(Builder& builder, const Node& node, std::string where, std::vector<TensorId> inputs)
+    : builder_(builder),
+      node_(node),
+      where_(std::move(where)),
+      name_(node.name.empty() ? fmt::format("{}#{}", node.op_type, node.index) : node.name),
+      inputs_(std::move(inputs)),
+      known_attributes_(node.attributes.size(), false),
+      results_(node.outputs.size()),
+      first_new_tensor_(builder.graph.tensors.size()) {}
+
+Error NodeImport::bad(const std::string& why) const { return bad_input(where_ + ": " + why); }
+Error NodeImport::refuse(const std::string& why) const { return unsupported(where_ + ": " + why); }
+
+void NodeImport::expect_inputs(size_t min, size_t max) const {
+  if (inputs_.size() < min || inputs_.size() > max) throw bad(fmt::format("has {} inputs, expected {}", inputs_.size(), count_text(min, max)));
+  for (size_t i = 0; i < min; ++i) in(i);
+}
+
+void NodeImport::expect_outputs(size_t max) const {
+  if (node_.outputs.size() > max) throw bad(fmt::format("has {} outputs, expected at most {}", node_.outputs.size(), max));
+}
+
+TensorId NodeImport::in(size_t i) const {
+  if (!has(i)) throw bad(fmt::format("input {} is missing", i));
+  return inputs_[i];
+}
+
+void NodeImport::expect_same_dtype(const std::vector<TensorId>& ids) const {
+  for (const TensorId id : ids) {
+    if (dtype(id) != dtype(ids[0])) {
+      throw bad(fmt::format("operands of different types: {} and {}", name_of(dtype(ids[0])), name_of(dtype(id))));
+    }
+  }
+}
+
+void NodeImport::expect_float(const std::vector<TensorId>& ids) const {
+  expect_same_dtype(ids);
+  if (!is_float(dtype(ids[0]))) throw bad(fmt::format("operands are {}, expected floats", name_of(dtype(ids[0]))));
+}
+
+void NodeImport::expect_number(const std::vector<TensorId>& ids) const {
+  expect_same_dtype(ids);
+  if (dtype(ids[0]) == DType::boolean) throw bad("operands are bool, expected numbers");
+}
+
+void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
+  expect_same_dtype(ids);
+  if (dtype(ids[0]) != DType::boolean) throw bad(fmt::format("operands are {}, expected bool", name_of(dtype(ids[0]))));
+}
+
+void NodeImport::expect_constant(size_t i, std::string_view name) const {
+  const TensorId id = in(i);
+  if (is_constant(id)) return;
+  throw refuse(fmt::format("input {} ({}, tensor '{}') is known only at run time, supported: a constant", i, name, printable(node_.inputs[i])));
+}
+
+Ints NodeImport::ints(size_t i, std::string_view name) const {
+  expect_constant(i, name);
+  const ops::Value value = builder_.value(in(i));
+  const bool wide = value.dtype == DType::i64;
+  if (!wide && value.dtype != DType::i32) throw bad(fmt::format("input {} ({}) is {}, expected i64", i, name, name_of(value.dtype)));
+  if (value.shape.size() > 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(value.shape)));
+  Ints numbers(static_cast<size_t>(element_count(value.shape)));
+  if (wide && !numbers.empty()) std::memcpy(numbers.data(), value.data->data(), value.data->size());
+  for (size_t k = 0; !wide && k < numbers.size(); ++k) {
+    int32_t number = 0;
+    std::memcpy(&number, value.data->data() + k * sizeof number, sizeof number);
+    numbers[k] = number;
+  }
+  return numbers;
+}
+
+std::optional<Ints> NodeImport::optional_ints(size_t i, std::string_view name) const {
+  return has(i) ? std::optional(ints(i, name)) : std::nullopt;
+}
+
+double NodeImport::number(size_t i, std::string_view name) const {
+  expect_constant(i, name);
+  ops::Value value = builder_.value(in(i));
+  if (element_count(value.shape) != 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape)));
+  if (value.dtype == DType::f64) {
+    double number = 0;
+    std::memcpy(&number, value.data->data(), sizeof number);
+    return number;
+  }
+  Graph scratch;  // any other type by way of the reference's cast
+  const TensorId from = add_constant(scratch, "from", value.dtype, {}, *value.data);
+  Tensor to;
+  to.dtype = DType::f64;
+  ROperator rop;
+  rop.attrs = Elementwise{{{ElementwiseOp::cast, {0}}}};
+  rop.inputs = {from};
+  rop.outputs = {add_tensor(scratch, to)};
+  value.shape = {};
+  const ops::Value wide = ops::evaluate(scratch, rop, [&](TensorId) -> const ops::Value& { return value; })[0];
+  double number = 0;
+  std::memcpy(&number, wide.data->data(), sizeof number);
+  return number;
+}
+
+const Attribute* NodeImport::find(std::string_view name) {
+  for (size_t i = 0; i < node_.attributes.size(); ++i) {
+    if (node_.attributes[i].name != name) continue;
+    known_attributes_[i] = true;
+    return &node_.attributes[i];
+  }
+  return nullptr;
+}
+
+Error NodeImport::wrong_kind(const Attribute& attribute, std::string_view expected) const {
+  return bad(fmt::format("attribute '{}' is of kind {}, expected {}", printable(attribute.name), kind_of(attribute), expected));
+}
+
+std::optional<int64_t> NodeImport::find_int(std::string_view name) {
+  const Attribute* attribute = find(name);
+  if (!attribute) return std::nullopt;
+  if (const auto* value = std::get_if<int64_t>(&attribute->value)) return *value;
+  throw wrong_kind(*attribute, "int");
+}
+
+std::optional<float> NodeImport::find_float(std::string_view name) {
+  const Attribute* attribute = find(name);
+  if (!attribute) return std::nullopt;
+  if (const auto* value = std::get_if<float>(&attribute->value)) return *value;
+  throw wrong_kind(*attribute, "float");
+}
+
+std::optional<Ints> NodeImport::find_ints(std::string_view name) {
+  const Attribute* attribute = find(name);
+  if (!attribute) return std::nullopt;
+  if (const auto* value = std::get_if<Ints>(&attribute->value)) return *value;
+  throw wrong_kind(*attribute, "ints");
+}
+
+int64_t NodeImport::attr_int(std::string_view name, int64_t fallback) { return find_int(name).value_or(fallback); }
+float NodeImport::attr_float(std::string_view name, float fallback) { return find_float(name).value_or(fallback); }
+
+bool NodeImport::attr_flag(std::string_view name, bool fallback) {
+  const int64_t value = attr_int(name, fallback ? 1 : 0);
+  if (value != 0 && value != 1) throw bad(fmt::format("attribute '{}' is {}, expected 0 or 1", name, value));
+  return value == 1;
+}
+
+std::string NodeImport::attr_string(std::string_view name, const std::string& fallback) {
+  const Attribute* attribute = find(name);
+  if (!attribute) return fallback;
+  if (const auto* value = std::get_if<std::string>(&attribute->value)) return *value;
+  throw wrong_kind(*attribute, "string");
+}
+
+int64_t NodeImport::axis(int64_t axis, int64_t rank, std::string_view what, bool with_end) const {
+  const int64_t last = with_end ? rank : rank - 1;
+  if (axis < -rank || axis > last) throw bad(fmt::format("{} is {}, expected {} to {}", what, axis, -rank, last));
+  return axis < 0 ? axis + rank : axis;
+}
+
+Ints NodeImport::axes(const Ints& axes_in, int64_t rank, std::string_view what) const {
+  Ints sorted;
+  for (const int64_t one : axes_in) sorted.push_back(axis(one, rank, what));
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) throw bad(fmt::format("{} {} name a dimension twice", what, shape_text(axes_in)));
+  return sorted;
+}
+
+TensorId NodeImport::emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype) {
+  const std::string origin = node_.name.empty() ? name_ : node_.name;
+  return builder_.emit({std::move(attrs), std::move(inputs), dtype, std::move(shape), name_, origin, where_});
+}
+
+Shape NodeImport::broadcast(const Shape& a, const Shape& b) const {
+  try {
+    return ops::broadcast(a, b);
+  } catch (const Error& error) {
+    throw bad(error.what());
+  }
+}
+
+TensorId NodeImport::elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a, float b) {
+  ElementwiseStep step;
+  step.op = op;
+  step.a = a;
+  step.b = b;
+  for (size_t i = 0; i < inputs.size(); ++i) step.operands.push_back(static_cast<int32_t>(i));
+  return emit(Elementwise{{step}}, inputs, std::move(shape), dtype);
+}
+
+TensorId NodeImport::elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a, float b) {
+  Shape result;
+  for (const TensorId id : inputs) result = broadcast(result, shape(id));
+  return elementwise_to(op, inputs, std::move(result), makes_bool(op) ? DType::boolean : dtype(inputs.back()), a, b);
+}
+
+TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : emit(Reshape{}, {id}, to, dtype(id)); }
+
+TensorId NodeImport::cast(TensorId id, DType to) {
+  if (dtype(id) == to) return id;
+  if (is_constant(id)) return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);
+  if (dtype(id) == DType::boolean && to == DType::f32) {  // 0 and 1 already, but no longer a bool
+    return elementwise_to(ElementwiseOp::identity, {id}, shape(id), to);
+  }
+  if (dtype(id) == DType::f32 && to == DType::boolean) {
+    const TensorId is_zero = elementwise(ElementwiseOp::equal, {id, constant_f32(0)});
+    return elementwise(ElementwiseOp::logical_not, {is_zero});
+  }
+  return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);  // refused there: not f32
+}
+
+TensorId NodeImport::expand(TensorId id, const Shape& to) {
+  return shape(id) == to ? id : elementwise_to(ElementwiseOp::identity, {id}, to, dtype(id));
+}
+
+TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }
+
+TensorId NodeImport::constant_f32(float value) {
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return constant({DType::f32, {}, std::make_shared<const Bytes>(std::move(bytes))});
+}
+
+TensorId NodeImport::constant_i64(const Ints& values, const Shape& to) {
+  Bytes bytes(values.size() * sizeof(int64_t));
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return constant({DType::i64, to, std::make_shared<const Bytes>(std::move(bytes))});
+}
+
+void NodeImport::result(size_t k, TensorId id) {
+  if (wants(k)) results_[k] = id;
+}
+
+std::vector<TensorId> NodeImport::finish() {
+  for (size_t i = 0; i < known_attributes_.size(); ++i) {
+    if (known_attributes_[i]) continue;
+    throw bad(fmt::format("unknown attribute '{}'", printable(node_.attributes[i].name)));
+  }
+  std::set<TensorId> named;
+  for (size_t k = 0; k < results_.size(); ++k) {
+    if (!wants(k)) continue;
+    TAMP_CHECK(results_[k].valid(), where_ + ": no result " + std::to_string(k));
+    const bool made_here = results_[k].index() >= first_new_tensor_;
+    if (made_here && named.insert(results_[k]).second) builder_.graph.tensor(results_[k]).name = node_.outputs[k];
+  }
+  return results_;
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,101 @@
+// What the importer of one operator works with: its node's operands and attributes, checked, and the means to emit
+// rOperators. Every refusal is made here, so that it names file, node, operator, and version in one form.
+//
+// An attribute that no getter asked for is unknown in this version of the operator, which finish() reports: importers
+// must ask for attributes only in the versions that have them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/frontend/builder.h"
+#include "compiler/frontend/node.h"
+#include "compiler/support/error.h"
+
+namespace tamp::frontend {
+
+using Ints = std::vector<int64_t>;
+
+class NodeImport {
+ public:
+  // `inputs`: the tensors of node.inputs, none ids where an operand is left out.
+  NodeImport(Builder& builder, const Node& node, std::string where, std::vector<TensorId> inputs);
+
+  int version() const { return node_.version; }
+  Error bad(const std::string& why) const;     // the model is wrong
+  Error refuse(const std::string& why) const;  // the model is right, but tamp does not do this
+
+  // Operands.
+  void expect_inputs(size_t min, size_t max) const;
+  size_t input_count() const { return inputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i].valid(); }
+  TensorId in(size_t i) const;
+  TensorId optional_in(size_t i) const { return has(i) ? inputs_[i] : TensorId(); }
+  Shape shape(TensorId id) const { return builder_.graph.tensor(id).shape; }
+  int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
+  DType dtype(TensorId id) const { return builder_.dtype(id); }
+  bool is_constant(TensorId id) const { return builder_.is_constant(id) && builder_.has_data(id); }
+  void expect_same_dtype(const std::vector<TensorId>& ids) const;
+  void expect_float(const std::vector<TensorId>& ids) const;   // and all of one type
+  void expect_number(const std::vector<TensorId>& ids) const;  // float or integer, and all of one type
+  void expect_bool(const std::vector<TensorId>& ids) const;
+  // The values of an operand that must be known now; `name` is its name in ONNX's words.
+  void expect_constant(size_t i, std::string_view name) const;
+  Ints ints(size_t i, std::string_view name) const;             // i32 or i64, rank 0 or 1
+  std::optional<Ints> optional_ints(size_t i, std::string_view name) const;
+  double number(size_t i, std::string_view name) const;         // one element of any type
+  bool truth(size_t i, std::string_view name) const { return number(i, name) != 0; }
+
+  // Attributes.
+  int64_t attr_int(std::string_view name, int64_t fallback);
+  bool attr_flag(std::string_view name, bool fallback);  // 0 or 1
+  float attr_float(std::string_view name, float fallback);
+  std::string attr_string(std::string_view name, const std::string& fallback);
+  std::optional<int64_t> find_int(std::string_view name);
+  std::optional<float> find_float(std::string_view name);
+  std::optional<Ints> find_ints(std::string_view name);
+  const Attribute* find(std::string_view name);  // of any kind
+  void ignore(std::string_view name) { find(name); }
+  Error wrong_kind(const Attribute& attribute, std::string_view expected) const;
+
+  // -rank..rank-1 (or ..rank, with_end) to 0..; Error that names `what`.
+  int64_t axis(int64_t axis, int64_t rank, std::string_view what = "axis", bool with_end = false) const;
+  // The same for a list without duplicates; sorted.
+  Ints axes(const Ints& axes, int64_t rank, std::string_view what = "axes") const;
+
+  // Results.
+  TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype);
+  TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
+  TensorId elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a = 0, float b = 0);
+  TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
+  TensorId cast(TensorId id, DType to);
+  TensorId expand(TensorId id, const Shape& shape);   // repeats along extents 1 and new leading dimensions
+  TensorId constant(ops::Value value);
+  TensorId constant_f32(float value);                 // a scalar
+  TensorId constant_i64(const Ints& values, const Shape& shape);
+  Shape broadcast(const Shape& a, const Shape& b) const;
+  void charge(int64_t bytes) { builder_.charge(bytes, where_); }
+
+  size_t output_count() const { return node_.outputs.size(); }
+  bool wants(size_t k) const { return k < node_.outputs.size() && !node_.outputs[k].empty(); }
+  void expect_outputs(size_t max) const;
+  void result(size_t k, TensorId id);
+
+  // Unknown attributes, missing results; gives new tensors the names of the node's outputs. Returns one id per output
+  // (none where it is left out).
+  std::vector<TensorId> finish();
+
+ private:
+  Builder& builder_;
+  const Node& node_;
+  std::string where_;
+  std::string name_;  // of the node's rOperators
+  std::vector<TensorId> inputs_;
+  std::vector<bool> known_attributes_;
+  std::vector<TensorId> results_;
+  size_t first_new_tensor_;  // tensors from here on were made by this node
+};
+
+}  // namespace tamp::frontend

@@ -1,0 +1,50 @@
+// ONNX file -> Graph. Everything in a model is untrusted: every failure is an Error of one line that names the file, the
+// node and its operator, the attribute or tensor, what was found and what is supported.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::frontend {
+
+struct ReadOptions {
+  std::map<std::string, int64_t> dims;  // --dim N=8: symbolic dimensions
+  bool load_weights = true;             // false: external data is checked for presence and size but not read (inspect)
+};
+
+// The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.
+// Throws Error: bad input (not an ONNX model, broken graph, lying shapes, unsafe external data) or unsupported (all
+// operators, versions and element types that are not supported, listed at once, one a line).
+Graph read_onnx(const std::string& path, const ReadOptions& options);
+
+// What `tamp inspect MODEL.onnx` prints; works for models that cannot be compiled.
+struct ModelSummary {
+  struct Port {
+    std::string name, type, shape;  // shape as text, with symbols
+  };
+  int64_t ir_version = 0;
+  std::vector<std::pair<std::string, int64_t>> opsets;  // domain, version
+  std::string producer;
+  std::vector<Port> inputs, outputs;
+  std::vector<std::pair<std::string, int64_t>> histogram;  // operator, count; most frequent first
+  std::vector<std::string> unsupported;                    // one sentence per unsupported node
+  int64_t nodes = 0, parameters = 0, parameter_bytes = 0;
+};
+ModelSummary summarize_onnx(const std::string& path);
+
+// For `tamp ops`: every supported operator with the versions whose meaning is known and any limit.
+struct SupportedOp {
+  std::string domain, name;
+  std::vector<int> versions;
+  std::string limits;
+};
+std::vector<SupportedOp> supported_ops();
+
+// A tensor file as ONNX's test data has them (TensorProto, .pb). Error (bad input) names the file.
+ops::Value read_tensor_pb(const std::string& path);
+
+}  // namespace tamp::frontend

@@ -1,0 +1,160 @@
+#include "compiler/ir/graph.h"
+
+#include <cstring>
+#include <queue>
+
+#include "compiler/support/error.h"
+
+namespace tamp {
+
+TensorId add_tensor(Graph& graph, Tensor tensor) {
+  graph.tensors.push_back(std::move(tensor));
+  return TensorId(static_cast<int64_t>(graph.tensors.size()) - 1);
+}
+
+TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.role = Role::constant;
+  tensor.data = std::make_shared<const Bytes>(std::move(data));
+  return add_tensor(graph, std::move(tensor));
+}
+
+TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values) {
+  Bytes data(values.size() * sizeof(float));
+  std::memcpy(data.data(), values.data(), data.size());
+  return add_constant(graph, std::move(name), DType::f32, std::move(shape), std::move(data));
+}
+
+std::vector<TensorId> reads_of(const ROperator& rop) {
+  std::vector<TensorId> reads;
+  for (const TensorId id : rop.inputs) {
+    if (id.valid()) reads.push_back(id);
+  }
+  if (rop.epilogue.bias.valid()) reads.push_back(rop.epilogue.bias);
+  if (rop.epilogue.residual.valid()) reads.push_back(rop.epilogue.residual);
+  return reads;
+}
+
+Uses uses_of(const Graph& graph) {
+  Uses uses;
+  uses.producer.resize(graph.tensors.size());
+  uses.consumers.resize(graph.tensors.size());
+  uses.is_output.assign(graph.tensors.size(), false);
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    const ROperatorId id(static_cast<int64_t>(i));
+    for (const TensorId out : graph.rops[i].outputs) uses.producer[out.index()] = id;
+    for (const TensorId in : reads_of(graph.rops[i])) {
+      auto& consumers = uses.consumers[in.index()];
+      if (consumers.empty() || consumers.back() != id) consumers.push_back(id);
+    }
+  }
+  for (const TensorId out : graph.outputs) uses.is_output[out.index()] = true;
+  return uses;
+}
+
+Graph remove_dead(Graph graph) {
+  std::vector<bool> needed(graph.tensors.size(), false);
+  for (const TensorId id : graph.outputs) needed[id.index()] = true;
+  std::vector<bool> keep(graph.rops.size(), false);
+  for (size_t i = graph.rops.size(); i-- > 0;) {
+    for (const TensorId out : graph.rops[i].outputs) keep[i] = keep[i] || needed[out.index()];
+    if (!keep[i]) continue;
+    for (const TensorId out : graph.rops[i].outputs) needed[out.index()] = true;
+    for (const TensorId in : reads_of(graph.rops[i])) needed[in.index()] = true;
+  }
+  for (const TensorId id : graph.inputs) needed[id.index()] = true;
+  for (const Buffer& buffer : graph.buffers) TAMP_CHECK(buffer.elements < 0, "remove_dead runs before placement");
+
+  std::vector<TensorId> renamed(graph.tensors.size());
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    if (!needed[i]) continue;
+    renamed[i] = TensorId(static_cast<int64_t>(tensors.size()));
+    tensors.push_back(std::move(graph.tensors[i]));
+  }
+  const auto rename = [&](TensorId& id) {
+    if (id.valid()) id = renamed[id.index()];
+  };
+  std::vector<ROperator> rops;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (!keep[i]) continue;
+    ROperator& rop = graph.rops[i];
+    for (TensorId& id : rop.inputs) rename(id);
+    for (TensorId& id : rop.outputs) rename(id);
+    rename(rop.epilogue.bias);
+    rename(rop.epilogue.residual);
+    rops.push_back(std::move(rop));
+  }
+  for (TensorId& id : graph.inputs) rename(id);
+  for (TensorId& id : graph.outputs) rename(id);
+  graph.tensors = std::move(tensors);
+  graph.rops = std::move(rops);
+  return graph;
+}
+
+Graph sort_topologically(Graph graph) {
+  const Uses uses = uses_of(graph);
+  std::vector<int> missing(graph.rops.size(), 0);
+  std::vector<std::vector<size_t>> next(graph.rops.size());
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    for (const TensorId in : reads_of(graph.rops[i])) {
+      const ROperatorId producer = uses.producer[in.index()];
+      if (!producer.valid()) continue;
+      next[producer.index()].push_back(i);
+      ++missing[i];
+    }
+  }
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;  // smallest index first keeps the order stable
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (missing[i] == 0) ready.push(i);
+  }
+  std::vector<ROperator> sorted;
+  while (!ready.empty()) {
+    const size_t i = ready.top();
+    ready.pop();
+    for (const size_t j : next[i]) {
+      if (--missing[j] == 0) ready.push(j);
+    }
+    sorted.push_back(std::move(graph.rops[i]));
+  }
+  TAMP_CHECK(sorted.size() == missing.size(), "cycle in graph '" + graph.name + "'");
+  graph.rops = std::move(sorted);
+  return graph;
+}
+
+void verify(const Graph& graph) {
+  const auto in_range = [&](TensorId id) { return id.valid() && id.index() < graph.tensors.size(); };
+  std::vector<bool> made(graph.tensors.size(), false);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
+    for (const int64_t extent : tensor.shape) TAMP_CHECK(extent >= 0, "negative extent in '" + tensor.name + "'");
+    TAMP_CHECK((tensor.role == Role::constant) == (tensor.data != nullptr), "data and role of '" + tensor.name + "' disagree");
+    if (tensor.data) {
+      const auto want = static_cast<size_t>(element_count(tensor.shape) * bytes_of(tensor.dtype));
+      TAMP_CHECK(tensor.data->size() == want, "size of constant '" + tensor.name + "'");
+    }
+    made[i] = tensor.role == Role::constant;
+  }
+  for (const TensorId id : graph.inputs) {
+    TAMP_CHECK(in_range(id) && graph.tensor(id).role == Role::input, "graph input");
+    made[id.index()] = true;
+  }
+  for (const ROperator& rop : graph.rops) {
+    for (const TensorId id : reads_of(rop)) {
+      TAMP_CHECK(in_range(id), "operand of '" + rop.name + "' out of range");
+      TAMP_CHECK(made[id.index()], "'" + rop.name + "' reads '" + graph.tensor(id).name + "' before it is made");
+    }
+    TAMP_CHECK(!rop.outputs.empty(), "'" + rop.name + "' has no outputs");
+    for (const TensorId id : rop.outputs) {
+      TAMP_CHECK(in_range(id) && graph.tensor(id).role == Role::activation, "result of '" + rop.name + "'");
+      TAMP_CHECK(!made[id.index()], "'" + graph.tensor(id).name + "' is made twice");
+      made[id.index()] = true;
+    }
+  }
+  for (const TensorId id : graph.outputs) TAMP_CHECK(in_range(id) && made[id.index()], "graph output is never made");
+}
+
+}  // namespace tamp

@@ -1,0 +1,76 @@
+// The graph that passes rewrite: a flat vector of rOperators in topological order over a vector of tensors.
+// Ids are indices. A pass takes a Graph by value and returns one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/ops.h"
+#include "compiler/ir/tensor.h"
+
+namespace tamp {
+
+using ROperatorId = StrongId<struct ROperatorTag>;
+
+// See ops.h, Activation. `bias` is a constant of extent M along the channel (Conv: dim 1, MatMul: last dim) or none.
+// `residual` has the output's shape or none.
+struct Epilogue {
+  TensorId bias;
+  TensorId residual;
+  Activation activation = Activation::none;
+  float a = 0, b = 0;  // the activation's attributes (clip: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta)
+  bool residual_after_activation = false;
+};
+
+struct ROperator {
+  std::string name;   // unique in the graph; the (first) ONNX node's name, or "op#index" made from its index
+  OpAttrs attrs;
+  Epilogue epilogue;
+  std::vector<TensorId> inputs;  // may hold none ids where an operand is optional
+  std::vector<TensorId> outputs;
+  std::vector<std::string> origin;  // names of the ONNX nodes that it came from, first to last
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Tensor> tensors;
+  std::vector<ROperator> rops;
+  std::vector<TensorId> inputs, outputs;  // in the model's order; an output may be an input or a constant
+  std::vector<Buffer> buffers;            // filled by passes/assign_layout
+
+  Tensor& tensor(TensorId id) { return tensors[id.index()]; }
+  const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }
+  ROperator& rop(ROperatorId id) { return rops[id.index()]; }
+  const ROperator& rop(ROperatorId id) const { return rops[id.index()]; }
+};
+
+TensorId add_tensor(Graph& graph, Tensor tensor);
+TensorId add_constant(Graph& graph, std::string name, DType dtype, Shape shape, Bytes data);
+TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std::vector<float>& values);
+
+// All tensors that a rOperator reads: inputs and what its epilogue reads, none ids left out.
+std::vector<TensorId> reads_of(const ROperator& rop);
+
+// Per tensor: the rOperator that makes it (or none), and those that read it (epilogue reads included; graph outputs
+// are not in it).
+struct Uses {
+  std::vector<ROperatorId> producer;
+  std::vector<std::vector<ROperatorId>> consumers;
+  std::vector<bool> is_output;
+};
+Uses uses_of(const Graph& graph);
+
+// Drops rOperators whose results nobody needs and tensors that nobody names; keeps the order. Inputs stay.
+Graph remove_dead(Graph graph);
+
+// Puts rops back into topological order (stable). TAMP_CHECK on a cycle.
+Graph sort_topologically(Graph graph);
+
+// TAMP_CHECK of everything that must hold of a graph at any stage: ids in range, topological order, one producer per
+// tensor, data present and of the right size for constants, shapes non-negative.
+void verify(const Graph& graph);
+
+// Text form; test/support/graph_text.h reads it back. One line a tensor or rOperator.
+std::string print(const Graph& graph);
+
+}  // namespace tamp

@@ -1,0 +1,126 @@
+// The internal operators. The frontend turns every version of an ONNX operator into one of these; anything that an
+// older or newer version words differently is gone here. One struct per operator, attributes only; inputs are listed
+// in the comment in order ("?" = may be none).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "compiler/ir/dtype.h"
+
+namespace tamp {
+
+// Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions.
+struct Conv {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;  // auto_pad is resolved at import
+  int64_t group = 1;
+};
+
+// Y = alpha * op(A) * op(B) + beta * C. numpy matmul semantics: A[..,M,K], B[..,K,N], leading dimensions broadcast.
+// C? broadcasts one way to Y. Gemm is the rank-2 case; 1-D operands are reshaped at import.
+struct MatMul {
+  bool trans_a = false, trans_b = false;
+  float alpha = 1, beta = 1;
+};
+
+enum class PoolKind : uint8_t { max, average };
+// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions. The output extent is in the output tensor's shape
+// (ceil_mode is resolved at import). average divides by the count of elements inside the input, or, with
+// count_include_pad, inside input plus pads (never the overhang of ceil_mode).
+struct Pool {
+  PoolKind kind = PoolKind::max;
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  bool count_include_pad = false;
+};
+
+enum class ReduceKind : uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp };
+// Reduces over `axes` (sorted, non-negative). With keepdims the output has extent 1 there, without they are gone.
+// GlobalAveragePool and GlobalMaxPool are Reduce over the spatial axes with keepdims.
+struct Reduce {
+  ReduceKind kind = ReduceKind::sum;
+  std::vector<int64_t> axes;
+  bool keepdims = true;
+};
+
+// Softmax over the joint extent of dimensions [first_axis, last_axis] (before opset 13: axis..rank-1).
+struct Softmax {
+  int64_t first_axis = 0, last_axis = 0;
+  bool log = false;
+};
+
+// y = x / (bias + alpha/size * sum of x^2 over `size` channels around c)^beta; channels c-floor((size-1)/2) ..
+// c+ceil((size-1)/2), axis 1.
+struct Lrn {
+  int64_t size = 1;
+  float alpha = 1e-4F, beta = 0.75F, bias = 1.0F;
+};
+
+// Y = scale * (X - mean) / sqrt(var + epsilon) + B; inputs X, scale, B, mean, var.
+struct BatchNorm {
+  float epsilon = 1e-5F;
+};
+
+// Elementwise functions. Unary, binary or ternary; `a`, `b` are attributes (clip bounds, slopes).
+enum class ElementwiseOp : uint8_t {
+  identity, neg, abs, sqrt, reciprocal, exp, log, erf, sin, cos, floor, ceil, round, sign,
+  relu, leaky_relu /*a*/, elu /*a*/, clip /*a=min b=max, min(max(x,a),b)*/, sigmoid, hard_sigmoid /*a x + b*/, hard_swish,
+  tanh, softplus, gelu /*erf form*/, gelu_tanh,
+  add, sub, mul, div, pow, min, max, mod /*sign of divisor*/, fmod, prelu /*x, slope*/,
+  equal, less, less_equal, greater, greater_equal, logical_and, logical_or, logical_xor, logical_not,
+  where /*cond, x, y*/,
+  cast,
+};
+const char* name_of(ElementwiseOp op);
+int arity_of(ElementwiseOp op);
+
+// One step of a chain, in SSA form: operand v >= 0 is input number v of the rOperator, v < 0 is the result of step -1-v.
+struct ElementwiseStep {
+  ElementwiseOp op = ElementwiseOp::identity;
+  std::vector<int32_t> operands;
+  float a = 0, b = 0;
+};
+
+// y = the last step's value at every element of the (numpy-)broadcast shape of the inputs. As the frontend makes it,
+// one step; passes/fuse_elementwise joins them. One step `identity` is a copy (with any broadcast and permutation).
+struct Elementwise {
+  std::vector<ElementwiseStep> steps;
+};
+
+struct Reshape {};  // the shape is the output tensor's; covers Flatten, Squeeze, Unsqueeze, Reshape
+struct Transpose {
+  std::vector<int64_t> perm;  // output dimension i is input dimension perm[i]
+};
+// y[i] = x[starts + i * steps], one start and step per input dimension (steps may be negative, never 0); the output
+// extent is in the output's shape. Split is one Slice per output.
+struct Slice {
+  std::vector<int64_t> starts, steps;
+};
+struct Concat {
+  int64_t axis = 0;
+};
+enum class PadMode : uint8_t { constant, reflect, edge, wrap };
+struct Pad {
+  std::vector<int64_t> before, after;  // per dimension, negative crops
+  PadMode mode = PadMode::constant;
+  float value = 0;
+};
+// y = take(x, indices, axis); inputs X, indices (i32/i64, negative counts from the end).
+struct Gather {
+  int64_t axis = 0;
+};
+
+using OpAttrs = std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice,
+                             Concat, Pad, Gather>;
+const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
+
+// What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
+// residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
+enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
+const char* name_of(Activation activation);
+
+}  // namespace tamp

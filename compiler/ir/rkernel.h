@@ -1,0 +1,106 @@
+// rKernel: one implementation of one rOperator (Rammer section 4.1): device code, its configuration, the number of
+// rTasks, and what they cost. Made by the families in kernels/ (kernels/catalogue.h), chosen by select/ and schedule/.
+//
+// A rKernel has one or more phases. The rTasks of a phase are independent of each other; phase p+1 starts when phase p
+// is done (split-K: partial sums, then their sum). Most have one phase.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp {
+
+// A value of a named field of a body's argument struct. Offsets are resolved to addresses by codegen.
+struct TensorArg {      // rk::TensorRef of a placed tensor, plus `extra` elements
+  TensorId tensor;
+  int64_t extra = 0;
+};
+struct ScratchArg {     // rk::TensorRef into the rKernel's scratch buffer, in elements
+  int64_t offset = 0;
+};
+struct PackedArg {      // rk::TensorRef into Phase::packed, in bytes
+  int64_t offset_bytes = 0;
+};
+struct DivisorArg {     // rk::Divisor
+  int64_t divisor = 1;
+};
+struct NoTensorArg {};  // rk::TensorRef that is null
+// Nested braces: arrays and structs.
+struct ArgValue;
+using ArgList = std::vector<ArgValue>;
+struct ArgValue {
+  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, PackedArg, DivisorArg, NoTensorArg, ArgList> value;
+};
+// Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
+struct Arg {
+  std::string name;
+  ArgValue value;
+};
+
+// What one rTask of a phase costs; select/cost.cpp turns it into microseconds.
+struct Cost {
+  double flops = 0;            // useful and padding alike, 2 per multiply-add
+  bool tensor_core = false;
+  double efficiency = 0.5;     // share of the vEU's peak that the body reaches when nothing else limits it
+  double activation_bytes = 0;  // read plus written, L2
+  double weight_bytes = 0;     // read, L2 or DRAM
+};
+
+// Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
+// uses block (t / rtasks_per_block) % blocks, chunk by chunk. chunk_bytes is a multiple of 16 and at most
+// VDevice::weight_stage_bytes. No ring: chunks_per_rtask = 0.
+struct RingWeights {
+  int64_t chunk_bytes = 0;
+  int64_t chunks_per_rtask = 0;
+  int64_t rtasks_per_block = 1;
+  int64_t blocks = 1;
+};
+
+struct Phase {
+  std::string header;      // "kernels/conv/implicit_gemm.cuh"
+  std::string body;        // device function template, "rk::implicit_gemm"; its first template argument is the vEU
+  std::vector<std::pair<std::string, std::string>> template_args;  // name, C++ text: {"BLOCK_M", "64"}
+  std::string args_type;   // "rk::ImplicitGemmArgs"
+  std::vector<Arg> args;
+  int64_t rtasks = 0;
+  int64_t work_bytes = 0;  // dynamic shared memory of the body
+  RingWeights ring;
+  Cost cost;               // of one rTask
+};
+
+struct RKernel {
+  std::string family;      // row of kernels/catalogue.cpp, e.g. "implicit_gemm"
+  std::string name;        // for people: "implicit_gemm_tf32<64x64, split 4>"
+  std::vector<Phase> phases;
+  int64_t scratch_elements = 0;                       // f32 words of scratch shared by the phases
+  std::vector<std::pair<std::string, int64_t>> config;  // the family's own numbers ({"block_m", 64}), for pack and accesses
+  int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
+  int64_t rtasks() const;                               // of all phases
+};
+
+// Memory that a rTask touches, as runs of elements relative to the start of the tensor's *buffer*: for i < count the
+// elements [offset + i * stride, offset + i * stride + length). Reads may be stated too wide; writes are exact.
+struct Run {
+  int64_t offset = 0, count = 1, stride = 0, length = 0;
+};
+struct Region {
+  TensorId tensor;  // none = the rKernel's scratch
+  Run run;
+};
+struct Accesses {
+  std::vector<Region> reads, writes;
+};
+
+// The elements of the box [begin, end) of a placed tensor (logical coordinates), as few runs as it can be said in.
+std::vector<Run> box_runs(const Tensor& tensor, const std::vector<int64_t>& begin, const std::vector<int64_t>& end);
+std::vector<Run> whole_runs(const Tensor& tensor);
+// Elements [begin, end) of the tensor in row-major logical order, all other dimensions whole: for bodies whose rTask is a
+// range of the flattened output.
+std::vector<Run> flat_runs(const Tensor& tensor, int64_t begin, int64_t end);
+
+}  // namespace tamp

@@ -1,0 +1,74 @@
+// rProgram: what every vEU runs, fixed at compile time (Rammer sections 3 and 4). All that codegen gets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+#include "compiler/ir/vdevice.h"
+
+namespace tamp {
+
+using EventId = StrongId<struct EventTag>;
+
+// The smallest unit that runs on one vEU: number `index` of phase `phase` of the rKernel of rOperator `rop`.
+struct RTask {
+  ROperatorId rop;
+  int32_t phase = 0;
+  int64_t index = 0;
+};
+
+// One entry of a vEU's lane: wait for every event in `waits`, run the rTask, then signal. An entry without rTask
+// (rop none) only waits and signals.
+struct Instruction {
+  RTask rtask;
+  std::vector<EventId> waits;
+  EventId signal;  // or none
+};
+
+// A counter in device memory that only grows: in epoch e a wait passes when it has reached e * count (design: epochs,
+// never resets).
+struct Event {
+  std::string name;   // "conv1", "conv1.partial", "boundary 3"
+  int64_t count = 0;  // signals per epoch
+};
+
+struct MemoryPlan {
+  int64_t arena_bytes = 0;
+  std::vector<int64_t> buffer_offset;   // bytes, per Graph::buffers; -1 where the buffer is not in the arena or unused
+  std::vector<int64_t> scratch_offset;  // bytes, per rOperator; -1 = none
+};
+
+// The read-only data that NAME.weights holds, in order, 256-byte aligned.
+struct WeightBlob {
+  std::string name;    // "conv1 packed implicit_gemm<64x64>", "fc.bias"
+  TensorId constant;   // a constant read in its own layout, or none
+  ROperatorId rop;     // with `phase`: Phase data packed by the family
+  int32_t phase = 0;
+  int64_t offset = 0, bytes = 0;
+};
+
+struct RProgram {
+  VDevice vdevice;
+  Precision precision = Precision::fp32;
+  std::string policy;                          // "wavefront", "sequential"
+  Graph graph;                                 // placed; one RKernel per rOperator
+  std::vector<RKernel> rkernels;               // per rOperator
+  std::vector<int32_t> wave;                   // per rOperator
+  std::vector<int32_t> part;                   // per rOperator: which of Algorithm 1's rPrograms (Plans) it fell into
+  std::vector<std::vector<Instruction>> lanes;  // per vEU
+  std::vector<Event> events;
+  MemoryPlan memory;
+  std::vector<WeightBlob> weights;
+  int64_t weight_bytes = 0;
+  double estimated_us = 0;
+};
+
+// All of design.md section 7; returns one sentence per violation (at most `limit`), empty = accepted.
+std::vector<std::string> verify(const RProgram& program, size_t limit = 8);
+
+std::string print(const RProgram& program);
+
+}  // namespace tamp

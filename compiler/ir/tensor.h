@@ -1,0 +1,61 @@
+// A tensor of the graph: name, element type, logical shape (ONNX order, e.g. NCHW), and where its elements lie.
+//
+// The logical shape never changes with the layout. A tensor lives in a Buffer at `offset` with one stride per logical
+// dimension (all in elements), so channels-last is a choice of strides, and Transpose, Slice, Concat and most Reshapes
+// are views that cost nothing. Rules: strides of dimensions of extent 1 are 0; an empty tensor has no elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/dtype.h"
+#include "compiler/support/strong_id.h"
+
+namespace tamp {
+
+using Shape = std::vector<int64_t>;
+using TensorId = StrongId<struct TensorTag>;
+using BufferId = StrongId<struct BufferTag>;
+using Bytes = std::vector<std::byte>;
+
+enum class Role : uint8_t { input, constant, activation };
+
+// Filled by passes/assign_layout. Before it `buffer` is none.
+struct Placement {
+  BufferId buffer;
+  int64_t offset = 0;            // elements from the start of the buffer
+  std::vector<int64_t> strides;  // elements, one per logical dimension
+};
+
+struct Tensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  Role role = Role::activation;
+  std::shared_ptr<const Bytes> data;  // role constant: row-major little-endian values; null otherwise
+  Placement place;
+};
+
+// Where memory comes from. Arena buffers get an offset from the memory plan; the others are bound at run time.
+enum class BufferKind : uint8_t { arena, input, output, constant };
+
+struct Buffer {
+  BufferKind kind = BufferKind::arena;
+  int64_t elements = 0;
+  DType dtype = DType::f32;
+  int32_t io_index = -1;  // input/output: position in Graph::inputs / Graph::outputs
+  TensorId constant;      // constant: the tensor whose data it holds
+};
+
+int64_t element_count(const Shape& shape);                 // 1 for a scalar
+std::vector<int64_t> row_major_strides(const Shape& shape);  // extent-1 dimensions get 0
+bool is_row_major(const Tensor& tensor);                   // placed densely in logical order
+
+// Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
+const float* f32_data(const Tensor& tensor);
+const int64_t* i64_data(const Tensor& tensor);
+
+}  // namespace tamp

@@ -1,0 +1,144 @@
+#include "compiler/ir/vdevice.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "compiler/support/embedded.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFolder = "compiler/ir/vdevices/";
+
+// Reads one field after another; remembers which names are known so that a misspelt one is refused.
+class FieldReader {
+ public:
+  FieldReader(const json& object, std::string source) : object_(object), source_(std::move(source)) {}
+
+  template <class T>
+  void required(const char* name, T& out) {
+    known_.insert(name);
+    if (!object_.contains(name)) throw bad_input(fmt::format("{}: field '{}' is missing", source_, name));
+    read(name, out);
+  }
+  template <class T>
+  void optional(const char* name, T& out) {
+    known_.insert(name);
+    if (object_.contains(name)) read(name, out);
+  }
+  void refuse_unknown() const {
+    for (const auto& [name, value] : object_.items()) {
+      if (known_.count(name) == 0) throw bad_input(fmt::format("{}: unknown field '{}'", source_, printable(name)));
+    }
+  }
+  void expect(bool holds, const char* name, const std::string& what) const {
+    if (!holds) throw bad_input(fmt::format("{}: field '{}' {}", source_, name, what));
+  }
+
+ private:
+  template <class T>
+  void read(const char* name, T& out) {
+    try {
+      object_.at(name).get_to(out);
+    } catch (const json::exception&) {
+      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, printable(object_.at(name).dump(), 40)));
+    }
+  }
+  const json& object_;
+  std::string source_;
+  std::set<std::string> known_;
+};
+
+Precision parse_precision_field(const std::string& text, const FieldReader& fields) {
+  if (text == "fp32") return Precision::fp32;
+  if (text == "tf32") return Precision::tf32;
+  fields.expect(false, "default_precision", fmt::format("is '{}', expected fp32 or tf32", printable(text)));
+  return Precision::fp32;
+}
+
+}  // namespace
+
+int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
+
+int64_t VDevice::work_bytes() const { return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes; }
+
+std::vector<std::string> builtin_vdevices() {
+  return {"h200", "h100", "a100", "rtx4090", "t4", "cpu"};
+}
+
+VDevice read_vdevice(const std::string& name_or_path) {
+  for (const std::string& name : builtin_vdevices()) {
+    if (name == name_or_path) return parse_vdevice(std::string(embedded_file(std::string(kFolder) + name + ".json")), name + ".json");
+  }
+  if (!name_or_path.ends_with(".json")) {
+    throw bad_input(fmt::format("vDevice '{}' is not known; built in: {}; or give a .json file", printable(name_or_path),
+                                join(builtin_vdevices(), ", ")));
+  }
+  std::ifstream file(name_or_path);
+  if (!file) throw bad_input(fmt::format("{}: cannot be opened", printable(name_or_path)));
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_vdevice(text.str(), printable(name_or_path));
+}
+
+VDevice parse_vdevice(const std::string& json_text, const std::string& source_name) {
+  const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) throw bad_input(fmt::format("{}: not a JSON object", source_name));
+  FieldReader fields(object, source_name);
+  VDevice d;
+  std::string precision = "fp32";
+  fields.required("name", d.name);
+  fields.optional("description", d.description);
+  fields.required("arch", d.arch);
+  fields.required("sms", d.sms);
+  fields.optional("veus_per_sm", d.veus_per_sm);
+  fields.optional("compute_threads", d.compute_threads);
+  fields.required("smem_bytes", d.smem_bytes);
+  fields.required("weight_stages", d.weight_stages);
+  fields.required("weight_stage_bytes", d.weight_stage_bytes);
+  fields.optional("registers_per_sm", d.registers_per_sm);
+  fields.optional("tf32", d.tf32);
+  fields.optional("fp16", d.fp16);
+  fields.optional("bf16", d.bf16);
+  fields.optional("default_precision", precision);
+  fields.required("clock_ghz", d.clock_ghz);
+  fields.required("fp32_tflops", d.fp32_tflops);
+  fields.optional("tf32_tflops", d.tf32_tflops);
+  fields.optional("fp16_tflops", d.fp16_tflops);
+  fields.required("l2_bytes", d.l2_bytes);
+  fields.required("l2_gb_per_s", d.l2_gb_per_s);
+  fields.required("dram_gb_per_s", d.dram_gb_per_s);
+  fields.required("edge_us", d.edge_us);
+  fields.required("same_veu_us", d.same_veu_us);
+  fields.required("rtask_us", d.rtask_us);
+  fields.required("barrier_us", d.barrier_us);
+  fields.required("launch_us", d.launch_us);
+  fields.refuse_unknown();
+
+  d.default_precision = parse_precision_field(precision, fields);
+  fields.expect(d.arch == "cpu" || (d.arch.starts_with("sm_") && d.arch.size() >= 5 && d.arch.size() <= 8 && identifier(d.arch) == d.arch), "arch",
+                "is not of the form sm_90 or cpu");
+  fields.expect(d.sms >= 1 && d.sms <= 1024, "sms", "is out of range 1..1024");
+  fields.expect(d.veus_per_sm == 1, "veus_per_sm", "must be 1");
+  fields.expect(d.compute_threads == 256, "compute_threads", "must be 256");
+  fields.expect(d.weight_stages >= 1 && d.weight_stages <= 32, "weight_stages", "is out of range 1..32");
+  fields.expect(d.weight_stage_bytes >= 4096 && d.weight_stage_bytes % 1024 == 0 && d.weight_stage_bytes <= 65536, "weight_stage_bytes",
+                "must be a multiple of 1024 from 4096 to 65536");
+  fields.expect(d.smem_bytes <= 1024 * 1024 && d.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
+  fields.expect(d.default_precision != Precision::tf32 || d.tf32, "default_precision", "is tf32, but field 'tf32' is false");
+  for (const auto& [name, value] : {std::pair<const char*, double>{"clock_ghz", d.clock_ghz}, {"fp32_tflops", d.fp32_tflops}, {"l2_gb_per_s", d.l2_gb_per_s}, {"dram_gb_per_s", d.dram_gb_per_s}}) {
+    fields.expect(value > 0, name, "must be positive");
+  }
+  fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");
+  return d;
+}
+
+}  // namespace tamp

@@ -1,0 +1,60 @@
+// vDevice: a GPU as data (Rammer section 4.2). Read from JSON (compiler/ir/vdevices/NAME.json or a user's file); nothing
+// in the compiler tests for a GPU by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/dtype.h"
+#include "compiler/support/strong_id.h"
+
+namespace tamp {
+
+// vEU: one persistent thread block. Its index is its position in RProgram::lanes.
+using VEU = StrongId<struct VEUTag>;
+
+struct VDevice {
+  std::string name;         // "h200"
+  std::string description;  // "NVIDIA H200 SXM, 132 SMs"
+  std::string arch;         // nvcc -arch, "sm_90"
+  int64_t sms = 0;
+  int64_t veus_per_sm = 1;
+
+  // What one vEU has.
+  int64_t compute_threads = 256;     // the warps that run rKernel bodies
+  int64_t smem_bytes = 0;            // shared memory of one vEU, all of it
+  int64_t weight_stages = 0;         // ring of weight stages in shared memory, filled ahead by the loader warp
+  int64_t weight_stage_bytes = 0;
+  int64_t registers_per_sm = 65536;
+
+  // What it can compute with.
+  bool tf32 = false, fp16 = false, bf16 = false;
+  Precision default_precision = Precision::fp32;
+
+  // Measured costs; units in the names. TFLOP/s count a multiply-add as two.
+  double clock_ghz = 1;
+  double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
+  double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
+  double edge_us = 0.5;      // counter signal to wait seen on another vEU
+  double same_veu_us = 0.1;  // from one rTask to the next on the same vEU
+  double rtask_us = 0.3;     // fixed cost of one rTask
+  double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
+  double launch_us = 3.5;
+
+  int64_t veus() const { return sms * veus_per_sm; }
+  int64_t threads() const;     // compute_threads plus the service warps
+  int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the ring and the control block
+};
+
+// Shared memory of the control block (slots, barriers); asserted in the generated file.
+inline constexpr int64_t kControlBytes = 4096;
+inline constexpr int64_t kServiceThreads = 96;  // loader, waiter and signaller warps
+
+// Names of the built-in vDevices, in the order of `tamp devices`.
+std::vector<std::string> builtin_vdevices();
+// A built-in name, or a path that ends in .json. Error (bad input) names the file, the field, found and expected.
+VDevice read_vdevice(const std::string& name_or_path);
+VDevice parse_vdevice(const std::string& json_text, const std::string& source_name);
+
+}  // namespace tamp

@@ -1,0 +1,63 @@
+// What a rKernel applies before it stores, as a step of its own on the finished value: y = act(x + bias + residual), or
+// act(x + bias) + residual. Added up in double and rounded once.
+#include "compiler/ops/call.h"
+#include "compiler/ops/functions.h"
+
+namespace tamp::ops {
+namespace {
+
+double activate(const Epilogue& epilogue, double x) {
+  switch (epilogue.activation) {
+    case Activation::none: return x;
+    case Activation::relu: return relu(x);
+    case Activation::clip: return clip(x, epilogue.a, epilogue.b);
+    case Activation::sigmoid: return sigmoid(x);
+    case Activation::tanh: return std::tanh(x);
+    case Activation::hard_sigmoid: return hard_sigmoid(x, epilogue.a, epilogue.b);
+    case Activation::hard_swish: return hard_swish(x);
+    case Activation::leaky_relu: return leaky_relu(x, epilogue.a);
+    case Activation::silu: return silu(x);
+    case Activation::gelu: return gelu(x);
+  }
+  TAMP_CHECK(false, "unknown activation");
+}
+
+// Elements that share one bias value lie `run` apart: the last dimension for MatMul, the channels (dimension 1) else.
+int64_t bias_run(const Call& call, const Shape& shape) {
+  if (std::holds_alternative<MatMul>(call.rop.attrs)) return 1;
+  return product(shape, 2, static_cast<int64_t>(shape.size()));
+}
+
+void add_bias(std::vector<double>& y, const Numbers<double>& bias, int64_t channels, int64_t run) {
+  int64_t channel = 0;
+  for (size_t i = 0; i < y.size(); i += static_cast<size_t>(run)) {
+    for (size_t j = i; j < i + static_cast<size_t>(run); ++j) y[j] += bias[channel];
+    channel = channel + 1 == channels ? 0 : channel + 1;
+  }
+}
+
+}  // namespace
+
+Value apply_epilogue(const Call& call, Value value) {
+  const Epilogue& epilogue = call.rop.epilogue;
+  if (!epilogue.bias.valid() && !epilogue.residual.valid() && epilogue.activation == Activation::none) return value;
+
+  const Numbers<double> x(value);
+  std::vector<double> y(x.data(), x.data() + element_count(value.shape));
+  if (epilogue.bias.valid()) {
+    const Value& bias = call.value_of(epilogue.bias);
+    add_bias(y, Numbers<double>(bias), element_count(bias.shape), bias_run(call, value.shape));
+  }
+  const auto activate_all = [&] {
+    for (double& element : y) element = activate(epilogue, element);
+  };
+  if (epilogue.residual_after_activation) activate_all();
+  if (epilogue.residual.valid()) {
+    const Numbers<double> residual(call.value_of(epilogue.residual));
+    for (size_t i = 0; i < y.size(); ++i) y[i] += residual[static_cast<int64_t>(i)];
+  }
+  if (!epilogue.residual_after_activation) activate_all();
+  return output_from(call, y);
+}
+
+}  // namespace tamp::ops

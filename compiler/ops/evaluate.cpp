@@ -1,0 +1,105 @@
+// evaluate and run: the dispatch over the operators, what is common to all of them, and the walk over a graph.
+#include <algorithm>
+
+#include "compiler/ops/call.h"
+#include "compiler/ops/ops.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+// A value that disagrees with its tensor would be read out of bounds.
+void check_value(const Graph& graph, TensorId id, const Value& value) {
+  const Tensor& tensor = graph.tensor(id);
+  const std::string name = "value of tensor '" + printable(tensor.name) + "'";
+  TAMP_CHECK(value.data != nullptr, name + " is missing");
+  TAMP_CHECK(value.dtype == tensor.dtype, name + " is " + name_of(value.dtype) + ", the tensor is " + name_of(tensor.dtype));
+  TAMP_CHECK(value.shape == tensor.shape, name + " is " + shape_text(value.shape) + ", the tensor is " + shape_text(tensor.shape));
+  const int64_t bytes = element_count(value.shape) * bytes_of(value.dtype);
+  TAMP_CHECK(static_cast<int64_t>(value.data->size()) == bytes, name + " has the wrong number of bytes");
+}
+
+void check_input(const Tensor& tensor, const Value& value) {
+  const std::string name = "input '" + printable(tensor.name) + "'";
+  if (value.dtype != tensor.dtype) {
+    throw bad_input(name + " has element type " + name_of(value.dtype) + ", expected " + name_of(tensor.dtype));
+  }
+  if (value.shape != tensor.shape) {
+    throw bad_input(name + " has shape " + shape_text(value.shape) + ", expected " + shape_text(tensor.shape));
+  }
+  const int64_t bytes = element_count(tensor.shape) * bytes_of(tensor.dtype);
+  if (!value.data || static_cast<int64_t>(value.data->size()) != bytes) {
+    throw bad_input(name + " does not hold the " + std::to_string(bytes) + " bytes of its shape");
+  }
+}
+
+// How often each tensor is still to be read; graph outputs count as one read that never comes.
+std::vector<int> count_reads(const Graph& graph) {
+  std::vector<int> reads(graph.tensors.size(), 0);
+  for (const ROperator& rop : graph.rops) {
+    for (const TensorId id : reads_of(rop)) ++reads[id.index()];
+  }
+  for (const TensorId id : graph.outputs) ++reads[id.index()];
+  return reads;
+}
+
+}  // namespace
+
+std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const ValueOf& value_of) {
+  verify_shapes(graph, rop);
+  for (const TensorId id : reads_of(rop)) check_value(graph, id, value_of(id));
+  const Call call{graph, rop, value_of};
+  Value value = std::visit(overloaded{
+                               [&](const Conv& attrs) { return conv(call, attrs); },
+                               [&](const MatMul& attrs) { return matmul(call, attrs); },
+                               [&](const Pool& attrs) { return pool(call, attrs); },
+                               [&](const Reduce& attrs) { return reduce(call, attrs); },
+                               [&](const Softmax& attrs) { return softmax(call, attrs); },
+                               [&](const Lrn& attrs) { return lrn(call, attrs); },
+                               [&](const BatchNorm& attrs) { return batch_norm(call, attrs); },
+                               [&](const Elementwise& attrs) { return elementwise(call, attrs); },
+                               [&](const Reshape&) { return reshape(call); },
+                               [&](const Transpose& attrs) { return transpose(call, attrs); },
+                               [&](const Slice& attrs) { return slice(call, attrs); },
+                               [&](const Concat& attrs) { return concat(call, attrs); },
+                               [&](const Pad& attrs) { return pad(call, attrs); },
+                               [&](const Gather& attrs) { return gather(call, attrs); },
+                           },
+                           rop.attrs);
+  return {apply_epilogue(call, std::move(value))};
+}
+
+std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs) {
+  if (inputs.size() != graph.inputs.size()) {
+    throw bad_input("the model has " + std::to_string(graph.inputs.size()) + " inputs, " + std::to_string(inputs.size()) + " were given");
+  }
+  std::vector<Value> values(graph.tensors.size());
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    const Tensor& tensor = graph.tensors[t];
+    if (tensor.role == Role::constant) values[t] = Value{tensor.dtype, tensor.shape, tensor.data};
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_input(graph.tensor(graph.inputs[i]), inputs[i]);
+    values[graph.inputs[i].index()] = inputs[i];
+  }
+
+  std::vector<int> reads_left = count_reads(graph);
+  const ValueOf value_of = [&](TensorId id) -> const Value& { return values[id.index()]; };
+  for (const ROperator& rop : graph.rops) {
+    std::vector<Value> results = evaluate(graph, rop, value_of);
+    for (size_t i = 0; i < results.size(); ++i) values[rop.outputs[i].index()] = std::move(results[i]);
+    for (const TensorId id : reads_of(rop)) {
+      if (--reads_left[id.index()] == 0) values[id.index()] = Value{};  // keeps the memory of a deep network small
+    }
+  }
+
+  std::vector<Value> outputs;
+  for (const TensorId id : graph.outputs) outputs.push_back(values[id.index()]);
+  return outputs;
+}
+
+void verify_shapes(const Graph& graph) {
+  for (const ROperator& rop : graph.rops) verify_shapes(graph, rop);
+}
+
+}  // namespace tamp::ops

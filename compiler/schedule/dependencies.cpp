@@ -1,0 +1,93 @@
+#include "compiler/schedule/dependencies.h"
+
+#include <algorithm>
+
+#include "compiler/ir/rkernel.h"
+#include "compiler/support/error.h"
+
+namespace tamp::schedule {
+namespace {
+
+constexpr int32_t kNobody = -1;  // not written yet
+constexpr int32_t kCaller = -2;  // an element of an input
+
+struct Use {
+  int32_t rop;
+  TensorId tensor;
+  bool is_write;
+};
+
+template <class F>
+void for_each_span(const Tensor& tensor, F f) {
+  for (const Run& run : whole_runs(tensor)) {
+    for (int64_t i = 0; i < run.count; ++i) f(run.offset + i * run.stride, run.offset + i * run.stride + run.length);
+  }
+}
+
+// The uses of every buffer but the constants, in the order of the rOperators, reads before writes.
+std::vector<std::vector<Use>> uses_by_buffer(const Graph& graph) {
+  std::vector<std::vector<Use>> uses(graph.buffers.size());
+  const auto add = [&](size_t rop, TensorId id, bool is_write) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.role == Role::constant) return;
+    const BufferId buffer = tensor.place.buffer;
+    TAMP_CHECK(buffer.valid() && buffer.index() < graph.buffers.size(), "'" + tensor.name + "' is not placed");
+    uses[buffer.index()].push_back({static_cast<int32_t>(rop), id, is_write});
+  };
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    for (const TensorId id : reads_of(graph.rops[i])) add(i, id, /*is_write=*/false);
+    for (const TensorId id : graph.rops[i].outputs) add(i, id, /*is_write=*/true);
+  }
+  return uses;
+}
+
+}  // namespace
+
+Dependencies find_dependencies(const Graph& graph) {
+  Dependencies found;
+  found.producers.resize(graph.rops.size());
+  std::vector<bool> writes_something(graph.rops.size(), false);
+  const auto all_uses = uses_by_buffer(graph);
+  std::vector<int32_t> writer;
+  for (size_t b = 0; b < all_uses.size(); ++b) {
+    const Buffer& buffer = graph.buffers[b];
+    if (all_uses[b].empty()) continue;
+    writer.assign(static_cast<size_t>(buffer.elements), buffer.kind == BufferKind::input ? kCaller : kNobody);
+    for (const Use& use : all_uses[b]) {
+      const Tensor& tensor = graph.tensor(use.tensor);
+      const auto rop = static_cast<size_t>(use.rop);
+      for_each_span(tensor, [&](int64_t begin, int64_t end) {
+        TAMP_CHECK(begin >= 0 && end <= buffer.elements, "'" + tensor.name + "' leaves its buffer");
+        if (use.is_write) {
+          for (int64_t e = begin; e < end; ++e) {
+            if (writer[static_cast<size_t>(e)] != kNobody) continue;
+            writer[static_cast<size_t>(e)] = use.rop;
+            writes_something[rop] = true;
+          }
+          return;
+        }
+        int32_t last = kNobody;
+        for (int64_t e = begin; e < end; ++e) {
+          const int32_t w = writer[static_cast<size_t>(e)];
+          if (w == last || w == kCaller) continue;
+          TAMP_CHECK(w != kNobody, "'" + graph.rops[rop].name + "' reads '" + tensor.name + "' before it is made");
+          last = w;
+          auto& producers = found.producers[rop];
+          if (producers.empty() || producers.back() != ROperatorId(w)) producers.push_back(ROperatorId(w));
+        }
+      });
+    }
+  }
+  for (auto& producers : found.producers) {
+    std::sort(producers.begin(), producers.end());
+    producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
+  }
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    int64_t elements = 0;
+    for (const TensorId id : graph.rops[i].outputs) elements += element_count(graph.tensor(id).shape);
+    found.is_view.push_back(!writes_something[i] && elements > 0);
+  }
+  return found;
+}
+
+}  // namespace tamp::schedule

@@ -1,0 +1,44 @@
+// Policies: from a placed graph to an rProgram. wavefront.cpp is the paper's Algorithm 1.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/select/select.h"
+#include "kernels/catalogue.h"
+
+namespace tamp::schedule {
+
+enum class Policy { wavefront, sequential };
+const char* name_of(Policy policy);
+Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
+
+struct ScheduleOptions {
+  Policy policy = Policy::wavefront;
+  Precision precision = Precision::fp32;
+};
+
+// Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every
+// rOperator for which no family has a rKernel. A rOperator whose outputs are all views of what others made gets a rKernel
+// without phases. (`families` is an argument so that tests can bring their own.)
+RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options,
+                  const select::Families& families = kernels::families());
+
+// Estimated time of a whole rProgram in microseconds, the launch included (discrete events, costs of select/cost.h), and
+// when each instruction begins and ends.
+struct Span {
+  double begin_us = 0, end_us = 0;
+};
+struct Timeline {
+  double us = 0;
+  std::vector<std::vector<Span>> lanes;  // as RProgram::lanes
+};
+Timeline timeline(const RProgram& program);
+double simulate(const RProgram& program);
+
+// All that is proved of every rProgram before it is emitted (docs/architecture.md); returns one sentence per violation (at
+// most `limit`), empty = accepted.
+std::vector<std::string> verify(const RProgram& program, size_t limit = 8, const select::Families& families = kernels::families());
+
+}  // namespace tamp::schedule

@@ -1,0 +1,104 @@
+#include "compiler/select/cost.h"
+
+#include <algorithm>
+
+#include "compiler/support/error.h"
+
+namespace tamp::select {
+namespace {
+
+// A vEU that is alone does not get the whole L2 or DRAM: its own loads in flight limit it to about this many fair shares.
+constexpr double kLoneShares = 3;
+
+double share_gb_per_s(double total_gb_per_s, int64_t veus, int64_t active) {
+  const double fair = total_gb_per_s / static_cast<double>(veus);
+  return std::min(total_gb_per_s / static_cast<double>(active), kLoneShares * fair);
+}
+
+double peak_tflops(const Cost& cost, const Machine& machine) {
+  const VDevice& d = machine.vdevice;
+  if (!cost.tensor_core) return d.fp32_tflops;
+  const bool half = machine.precision == Precision::fp16 || machine.precision == Precision::bf16;
+  const double peak = half ? d.fp16_tflops : d.tf32_tflops;
+  return peak > 0 ? peak : d.fp32_tflops;
+}
+
+// The share of the weights' traffic that reaches DRAM: blocks that several rTasks use come from L2 all but once.
+double first_use_share(const Phase& phase) {
+  const RingWeights& ring = phase.ring;
+  if (ring.chunks_per_rtask == 0 || phase.rtasks == 0) return 1;
+  const int64_t per_block = std::max<int64_t>(1, ring.rtasks_per_block);
+  const int64_t used = std::min(ring.blocks, (phase.rtasks + per_block - 1) / per_block);
+  return std::min(1.0, static_cast<double>(used) / static_cast<double>(phase.rtasks));
+}
+
+constexpr double kBytesPerUs = 1e3;  // of one GB/s
+constexpr double kFlopsPerUs = 1e6;  // of one TFLOP/s
+
+}  // namespace
+
+Machine machine_for(const Graph& graph, const VDevice& vdevice, Precision precision) {
+  double bytes = 0;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.data) bytes += static_cast<double>(tensor.data->size());
+  }
+  return {vdevice, precision, bytes <= vdevice.l2_bytes};
+}
+
+RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
+  const VDevice& d = machine.vdevice;
+  const int64_t veus = d.veus();
+  active = std::clamp<int64_t>(active, 1, veus);
+  const double peak = peak_tflops(phase.cost, machine) / static_cast<double>(veus) * kFlopsPerUs;
+  const double arithmetic_us = phase.cost.flops / (peak * std::max(phase.cost.efficiency, 1e-3));
+  const double l2 = share_gb_per_s(d.l2_gb_per_s, veus, active) * kBytesPerUs;
+  const double dram = share_gb_per_s(d.dram_gb_per_s, veus, active) * kBytesPerUs;
+
+  RTaskCost cost;
+  cost.fixed_us = d.rtask_us;
+  cost.body_us = std::max(arithmetic_us, phase.cost.activation_bytes / l2);
+  cost.weights_us = phase.cost.weight_bytes / l2;
+  if (!machine.weights_in_l2) cost.weights_us = std::max(cost.weights_us, phase.cost.weight_bytes * first_use_share(phase) / dram);
+  if (phase.ring.chunks_per_rtask > 0) {
+    const double ring_share = static_cast<double>(d.weight_stages) / static_cast<double>(phase.ring.chunks_per_rtask);
+    cost.ahead_us = cost.weights_us * std::min(1.0, ring_share);
+  }
+  return cost;
+}
+
+VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
+  const double begin_us = std::max(veu.free_us, ready_us);
+  const double loader_us = std::max(veu.loader_us, veu.began_us);
+  const double ahead_us = std::clamp(begin_us - loader_us, 0.0, cost.ahead_us);
+  const double rest_us = cost.weights_us - ahead_us;
+  VEUTime next;
+  next.began_us = begin_us;
+  next.free_us = begin_us + cost.fixed_us + std::max(cost.body_us, rest_us);
+  next.loader_us = rest_us > 0 ? std::max(begin_us, loader_us) + rest_us : loader_us + cost.weights_us;
+  return next;
+}
+
+double completion_us(const RKernel& rkernel, const Machine& machine, int64_t share, int64_t active) {
+  TAMP_CHECK(share >= 1, "completion on no vEU");
+  const VDevice& d = machine.vdevice;
+  double now_us = 0;
+  for (const Phase& phase : rkernel.phases) {
+    if (phase.rtasks == 0) continue;
+    const int64_t used = std::min(share, phase.rtasks);
+    const RTaskCost cost = cost_of(phase, machine, std::max(used, active));
+    // The fullest vEU. Its loader runs while the inputs' events are on their way.
+    VEUTime veu{now_us, now_us, now_us};
+    const double ready_us = now_us + d.edge_us;
+    const int64_t rounds = (phase.rtasks + used - 1) / used;
+    veu = after(veu, cost, ready_us);
+    if (rounds > 1) {
+      const VEUTime second = after({veu.free_us + d.same_veu_us, veu.began_us, veu.loader_us}, cost, 0);
+      // From the second on they all take the same time.
+      veu.free_us += static_cast<double>(rounds - 1) * (second.free_us - veu.free_us);
+    }
+    now_us = veu.free_us;
+  }
+  return now_us;
+}
+
+}  // namespace tamp::select

@@ -1,0 +1,55 @@
+#include "compiler/select/select.h"
+
+#include "compiler/support/error.h"
+
+namespace tamp::select {
+namespace {
+
+template <class F>
+size_t least(const std::vector<RKernel>& candidates, F time_us) {
+  TAMP_CHECK(!candidates.empty(), "no candidates to choose from");
+  size_t best = 0;
+  double best_us = time_us(candidates[0]);
+  for (size_t i = 1; i < candidates.size(); ++i) {
+    const double us = time_us(candidates[i]);
+    if (us < best_us) best = i, best_us = us;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<RKernel> candidates(const Families& families, const kernels::Request& request) {
+  std::vector<RKernel> all;
+  for (const kernels::Family& family : families) {
+    for (RKernel& rkernel : family.candidates(request)) all.push_back(std::move(rkernel));
+  }
+  return all;
+}
+
+const kernels::Family& family_of(const Families& families, const RKernel& rkernel) {
+  for (const kernels::Family& family : families) {
+    if (rkernel.family == family.name) return family;
+  }
+  TAMP_CHECK(false, "rKernel '" + rkernel.name + "' is of unknown family '" + rkernel.family + "'");
+}
+
+size_t fastest(const std::vector<RKernel>& candidates, const Machine& machine) {
+  const int64_t all = machine.vdevice.veus();
+  return least(candidates, [&](const RKernel& r) { return completion_us(r, machine, all, /*active=*/1); });
+}
+
+size_t efficient(const std::vector<RKernel>& candidates, const Machine& machine) {
+  return least(candidates, [&](const RKernel& r) { return veu_us(r, machine); });
+}
+
+size_t fastest_on(const std::vector<RKernel>& candidates, const Machine& machine, int64_t share) {
+  const int64_t all = machine.vdevice.veus();
+  return least(candidates, [&](const RKernel& r) { return completion_us(r, machine, share, /*active=*/all); });
+}
+
+double veu_us(const RKernel& rkernel, const Machine& machine) {
+  return completion_us(rkernel, machine, /*share=*/1, /*active=*/machine.vdevice.veus());
+}
+
+}  // namespace tamp::select

@@ -1,0 +1,38 @@
+// Failures. `Error` is what a user can cause and mend: it carries the exit code of the command line (docs: exit codes)
+// and a one-line message in lower case that says what, where, expected, found. `TAMP_CHECK` is for what only a bug in
+// tamp can cause.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tamp {
+
+enum class ExitCode : int { ok = 0, bad_input = 1, unsupported = 2, internal = 3, check_failed = 4 };
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+inline Error bad_input(const std::string& message) { return Error(ExitCode::bad_input, message); }
+inline Error unsupported(const std::string& message) { return Error(ExitCode::unsupported, message); }
+
+// Thrown by TAMP_CHECK; the command line prints it with "this is a bug in tamp" and exits with 3.
+class InternalError : public std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+[[noreturn]] void fail_check(const char* file, int line, const char* condition, const std::string& message);
+
+}  // namespace tamp
+
+#define TAMP_CHECK(cond, message)                                           \
+  do {                                                                      \
+    if (!(cond)) ::tamp::fail_check(__FILE__, __LINE__, #cond, (message));  \
+  } while (false)

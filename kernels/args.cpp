@@ -1,0 +1,51 @@
+#include "kernels/args.h"
+
+#include <cstdlib>
+#include <limits>
+
+#include "compiler/support/error.h"
+
+namespace tamp::kernels {
+
+ArgValue array_arg(const std::vector<int64_t>& values, size_t size) {
+  TAMP_CHECK(size == 0 || values.size() <= size, "array argument of " + std::to_string(values.size()) + " values");
+  ArgList list;
+  for (const int64_t value : values) list.push_back(arg(value));
+  while (list.size() < size) list.push_back(arg(int64_t{0}));
+  return ArgValue{list};
+}
+
+ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size) {
+  TAMP_CHECK(divisors.size() <= size, "array argument of " + std::to_string(divisors.size()) + " divisors");
+  ArgList list;
+  for (const int64_t divisor : divisors) list.push_back(divisor_arg(divisor));
+  while (list.size() < size) list.push_back(divisor_arg(1));
+  return ArgValue{list};
+}
+
+bool has_epilogue(const ROperator& rop) {
+  return rop.epilogue.bias.valid() || rop.epilogue.residual.valid() || rop.epilogue.activation != Activation::none;
+}
+
+ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides) {
+  const Epilogue& e = rop.epilogue;
+  return ArgValue{ArgList{e.bias.valid() ? arg(TensorArg{e.bias}) : null_arg(), e.residual.valid() ? arg(TensorArg{e.residual}) : null_arg(),
+                          array_arg(residual_strides, 4), arg(static_cast<int64_t>(e.activation)),
+                          arg(int64_t{e.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
+}
+
+bool is_plain_f32(const Tensor& tensor) {
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  if (tensor.dtype != DType::f32 || !tensor.place.buffer.valid()) return false;
+  int64_t reach = 0;  // farthest element from the first, in elements
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] > kLimit) return false;
+    reach += (tensor.shape[i] > 0 ? tensor.shape[i] - 1 : 0) * std::abs(tensor.place.strides[i]);
+    if (reach > kLimit) return false;
+  }
+  return element_count(tensor.shape) <= kLimit;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace tamp::kernels

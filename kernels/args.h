@@ -1,0 +1,32 @@
+// Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and what several families put there.
+#pragma once
+
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+
+namespace tamp::kernels {
+
+inline ArgValue arg(int64_t value) { return ArgValue{value}; }
+inline ArgValue arg(const TensorArg& value) { return ArgValue{value}; }
+inline ArgValue float_arg(float value) { return ArgValue{static_cast<double>(value)}; }
+inline ArgValue divisor_arg(int64_t divisor) { return ArgValue{DivisorArg{divisor}}; }
+inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
+
+// An array field: `values`, then zeros up to `size` (size 0: as many as there are).
+ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
+// An array of rk::Divisor; what is left over divides by 1.
+ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size);
+
+bool has_epilogue(const ROperator& rop);
+
+// rk::EpilogueArgs. `residual_strides` are in the order that the body wants; at most 4.
+ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides);
+
+// f32 and of extents that a 32-bit index of the device can walk; what every body of these families needs of its tensors.
+bool is_plain_f32(const Tensor& tensor);
+
+int64_t ceil_div(int64_t a, int64_t b);
+
+}  // namespace tamp::kernels

@@ -1,0 +1,101 @@
+// The functions of the elementwise chain: one number per ElementwiseOp (compiler/ir/ops.h; the order is the same, a test of
+// every function guards it). NaN passes through all of them, also through min, max and clip.
+#pragma once
+
+#include "kernels/vdevice/epilogue.cuh"
+
+namespace rk {
+
+enum ChainOp : uint8_t {
+  kOpIdentity, kOpNeg, kOpAbs, kOpSqrt, kOpReciprocal, kOpExp, kOpLog, kOpErf, kOpSin, kOpCos, kOpFloor, kOpCeil, kOpRound, kOpSign,
+  kOpRelu, kOpLeakyRelu, kOpElu, kOpClip, kOpSigmoid, kOpHardSigmoid, kOpHardSwish, kOpTanh, kOpSoftplus, kOpGelu, kOpGeluTanh,
+  kOpAdd, kOpSub, kOpMul, kOpDiv, kOpPow, kOpMin, kOpMax, kOpMod, kOpFmod, kOpPrelu,
+  kOpEqual, kOpLess, kOpLessEqual, kOpGreater, kOpGreaterEqual, kOpAnd, kOpOr, kOpXor, kOpNot, kOpWhere, kOpCast,
+};
+
+RK_INLINE float max_of(float x, float y) { return x != x || x > y ? x : y; }
+RK_INLINE float min_of(float x, float y) { return x != x || x < y ? x : y; }
+RK_INLINE float truth(bool x) { return x ? 1.0f : 0.0f; }
+
+RK_INLINE float floor_mod(float x, float y) {
+  const float rest = fmodf(x, y);
+  return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
+}
+
+RK_INLINE float gelu_tanh(float x) { return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x))); }
+
+// The dear ones and the rare ones, one element at a time so that their code exists once.
+RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
+  switch (op) {
+    case kOpSqrt: return sqrtf(x);
+    case kOpReciprocal: return 1.0f / x;
+    case kOpDiv: return x / y;
+    case kOpExp: return expf(x);
+    case kOpLog: return logf(x);
+    case kOpErf: return erff(x);
+    case kOpSin: return sinf(x);
+    case kOpCos: return cosf(x);
+    case kOpFloor: return floorf(x);
+    case kOpCeil: return ceilf(x);
+    case kOpRound: return rintf(x);
+    case kOpSign: return x != x ? x : truth(x > 0.0f) - truth(x < 0.0f);
+    case kOpElu: return x < 0.0f ? y * expm1f(x) : x;
+    case kOpSigmoid: return sigmoid(x);
+    case kOpHardSigmoid: return clip(x * y + z, 0.0f, 1.0f);
+    case kOpHardSwish: return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f);
+    case kOpTanh: return tanhf(x);
+    case kOpSoftplus: return log1pf(expf(-fabsf(x))) + max_of(x, 0.0f);
+    case kOpGelu: return activate(kGelu, x, 0.0f, 0.0f);
+    case kOpGeluTanh: return gelu_tanh(x);
+    case kOpPow: return powf(x, y);
+    case kOpMod: return floor_mod(x, y);
+    case kOpFmod: return fmodf(x, y);
+    case kOpEqual: return truth(x == y);
+    case kOpLess: return truth(x < y);
+    case kOpLessEqual: return truth(x <= y);
+    case kOpGreater: return truth(x > y);
+    case kOpGreaterEqual: return truth(x >= y);
+    case kOpAnd: return truth(x != 0.0f && y != 0.0f);
+    case kOpOr: return truth(x != 0.0f || y != 0.0f);
+    case kOpXor: return truth((x != 0.0f) != (y != 0.0f));
+    case kOpNot: return truth(x == 0.0f);
+    default: return x;
+  }
+}
+
+template <class F>
+RK_INLINE float4 map4(const float4& x, const float4& y, const float4& z, F f) {
+  return float4{f(x.x, y.x, z.x), f(x.y, y.y, z.y), f(x.z, y.z, z.z), f(x.w, y.w, z.w)};
+}
+
+// f(x, y, z) of four elements. Attributes come as operands: y = a, z = b.
+RK_INLINE float4 chain_function(uint32_t op, float4 x, float4 y, float4 z) {
+  switch (op) {
+    case kOpIdentity:
+    case kOpCast: return x;
+    case kOpAdd: return map4(x, y, z, [](float a, float b, float) { return a + b; });
+    case kOpSub: return map4(x, y, z, [](float a, float b, float) { return a - b; });
+    case kOpMul: return map4(x, y, z, [](float a, float b, float) { return a * b; });
+    case kOpMin: return map4(x, y, z, [](float a, float b, float) { return min_of(a, b); });
+    case kOpMax: return map4(x, y, z, [](float a, float b, float) { return max_of(a, b); });
+    case kOpNeg: return map4(x, y, z, [](float a, float, float) { return -a; });
+    case kOpAbs: return map4(x, y, z, [](float a, float, float) { return fabsf(a); });
+    case kOpRelu: return map4(x, y, z, [](float a, float, float) { return relu(a); });
+    case kOpLeakyRelu:
+    case kOpPrelu: return map4(x, y, z, [](float a, float b, float) { return a < 0.0f ? a * b : a; });
+    case kOpClip: return map4(x, y, z, [](float a, float b, float c) { return min_of(max_of(a, b), c); });
+    case kOpWhere: return map4(x, y, z, [](float a, float b, float c) { return a != 0.0f ? b : c; });
+    default: break;
+  }
+  // Four turns of a carousel: no element is picked by a run-time index, so the vectors stay in registers.
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) {
+    const float r = chain_scalar(op, x.x, y.x, z.x);
+    x = float4{x.y, x.z, x.w, r};
+    y = float4{y.y, y.z, y.w, y.x};
+    z = float4{z.y, z.z, z.w, z.x};
+  }
+  return x;
+}
+
+}  // namespace rk

@@ -1,0 +1,39 @@
+// Iteration spaces of bodies that walk a tensor in memory order: a nest of dimensions, outermost first, with one stride per
+// operand. Operand 0 is what is written. Dimensions that lie densely in each other for every operand become one.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+
+namespace tamp::kernels {
+
+struct LoopDim {
+  int64_t extent = 1;
+  std::vector<int64_t> strides;  // elements, one per operand; 0 where the operand is broadcast
+};
+using Loop = std::vector<LoopDim>;
+
+int64_t loop_elements(const Loop& loop);
+std::vector<int64_t> extents(const Loop& loop);
+std::vector<int64_t> strides(const Loop& loop, size_t operand);
+std::vector<int64_t> inner_extents(const Loop& loop);  // extents but the outermost: the divisors that decode an index
+
+// Strides with which a placed tensor is walked in the shape `to`, to which it broadcasts.
+std::vector<int64_t> broadcast_strides(const Tensor& tensor, const Shape& to);
+
+// Removes extents of 1, puts the dimensions in the order of operand 0's strides, and merges them.
+Loop normalised(Loop loop);
+void drop_units(Loop& loop);
+void merge(Loop& loop);
+
+// Elements [begin, end) of the flattened nest as a few boxes [low, high).
+using Box = std::function<void(const std::vector<int64_t>& low, const std::vector<int64_t>& high)>;
+void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t end, const Box& box);
+
+// What operand `operand`, which starts at element `offset` of its buffer, touches there.
+void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end, std::vector<Region>& regions);
+
+}  // namespace tamp::kernels

@@ -1,0 +1,50 @@
+// Activations, and the epilogue y = act(acc + bias + residual) or act(acc + bias) + residual (compiler/ir/graph.h).
+// The numbers of `Activation` are those of compiler/ir/ops.h.
+#pragma once
+
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
+
+RK_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// NaN passes through max and min, as ONNX's operators want it (fmaxf would drop it).
+RK_INLINE float relu(float x) { return x < 0.0f ? 0.0f : x; }
+RK_INLINE float clip(float x, float low, float high) {
+  const float t = x < low ? low : x;
+  return t > high ? high : t;
+}
+
+RK_INLINE float activate(int32_t kind, float x, float a, float b) {
+  switch (kind) {
+    case kRelu: return relu(x);
+    case kClip: return clip(x, a, b);
+    case kSigmoid: return sigmoid(x);
+    case kTanh: return tanhf(x);
+    case kHardSigmoid: return clip(a * x + b, 0.0f, 1.0f);
+    case kHardSwish: return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f);
+    case kLeakyRelu: return x < 0.0f ? a * x : x;
+    case kSilu: return x * sigmoid(x);
+    case kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    default: return x;
+  }
+}
+
+struct EpilogueArgs {
+  TensorRef bias;      // [channels] or null
+  TensorRef residual;  // placed like the output but for base and strides; or null
+  int64_t residual_strides[4];  // elements, the output's logical dimensions (body says which)
+  int32_t activation;  // rk::Activation
+  int32_t residual_after_activation;
+  float a, b;
+};
+
+// acc plus bias (already added by the caller), residual value r (0 if there is none).
+RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
+  if (e.residual_after_activation) return activate(e.activation, acc, e.a, e.b) + r;
+  return activate(e.activation, acc + r, e.a, e.b);
+}
+
+}  // namespace rk

@@ -1,0 +1,325 @@
+// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a
+// compile-time plan; what is odd here is that the plan is a table, not code, since code that runs once is as dear as a
+// barrier, and that waiting, signalling and fetching weights have warps of their own).
+//
+// Warps 0..7 compute; then come the loader, the waiter and the signaller. They hand on through mbarriers in the control
+// block: waiter -ready-> compute -done-> signaller -free-> waiter for the slots, loader -full-> compute -empty-> loader
+// for the weight stages. Each of them may run ahead as far as slots and stages allow; nothing is ever handed back.
+#pragma once
+
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+// --- the tables (one line of a lane is 16 bytes) -----------------------------------------------------------------------
+
+constexpr uint16_t kNone16 = 0xffff;
+constexpr int kWaits = 3;  // further waits take an instruction of their own
+
+struct alignas(16) Instruction {
+  uint16_t record;         // row of the record table, or kNone16: nothing to run
+  uint16_t signal;         // event, or kNone16
+  uint32_t index;          // rTask within the record's phase
+  uint16_t wait[kWaits];   // events, or kNone16
+  uint16_t unused;
+};
+
+// One phase of one rOperator.
+struct Record {
+  uint16_t body;              // case of Program::run
+  uint16_t args_bytes;        // a multiple of 16
+  uint32_t chunk_bytes;       // weight ring, see RingWeights in compiler/ir/rkernel.h
+  uint32_t chunks_per_rtask;
+  uint32_t rtasks_per_block;
+  uint32_t blocks;
+  uint64_t weights_offset;    // bytes
+  const void* args;
+};
+
+// Arguments are copied 16 bytes at a time.
+template <class Args>
+struct alignas(16) Padded {
+  static_assert(sizeof(Args) <= 768, "a body's arguments fit a slot: kMaxArgsBytes");
+  Args value;
+};
+
+struct Tables {
+  const Instruction* instructions;
+  const uint32_t* lane_begin;   // veus + 1
+  const Record* records;
+  const uint32_t* event_count;  // signals per epoch
+};
+
+// --- launch parameter and device state -----------------------------------------------------------------------------
+
+constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
+constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;
+
+// Written by the first wait that outlives its budget; host memory that the device can write.
+struct Report {
+  uint32_t valid;
+  uint32_t veu;
+  uint32_t record;  // the rTask that waits; kNone16: none
+  uint32_t index;
+  uint32_t event;
+  uint32_t seen, wanted;
+};
+
+struct Launch {
+  uint64_t bases[kMaxBases];
+  uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
+  Report* report;
+  uint64_t wait_budget_ns;
+};
+
+constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
+constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
+
+RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
+RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
+
+// --- shared memory -----------------------------------------------------------------------------------------------------
+
+constexpr int kSlots = 4;
+constexpr int kMaxArgsBytes = 768;
+constexpr int kControlBytes = 4096;
+constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
+
+struct alignas(16) Slot {
+  uint32_t index;
+  uint16_t body;
+  uint16_t signal;
+  uint32_t first_chunk;
+  uint32_t unused;
+  char args[kMaxArgsBytes];
+};
+
+template <class Veu>
+struct Control {
+  Slot slots[kSlots];
+  Barrier ready[kSlots], done[kSlots], free[kSlots];
+  Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
+  uint32_t epoch;
+  uint64_t bases[Veu::kBases];
+};
+
+constexpr int kServiceWarps = 3;
+template <class Veu>
+constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps * kWarp;
+template <class Veu>
+constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kWorkBytes;
+
+RK_INLINE char* shared_memory() {
+#if defined(TAMP_CUDA_ON_CPU)
+  return static_cast<char*>(cuda_on_cpu::shared_memory());
+#else
+  extern __shared__ __align__(1024) char rk_shared_memory[];
+  return rk_shared_memory;
+#endif
+}
+
+RK_INLINE Instruction fetch(const Instruction* p) {
+#if defined(__CUDA_ARCH__)
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
+  Instruction i;
+  i.record = static_cast<uint16_t>(v.x & 0xffffu);
+  i.signal = static_cast<uint16_t>(v.x >> 16);
+  i.index = v.y;
+  i.wait[0] = static_cast<uint16_t>(v.z & 0xffffu);
+  i.wait[1] = static_cast<uint16_t>(v.z >> 16);
+  i.wait[2] = static_cast<uint16_t>(v.w & 0xffffu);
+  i.unused = 0;
+  return i;
+#else
+  return *p;
+#endif
+}
+
+// --- the roles ---------------------------------------------------------------------------------------------------------
+
+// Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
+template <class Veu>
+RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
+  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  uint32_t chunk = 0;
+#pragma unroll 1
+  for (uint32_t i = tables.lane_begin[blockIdx.x]; i < end; ++i) {
+    const Instruction instruction = fetch(tables.instructions + i);
+    if (instruction.record == kNone16) continue;
+    const Record& record = tables.records[instruction.record];
+    const uint32_t chunks = record.chunks_per_rtask;
+    if (chunks == 0) continue;
+    const uint32_t bytes = record.chunk_bytes;
+    const uint64_t block = (instruction.index / record.rtasks_per_block) % record.blocks;
+    const char* from = reinterpret_cast<const char*>(launch.bases[kWeights]) + record.weights_offset + block * chunks * bytes;
+#pragma unroll 1
+    for (uint32_t c = 0; c < chunks; ++c, ++chunk, from += bytes) {
+      const uint32_t stage = chunk % Veu::kWeightStages;
+      const uint32_t round = chunk / Veu::kWeightStages;
+      if (round > 0) wait(control.empty[stage], (round - 1) & 1u);
+      copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage]);
+    }
+  }
+}
+
+// Records who waits in vain and turns the program to draining: from now on every wait passes.
+RK_INLINE void give_up(const Launch& launch, const Instruction& instruction, uint32_t event, uint32_t seen, uint32_t wanted) {
+#if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
+  if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
+  volatile Report* const report = launch.report;
+  report->veu = blockIdx.x;
+  report->record = instruction.record;
+  report->index = instruction.index;
+  report->event = event;
+  report->seen = seen;
+  report->wanted = wanted;
+  __threadfence_system();
+  report->valid = 1;
+#endif
+}
+
+RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instruction, uint32_t event, uint32_t target) {
+  const uint32_t* const word = event_word(launch, event);
+  const uint32_t* const drain = state_line(launch, kDrainLine);
+  uint64_t start = 0;
+  uint32_t seen = poll(word);
+  // Counters wrap; the difference does not.
+  for (uint32_t spins = 1; static_cast<int32_t>(seen - target) < 0; ++spins) {
+#if defined(TAMP_CUDA_ON_CPU)
+    if (poll(drain) != 0) return;
+    if (cuda_on_cpu::stuck()) return give_up(launch, instruction, event, seen, target);
+#else
+    if ((spins & 255u) == 0) {
+      if (poll(drain) != 0) return;
+      if (start == 0) start = now_ns();
+      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction, event, seen, target);
+    }
+#endif
+    seen = poll(word);
+  }
+  (void)start;
+}
+
+// Fills slots: arguments first (they depend on nothing), then the waits, then `ready`.
+template <class Veu>
+RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control) {
+  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  const int lane = lane_id();
+  const uint32_t epoch = control.epoch;
+  uint32_t slots_used = 0;
+  uint32_t chunk = 0;
+#pragma unroll 1
+  for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
+    Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
+    if (i < end) instruction = fetch(tables.instructions + i);
+    const bool runs = instruction.record != kNone16;
+    const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
+    Slot& slot = control.slots[slots_used % kSlots];
+    uint16_t body = i == end ? kBodyEnd : kBodyNothing;
+    uint32_t chunks = 0;
+    if (uses_slot && slots_used >= kSlots) wait(control.free[slots_used % kSlots], (slots_used / kSlots - 1) & 1u);
+    if (runs) {
+      const Record& record = tables.records[instruction.record];
+      body = record.body;
+      chunks = record.chunks_per_rtask;
+      const uint4* const from = static_cast<const uint4*>(record.args);
+      for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+    }
+    const uint16_t event = lane == 0 ? instruction.wait[0] : lane == 1 ? instruction.wait[1] : lane == 2 ? instruction.wait[2] : kNone16;
+    if (event != kNone16) {
+      wait_for_event(launch, instruction, event, tables.event_count[event] * epoch);
+      fence();
+    }
+    __syncwarp();
+    if (!uses_slot) continue;
+    if (lane == 0) {
+      slot.index = instruction.index;
+      slot.body = body;
+      slot.signal = instruction.signal;
+      slot.first_chunk = chunk;
+    }
+    __syncwarp();
+    if (lane == 0) arrive(control.ready[slots_used % kSlots]);
+    ++slots_used;
+    chunk += chunks;
+  }
+}
+
+// Signals what is done; the last vEU to leave advances the epoch.
+template <class Veu>
+RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
+  if (lane_id() != 0) return;
+#pragma unroll 1
+  for (uint32_t n = 0;; ++n) {
+    Slot& slot = control.slots[n % kSlots];
+    wait(control.done[n % kSlots], (n / kSlots) & 1u);
+    const uint16_t event = slot.signal;
+    const bool last = slot.body == kBodyEnd;
+    if (last) break;
+    arrive(control.free[n % kSlots]);
+    if (event == kNone16) continue;
+    fence();
+    signal(event_word(launch, event));
+  }
+#if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
+  const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
+  if (left == control.epoch * gridDim.x) atomicExch(state_line(launch, kEpochLine), control.epoch);
+#endif
+}
+
+template <class Program>
+RK_INLINE void run_compute(Control<typename Program::Veu>& control, char* stages, char* work) {
+  using Veu = typename Program::Veu;
+#pragma unroll 1
+  for (uint32_t n = 0;; ++n) {
+    Slot& slot = control.slots[n % kSlots];
+    wait(control.ready[n % kSlots], (n / kSlots) & 1u);
+    const uint16_t body = slot.body;
+    if (body < kBodyNothing) {
+      Task<Veu> task;
+      task.index = slot.index;
+      task.args = slot.args;
+      task.work = work;
+      task.bases = control.bases;
+      task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
+      Program::run(body, task);
+    }
+    sync_compute<Veu>();
+    if (threadIdx.x == 0) arrive(control.done[n % kSlots]);
+    if (body == kBodyEnd) return;
+  }
+}
+
+// The whole kernel.
+template <class Program>
+RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
+  using Veu = typename Program::Veu;
+  static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
+  static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
+  char* const shared = shared_memory();
+  Control<Veu>& control = *reinterpret_cast<Control<Veu>*>(shared);
+  char* const stages = shared + kControlBytes;
+  char* const work = stages + Veu::kWeightStages * Veu::kWeightStageBytes;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kSlots; ++s) {
+      init(control.ready[s], 1);
+      init(control.done[s], 1);
+      init(control.free[s], 1);
+    }
+    for (int s = 0; s < Veu::kWeightStages; ++s) {
+      init(control.full[s], kWarp);
+      init(control.empty[s], Veu::kComputeThreads / kWarp);
+    }
+    control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
+  }
+  for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
+  sync_all();
+  constexpr int kLoader = Veu::kComputeThreads / kWarp;
+  const int warp = warp_id();
+  if (warp < kLoader) run_compute<Program>(control, stages, work);
+  else if (warp == kLoader) run_loader<Veu>(launch, tables, control, stages);
+  else if (warp == kLoader + 1) run_waiter<Veu>(launch, tables, control);
+  else run_signaller<Veu>(launch, control);
+}
+
+}  // namespace rk

@@ -1,0 +1,95 @@
+// Loads, stores and asynchronous copies.
+//
+// Activations are written inside this kernel, so they are never read through the non-coherent path: load1/load4 read
+// L2 (ld.global.cg) and cp_async16 copies from L2. Weights are written by nobody: load_weight1/4 may use the
+// non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and the waits are empty.
+#pragma once
+
+#include "kernels/vdevice/platform.cuh"
+
+namespace rk {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define RK_HAS_CP_ASYNC 1
+#else
+#define RK_HAS_CP_ASYNC 0
+#endif
+
+RK_INLINE float load1(const float* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(p);
+#else
+  return *p;
+#endif
+}
+
+RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const float4*>(p));
+#else
+  return *reinterpret_cast<const float4*>(p);
+#endif
+}
+
+RK_INLINE float load_weight1(const float* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(p);
+#else
+  return *p;
+#endif
+}
+
+RK_INLINE float4 load_weight4(const float* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldg(reinterpret_cast<const float4*>(p));
+#else
+  return *reinterpret_cast<const float4*>(p);
+#endif
+}
+
+RK_INLINE void store1(float* p, float v) { *p = v; }
+RK_INLINE void store4(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
+
+// Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
+// there after commit + wait by this thread, for other threads after a barrier on top.
+RK_INLINE void cp_async16(void* smem, const void* gmem, bool valid) {
+#if RK_HAS_CP_ASYNC
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(smem)), "l"(gmem), "r"(bytes) : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async(smem, gmem, 16, valid);
+#elif defined(__CUDA_ARCH__)
+  *static_cast<float4*>(smem) = valid ? __ldcg(static_cast<const float4*>(gmem)) : float4{0, 0, 0, 0};
+#endif
+}
+
+RK_INLINE void cp_async4(void* smem, const void* gmem, bool valid) {
+#if RK_HAS_CP_ASYNC
+  const int bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem_address(smem)), "l"(gmem), "r"(bytes) : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async(smem, gmem, 4, valid);
+#elif defined(__CUDA_ARCH__)
+  *static_cast<float*>(smem) = valid ? __ldcg(static_cast<const float*>(gmem)) : 0.0f;
+#endif
+}
+
+RK_INLINE void cp_async_commit() {
+#if RK_HAS_CP_ASYNC
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async_commit();
+#endif
+}
+
+// Waits until at most kPending of this thread's groups are still under way.
+template <int kPending>
+RK_INLINE void cp_async_wait() {
+#if RK_HAS_CP_ASYNC
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async_wait(kPending);
+#endif
+}
+
+}  // namespace rk

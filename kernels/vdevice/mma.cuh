@@ -1,0 +1,50 @@
+// Tensor-core products of one warp, and the loads that feed them.
+//
+// mma_tf32: D[16][8] += A[16][8] * B[8][8]. With g = lane / 4 and t = lane % 4, a lane holds
+//   a[0] = A[g][t]  a[1] = A[g+8][t]  a[2] = A[g][t+4]  a[3] = A[g+8][t+4]
+//   b[0] = B[t][g]  b[1] = B[t+4][g]
+//   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
+// (PTX ISA, mma.m16n8k8 for .tf32). The GPU reads the upper 19 bits of an operand; to_tf32 rounds to nearest first, ties
+// away from zero, as cvt.rna.tf32 does, with one integer addition.
+#pragma once
+
+#include "kernels/vdevice/platform.cuh"
+
+namespace rk {
+
+RK_INLINE uint32_t to_tf32(float x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return (cuda_on_cpu::bits_of(x) + 0x1000u) & 0xffffe000u;
+#else
+  return __float_as_uint(x) + 0x1000u;
+#endif
+}
+
+RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::mma_tf32(d, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(__CUDA_ARCH__)
+  __trap();  // the vDevice has no tf32; the compiler never chooses such a body for it
+#endif
+}
+
+// Four 8 x 16-byte matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8; afterwards r[i] of
+// lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32 when
+// the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
+RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* smem_row) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::ldmatrix4(r, smem_row);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(smem_address(smem_row))
+               : "memory");
+#endif
+}
+
+}  // namespace rk

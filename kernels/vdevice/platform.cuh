@@ -1,0 +1,32 @@
+// The floor that every body stands on: the same source compiles with nvcc (sm_75 to sm_120) and, with the stand-in of
+// runtime_stub/cuda_on_cpu in the include path, with g++. All PTX of tamp sits in this folder, each piece behind a named
+// function with three branches: the GPU's, the stand-in's (TAMP_CUDA_ON_CPU), and nvcc's host pass, which never runs.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+// A body is called from the interpreter loop through a switch; not inlining it keeps its registers its own and lets
+// many rOperators share one copy of its code (docs/adr/0002).
+#if defined(TAMP_CUDA_ON_CPU)
+#define RK_BODY inline
+#else
+#define RK_BODY __device__ __noinline__
+#endif
+#define RK_INLINE __device__ __forceinline__
+
+namespace rk {
+
+constexpr unsigned kFullMask = 0xffffffffu;
+constexpr int kWarp = 32;
+
+#if !defined(TAMP_CUDA_ON_CPU)
+// Shared-memory address as PTX wants it.
+RK_INLINE uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+#endif
+
+RK_INLINE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
+RK_INLINE int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+}  // namespace rk

@@ -1,0 +1,204 @@
+// Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll, fence).
+//
+// Memory order, once for all: the compute threads store an rTask's results; sync_compute orders them before thread 0's
+// arrive on the slot's `done` barrier; the signaller warp waits for that, makes fence(), and adds to the event with a
+// relaxed red. On the other side the waiter polls the event with relaxed loads, makes fence() (which also drops the SM's
+// L1), and arrives on the slot's `ready` barrier, for which the compute threads wait before they load. Each arrow is a
+// release/acquire pair of the PTX memory model, and causality order is transitive over them.
+// fence() on every poll would be dear: ld.acquire.gpu drops L1 each time; hence relaxed polls and one fence.
+#pragma once
+
+#include "kernels/vdevice/platform.cuh"
+
+namespace rk {
+
+#if defined(TAMP_CUDA_ON_CPU)
+using Barrier = cuda_on_cpu::Barrier;
+#else
+// An mbarrier in shared memory. sm_75 has none: there the word holds {pending:16, count:16, phase:32}.
+struct alignas(8) Barrier {
+  uint64_t word;
+};
+#endif
+
+// All compute threads of the vEU; orders their memory accesses. Named barrier 1: the service warps stay out.
+template <class Veu>
+RK_INLINE void sync_compute() {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::named_barrier(1, Veu::kComputeThreads);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("bar.sync 1, %0;" ::"n"(Veu::kComputeThreads) : "memory");
+#endif
+}
+
+// All threads of the vEU, once, after the barriers are made; also shows them to the async proxy.
+RK_INLINE void sync_all() {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::named_barrier(0, blockDim.x);
+#elif defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  __syncthreads();
+#endif
+}
+
+RK_INLINE void init(Barrier& barrier, uint32_t count) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::init(barrier, count);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_address(&barrier)), "r"(count) : "memory");
+#elif defined(__CUDA_ARCH__)
+  barrier.word = count | (count << 16);
+#endif
+}
+
+RK_INLINE void arrive(Barrier& barrier) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::arrive(barrier);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(smem_address(&barrier)) : "memory");
+#elif defined(__CUDA_ARCH__)
+  uint32_t* const words = reinterpret_cast<uint32_t*>(&barrier);
+  __threadfence_block();
+  const uint32_t before = atomicSub(&words[0], 1u);
+  if ((before & 0xffffu) == 1u) {
+    words[0] = (before & 0xffff0000u) | (before >> 16);
+    __threadfence_block();
+    atomicAdd(&words[1], 1u);
+  }
+#endif
+}
+
+RK_INLINE bool passed(Barrier& barrier, uint32_t parity) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::passed(barrier, parity);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t done;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done) : "r"(smem_address(&barrier)), "r"(parity) : "memory");
+  return done != 0;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t done;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done) : "r"(smem_address(&barrier)), "r"(parity) : "memory");
+  return done != 0;
+#elif defined(__CUDA_ARCH__)
+  const volatile uint32_t* const words = reinterpret_cast<const volatile uint32_t*>(&barrier);
+  const bool done = (words[1] & 1u) != parity;
+  __threadfence_block();
+  return done;
+#else
+  return true;
+#endif
+}
+
+RK_INLINE uint64_t now_ns() {
+#if defined(__CUDA_ARCH__)
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+#else
+  return 0;
+#endif
+}
+
+// Waits for the phase of this parity to complete. All arrivals come from the same vEU, so nothing but a bug in a body
+// can make it wait for ever; after kBarrierBudgetNs it traps (the stand-in finds the deadlock exactly).
+constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
+RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::wait(barrier, parity);
+#elif defined(__CUDA_ARCH__)
+  if (passed(barrier, parity)) return;
+  uint32_t spins = 0;
+  uint64_t start = 0;
+  while (!passed(barrier, parity)) {
+    if ((++spins & 0xffffu) != 0) continue;
+    if (start == 0) start = now_ns();
+    if (now_ns() - start > kBarrierBudgetNs) __trap();
+  }
+#endif
+}
+
+// Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. All 32 lanes
+// of one warp call it; `full` was made with count 32. Weights only: on sm_90 the copy goes through the async proxy.
+RK_INLINE void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::copy_weights(smem, gmem, bytes, full);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (lane_id() != 0) {
+    arrive(full);
+    return;
+  }
+  const uint32_t barrier = smem_address(&full);
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_address(smem)),
+               "l"(gmem), "r"(bytes), "r"(barrier)
+               : "memory");
+#elif defined(__CUDA_ARCH__)
+  for (uint32_t at = static_cast<uint32_t>(lane_id()) * 16u; at < bytes; at += kWarp * 16u) {
+    void* const to = static_cast<char*>(smem) + at;
+    const void* const from = static_cast<const char*>(gmem) + at;
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_address(to)), "l"(from) : "memory");
+#else
+    *static_cast<float4*>(to) = __ldg(static_cast<const float4*>(from));
+#endif
+  }
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(&full)) : "memory");
+#else
+  arrive(full);
+#endif
+#endif
+}
+
+// --- between vEUs --------------------------------------------------------------------------------------------------
+
+RK_INLINE uint32_t poll(const uint32_t* event) {
+#if defined(__CUDA_ARCH__)
+  uint32_t seen;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(event) : "memory");
+  return seen;
+#elif defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::poll(event);
+#else
+  return *event;
+#endif
+}
+
+RK_INLINE void fence() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+
+// fence() belongs before it.
+RK_INLINE void signal(uint32_t* event) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(event) : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::signal(event);
+#endif
+}
+
+// --- inside a warp -------------------------------------------------------------------------------------------------
+
+RK_INLINE float warp_sum(float v) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
+  return v;
+}
+RK_INLINE float warp_max(float v) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const float w = __shfl_xor_sync(kFullMask, v, step);
+    v = v > w ? v : w;
+  }
+  return v;
+}
+
+}  // namespace rk

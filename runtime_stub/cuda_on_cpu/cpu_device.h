@@ -1,0 +1,183 @@
+// Stand-in, part 3: what the GPU has for one vEU's threads and between vEUs: barriers, asynchronous copies, events,
+// atomics. Checks are those that cost next to nothing; each names what a GPU would fault on or silently get wrong.
+#pragma once
+
+namespace cuda_on_cpu {
+
+// --- shared memory ---------------------------------------------------------------------------------------------------
+
+// The dynamic shared memory of the running vEU, 1024-byte aligned, all ones (a NaN) at the start.
+inline void* shared_memory() { return current->block->shared; }
+
+inline bool in_shared(const void* p, size_t bytes) {
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(p) - current->block->shared);
+  return offset <= launch->shared_bytes && bytes <= launch->shared_bytes - offset;
+}
+inline bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+
+inline long shared_offset(const Block& block, const void* p) { return static_cast<long>(static_cast<const char*>(p) - block.shared); }
+
+// --- barriers --------------------------------------------------------------------------------------------------------
+
+inline void check(const Block& block, const Barrier& barrier) {
+  if (barrier.first_waiter <= block.threads && barrier.pending != 0 && barrier.pending <= barrier.count) return;
+  fail("the barrier at byte %ld of shared memory was never initialised, or is overwritten", shared_offset(block, &barrier));
+}
+
+inline void init(Barrier& barrier, uint32_t count) {
+  if (!in_shared(&barrier, sizeof barrier)) fail("barrier outside shared memory");
+  if (count == 0 || count > 0xffff) fail("barrier for %u arrivals", count);
+  barrier = Barrier{static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0, 0};
+}
+
+inline void arrive_in(Block& block, Barrier& barrier) {
+  check(block, barrier);
+  launch->progress = true;
+  if (--barrier.pending != 0) return;
+  barrier.pending = barrier.count;
+  ++barrier.phase;
+  uint32_t waiter = barrier.first_waiter;
+  barrier.first_waiter = 0;
+  while (waiter != 0) {
+    Fiber& fiber = block.fibers[waiter - 1];
+    waiter = fiber.next_waiter;
+    make_ready(*fiber.warp, 1u << fiber.lane);
+  }
+}
+inline void arrive(Barrier& barrier) { arrive_in(*current->block, barrier); }
+
+// True when the phase of this parity has completed. The answer no counts as a poll.
+inline bool passed(Barrier& barrier, uint32_t parity) {
+  check(*current->block, barrier);
+  if ((barrier.phase & 1u) != parity) return true;
+  note_poll();
+  yield();
+  return (barrier.phase & 1u) != parity;
+}
+
+inline void wait(Barrier& barrier, uint32_t parity) {
+  Fiber& self = *current;
+  check(*self.block, barrier);
+  if ((barrier.phase & 1u) != parity) return;
+  const uint16_t phase = barrier.phase;
+  self.next_waiter = barrier.first_waiter;
+  barrier.first_waiter = static_cast<uint16_t>(&self - self.block->fibers.data() + 1);
+  park(Parked::barrier, &barrier);
+  if (static_cast<uint16_t>(barrier.phase - phase) != 1) {
+    fail("slept through a phase of the barrier at byte %ld of shared memory: it completed twice during one wait", shared_offset(*self.block, &barrier));
+  }
+}
+
+// bar.sync id, threads.
+inline void named_barrier(uint32_t id, uint32_t threads) {
+  Block& block = *current->block;
+  const bool whole_warps = threads % kWarpSize == 0 || threads == block.threads;
+  if (id >= kNamedBarriers || threads == 0 || threads > block.threads || !whole_warps) fail("bar.sync %u, %u", id, threads);
+  NamedBarrier& barrier = block.named[id];
+  if (barrier.arrived == 0) barrier.expected = threads;
+  if (barrier.expected != threads) fail("bar.sync %u with %u threads, others came with %u", id, threads, barrier.expected);
+  barrier.waiting[current->warp->index] |= 1u << current->lane;
+  if (++barrier.arrived < threads) return park(Parked::named_barrier, &barrier);
+  barrier.arrived = 0;
+  launch->progress = true;
+  for (Warp& warp : block.warps) {
+    const uint32_t lanes = std::exchange(barrier.waiting[warp.index], 0u);
+    if (lanes != 0) make_ready(warp, lanes);
+  }
+  maybe_yield();
+}
+
+// --- asynchronous copies -----------------------------------------------------------------------------------------------
+
+// The destination is lost at once and gets its data at the wait, the two ends of what a GPU may do: a wait or a barrier
+// that is missing on either side shows.
+inline void cp_async(void* smem, const void* gmem, uint32_t bytes, bool valid) {
+  if (!in_shared(smem, bytes)) fail("cp.async of %u bytes to byte %ld, outside shared memory", bytes, shared_offset(*current->block, smem));
+  if (!aligned(smem, bytes) || (valid && !aligned(gmem, bytes))) fail("cp.async of %u bytes from %p to %p: not aligned", bytes, gmem, smem);
+  std::memset(smem, 0xff, bytes);
+  current->copies.push_back({smem, gmem, bytes, valid, current->groups});
+}
+
+inline void cp_async_commit() { ++current->groups; }
+
+inline void cp_async_wait(uint32_t pending) {
+  Fiber& self = *current;
+  const int64_t done_below = static_cast<int64_t>(self.groups) - pending;
+  for (; self.first_copy < self.copies.size(); ++self.first_copy) {
+    const AsyncCopy& copy = self.copies[self.first_copy];
+    if (copy.group >= done_below) return;
+    if (copy.valid) std::memcpy(copy.to, copy.from, copy.bytes);
+    else std::memset(copy.to, 0, copy.bytes);
+  }
+  self.copies.clear();
+  self.first_copy = 0;
+}
+
+// Called by all lanes of a warp; `full` expects 32 arrivals. Lane 0 copies and arrives late, the others arrive at once.
+inline void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full) {
+  if (current->lane != 0) return arrive(full);
+  Block& block = *current->block;
+  if (!in_shared(smem, bytes)) fail("copy of %u bytes of weights to byte %ld, outside shared memory", bytes, shared_offset(block, smem));
+  if (bytes % 16 != 0 || !aligned(smem, 16) || !aligned(gmem, 16)) fail("copy of %u bytes of weights from %p to %p: not aligned", bytes, gmem, smem);
+  check(block, full);
+  std::memset(smem, 0xff, bytes);
+  block.copies.push_back({smem, gmem, bytes, &full});
+}
+
+// --- between vEUs ------------------------------------------------------------------------------------------------------
+
+// Every call lets others run first.
+inline uint32_t poll(const uint32_t* event) {
+  note_poll();
+  yield();
+  return *static_cast<const volatile uint32_t*>(event);
+}
+
+inline void signal(uint32_t* event) {
+  ++*event;
+  launch->progress = true;
+  yield();
+}
+
+// Applies `change` to a word as one step. A compare-and-swap that fails is a poll.
+template <class T, class Change>
+inline T atomic(T* word, Change change) {
+  yield();
+  const T before = *static_cast<volatile T*>(word);
+  const T after = change(before);
+  *static_cast<volatile T*>(word) = after;
+  if (std::memcmp(&before, &after, sizeof before) != 0) launch->progress = true;
+  else note_poll();
+  return before;
+}
+
+}  // namespace cuda_on_cpu
+
+template <class T>
+inline T atomicAdd(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old + v); }); }
+template <class T>
+inline T atomicSub(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old - v); }); }
+template <class T>
+inline T atomicExch(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T) { return v; }); }
+template <class T>
+inline T atomicMax(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return old < v ? v : old; }); }
+template <class T>
+inline T atomicMin(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return v < old ? v : old; }); }
+template <class T>
+inline T atomicOr(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old | v); }); }
+template <class T>
+inline T atomicCAS(T* word, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
+  return cuda_on_cpu::atomic(word, [=](T old) { return old == expected ? desired : old; });
+}
+
+// One OS thread runs all: what was stored is visible.
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline void __threadfence_system() {}
+
+inline void __syncthreads() { cuda_on_cpu::named_barrier(0, cuda_on_cpu::current->block->threads); }
+inline void __nanosleep(unsigned) {
+  cuda_on_cpu::note_poll();
+  cuda_on_cpu::yield();
+}
+[[noreturn]] inline void __trap() { cuda_on_cpu::fail("__trap()"); }

@@ -1,0 +1,295 @@
+// Stand-in, part 2: fibers and the order in which they run.
+//
+// A vEU is a Block, a CUDA thread a Fiber. A fiber runs until it must wait; then it jumps straight to the next one, so a
+// switch costs some 10 ns and waiting costs nothing. Fibers of one warp follow each other as long as one of them is
+// ready (their stacks are in the cache), mostly; other warps and other vEUs are drawn at random. The only fibers that
+// spin are those that poll memory: a round in which all that can run have polled, and nothing else happened, several
+// times over, is a deadlock (end_round).
+#pragma once
+
+#include <boost/context/detail/fcontext.hpp>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace cuda_on_cpu {
+
+constexpr uint32_t kWarpSize = 32;
+constexpr uint32_t kMaxThreads = 1024;   // of one vEU
+constexpr uint32_t kMaxResident = 64;    // vEUs at once
+constexpr uint32_t kNamedBarriers = 16;
+constexpr uint32_t kMeetings = 4;        // different masks of the collectives of one warp
+
+struct Fiber;
+struct Warp;
+struct Block;
+
+// What a fiber that is not ready waits for; for the report of a deadlock.
+enum class Parked : uint8_t { no, barrier, named_barrier, collective, ended };
+
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  bool valid;
+  uint32_t group;
+};
+
+struct Fiber {
+  uint3 thread_idx, block_idx;
+  uint32_t lane;
+  Warp* warp;
+  Block* block;
+  boost::context::detail::fcontext_t context;
+  Parked parked;
+  const void* object;     // what it is parked on
+  uint32_t next_waiter;   // of the same Barrier: number of the thread in its vEU plus 1
+  uint32_t polled_round;  // last round in which it polled
+  std::vector<AsyncCopy> copies;  // cp.async, in order; [first_copy, end) are not done
+  size_t first_copy;
+  uint32_t groups;                // cp.async groups committed so far
+#if defined(__SANITIZE_ADDRESS__)
+  void* fake_stack;
+  const void* stack;
+  size_t stack_bytes;
+#endif
+};
+
+// One warp-wide function under way, for one mask of lanes. Values are kept twice, because a quick lane may be in the next
+// collective while a slow one has not yet read the results of this one; it cannot get further than that.
+struct Meeting {
+  uint32_t mask, arrived;
+  const char* function;
+  uint32_t turn;
+  uint64_t values[2][kWarpSize];
+};
+
+struct Warp {
+  uint32_t ready;  // lanes that can run, the running one included
+  uint32_t index;
+  Block* block;
+  Fiber* lanes;
+  Meeting meetings[kMeetings];
+};
+
+struct NamedBarrier {
+  uint32_t expected, arrived;
+  uint32_t waiting[kMaxThreads / kWarpSize];  // lanes of each warp
+};
+
+// In a namespace of its own: argument-dependent lookup must not find wait(Barrier&) below beside the caller's own wait.
+namespace types {
+// An mbarrier. Odd fields so that it has the 8 bytes of the GPU's; waiters are a list through Fiber::next_waiter.
+struct alignas(8) Barrier {
+  uint16_t count, pending, phase, first_waiter;
+};
+static_assert(sizeof(Barrier) == 8);
+}  // namespace types
+using types::Barrier;
+
+struct WeightCopy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  Barrier* full;
+};
+
+struct Block {
+  uint32_t ready;  // warps with a lane that can run
+  uint32_t index;  // among the resident vEUs
+  uint3 block_idx;
+  char* shared;
+  uint32_t threads;
+  std::vector<Warp> warps;
+  std::vector<Fiber> fibers;
+  std::vector<WeightCopy> copies;  // issued, not yet done
+  NamedBarrier named[kNamedBarriers];
+};
+
+enum class Outcome : uint8_t { running, done, deadlock, failed };
+
+struct Launch {
+  dim3 grid_dim, block_dim;
+  uint32_t shared_bytes;
+  void (*call)(const void* arguments);  // the kernel, with its arguments unpacked
+  const void* arguments;
+  std::vector<Block> blocks;  // the resident ones
+  uint64_t ready;             // resident vEUs that can do something
+  uint32_t live;              // fibers that have not ended
+  Fiber host;                 // who called
+  Outcome outcome;
+  // Deadlock detection.
+  bool progress;  // since the last round ended
+  bool stuck;
+  uint32_t round, quiet_rounds, polls, polls_per_round;
+};
+
+// The running thread. One OS thread runs all fibers of all launches one after the other (cpu_launch.h holds a lock), so
+// this needs no thread_local, and reading threadIdx costs two loads.
+inline constinit Fiber* current = nullptr;
+inline constinit Launch* launch = nullptr;
+inline constinit uint64_t random_state = 0;
+
+inline uint32_t draw() {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return static_cast<uint32_t>(random_state >> 32);
+}
+inline bool one_in(uint32_t n) { return (draw() & (n - 1)) == 0; }  // n is a power of two
+
+// The index of one set bit, each as likely as the others.
+inline uint32_t draw_bit(uint64_t mask) {
+  const uint64_t count = static_cast<uint64_t>(__builtin_popcountll(mask));
+  for (uint64_t skip = (draw() * count) >> 32; skip > 0; --skip) mask &= mask - 1;
+  return static_cast<uint32_t>(__builtin_ctzll(mask));
+}
+
+// --- switching -------------------------------------------------------------------------------------------------------
+
+inline void switch_to(Fiber& next) {
+  Fiber* const self = current;
+  if (&next == self) return;
+  current = &next;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(self->parked == Parked::ended ? nullptr : &self->fake_stack, next.stack, next.stack_bytes);
+#endif
+  const boost::context::detail::transfer_t from = boost::context::detail::jump_fcontext(next.context, self);
+  static_cast<Fiber*>(from.data)->context = from.fctx;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(self->fake_stack, nullptr, nullptr);
+#endif
+}
+
+[[noreturn]] inline void leave(Outcome outcome) {
+  launch->outcome = outcome;
+  switch_to(launch->host);
+  __builtin_unreachable();  // nobody jumps back: the fibers are abandoned
+}
+
+// What a GPU would answer with a fault, or not at all: says who did it and ends the launch with cudaErrorLaunchFailure.
+[[noreturn, gnu::format(printf, 1, 2), gnu::cold, gnu::noinline]] inline void fail(const char* format, ...) {
+  std::fprintf(stderr, "cuda_on_cpu: vEU %u, thread %u: ", current->block_idx.x, current->thread_idx.x);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stderr);
+  leave(Outcome::failed);
+}
+
+inline void make_ready(Warp& warp, uint32_t lanes) {
+  warp.ready |= lanes;
+  warp.block->ready |= 1u << warp.index;
+  launch->ready |= uint64_t{1} << warp.block->index;
+}
+
+inline void arrive_in(Block& block, Barrier& barrier);
+
+// Carries out one of the vEU's copies of weights, any of them: they overtake each other on a GPU too.
+inline void finish_a_copy(Block& block) {
+  const size_t n = (static_cast<uint64_t>(draw()) * block.copies.size()) >> 32;
+  const WeightCopy copy = block.copies[n];
+  block.copies[n] = block.copies.back();
+  block.copies.pop_back();
+  if (block.copies.empty() && block.ready == 0) launch->ready &= ~(uint64_t{1} << block.index);
+  std::memcpy(copy.to, copy.from, copy.bytes);
+  launch->progress = true;
+  arrive_in(block, *copy.full);
+}
+
+// Lanes need not be drawn quite evenly; this is the fast path of every collective.
+inline Fiber& draw_lane(const Warp& warp) {
+  const uint32_t turn = draw() & 31;
+  const uint32_t rotated = (warp.ready >> turn) | (warp.ready << ((32 - turn) & 31));
+  return warp.lanes[(static_cast<uint32_t>(__builtin_ctz(rotated)) + turn) & 31];
+}
+
+// Copies of weights come late: when the vEU has nothing else to do, and now and then before.
+inline Fiber* draw_in(Block& block) {
+  if (!block.copies.empty() && (block.ready == 0 || one_in(16))) finish_a_copy(block);
+  while (block.ready == 0 && !block.copies.empty()) finish_a_copy(block);
+  if (block.ready == 0) return nullptr;
+  return &draw_lane(block.warps[draw_bit(block.ready)]);
+}
+
+inline Fiber& draw_anywhere() {
+  while (launch->ready != 0) {
+    Fiber* const fiber = draw_in(launch->blocks[draw_bit(launch->ready)]);
+    if (fiber != nullptr) return *fiber;
+  }
+  if (launch->live != 0) leave(Outcome::deadlock);
+  leave(Outcome::done);
+}
+
+// The running fiber can go on, but others may go first.
+inline void yield() { switch_to(draw_anywhere()); }
+inline void maybe_yield() {
+  const uint32_t dice = draw();
+  if ((dice & 63) == 0) return yield();
+  if ((dice & 15) == 0) switch_to(*draw_in(*current->block));
+}
+
+// The running fiber cannot go on until make_ready is called for it.
+inline void park(Parked parked, const void* object) {
+  Fiber& self = *current;
+  Warp& warp = *self.warp;
+  self.parked = parked;
+  self.object = object;
+  warp.ready &= ~(1u << self.lane);
+  if (warp.ready != 0) {
+    switch_to(draw_lane(warp));
+  } else {
+    Block& block = *self.block;
+    block.ready &= ~(1u << warp.index);
+    if (block.ready == 0 && block.copies.empty()) launch->ready &= ~(uint64_t{1} << block.index);
+    Fiber* const next = draw_in(block);
+    switch_to(next != nullptr ? *next : draw_anywhere());
+  }
+  self.parked = Parked::no;
+}
+
+// --- deadlock --------------------------------------------------------------------------------------------------------
+
+constexpr uint32_t kQuietRounds = 4;       // before stuck() is true
+constexpr uint32_t kMaxQuietRounds = 256;  // of a kernel that goes on polling when it was told
+
+// True once every thread that can run polls in vain. A poll loop asks this where a GPU's asks the clock.
+inline bool stuck() { return launch->stuck; }
+
+inline bool all_ready_have_polled(uint32_t& ready_count) {
+  bool all = true;
+  ready_count = 0;
+  for (const Block& block : launch->blocks) {
+    all = all && block.copies.empty();
+    for (const Warp& warp : block.warps) {
+      for (uint32_t lanes = warp.ready; lanes != 0; lanes &= lanes - 1) {
+        ++ready_count;
+        all = all && warp.lanes[__builtin_ctz(lanes)].polled_round == launch->round;
+      }
+    }
+  }
+  return all;
+}
+
+[[gnu::noinline]] inline void end_round() {
+  Launch& l = *launch;
+  uint32_t ready_count = 0;
+  const bool quiet = all_ready_have_polled(ready_count) && !l.progress;
+  l.quiet_rounds = quiet ? l.quiet_rounds + 1 : 0;
+  l.progress = false;
+  ++l.round;
+  l.polls = 0;
+  l.polls_per_round = 64 + 16 * ready_count;
+  if (l.quiet_rounds >= kQuietRounds) l.stuck = true;
+  if (l.quiet_rounds >= kMaxQuietRounds) leave(Outcome::deadlock);
+}
+
+// The running fiber looked at memory that another one may change, and will look again.
+inline void note_poll() {
+  current->polled_round = launch->round;
+  if (++launch->polls >= launch->polls_per_round) end_round();
+}
+
+}  // namespace cuda_on_cpu

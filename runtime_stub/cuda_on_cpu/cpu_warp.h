@@ -1,0 +1,174 @@
+// Stand-in, part 4: functions of a whole warp. Lanes come one by one and leave a value; the last one does what is to be
+// done for all (the others are parked, so pointers into their stacks are good) and lets them go on.
+#pragma once
+
+namespace cuda_on_cpu {
+
+inline Meeting& meeting_of(Warp& warp, uint32_t mask) {
+  for (Meeting& meeting : warp.meetings) {
+    if (meeting.mask == mask) return meeting;
+    if (meeting.mask != 0) continue;
+    meeting.mask = mask;
+    return meeting;
+  }
+  fail("more than %u different lane masks in one warp", kMeetings);
+}
+
+inline void nothing_for_all(uint64_t*) {}
+
+// All lanes of the mask meet here; returns their values, indexed by lane, after `for_all` has seen them.
+template <class ForAll>
+inline const uint64_t* meet(const char* function, uint32_t mask, uint64_t value, ForAll for_all) {
+  Fiber& self = *current;
+  Warp& warp = *self.warp;
+  const uint32_t lane_bit = 1u << self.lane;
+  Meeting& meeting = warp.meetings[0].mask == mask ? warp.meetings[0] : meeting_of(warp, mask);
+  if ((mask & lane_bit) == 0) fail("%s with mask %08x from lane %u, which is not in it", function, mask, self.lane);
+  if (meeting.arrived == 0) meeting.function = function;
+  if (meeting.function != function) fail("lane %u is in %s, lanes %08x are in %s", self.lane, function, meeting.arrived, meeting.function);
+  uint64_t* const values = meeting.values[meeting.turn & 1u];
+  values[self.lane] = value;
+  meeting.arrived |= lane_bit;
+  if (meeting.arrived != mask) {
+    park(Parked::collective, &meeting);
+    return values;
+  }
+  meeting.arrived = 0;
+  ++meeting.turn;
+  for_all(values);
+  make_ready(warp, mask);
+  maybe_yield();
+  return values;
+}
+
+// One address for each name, over all translation units: meet compares them.
+inline constexpr char kSyncwarp[] = "__syncwarp";
+inline constexpr char kShuffle[] = "__shfl_sync";
+inline constexpr char kVote[] = "__ballot_sync";
+inline constexpr char kMma[] = "mma_tf32";
+inline constexpr char kLdmatrix[] = "ldmatrix4";
+
+// The value of lane `source`; a lane out of the mask has none.
+template <class T>
+inline T shuffle(unsigned mask, T v, int source) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &v, sizeof v);
+  const uint64_t* const values = meet(kShuffle, mask, bits, nothing_for_all);
+  if ((mask >> source & 1u) == 0) fail("shuffle from lane %d, which is not in mask %08x", source, mask);
+  std::memcpy(&v, &values[source], sizeof v);
+  return v;
+}
+// Lane `at` of this lane's segment of `width`, or this lane if that is outside.
+inline int segment_lane(int at, int width) {
+  const int self = static_cast<int>(current->lane);
+  const int first = self / width * width;
+  return at < first || at >= first + width ? self : at;
+}
+
+inline unsigned ballot(unsigned mask, bool predicate) {
+  const uint64_t* const values = meet(kVote, mask, predicate, [mask](uint64_t* all) {
+    uint64_t set = 0;
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) set |= (mask >> lane & 1u) != 0 ? all[lane] << lane : 0;
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) all[lane] = set;
+  });
+  return static_cast<unsigned>(values[current->lane]);
+}
+
+// --- tensor cores ------------------------------------------------------------------------------------------------------
+
+struct MmaOperands {
+  float* d;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+inline float tf32(uint32_t bits) { return float_of(bits & 0xffffe000u); }
+
+// D[16][8] += A[16][8] * B[8][8] of a warp; who holds what is in kernels/vdevice/mma.cuh. Sums in fp32, k upwards.
+inline void mma_for_all(uint64_t* lanes) {
+  using Half = float __attribute__((vector_size(16)));
+  union Row {
+    float at[8];
+    Half half[2];
+  };
+  float a[16][8];
+  Row b[8], d[16];
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    const MmaOperands& own = *reinterpret_cast<const MmaOperands*>(lanes[lane]);
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t i = 0; i < 4; ++i) a[g + i % 2 * 8][t + i / 2 * 4] = tf32(own.a[i]);
+    for (uint32_t i = 0; i < 2; ++i) b[t + 4 * i].at[g] = tf32(own.b[i]);
+    for (uint32_t i = 0; i < 4; ++i) d[g + i / 2 * 8].at[2 * t + i % 2] = own.d[i];
+  }
+  for (uint32_t row = 0; row < 16; ++row) {
+    Half low = d[row].half[0], high = d[row].half[1];
+    for (uint32_t k = 0; k < 8; ++k) {
+      low += a[row][k] * b[k].half[0];
+      high += a[row][k] * b[k].half[1];
+    }
+    d[row].half[0] = low;
+    d[row].half[1] = high;
+  }
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    const MmaOperands& own = *reinterpret_cast<const MmaOperands*>(lanes[lane]);
+    const uint32_t g = lane / 4, t = lane % 4;
+    for (uint32_t i = 0; i < 4; ++i) own.d[i] = d[g + i / 2 * 8].at[2 * t + i % 2];
+  }
+}
+
+inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const MmaOperands own{d, a, b};
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all);
+}
+
+struct LdmatrixOperands {
+  uint32_t* r;
+  const void* row;
+};
+inline void ldmatrix_for_all(uint64_t* lanes) {
+  const auto own = [lanes](uint32_t lane) { return *reinterpret_cast<const LdmatrixOperands*>(lanes[lane]); };
+  for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      const char* const row = static_cast<const char*>(own(i * 8 + lane / 4).row);
+      std::memcpy(&own(lane).r[i], row + lane % 4 * 4, 4);
+    }
+  }
+}
+
+inline void ldmatrix4(uint32_t (&r)[4], const void* smem_row) {
+  if (!in_shared(smem_row, 16)) fail("ldmatrix of byte %ld, outside shared memory", shared_offset(*current->block, smem_row));
+  if (!aligned(smem_row, 16)) fail("ldmatrix of byte %ld of shared memory: not 16-byte aligned", shared_offset(*current->block, smem_row));
+  const LdmatrixOperands own{r, smem_row};
+  meet(kLdmatrix, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), ldmatrix_for_all);
+}
+
+}  // namespace cuda_on_cpu
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_on_cpu::meet(cuda_on_cpu::kSyncwarp, mask, 0, cuda_on_cpu::nothing_for_all); }
+
+template <class T>
+inline T __shfl_sync(unsigned mask, T v, int source, int width = 32) {
+  const int first = static_cast<int>(cuda_on_cpu::current->lane) / width * width;
+  return cuda_on_cpu::shuffle(mask, v, first + (source & (width - 1)));
+}
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T v, int lane_mask, int width = 32) {
+  const int self = static_cast<int>(cuda_on_cpu::current->lane);
+  const int source = self ^ lane_mask;
+  // A GPU lets a lane read from segments below its own, never above.
+  return cuda_on_cpu::shuffle(mask, v, source >= self / width * width + width ? self : source);
+}
+template <class T>
+inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32) {
+  const int self = static_cast<int>(cuda_on_cpu::current->lane);
+  return cuda_on_cpu::shuffle(mask, v, cuda_on_cpu::segment_lane(self + static_cast<int>(delta), width));
+}
+template <class T>
+inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
+  const int self = static_cast<int>(cuda_on_cpu::current->lane);
+  return cuda_on_cpu::shuffle(mask, v, cuda_on_cpu::segment_lane(self - static_cast<int>(delta), width));
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0); }
+inline int __any_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0) == mask; }

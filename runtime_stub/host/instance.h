@@ -1,0 +1,251 @@
+// The host half of a generated program: create, run, status, destroy. Its text stands in each NAME.cu; the generated C
+// functions are one line each on top of it. Nothing here is global; every CUDA call is checked.
+//
+// Odd: an instance belongs to the device that was current at create, may be used from one thread at a time, and one run
+// at a time (two runs of one instance must be ordered by their streams; two instances are independent).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "kernels/vdevice/interpreter.cuh"
+#include "runtime_stub/host/tamp_api.h"
+
+namespace tamp_host {
+
+// What the generated file knows about its program.
+struct Model {
+  const char* name;
+  const tamp_port* inputs;
+  int input_count;
+  const tamp_port* outputs;
+  int output_count;
+  size_t arena_bytes;
+  size_t weight_bytes;
+  uint64_t weights_hash;           // of the data, FNV-1a; also in the header of NAME.weights
+  const char* weights_path;        // where NULL in tamp_options leads
+  const void* embedded_weights;    // or null
+  const void* kernel;
+  int veus, threads, smem_bytes, events;
+  int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
+  const char* const* event_names;  // for messages
+  const char* const* record_names;
+};
+
+// The first 32 bytes of NAME.weights.
+struct WeightsHeader {
+  char magic[8];
+  uint64_t bytes;
+  uint64_t hash;
+  uint64_t reserved;
+};
+constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '1'};
+
+struct Instance {
+  const Model* model = nullptr;
+  char* arena = nullptr;
+  char* weights = nullptr;
+  uint32_t* state = nullptr;
+  rk::Report* report = nullptr;         // host view
+  rk::Report* report_on_device = nullptr;
+  uint64_t wait_budget_ns = 0;
+  bool failed = false;
+  std::string message;
+};
+
+inline std::string& create_message() {
+  thread_local std::string message;
+  return message;
+}
+
+// Makes the status and its text one expression.
+inline tamp_status fail(std::string& message, tamp_status status, std::string text) {
+  message = std::move(text);
+  return status;
+}
+
+inline tamp_status fail_cuda(std::string& message, const char* call, cudaError_t error) {
+  const tamp_status status = error == cudaErrorMemoryAllocation ? TAMP_OUT_OF_MEMORY : TAMP_CUDA;
+  return fail(message, status, std::string(call) + ": " + cudaGetErrorString(error));
+}
+
+#define TAMP_TRY_CUDA(message, call)                                                              \
+  do {                                                                                            \
+    const cudaError_t tamp_error = (call);                                                        \
+    if (tamp_error != cudaSuccess) return ::tamp_host::fail_cuda(message, #call, tamp_error);     \
+  } while (false)
+
+inline void destroy(Instance* instance) {
+  if (instance == nullptr) return;
+  cudaFree(instance->arena);
+  cudaFree(instance->weights);
+  cudaFree(instance->state);
+  if (instance->report != nullptr) cudaFreeHost(instance->report);
+  delete instance;
+}
+
+// Does the current device hold all vEUs at once? Anything less would wait for ever.
+inline tamp_status check_device(const Model& model, std::string& message) {
+  int device = 0, sms = 0, major = 0, minor = 0, cooperative = 0, shared = 0, resident = 0;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (model.compute_capability > major * 10 + minor) {
+    return fail(message, TAMP_DEVICE, "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) + ", the model was compiled for sm_" + std::to_string(model.compute_capability));
+  }
+  if (shared < model.smem_bytes) {
+    return fail(message, TAMP_DEVICE, "a vEU needs " + std::to_string(model.smem_bytes) + " bytes of shared memory, the GPU gives a block " + std::to_string(shared));
+  }
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads, static_cast<size_t>(model.smem_bytes)));
+  if (!cooperative || resident * sms < model.veus) {
+    return fail(message, TAMP_DEVICE, "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) + "; compile for its vDevice");
+  }
+  return TAMP_OK;
+}
+
+// Streams the file to the device in pieces, so that the host never holds all of it.
+inline tamp_status copy_weights_file(const Model& model, const char* path, char* to, std::string& message) {
+  std::FILE* const file = std::fopen(path, "rb");
+  if (file == nullptr) return fail(message, TAMP_WEIGHTS, std::string(path) + ": cannot be opened");
+  constexpr size_t kPiece = size_t{8} << 20;
+  char* const piece = static_cast<char*>(std::malloc(kPiece));
+  tamp_status status = piece == nullptr ? fail(message, TAMP_OUT_OF_MEMORY, "out of host memory") : TAMP_OK;
+  WeightsHeader header{};
+  if (status == TAMP_OK && (std::fread(&header, sizeof header, 1, file) != 1 || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)) {
+    status = fail(message, TAMP_WEIGHTS, std::string(path) + ": not a tamp weights file");
+  } else if (status == TAMP_OK && (header.hash != model.weights_hash || header.bytes != model.weight_bytes)) {
+    status = fail(message, TAMP_WEIGHTS, std::string(path) + ": the weights of another model or another compilation");
+  }
+  for (size_t at = 0; status == TAMP_OK && at < model.weight_bytes;) {
+    const size_t want = model.weight_bytes - at < kPiece ? model.weight_bytes - at : kPiece;
+    if (std::fread(piece, 1, want, file) != want) {
+      status = fail(message, TAMP_WEIGHTS, std::string(path) + ": shorter than it should be");
+      break;
+    }
+    const cudaError_t error = cudaMemcpy(to + at, piece, want, cudaMemcpyHostToDevice);
+    if (error != cudaSuccess) status = fail_cuda(message, "cudaMemcpy of the weights", error);
+    at += want;
+  }
+  std::free(piece);
+  std::fclose(file);
+  return status;
+}
+
+inline tamp_status load_weights(const Model& model, const tamp_options& options, char* to, std::string& message) {
+  const void* data = options.weights;
+  if (data != nullptr && options.weights_bytes != sizeof(WeightsHeader) + model.weight_bytes) {
+    return fail(message, TAMP_WEIGHTS, "weights_bytes is " + std::to_string(options.weights_bytes) + ", expected " + std::to_string(sizeof(WeightsHeader) + model.weight_bytes));
+  }
+  if (data != nullptr) {
+    WeightsHeader header;
+    std::memcpy(&header, data, sizeof header);
+    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash) {
+      return fail(message, TAMP_WEIGHTS, "the weights in memory are of another model or another compilation");
+    }
+    data = static_cast<const char*>(data) + sizeof header;
+  } else if (options.weights_path == nullptr) {
+    data = model.embedded_weights;
+  }
+  if (data == nullptr) return copy_weights_file(model, options.weights_path != nullptr ? options.weights_path : model.weights_path, to, message);
+  TAMP_TRY_CUDA(message, cudaMemcpy(to, data, model.weight_bytes, cudaMemcpyHostToDevice));
+  return TAMP_OK;
+}
+
+inline tamp_status fill(Instance& instance, const tamp_options& options) {
+  const Model& model = *instance.model;
+  std::string& message = instance.message;
+  const tamp_status device = check_device(model, message);
+  if (device != TAMP_OK) return device;
+  const double seconds = options.wait_budget_seconds > 0 ? options.wait_budget_seconds : 2.0;
+  instance.wait_budget_ns = static_cast<uint64_t>(seconds * 1e9);
+  const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.arena), model.arena_bytes + 256));
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.weights), model.weight_bytes + 256));
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.state), state_bytes));
+  TAMP_TRY_CUDA(message, cudaMemset(instance.state, 0, state_bytes));
+  TAMP_TRY_CUDA(message, cudaHostAlloc(reinterpret_cast<void**>(&instance.report), sizeof(rk::Report), cudaHostAllocMapped));
+  std::memset(static_cast<void*>(instance.report), 0, sizeof(rk::Report));
+  TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&instance.report_on_device), instance.report, 0));
+  const tamp_status weights = load_weights(model, options, instance.weights, message);
+  if (weights != TAMP_OK) return weights;
+  TAMP_TRY_CUDA(message, cudaDeviceSynchronize());
+  return TAMP_OK;
+}
+
+inline tamp_status create(const Model& model, const tamp_options* options, Instance** out) {
+  if (out == nullptr) return fail(create_message(), TAMP_INVALID_ARGUMENT, "the place for the context is null");
+  *out = nullptr;
+  Instance* const instance = new (std::nothrow) Instance;
+  if (instance == nullptr) return fail(create_message(), TAMP_OUT_OF_MEMORY, "out of host memory");
+  instance->model = &model;
+  const tamp_options defaults{};
+  const tamp_status status = fill(*instance, options != nullptr ? *options : defaults);
+  if (status == TAMP_OK) {
+    *out = instance;
+    return TAMP_OK;
+  }
+  create_message() = std::string(model.name) + ": " + instance->message;
+  destroy(instance);
+  return status;
+}
+
+// What the device reported, if anything.
+inline tamp_status status(Instance* instance) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  const volatile rk::Report* const report = instance->report;
+  if (report->valid == 0) return TAMP_OK;
+  const Model& model = *instance->model;
+  const std::string task = report->record == rk::kNone16 ? std::string("no rTask")
+                                                         : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
+  instance->failed = true;
+  return fail(instance->message, TAMP_TIMED_OUT,
+              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for event '" + model.event_names[report->event] +
+                  "', seen " + std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
+}
+
+inline tamp_status check_pointers(Instance& instance, const char* what, const void* const* pointers, const tamp_port* ports, int count) {
+  if (count > 0 && pointers == nullptr) return fail(instance.message, TAMP_INVALID_ARGUMENT, std::string("the array of ") + what + "s is null");
+  for (int i = 0; i < count; ++i) {
+    if (ports[i].bytes == 0) continue;
+    if (pointers[i] == nullptr || reinterpret_cast<uintptr_t>(pointers[i]) % 16 != 0) {
+      return fail(instance.message, TAMP_INVALID_ARGUMENT, std::string(what) + " '" + ports[i].name + "' is null or not 16-byte aligned");
+    }
+  }
+  return TAMP_OK;
+}
+
+inline tamp_status run(Instance* instance, const void* const* inputs, void* const* outputs, cudaStream_t stream) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  const Model& model = *instance->model;
+  const tamp_status earlier = status(instance);
+  if (earlier != TAMP_OK) return earlier;
+  tamp_status checked = check_pointers(*instance, "input", inputs, model.inputs, model.input_count);
+  if (checked == TAMP_OK) checked = check_pointers(*instance, "output", outputs, model.outputs, model.output_count);
+  if (checked != TAMP_OK) return checked;
+  rk::Launch launch{};
+  launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
+  launch.bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
+  for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
+  for (int i = 0; i < model.output_count; ++i) launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  launch.state = instance->state;
+  launch.report = instance->report_on_device;
+  launch.wait_budget_ns = instance->wait_budget_ns;
+  void* arguments[] = {&launch};
+  // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
+  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(reinterpret_cast<void (*)(rk::Launch)>(const_cast<void*>(model.kernel)), dim3(static_cast<unsigned>(model.veus)),
+                                                               dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes), stream));
+  return TAMP_OK;
+}
+
+inline const char* message(const Instance* instance) { return instance != nullptr ? instance->message.c_str() : create_message().c_str(); }
+
+}  // namespace tamp_host

@@ -1,0 +1,2 @@
+#define CATCH_CONFIG_MAIN
+#include "test/support/catch.h"
