@@ -42,6 +42,13 @@ std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
 std::string rprogram_json(const Plan& plan);
 
+// x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
+// multiplier 0 stands for a divisor of 1 (rk::Divisor).
+struct Magic {
+  uint32_t multiplier = 0, shift = 0;
+};
+Magic magic_of(int64_t divisor);
+
 // "f32[1,3,224,224]"
 std::string describe(const Tensor& tensor);
 

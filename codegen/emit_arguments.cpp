@@ -71,13 +71,9 @@ class Printer {
     TAMP_CHECK(false, "buffer kind");
   }
 
-  // Exact for dividends below 2^31: multiplier = ceil(2^p / d) with p = 31 + ceil(log2 d).
   static std::string divisor(int64_t d) {
-    TAMP_CHECK(d >= 1 && d < (int64_t{1} << 31), "divisor out of range");
-    if (d == 1) return "{1u, 0u, 0u}";
-    const int p = 31 + static_cast<int>(std::bit_width(static_cast<uint64_t>(d - 1)));
-    const uint64_t multiplier = ((uint64_t{1} << p) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d);
-    return fmt::format("{{{}u, {}u, {}u}}", d, multiplier, p - 32);
+    const Magic magic = magic_of(d);
+    return fmt::format("{{{}u, {}u, {}u}}", d, magic.multiplier, magic.shift);
   }
 
   std::string braces(const ArgList& list) const {
@@ -110,6 +106,14 @@ std::string headline(const Graph& graph, const ROperator& rop) {
 }
 
 }  // namespace
+
+Magic magic_of(int64_t divisor) {
+  TAMP_CHECK(divisor >= 1 && divisor < (int64_t{1} << 31), "divisor out of range");
+  if (divisor == 1) return {0, 0};
+  const int p = 31 + static_cast<int>(std::bit_width(static_cast<uint64_t>(divisor - 1)));
+  const uint64_t multiplier = ((uint64_t{1} << p) + static_cast<uint64_t>(divisor) - 1) / static_cast<uint64_t>(divisor);
+  return {static_cast<uint32_t>(multiplier), static_cast<uint32_t>(p - 32)};
+}
 
 void emit_arguments(SourceWriter& w, const Plan& plan) {
   w.section("rOperators: what each body is told");

@@ -59,7 +59,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes, plan.program.weight_bytes, plan.weights_hash);
   w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
-  w.line("reinterpret_cast<const void*>(&{}_kernel),", name);
+  w.line("{}_kernel,", name);
   w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, /*compute_capability=*/{},", plan.program.lanes.size(), compute_capability(plan.program.vdevice));
   w.line("kEventNames, kRecordNames");
   w.close(";");

@@ -35,7 +35,7 @@ class Dump {
     if (folder_.empty()) return;
     const std::filesystem::path path = std::filesystem::path(folder_) / fmt::format("{:02}_{}.txt", number, stage);
     std::ofstream file(path, std::ios::binary);
-    file << print(printed);
+    file << tamp::print(printed);
     file.close();
     if (!file) throw bad_input(fmt::format("{}: cannot be written", printable(path.string())));
   }
@@ -83,7 +83,7 @@ Graph run_passes(Graph graph, Dump& dump) {
 }
 
 void require_proof(const RProgram& program) {
-  const std::vector<std::string> violations = tamp::verify(program);
+  const std::vector<std::string> violations = schedule::verify(program);
   if (violations.empty()) return;
   throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
 }

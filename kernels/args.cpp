@@ -1,5 +1,6 @@
 #include "kernels/args.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -44,6 +45,12 @@ bool is_plain_f32(const Tensor& tensor) {
     if (reach > kLimit) return false;
   }
   return element_count(tensor.shape) <= kLimit;
+}
+
+bool all_plain_f32(const Graph& graph, const ROperator& rop) {
+  const auto plain = [&](TensorId id) { return is_plain_f32(graph.tensor(id)); };
+  const std::vector<TensorId> reads = reads_of(rop);
+  return std::all_of(reads.begin(), reads.end(), plain) && std::all_of(rop.outputs.begin(), rop.outputs.end(), plain);
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -26,6 +26,7 @@ ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual
 
 // f32 and of extents that a 32-bit index of the device can walk; what every body of these families needs of its tensors.
 bool is_plain_f32(const Tensor& tensor);
+bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
 int64_t ceil_div(int64_t a, int64_t b);
 

@@ -2,10 +2,30 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "compiler/support/error.h"
 
 namespace tamp::kernels {
+namespace {
+
+// A box as runs that walk upwards: dimensions with negative strides are turned round.
+void append_upwards(const Tensor& tensor, std::vector<int64_t> low, std::vector<int64_t> high, TensorId id, std::vector<Region>& regions) {
+  Tensor upwards;
+  upwards.name = tensor.name;
+  upwards.shape = tensor.shape;
+  upwards.place = tensor.place;
+  for (size_t i = 0; i < low.size(); ++i) {
+    int64_t& stride = upwards.place.strides[i];
+    if (stride >= 0) continue;
+    upwards.place.offset += (tensor.shape[i] - 1) * stride;
+    stride = -stride;
+    low[i] = tensor.shape[i] - std::exchange(high[i], tensor.shape[i] - low[i]);
+  }
+  for (const Run& run : box_runs(upwards, low, high)) regions.push_back({id, run});
+}
+
+}  // namespace
 
 int64_t loop_elements(const Loop& loop) {
   int64_t count = 1;
@@ -90,29 +110,28 @@ void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t en
   }
 }
 
+void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, const std::vector<int64_t>& low,
+                     const std::vector<int64_t>& high, std::vector<Region>& regions) {
+  Tensor nest;
+  nest.shape = extents(loop);
+  nest.place.offset = offset;
+  nest.place.strides = strides(loop, operand);
+  append_upwards(nest, low, high, tensor, regions);
+}
+
 void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end, std::vector<Region>& regions) {
-  // A tensor that walks upwards: dimensions with negative strides are turned round.
-  Tensor upwards;
-  upwards.shape = extents(loop);
-  upwards.place.offset = offset;
-  upwards.place.strides = strides(loop, operand);
-  std::vector<bool> turned(loop.size(), false);
-  for (size_t i = 0; i < loop.size(); ++i) {
-    int64_t& stride = upwards.place.strides[i];
-    if (stride >= 0) continue;
-    turned[i] = true;
-    upwards.place.offset += (loop[i].extent - 1) * stride;
-    stride = -stride;
-  }
-  for_each_box(upwards.shape, begin, end, [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
-    std::vector<int64_t> from(low), to(high);
-    for (size_t i = 0; i < loop.size(); ++i) {
-      if (!turned[i]) continue;
-      from[i] = loop[i].extent - high[i];
-      to[i] = loop[i].extent - low[i];
-    }
-    for (const Run& run : box_runs(upwards, from, to)) regions.push_back({tensor, run});
+  for_each_box(extents(loop), begin, end, [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
+    append_nest_box(loop, operand, tensor, offset, low, high, regions);
   });
+}
+
+void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high, std::vector<Region>& regions) {
+  append_upwards(graph.tensor(id), low, high, id, regions);
+}
+
+void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions) {
+  const Tensor& tensor = graph.tensor(id);
+  if (tensor.role != Role::constant) append_box(graph, id, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape, regions);
 }
 
 }  // namespace tamp::kernels

@@ -17,11 +17,11 @@ struct CompileArguments {
 };
 
 ExitCode compile_model(const CompileArguments& arguments) {
-  require_writable_folder(arguments.output);
+  const std::string name = model_name(arguments.model);
+  require_own_folder(arguments.output, name);
   CompileOptions options = compile_options(arguments.options, "h200");
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
-  const std::string name = model_name(arguments.model);
   codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights}, arguments.output);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
@@ -37,7 +37,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --dump stages/");
   auto arguments = std::make_shared<CompileArguments>();
   command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
-  command->add_option("-o,--output", arguments->output, "Folder to write; replaced if tamp wrote it before")->required()->option_text("DIR");
+  command->add_option("-o,--output", arguments->output, "Folder to write; an earlier compilation of the model is replaced")->required()->option_text("DIR");
   add_model_options(*command, arguments->options);
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");

@@ -21,15 +21,16 @@ extern char** environ;
 namespace tamp::cli {
 namespace {
 
-// The file actions of one child: stdin from nowhere, stdout and stderr into files.
+// The file actions of one child: stdin from nowhere, stdout and stderr into files, then the folder.
 class Redirections {
  public:
-  Redirections(const std::string& output, const std::string& errors) {
+  Redirections(const std::string& output, const std::string& errors, const std::string& folder) {
     constexpr int kWrite = O_WRONLY | O_CREAT | O_TRUNC;
     posix_spawn_file_actions_init(&actions_);
     posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, output.c_str(), kWrite, 0644);
     posix_spawn_file_actions_addopen(&actions_, STDERR_FILENO, errors.c_str(), kWrite, 0644);
+    if (!folder.empty()) posix_spawn_file_actions_addchdir_np(&actions_, folder.c_str());
   }
   ~Redirections() { posix_spawn_file_actions_destroy(&actions_); }
   Redirections(const Redirections&) = delete;
@@ -50,14 +51,14 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
-ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log) {
+ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log, const std::filesystem::path& folder) {
   spdlog::debug("runs: {}", join(arguments, " "));
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const std::string output = log.string() + ".out";
   const std::string errors = log.string() + ".err";
-  const Redirections redirections(output, errors);
+  const Redirections redirections(output, errors, folder.string());
   pid_t child = 0;
   const int failure = posix_spawnp(&child, argv[0], redirections.get(), nullptr, argv.data(), environ);
   if (failure != 0) throw InternalError(fmt::format("{} cannot be started: {}", arguments[0], std::strerror(failure)));
@@ -80,7 +81,7 @@ TemporaryFolder::TemporaryFolder() {
   const std::filesystem::path parent = std::filesystem::temp_directory_path(failure);
   std::string name = (failure ? std::filesystem::path("/tmp") : parent) / "tamp-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) throw bad_input(fmt::format("{}: cannot be created: {}", name, std::strerror(errno)));
-  path_ = name;
+  path_ = std::filesystem::absolute(name);
 }
 
 TemporaryFolder::~TemporaryFolder() {

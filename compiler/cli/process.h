@@ -14,9 +14,9 @@ struct ProcessResult {
   bool ok() const { return exit_code == 0; }
 };
 
-// Runs `arguments[0]` (looked up in PATH) and waits. stdout and stderr are also left as LOG.out and LOG.err.
-// InternalError if the program cannot be started.
-ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log);
+// Runs `arguments[0]` (looked up in PATH) in `folder` (empty: this process's) and waits. stdout and stderr are also left as
+// LOG.out and LOG.err. InternalError if the program cannot be started.
+ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log, const std::filesystem::path& folder = {});
 
 // Full path of a program in PATH, or empty.
 std::string find_program(const std::string& name);

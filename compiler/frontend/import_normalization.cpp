@@ -63,12 +63,7 @@ void import_softmax(NodeImport& n, bool log) {
   n.expect_float({x});
   const bool single = n.version() >= 13;
   const int64_t given = n.attr_int("axis", single ? -1 : 1);
-  if (n.version() < 11 && given < 0) throw n.bad(fmt::format("attribute 'axis' is {}, negative values came with opset 11", given));
   const int64_t rank = n.rank(x);
-  if (!single && given == rank) {  // one element per row
-    n.result(0, n.emit(Softmax{rank, rank, log}, {n.reshape(x, n.shape(x))}, n.shape(x), n.dtype(x)));
-    return;
-  }
   const int64_t axis = n.axis(given, rank, "attribute 'axis'");
   n.result(0, n.emit(Softmax{axis, single ? axis : rank - 1, log}, {x}, n.shape(x), n.dtype(x)));
 }

@@ -19,10 +19,10 @@ namespace tamp::frontend {
 namespace {
 
 // In the order of TensorProto::DataType. The last ones are newer than the installed onnx.proto.
-constexpr std::array kTypeNames = {"UNDEFINED",  "FLOAT",        "UINT8",          "INT8",       "UINT16",         "INT16", "INT32",
-                                   "INT64",      "STRING",       "BOOL",           "FLOAT16",    "DOUBLE",         "UINT32", "UINT64",
-                                   "COMPLEX64",  "COMPLEX128",   "BFLOAT16",       "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
-                                   "FLOAT8E5M2FNUZ", "UINT4",    "INT4",           "FLOAT4E2M1", "FLOAT8E8M0",     "UINT2", "INT2"};
+constexpr std::array kTypeNames = {
+    "UNDEFINED",      "FLOAT",      "UINT8",          "INT8",   "UINT16", "INT16",      "INT32",      "INT64",    "STRING",
+    "BOOL",           "FLOAT16",    "DOUBLE",         "UINT32", "UINT64", "COMPLEX64",  "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN",
+    "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "UINT4",  "INT4",   "FLOAT4E2M1", "FLOAT8E8M0", "UINT2",    "INT2"};
 
 // External tensors up to this size are read even where weights are not wanted: they may be shapes and axes.
 constexpr int64_t kSmallBytes = 64 * 1024;
@@ -38,7 +38,9 @@ Limits limits_of(DType dtype) {
     case DType::i8: return {-128, 127};
     case DType::u8: return {0, 255};
     case DType::i16: return {-32768, 32767};
-    case DType::u16: case DType::f16: case DType::bf16: return {0, 65535};
+    case DType::u16:
+    case DType::f16:
+    case DType::bf16: return {0, 65535};
     case DType::u32: return {0, std::numeric_limits<uint32_t>::max()};
     default: return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
   }
@@ -51,8 +53,8 @@ Bytes pack(const Field& field, DType dtype, const std::string& where) {
   for (int i = 0; i < field.size(); ++i) {
     const auto value = field.Get(i);
     if constexpr (std::is_integral_v<std::decay_t<decltype(value)>>) {
-      const bool fits = sizeof(Stored) == sizeof(value) ||
-                        (static_cast<int64_t>(value) >= limits.low && static_cast<int64_t>(value) <= limits.high);
+      const bool fits =
+          sizeof(Stored) == sizeof(value) || (static_cast<int64_t>(value) >= limits.low && static_cast<int64_t>(value) <= limits.high);
       if (!fits) throw bad_input(fmt::format("{}: value {} of element {} does not fit {}", where, value, i, name_of(dtype)));
     }
     const auto stored = static_cast<Stored>(value);
@@ -68,7 +70,7 @@ struct Fields {
 };
 
 Fields fields_of(const onnx::TensorProto& tensor) {
-  return {tensor.float_data_size(), tensor.int32_data_size(),  tensor.int64_data_size(),
+  return {tensor.float_data_size(),  tensor.int32_data_size(),  tensor.int64_data_size(),
           tensor.double_data_size(), tensor.uint64_data_size(), tensor.string_data_size()};
 }
 
@@ -77,7 +79,8 @@ int elements_in_typed_field(const Fields& fields, DType dtype) {
     case DType::f32: return fields.floats;
     case DType::f64: return fields.doubles;
     case DType::i64: return fields.int64s;
-    case DType::u32: case DType::u64: return fields.uint64s;
+    case DType::u32:
+    case DType::u64: return fields.uint64s;
     default: return fields.int32s;
   }
 }
@@ -92,8 +95,11 @@ Bytes typed_bytes(const onnx::TensorProto& tensor, DType dtype, const std::strin
     case DType::i32: return pack<int32_t>(tensor.int32_data(), dtype, where);
     case DType::i16: return pack<int16_t>(tensor.int32_data(), dtype, where);
     case DType::i8: return pack<int8_t>(tensor.int32_data(), dtype, where);
-    case DType::u8: case DType::boolean: return pack<uint8_t>(tensor.int32_data(), dtype, where);
-    case DType::u16: case DType::f16: case DType::bf16: return pack<uint16_t>(tensor.int32_data(), dtype, where);
+    case DType::u8:
+    case DType::boolean: return pack<uint8_t>(tensor.int32_data(), dtype, where);
+    case DType::u16:
+    case DType::f16:
+    case DType::bf16: return pack<uint16_t>(tensor.int32_data(), dtype, where);
   }
   TAMP_CHECK(false, "dtype out of range");
 }
@@ -158,7 +164,7 @@ std::optional<DType> dtype_of_onnx(int onnx_type) {
 bool is_onnx_type(int onnx_type) { return onnx_type > 0 && onnx_type < static_cast<int>(kTypeNames.size()); }
 
 std::string onnx_type_name(int onnx_type) {
-  if (onnx_type < 0 || onnx_type >= static_cast<int>(kTypeNames.size())) return fmt::format("type {}", onnx_type);
+  if (onnx_type < 0 || onnx_type >= static_cast<int>(kTypeNames.size())) return fmt::format("{}", onnx_type);
   return kTypeNames[static_cast<size_t>(onnx_type)];
 }
 
@@ -176,18 +182,22 @@ std::optional<int64_t> checked_count(const Shape& shape) {
   return empty ? 0 : product;
 }
 
+std::string shape_limit(const Shape& shape) {
+  if (shape.size() > kMaxRank) return fmt::format("has {} dimensions, supported: up to {}", shape.size(), kMaxRank);
+  const std::optional<int64_t> count = checked_count(shape);
+  const bool too_long = std::any_of(shape.begin(), shape.end(), [](int64_t extent) { return extent > kMaxElements; });
+  if (count && *count <= kMaxElements && !too_long) return "";
+  return fmt::format("has shape {}, more than {} elements", shape_text(shape), kMaxElements);
+}
+
 ops::Value read_tensor(onnx::TensorProto& tensor, const TensorSource& source, const std::string& where) {
   ops::Value value;
   value.dtype = element_type(tensor, where);
   value.shape.assign(tensor.dims().begin(), tensor.dims().end());
-  if (value.shape.size() > kMaxRank) {
-    throw unsupported(fmt::format("{}: {} dimensions, supported: up to {}", where, value.shape.size(), kMaxRank));
-  }
-  const std::optional<int64_t> count = checked_count(value.shape);
-  int64_t bytes_needed = 0;
-  if (!count || __builtin_mul_overflow(*count, bytes_of(value.dtype), &bytes_needed)) {
-    throw bad_input(fmt::format("{}: impossible shape {}", where, shape_text(value.shape)));
-  }
+  const std::optional<int64_t> count = value.shape.size() > kMaxRank ? std::nullopt : checked_count(value.shape);
+  if (!count && value.shape.size() <= kMaxRank) throw bad_input(fmt::format("{}: impossible shape {}", where, shape_text(value.shape)));
+  if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported(fmt::format("{}: {}", where, limit));
+  const int64_t bytes_needed = *count * bytes_of(value.dtype);
   if (tensor.has_segment()) throw unsupported(fmt::format("{}: is stored in segments", where));
 
   Bytes bytes;

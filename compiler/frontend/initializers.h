@@ -14,7 +14,7 @@ namespace tamp::frontend {
 
 // TensorProto::DataType as a number -> ours; none for strings, complex and the 8-bit and smaller types.
 std::optional<DType> dtype_of_onnx(int onnx_type);
-// "FLOAT16", "FLOAT8E4M3FN", "type 99".
+// "FLOAT16", "FLOAT8E4M3FN", "99".
 std::string onnx_type_name(int onnx_type);
 // True for numbers that ONNX defines: an element type that is known but not supported is a refusal of another kind.
 bool is_onnx_type(int onnx_type);
@@ -22,7 +22,11 @@ bool is_onnx_type(int onnx_type);
 // The number of elements, or none if an extent is negative or the product of the extents other than 0 overflows.
 std::optional<int64_t> checked_count(const Shape& shape);
 
+// Device code indexes with 32 bits; and with extents below 2^31 the importers' arithmetic cannot overflow.
 inline constexpr size_t kMaxRank = 32;
+inline constexpr int64_t kMaxElements = (int64_t{1} << 31) - 1;
+// Empty if a tensor of this shape is possible and supported, else why not. Negative extents are not looked at.
+std::string shape_limit(const Shape& shape);
 
 struct TensorSource {
   std::string folder;        // of the model; external data lie beneath it

@@ -41,8 +41,10 @@ Attribute read_attribute(AttributeProto& proto, const TensorSource& source, cons
       if (!proto.has_t()) throw bad_input(fmt::format("{}: attribute '{}' holds no tensor", where, printable(proto.name())));
       attribute.value = read_tensor(*proto.mutable_t(), source, fmt::format("{}: attribute '{}'", where, printable(proto.name())));
       break;
-    case AttributeProto::GRAPH: case AttributeProto::GRAPHS: attribute.value = OtherAttribute{"graph"}; break;
-    case AttributeProto::SPARSE_TENSOR: case AttributeProto::SPARSE_TENSORS: attribute.value = OtherAttribute{"sparse tensor"}; break;
+    case AttributeProto::GRAPH:
+    case AttributeProto::GRAPHS: attribute.value = OtherAttribute{"graph"}; break;
+    case AttributeProto::SPARSE_TENSOR:
+    case AttributeProto::SPARSE_TENSORS: attribute.value = OtherAttribute{"sparse tensor"}; break;
     case AttributeProto::TENSORS: attribute.value = OtherAttribute{"tensors"}; break;
     default: attribute.value = OtherAttribute{fmt::format("kind {}", static_cast<int>(proto.type()))}; break;
   }

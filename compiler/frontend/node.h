@@ -28,8 +28,8 @@ struct Node {
   size_t index = 0;  // position in the file
   std::string name;  // as in the file; may be empty or hold anything
   std::string op_type;
-  int64_t opset = 0;  // of the model
-  int version = 0;    // since_version of the operator's definition that applies
+  int64_t opset = 0;                         // of the model
+  int version = 0;                           // since_version of the operator's definition that applies
   std::vector<std::string> inputs, outputs;  // "" = left out; none at the end
   std::vector<Attribute> attributes;
 };

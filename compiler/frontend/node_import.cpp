@@ -19,12 +19,16 @@ std::string count_text(size_t min, size_t max) {
 
 bool makes_bool(ElementwiseOp op) {
   switch (op) {
-    case ElementwiseOp::equal: case ElementwiseOp::less: case ElementwiseOp::less_equal: case ElementwiseOp::greater:
-    case ElementwiseOp::greater_equal: case ElementwiseOp::logical_and: case ElementwiseOp::logical_or:
-    case ElementwiseOp::logical_xor: case ElementwiseOp::logical_not:
-      return true;
-    default:
-      return false;
+    case ElementwiseOp::equal:
+    case ElementwiseOp::less:
+    case ElementwiseOp::less_equal:
+    case ElementwiseOp::greater:
+    case ElementwiseOp::greater_equal:
+    case ElementwiseOp::logical_and:
+    case ElementwiseOp::logical_or:
+    case ElementwiseOp::logical_xor:
+    case ElementwiseOp::logical_not: return true;
+    default: return false;
   }
 }
 
@@ -44,7 +48,8 @@ Error NodeImport::bad(const std::string& why) const { return bad_input(where_ + 
 Error NodeImport::refuse(const std::string& why) const { return unsupported(where_ + ": " + why); }
 
 void NodeImport::expect_inputs(size_t min, size_t max) const {
-  if (inputs_.size() < min || inputs_.size() > max) throw bad(fmt::format("has {} inputs, expected {}", inputs_.size(), count_text(min, max)));
+  if (inputs_.size() < min || inputs_.size() > max)
+    throw bad(fmt::format("has {} inputs, expected {}", inputs_.size(), count_text(min, max)));
   for (size_t i = 0; i < min; ++i) in(i);
 }
 
@@ -83,15 +88,13 @@ void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
 void NodeImport::expect_constant(size_t i, std::string_view name) const {
   const TensorId id = in(i);
   if (is_constant(id)) return;
-  throw refuse(fmt::format("input {} ({}, tensor '{}') is known only at run time, supported: a constant", i, name, printable(node_.inputs[i])));
+  throw refuse(
+      fmt::format("input {} ({}, tensor '{}') is known only at run time, supported: a constant", i, name, printable(node_.inputs[i])));
 }
 
-Ints NodeImport::ints(size_t i, std::string_view name) const {
-  expect_constant(i, name);
-  const ops::Value value = builder_.value(in(i));
+Ints NodeImport::flat_ints(TensorId id) const {
+  const ops::Value value = builder_.value(id);
   const bool wide = value.dtype == DType::i64;
-  if (!wide && value.dtype != DType::i32) throw bad(fmt::format("input {} ({}) is {}, expected i64", i, name, name_of(value.dtype)));
-  if (value.shape.size() > 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(value.shape)));
   Ints numbers(static_cast<size_t>(element_count(value.shape)));
   if (wide && !numbers.empty()) std::memcpy(numbers.data(), value.data->data(), value.data->size());
   for (size_t k = 0; !wide && k < numbers.size(); ++k) {
@@ -102,6 +105,15 @@ Ints NodeImport::ints(size_t i, std::string_view name) const {
   return numbers;
 }
 
+Ints NodeImport::ints(size_t i, std::string_view name) const {
+  expect_constant(i, name);
+  const DType type = dtype(in(i));
+  const Shape extents = shape(in(i));
+  if (type != DType::i64 && type != DType::i32) throw bad(fmt::format("input {} ({}) is {}, expected i64", i, name, name_of(type)));
+  if (extents.size() > 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(extents)));
+  return flat_ints(in(i));
+}
+
 std::optional<Ints> NodeImport::optional_ints(size_t i, std::string_view name) const {
   return has(i) ? std::optional(ints(i, name)) : std::nullopt;
 }
@@ -109,7 +121,8 @@ std::optional<Ints> NodeImport::optional_ints(size_t i, std::string_view name) c
 double NodeImport::number(size_t i, std::string_view name) const {
   expect_constant(i, name);
   ops::Value value = builder_.value(in(i));
-  if (element_count(value.shape) != 1) throw bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape)));
+  if (element_count(value.shape) != 1)
+    throw bad(fmt::format("input {} ({}) has shape {}, expected one element", i, name, shape_text(value.shape)));
   if (value.dtype == DType::f64) {
     double number = 0;
     std::memcpy(&number, value.data->data(), sizeof number);
@@ -190,7 +203,8 @@ Ints NodeImport::axes(const Ints& axes_in, int64_t rank, std::string_view what) 
   Ints sorted;
   for (const int64_t one : axes_in) sorted.push_back(axis(one, rank, what));
   std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) throw bad(fmt::format("{} {} name a dimension twice", what, shape_text(axes_in)));
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw bad(fmt::format("{} {} name a dimension twice", what, shape_text(axes_in)));
   return sorted;
 }
 

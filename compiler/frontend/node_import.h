@@ -43,9 +43,10 @@ class NodeImport {
   void expect_bool(const std::vector<TensorId>& ids) const;
   // The values of an operand that must be known now; `name` is its name in ONNX's words.
   void expect_constant(size_t i, std::string_view name) const;
-  Ints ints(size_t i, std::string_view name) const;             // i32 or i64, rank 0 or 1
+  Ints ints(size_t i, std::string_view name) const;  // i32 or i64, rank 0 or 1
+  Ints flat_ints(TensorId constant) const;           // i32 or i64, any shape
   std::optional<Ints> optional_ints(size_t i, std::string_view name) const;
-  double number(size_t i, std::string_view name) const;         // one element of any type
+  double number(size_t i, std::string_view name) const;  // one element of any type
   bool truth(size_t i, std::string_view name) const { return number(i, name) != 0; }
 
   // Attributes.
@@ -71,9 +72,9 @@ class NodeImport {
   TensorId elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a = 0, float b = 0);
   TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
   TensorId cast(TensorId id, DType to);
-  TensorId expand(TensorId id, const Shape& shape);   // repeats along extents 1 and new leading dimensions
+  TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
-  TensorId constant_f32(float value);                 // a scalar
+  TensorId constant_f32(float value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);
   Shape broadcast(const Shape& a, const Shape& b) const;
   void charge(int64_t bytes) { builder_.charge(bytes, where_); }

@@ -127,16 +127,23 @@ Graph sort_topologically(Graph graph) {
 
 void verify(const Graph& graph) {
   const auto in_range = [&](TensorId id) { return id.valid() && id.index() < graph.tensors.size(); };
-  std::vector<bool> made(graph.tensors.size(), false);
+  std::vector<bool> computed(graph.tensors.size(), false), made(graph.tensors.size(), false);
+  for (const ROperator& rop : graph.rops) {
+    for (const TensorId id : rop.outputs) {
+      if (in_range(id)) computed[id.index()] = true;
+    }
+  }
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
+    // Once placed, what no rOperator makes is a view of memory that others write.
+    const bool is_view = tensor.role == Role::activation && tensor.place.buffer.valid() && !computed[i];
     for (const int64_t extent : tensor.shape) TAMP_CHECK(extent >= 0, "negative extent in '" + tensor.name + "'");
     TAMP_CHECK((tensor.role == Role::constant) == (tensor.data != nullptr), "data and role of '" + tensor.name + "' disagree");
     if (tensor.data) {
       const auto want = static_cast<size_t>(element_count(tensor.shape) * bytes_of(tensor.dtype));
       TAMP_CHECK(tensor.data->size() == want, "size of constant '" + tensor.name + "'");
     }
-    made[i] = tensor.role == Role::constant;
+    made[i] = tensor.role == Role::constant || is_view;
   }
   for (const TensorId id : graph.inputs) {
     TAMP_CHECK(in_range(id) && graph.tensor(id).role == Role::input, "graph input");

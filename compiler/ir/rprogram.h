@@ -66,9 +66,7 @@ struct RProgram {
   double estimated_us = 0;
 };
 
-// All of design.md section 7; returns one sentence per violation (at most `limit`), empty = accepted.
-std::vector<std::string> verify(const RProgram& program, size_t limit = 8);
-
+// Summary, one line per rOperator, the lanes in short. (schedule::verify proves what must hold of a rProgram.)
 std::string print(const RProgram& program);
 
 }  // namespace tamp

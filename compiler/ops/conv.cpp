@@ -1,5 +1,7 @@
 // Conv: per batch and group, the input patches become the columns of a matrix ("im2col") that the weights multiply.
 // The columns are made for a limited number of output pixels at a time; a 1x1 kernel needs none, the input is the matrix.
+#include <algorithm>
+
 #include "compiler/ops/call.h"
 #include "compiler/ops/gemm.h"
 #include "compiler/ops/window.h"

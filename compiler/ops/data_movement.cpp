@@ -14,9 +14,7 @@ Value value_of_bytes(const Call& call, Bytes bytes) {
   return Value{call.output().dtype, call.output().shape, std::make_shared<const Bytes>(std::move(bytes))};
 }
 
-size_t output_size(const Call& call) {
-  return static_cast<size_t>(element_count(call.output().shape) * bytes_of(call.output().dtype));
-}
+size_t output_size(const Call& call) { return static_cast<size_t>(element_count(call.output().shape) * bytes_of(call.output().dtype)); }
 
 template <class Word>
 void copy_words(const std::byte* source, const Shape& shape, const std::vector<int64_t>& strides, int64_t offset, std::byte* target) {
@@ -145,8 +143,8 @@ Value gather(const Call& call, const Gather& attrs) {
   bytes.reserve(output_size(call));
   for (int64_t i = 0; i < index_count; ++i) {
     if (indices[i] >= -extent && indices[i] < extent) continue;
-    throw bad_input(where(call.rop) + ": index " + std::to_string(indices[i]) + " is out of range for axis " +
-                    std::to_string(attrs.axis) + " of shape " + shape_text(x.shape));
+    throw bad_input(where(call.rop) + ": index " + std::to_string(indices[i]) + " is out of range for axis " + std::to_string(attrs.axis) +
+                    " of shape " + shape_text(x.shape));
   }
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t i = 0; i < index_count; ++i) {

@@ -25,7 +25,8 @@ void resize(Strip& strip, DType dtype, int64_t count) {
 // Reads an input in the order of the output's elements.
 class Reader {
  public:
-  Reader(const Value& value, const Shape& out) : value_(value), strides_(broadcast_strides(value.shape, out)), out_(out), index_(out.size(), 0) {}
+  Reader(const Value& value, const Shape& out)
+      : value_(value), strides_(broadcast_strides(value.shape, out)), out_(out), index_(out.size(), 0) {}
 
   void read(int64_t count, Strip& strip) {
     resize(strip, value_.dtype, count);
@@ -73,16 +74,12 @@ class Reader {
 
 // from's elements as elements of type `to`.
 void convert(const Strip& from, DType to, Strip& out) {
-  const size_t count = is_float(from.dtype) ? from.real.size() : from.whole.size();
-  resize(out, to, static_cast<int64_t>(count));
-  for (size_t i = 0; i < count; ++i) {
-    if (is_float(from.dtype)) {
-      if (is_float(to)) out.real[i] = round_real(from.real[i], to);
-      else out.whole[i] = whole_of_real(from.real[i], to);
-    } else {
-      if (is_float(to)) out.real[i] = real_of_whole(from.whole[i], from.dtype, to);
-      else out.whole[i] = wrap_whole(from.whole[i], to);
-    }
+  resize(out, to, static_cast<int64_t>(std::max(from.real.size(), from.whole.size())));  // one of them is empty
+  for (size_t i = 0; i < out.real.size(); ++i) {
+    out.real[i] = is_float(from.dtype) ? round_real(from.real[i], to) : real_of_whole(from.whole[i], from.dtype, to);
+  }
+  for (size_t i = 0; i < out.whole.size(); ++i) {
+    out.whole[i] = is_float(from.dtype) ? whole_of_real(from.real[i], to) : wrap_whole(from.whole[i], to);
   }
 }
 
@@ -93,11 +90,9 @@ void round_to_dtype(Strip& strip) {
 
 void select(const Operands& operands, Strip& out) {
   const std::vector<int64_t>& condition = operands[0]->whole;
-  for (size_t i = 0; i < condition.size(); ++i) {
-    const Strip& from = *operands[condition[i] != 0 ? 1 : 2];
-    if (is_float(out.dtype)) out.real[i] = from.real[i];
-    else out.whole[i] = from.whole[i];
-  }
+  const auto chosen = [&](size_t i) -> const Strip& { return *operands[condition[i] != 0 ? 1 : 2]; };
+  for (size_t i = 0; i < out.real.size(); ++i) out.real[i] = chosen(i).real[i];
+  for (size_t i = 0; i < out.whole.size(); ++i) out.whole[i] = chosen(i).whole[i];
 }
 
 bool is_logical(ElementwiseOp op) {

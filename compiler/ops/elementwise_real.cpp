@@ -93,8 +93,8 @@ void real_step(const ElementwiseStep& step, const Operands& operands, Strip& out
 }
 
 bool is_comparison(ElementwiseOp op) {
-  return op == ElementwiseOp::equal || op == ElementwiseOp::less || op == ElementwiseOp::less_equal ||
-         op == ElementwiseOp::greater || op == ElementwiseOp::greater_equal;
+  return op == ElementwiseOp::equal || op == ElementwiseOp::less || op == ElementwiseOp::less_equal || op == ElementwiseOp::greater ||
+         op == ElementwiseOp::greater_equal;
 }
 
 void compare_step(const ElementwiseStep& step, const Operands& operands, Strip& out) {

@@ -28,9 +28,7 @@ void map2(const Operands& operands, Strip& out, F&& f) {
 template <class F>
 void map2_by_sign(const Operands& operands, Strip& out, F&& f) {
   if (out.dtype == DType::u64) return map2(operands, out, f);
-  map2(operands, out, [&](uint64_t x, uint64_t y) {
-    return static_cast<uint64_t>(f(static_cast<int64_t>(x), static_cast<int64_t>(y)));
-  });
+  map2(operands, out, [&](uint64_t x, uint64_t y) { return static_cast<uint64_t>(f(static_cast<int64_t>(x), static_cast<int64_t>(y))); });
 }
 
 struct Divide {
@@ -110,8 +108,7 @@ void whole_step(const ElementwiseStep& step, const Operands& operands, const std
     case ElementwiseOp::floor:
     case ElementwiseOp::ceil:
     case ElementwiseOp::round: return map1(operands, out, [](int64_t x) { return x; });
-    case ElementwiseOp::neg:
-      return map1(operands, out, [](int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); });
+    case ElementwiseOp::neg: return map1(operands, out, [](int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); });
     case ElementwiseOp::abs:
       if (out.dtype == DType::u64) return map1(operands, out, [](int64_t x) { return x; });
       return map1(operands, out, [](int64_t x) { return x < 0 ? static_cast<int64_t>(0 - static_cast<uint64_t>(x)) : x; });

@@ -30,10 +30,10 @@ double real_of(Bfloat x);
 Half half_of(double x);  // rounds to nearest, ties to even; beyond the range: infinity
 Bfloat bfloat_of(double x);
 
-double round_real(double x, DType to);                       // the nearest value that a float type holds
-int64_t wrap_whole(int64_t x, DType to);                     // the low bits, as an integer type sees them; bool: x != 0
-int64_t whole_of_real(double x, DType to);                   // towards zero; bool: x != 0
-double real_of_whole(int64_t x, DType from, DType to);       // rounds once, straight to `to`
+double round_real(double x, DType to);                  // the nearest value that a float type holds
+int64_t wrap_whole(int64_t x, DType to);                // the low bits, as an integer type sees them; bool: x != 0
+int64_t whole_of_real(double x, DType to);              // towards zero; bool: x != 0
+double real_of_whole(int64_t x, DType from, DType to);  // rounds once, straight to `to`
 
 // Calls f with a value of the C++ type that an element occupies in memory.
 template <class F>

@@ -1,4 +1,5 @@
 // Max and average pooling. Computed in double, which holds the 8-bit integers that MaxPool also takes.
+#include <algorithm>
 #include <limits>
 
 #include "compiler/ops/call.h"

@@ -80,9 +80,7 @@ int64_t reduce_whole(const Call& call, ReduceKind kind, int64_t count, ForEach&&
   };
   const auto plus = [](uint64_t sum, uint64_t x) { return sum + x; };
   const auto as_real = [&](ReduceKind real_kind) {
-    const auto for_each_real = [&](auto&& f) {
-      for_each([&](int64_t x) { f(real_of_whole(x, dtype, DType::f64)); });
-    };
+    const auto for_each_real = [&](auto&& f) { for_each([&](int64_t x) { f(real_of_whole(x, dtype, DType::f64)); }); };
     return whole_of_real(reduce_real(real_kind, count, for_each_real), dtype);
   };
   switch (kind) {
@@ -108,9 +106,7 @@ Value reduce_all(const Call& call, const Split& parts, ReduceOne&& reduce_one) {
   std::vector<T> result;
   result.reserve(static_cast<size_t>(element_count(parts.kept)));
   for_each_offset(parts.kept, parts.kept_strides, 0, [&](int64_t start) {
-    const auto for_each = [&](auto&& f) {
-      for_each_offset(parts.reduced, parts.reduced_strides, start, [&](int64_t at) { f(x[at]); });
-    };
+    const auto for_each = [&](auto&& f) { for_each_offset(parts.reduced, parts.reduced_strides, start, [&](int64_t at) { f(x[at]); }); };
     result.push_back(reduce_one(element_count(parts.reduced), for_each));
   });
   return output_from(call, result);
@@ -123,8 +119,7 @@ Value reduce(const Call& call, const Reduce& attrs) {
   if (is_float(call.output().dtype)) {
     return reduce_all<double>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_real(attrs.kind, count, for_each); });
   }
-  return reduce_all<int64_t>(call, parts,
-                             [&](int64_t count, auto&& for_each) { return reduce_whole(call, attrs.kind, count, for_each); });
+  return reduce_all<int64_t>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_whole(call, attrs.kind, count, for_each); });
 }
 
 }  // namespace tamp::ops

@@ -149,7 +149,8 @@ void check_shapes(const Checker& c, const Lrn& attrs) {
 void check_shapes(const Checker& c, const BatchNorm&) {
   c.inputs(5, 5);
   c.check(c.shape(0).size() >= 2, "input is " + shape_text(c.shape(0)));
-  for (size_t i = 1; i < 5; ++i) c.check(c.shape(i) == Shape{c.shape(0)[1]}, "operand " + std::to_string(i) + " is " + shape_text(c.shape(i)));
+  for (size_t i = 1; i < 5; ++i)
+    c.check(c.shape(i) == Shape{c.shape(0)[1]}, "operand " + std::to_string(i) + " is " + shape_text(c.shape(i)));
   c.expect(c.shape(0));
 }
 
@@ -162,7 +163,8 @@ void check_shapes(const Checker& c, const Elementwise& attrs) {
   for (size_t s = 0; s < attrs.steps.size(); ++s) {
     const ElementwiseStep& step = attrs.steps[s];
     expands = expands || step.op == ElementwiseOp::identity;
-    c.check(static_cast<int>(step.operands.size()) == arity_of(step.op), std::string(name_of(step.op)) + " has the wrong number of operands");
+    c.check(static_cast<int>(step.operands.size()) == arity_of(step.op),
+            std::string(name_of(step.op)) + " has the wrong number of operands");
     for (const int32_t v : step.operands) {
       const bool known = v >= 0 ? static_cast<size_t>(v) < c.rop.inputs.size() : static_cast<size_t>(-1 - v) < s;
       c.check(known, "step " + std::to_string(s) + " uses operand " + std::to_string(v));
@@ -259,7 +261,8 @@ void check_epilogue(const Checker& c) {
   if (epilogue.bias.valid()) {
     const Shape& bias = c.graph.tensor(epilogue.bias).shape;
     const bool last = std::holds_alternative<MatMul>(c.rop.attrs);
-    c.check(y.size() >= 2 && element_count(bias) == (last ? y.back() : y[1]), "epilogue bias " + shape_text(bias) + " for " + shape_text(y));
+    c.check(y.size() >= 2 && element_count(bias) == (last ? y.back() : y[1]),
+            "epilogue bias " + shape_text(bias) + " for " + shape_text(y));
   }
   if (!epilogue.residual.valid()) return;
   const Shape& residual = c.graph.tensor(epilogue.residual).shape;

@@ -1,8 +1,6 @@
 // The sliding window of Conv and Pool in two dimensions. With one spatial dimension the height is 1.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +13,6 @@ struct WindowAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
 
   int64_t start(int64_t o) const { return o * stride - pad_begin; }
-  int64_t span() const { return (kernel - 1) * dilation + 1; }
 };
 
 struct Window {
@@ -24,8 +21,7 @@ struct Window {
 
 template <class ConvOrPool>
 WindowAxis window_axis(const ConvOrPool& attrs, const Shape& in, const Shape& out, size_t d) {
-  return WindowAxis{in[d + 2],         out[d + 2],           attrs.kernel[d],  attrs.strides[d],
-                    attrs.dilations[d], attrs.pads_begin[d], attrs.pads_end[d]};
+  return WindowAxis{in[d + 2], out[d + 2], attrs.kernel[d], attrs.strides[d], attrs.dilations[d], attrs.pads_begin[d], attrs.pads_end[d]};
 }
 
 template <class ConvOrPool>

@@ -49,6 +49,7 @@ Dependencies find_dependencies(const Graph& graph) {
   std::vector<bool> writes_something(graph.rops.size(), false);
   const auto all_uses = uses_by_buffer(graph);
   std::vector<int32_t> writer;
+  std::vector<int32_t> seen_by(graph.rops.size(), kNobody);  // per producer: the last reader that was told
   for (size_t b = 0; b < all_uses.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (all_uses[b].empty()) continue;
@@ -72,8 +73,9 @@ Dependencies find_dependencies(const Graph& graph) {
           if (w == last || w == kCaller) continue;
           TAMP_CHECK(w != kNobody, "'" + graph.rops[rop].name + "' reads '" + tensor.name + "' before it is made");
           last = w;
-          auto& producers = found.producers[rop];
-          if (producers.empty() || producers.back() != ROperatorId(w)) producers.push_back(ROperatorId(w));
+          if (seen_by[static_cast<size_t>(w)] == use.rop) continue;
+          seen_by[static_cast<size_t>(w)] = use.rop;
+          found.producers[rop].push_back(ROperatorId(w));
         }
       });
     }
@@ -82,11 +84,8 @@ Dependencies find_dependencies(const Graph& graph) {
     std::sort(producers.begin(), producers.end());
     producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
   }
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    int64_t elements = 0;
-    for (const TensorId id : graph.rops[i].outputs) elements += element_count(graph.tensor(id).shape);
-    found.is_view.push_back(!writes_something[i] && elements > 0);
-  }
+  found.is_view = writes_something;
+  found.is_view.flip();
   return found;
 }
 

@@ -11,7 +11,7 @@ namespace tamp::schedule {
 
 struct Dependencies {
   std::vector<std::vector<ROperatorId>> producers;  // per rOperator: those that write elements it reads; ascending
-  std::vector<bool> is_view;                        // per rOperator: writes nothing, all its elements are others' already
+  std::vector<bool> is_view;                        // per rOperator: writes nothing: its elements are others' already, or none
 };
 
 Dependencies find_dependencies(const Graph& graph);

@@ -35,7 +35,6 @@ struct ElementwiseArgs {
   uint32_t elements;
   uint32_t groups_per_rtask;
   uint8_t rank;
-  uint8_t inputs_used;
   uint8_t prefetched;
   uint8_t steps;
   uint8_t grouped;

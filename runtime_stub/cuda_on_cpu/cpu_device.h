@@ -2,6 +2,13 @@
 // atomics. Checks are those that cost next to nothing; each names what a GPU would fault on or silently get wrong.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "cpu_engine.h"
+
 namespace cuda_on_cpu {
 
 // --- shared memory ---------------------------------------------------------------------------------------------------
@@ -15,14 +22,7 @@ inline bool in_shared(const void* p, size_t bytes) {
 }
 inline bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
-inline long shared_offset(const Block& block, const void* p) { return static_cast<long>(static_cast<const char*>(p) - block.shared); }
-
 // --- barriers --------------------------------------------------------------------------------------------------------
-
-inline void check(const Block& block, const Barrier& barrier) {
-  if (barrier.first_waiter <= block.threads && barrier.pending != 0 && barrier.pending <= barrier.count) return;
-  fail("the barrier at byte %ld of shared memory was never initialised, or is overwritten", shared_offset(block, &barrier));
-}
 
 inline void init(Barrier& barrier, uint32_t count) {
   if (!in_shared(&barrier, sizeof barrier)) fail("barrier outside shared memory");
@@ -30,20 +30,6 @@ inline void init(Barrier& barrier, uint32_t count) {
   barrier = Barrier{static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0, 0};
 }
 
-inline void arrive_in(Block& block, Barrier& barrier) {
-  check(block, barrier);
-  launch->progress = true;
-  if (--barrier.pending != 0) return;
-  barrier.pending = barrier.count;
-  ++barrier.phase;
-  uint32_t waiter = barrier.first_waiter;
-  barrier.first_waiter = 0;
-  while (waiter != 0) {
-    Fiber& fiber = block.fibers[waiter - 1];
-    waiter = fiber.next_waiter;
-    make_ready(*fiber.warp, 1u << fiber.lane);
-  }
-}
 inline void arrive(Barrier& barrier) { arrive_in(*current->block, barrier); }
 
 // True when the phase of this parity has completed. The answer no counts as a poll.
@@ -64,7 +50,8 @@ inline void wait(Barrier& barrier, uint32_t parity) {
   barrier.first_waiter = static_cast<uint16_t>(&self - self.block->fibers.data() + 1);
   park(Parked::barrier, &barrier);
   if (static_cast<uint16_t>(barrier.phase - phase) != 1) {
-    fail("slept through a phase of the barrier at byte %ld of shared memory: it completed twice during one wait", shared_offset(*self.block, &barrier));
+    fail("slept through a phase of the barrier at byte %ld of shared memory: it completed twice during one wait",
+         shared_offset(*self.block, &barrier));
   }
 }
 
@@ -106,8 +93,10 @@ inline void cp_async_wait(uint32_t pending) {
   for (; self.first_copy < self.copies.size(); ++self.first_copy) {
     const AsyncCopy& copy = self.copies[self.first_copy];
     if (copy.group >= done_below) return;
-    if (copy.valid) std::memcpy(copy.to, copy.from, copy.bytes);
-    else std::memset(copy.to, 0, copy.bytes);
+    if (copy.valid)
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    else
+      std::memset(copy.to, 0, copy.bytes);
   }
   self.copies.clear();
   self.first_copy = 0;
@@ -118,7 +107,8 @@ inline void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& 
   if (current->lane != 0) return arrive(full);
   Block& block = *current->block;
   if (!in_shared(smem, bytes)) fail("copy of %u bytes of weights to byte %ld, outside shared memory", bytes, shared_offset(block, smem));
-  if (bytes % 16 != 0 || !aligned(smem, 16) || !aligned(gmem, 16)) fail("copy of %u bytes of weights from %p to %p: not aligned", bytes, gmem, smem);
+  if (bytes % 16 != 0 || !aligned(smem, 16) || !aligned(gmem, 16))
+    fail("copy of %u bytes of weights from %p to %p: not aligned", bytes, gmem, smem);
   check(block, full);
   std::memset(smem, 0xff, bytes);
   block.copies.push_back({smem, gmem, bytes, &full});
@@ -146,25 +136,39 @@ inline T atomic(T* word, Change change) {
   const T before = *static_cast<volatile T*>(word);
   const T after = change(before);
   *static_cast<volatile T*>(word) = after;
-  if (std::memcmp(&before, &after, sizeof before) != 0) launch->progress = true;
-  else note_poll();
+  if (std::memcmp(&before, &after, sizeof before) != 0)
+    launch->progress = true;
+  else
+    note_poll();
   return before;
 }
 
 }  // namespace cuda_on_cpu
 
 template <class T>
-inline T atomicAdd(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old + v); }); }
+inline T atomicAdd(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old + v); });
+}
 template <class T>
-inline T atomicSub(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old - v); }); }
+inline T atomicSub(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old - v); });
+}
 template <class T>
-inline T atomicExch(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T) { return v; }); }
+inline T atomicExch(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T) { return v; });
+}
 template <class T>
-inline T atomicMax(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return old < v ? v : old; }); }
+inline T atomicMax(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T old) { return old < v ? v : old; });
+}
 template <class T>
-inline T atomicMin(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return v < old ? v : old; }); }
+inline T atomicMin(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T old) { return v < old ? v : old; });
+}
 template <class T>
-inline T atomicOr(T* word, std::type_identity_t<T> v) { return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old | v); }); }
+inline T atomicOr(T* word, std::type_identity_t<T> v) {
+  return cuda_on_cpu::atomic(word, [v](T old) { return static_cast<T>(old | v); });
+}
 template <class T>
 inline T atomicCAS(T* word, std::type_identity_t<T> expected, std::type_identity_t<T> desired) {
   return cuda_on_cpu::atomic(word, [=](T old) { return old == expected ? desired : old; });

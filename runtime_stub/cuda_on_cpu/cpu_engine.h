@@ -8,6 +8,14 @@
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "cpu_types.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -16,10 +24,10 @@
 namespace cuda_on_cpu {
 
 constexpr uint32_t kWarpSize = 32;
-constexpr uint32_t kMaxThreads = 1024;   // of one vEU
-constexpr uint32_t kMaxResident = 64;    // vEUs at once
+constexpr uint32_t kMaxThreads = 1024;  // of one vEU
+constexpr uint32_t kMaxResident = 64;   // vEUs at once
 constexpr uint32_t kNamedBarriers = 16;
-constexpr uint32_t kMeetings = 4;        // different masks of the collectives of one warp
+constexpr uint32_t kMeetings = 4;  // different masks of the collectives of one warp
 
 struct Fiber;
 struct Warp;
@@ -43,12 +51,12 @@ struct Fiber {
   Block* block;
   boost::context::detail::fcontext_t context;
   Parked parked;
-  const void* object;     // what it is parked on
-  uint32_t next_waiter;   // of the same Barrier: number of the thread in its vEU plus 1
-  uint32_t polled_round;  // last round in which it polled
+  const void* object;             // what it is parked on
+  uint32_t next_waiter;           // of the same Barrier: number of the thread in its vEU plus 1
+  uint32_t polled_round;          // last round in which it polled
   std::vector<AsyncCopy> copies;  // cp.async, in order; [first_copy, end) are not done
   size_t first_copy;
-  uint32_t groups;                // cp.async groups committed so far
+  uint32_t groups;  // cp.async groups committed so far
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack;
   const void* stack;
@@ -185,7 +193,29 @@ inline void make_ready(Warp& warp, uint32_t lanes) {
   launch->ready |= uint64_t{1} << warp.block->index;
 }
 
-inline void arrive_in(Block& block, Barrier& barrier);
+// --- barriers and copies, as far as the switching needs them -------------------------------------------------------------
+
+inline long shared_offset(const Block& block, const void* p) { return static_cast<long>(static_cast<const char*>(p) - block.shared); }
+
+inline void check(const Block& block, const Barrier& barrier) {
+  if (barrier.first_waiter <= block.threads && barrier.pending != 0 && barrier.pending <= barrier.count) return;
+  fail("the barrier at byte %ld of shared memory was never initialised, or is overwritten", shared_offset(block, &barrier));
+}
+
+inline void arrive_in(Block& block, Barrier& barrier) {
+  check(block, barrier);
+  launch->progress = true;
+  if (--barrier.pending != 0) return;
+  barrier.pending = barrier.count;
+  ++barrier.phase;
+  uint32_t waiter = barrier.first_waiter;
+  barrier.first_waiter = 0;
+  while (waiter != 0) {
+    Fiber& fiber = block.fibers[waiter - 1];
+    waiter = fiber.next_waiter;
+    make_ready(*fiber.warp, 1u << fiber.lane);
+  }
+}
 
 // Carries out one of the vEU's copies of weights, any of them: they overtake each other on a GPU too.
 inline void finish_a_copy(Block& block) {

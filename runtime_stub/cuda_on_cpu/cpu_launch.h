@@ -4,6 +4,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpu_device.h"
+
 namespace cuda_on_cpu {
 
 constexpr size_t kPageBytes = 4096;  // guards; a system with larger pages rounds up
@@ -47,7 +60,8 @@ inline bool unmap_guarded(const Guarded& block) {
   const char* const first = block.mapped + page;
   const char* const last = block.mapped + block.mapped_bytes - page;
   const auto untouched = [](char c) { return c == '\xff'; };
-  const bool clean = std::all_of(first, static_cast<const char*>(block.begin), untouched) && std::all_of(static_cast<const char*>(block.begin) + block.bytes, last, untouched);
+  const bool clean = std::all_of(first, static_cast<const char*>(block.begin), untouched) &&
+                     std::all_of(static_cast<const char*>(block.begin) + block.bytes, last, untouched);
   munmap(block.mapped, block.mapped_bytes);
   return clean;
 }
@@ -61,7 +75,8 @@ struct Stacks {
   // False where there is no memory.
   bool provide(size_t count) {
     while (bottoms.size() < count) {
-      void* const mapped = mmap(nullptr, page_bytes() + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* const mapped =
+          mmap(nullptr, page_bytes() + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (mapped == MAP_FAILED) return false;
       if (mprotect(mapped, page_bytes(), PROT_NONE) != 0) return false;
       bottoms.push_back(static_cast<char*>(mapped) + page_bytes());
@@ -105,10 +120,12 @@ inline std::string describe(const Block& block, const Fiber& fiber) {
   char text[160];
   if (fiber.parked == Parked::barrier) {
     const Barrier& barrier = *static_cast<const Barrier*>(fiber.object);
-    std::snprintf(text, sizeof text, "the barrier at byte %ld of shared memory, phase %u, %u of %u arrivals missing", shared_offset(block, &barrier), unsigned{barrier.phase}, unsigned{barrier.pending}, unsigned{barrier.count});
+    std::snprintf(text, sizeof text, "the barrier at byte %ld of shared memory, phase %u, %u of %u arrivals missing",
+                  shared_offset(block, &barrier), unsigned{barrier.phase}, unsigned{barrier.pending}, unsigned{barrier.count});
   } else if (fiber.parked == Parked::named_barrier) {
     const NamedBarrier& barrier = *static_cast<const NamedBarrier*>(fiber.object);
-    std::snprintf(text, sizeof text, "bar.sync %ld, %u of %u threads missing", static_cast<long>(&barrier - block.named), barrier.expected - barrier.arrived, barrier.expected);
+    std::snprintf(text, sizeof text, "bar.sync %ld, %u of %u threads missing", static_cast<long>(&barrier - block.named),
+                  barrier.expected - barrier.arrived, barrier.expected);
   } else if (fiber.parked == Parked::collective) {
     const Meeting& meeting = *static_cast<const Meeting*>(fiber.object);
     std::snprintf(text, sizeof text, "%s, lanes %08x missing", meeting.function, meeting.mask & ~meeting.arrived);
@@ -121,11 +138,15 @@ inline std::string describe(const Block& block, const Fiber& fiber) {
 // One line for the lanes of a warp that wait for the same thing.
 inline void report_warp(const Block& block, const Warp& warp, uint32_t lanes_of_warp) {
   std::map<std::pair<Parked, const void*>, uint32_t> groups;
-  for (uint32_t lane = 0; lane < lanes_of_warp; ++lane) groups[{warp.lanes[lane].parked, warp.lanes[lane].object}] |= 1u << lane;
+  for (uint32_t lane = 0; lane < lanes_of_warp; ++lane) {
+    const Fiber& fiber = warp.lanes[lane];
+    groups[{fiber.parked, fiber.parked == Parked::no ? nullptr : fiber.object}] |= 1u << lane;
+  }
   for (const auto& [key, lanes] : groups) {
     if (key.first == Parked::ended) continue;
     const Fiber& fiber = warp.lanes[__builtin_ctz(lanes)];
-    std::fprintf(stderr, "cuda_on_cpu:   vEU %u, warp %u, lanes %08x: %s\n", block.block_idx.x, warp.index, lanes, describe(block, fiber).c_str());
+    std::fprintf(stderr, "cuda_on_cpu:   vEU %u, warp %u, lanes %08x: %s\n", block.block_idx.x, warp.index, lanes,
+                 describe(block, fiber).c_str());
   }
 }
 
@@ -206,6 +227,7 @@ inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
   bool clean = true;
   for (uint32_t b = 0; b < count; ++b) {
     shared[b] = map_guarded(launch->shared_bytes, 1024);
+    if (shared[b].begin == nullptr) return Outcome::failed;
     make_block(b, first + b, threads, shared[b].begin);
   }
   current = &launch->host;

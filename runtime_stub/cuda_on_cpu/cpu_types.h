@@ -1,6 +1,10 @@
 // Stand-in, part 1: CUDA's vector types and the built-in functions that need no other thread.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
 struct uint3 {
   unsigned x, y, z;
 };
@@ -9,10 +13,14 @@ struct dim3 {
   constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
 };
 
-#define TAMP_VECTOR_TYPE(T, name, bytes2, bytes4)                                                      \
-  struct alignas(bytes2) name##2 { T x, y; };                                                          \
-  struct alignas(bytes4) name##4 { T x, y, z, w; };                                                    \
-  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                           \
+#define TAMP_VECTOR_TYPE(T, name, bytes2, bytes4)            \
+  struct alignas(bytes2) name##2 {                           \
+    T x, y;                                                  \
+  };                                                         \
+  struct alignas(bytes4) name##4 {                           \
+    T x, y, z, w;                                            \
+  };                                                         \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; } \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 TAMP_VECTOR_TYPE(float, float, 8, 16)
 TAMP_VECTOR_TYPE(int, int, 8, 16)
@@ -52,8 +60,8 @@ inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
-#define TAMP_MIN_MAX(T)                                   \
-  inline T min(T a, T b) { return b < a ? b : a; }        \
+#define TAMP_MIN_MAX(T)                            \
+  inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }
 TAMP_MIN_MAX(int)
 TAMP_MIN_MAX(unsigned)
@@ -66,8 +74,14 @@ inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 
 template <class T>
-inline T __ldg(const T* p) { return *p; }
+inline T __ldg(const T* p) {
+  return *p;
+}
 template <class T>
-inline T __ldcg(const T* p) { return *p; }
+inline T __ldcg(const T* p) {
+  return *p;
+}
 template <class T>
-inline void __stcg(T* p, T v) { *p = v; }
+inline void __stcg(T* p, T v) {
+  *p = v;
+}

@@ -2,6 +2,12 @@
 // done for all (the others are parked, so pointers into their stacks are good) and lets them go on.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu_device.h"
+
 namespace cuda_on_cpu {
 
 inline Meeting& meeting_of(Warp& warp, uint32_t mask) {

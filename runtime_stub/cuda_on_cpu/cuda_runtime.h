@@ -7,22 +7,8 @@
 // memory is cuda_on_cpu::shared_memory() alone. `__noinline__` is left undefined because libstdc++ uses that name.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdarg>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include "cpu_host.h"
+#include "cpu_warp.h"
 
 // After the standard headers, which must not see these.
 #define __global__
@@ -33,13 +19,6 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-
-#include "cpu_types.h"
-#include "cpu_engine.h"
-#include "cpu_device.h"
-#include "cpu_warp.h"
-#include "cpu_launch.h"
-#include "cpu_host.h"
 
 #define threadIdx (::cuda_on_cpu::current->thread_idx)
 #define blockIdx (::cuda_on_cpu::current->block_idx)

@@ -30,7 +30,7 @@ struct Model {
   uint64_t weights_hash;           // of the data, FNV-1a; also in the header of NAME.weights
   const char* weights_path;        // where NULL in tamp_options leads
   const void* embedded_weights;    // or null
-  const void* kernel;
+  void (*kernel)(rk::Launch);
   int veus, threads, smem_bytes, events;
   int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const char* const* event_names;  // for messages
@@ -241,8 +241,8 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.wait_budget_ns = instance->wait_budget_ns;
   void* arguments[] = {&launch};
   // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(reinterpret_cast<void (*)(rk::Launch)>(const_cast<void*>(model.kernel)), dim3(static_cast<unsigned>(model.veus)),
-                                                               dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes), stream));
+  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)), dim3(static_cast<unsigned>(model.threads)), arguments,
+                                                               static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 

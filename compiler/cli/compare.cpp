@@ -1,0 +1,58 @@
+#include "compiler/cli/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "compiler/cli/ports.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+double distance(double a, double b) {
+  const double d = std::abs(a - b);
+  return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+Difference difference(const ops::Value& got, const ops::Value& expected) {
+  TAMP_CHECK(got.shape == expected.shape && got.dtype == expected.dtype, "the reference gives an output of another type or shape");
+  Difference out;
+  double squares = 0, norm = 0, largest = 0;
+  for (int64_t i = 0; i < element_count(got.shape); ++i) {
+    const double a = number_at(got, i), b = number_at(expected, i);
+    if (std::isfinite(b)) norm += b * b;
+    if (same(a, b)) continue;
+    const double d = distance(a, b);
+    squares += d * d;
+    if (d > largest) {
+      largest = d;
+      out.worst = i;
+      out.got = a;
+      out.expected = b;
+    }
+  }
+  out.relative_l2 = norm > 0 ? std::sqrt(squares / norm) : std::sqrt(squares);
+  return out;
+}
+
+double tolerance(Precision precision, DType dtype) {
+  if (!is_float(dtype)) return 0;
+  return precision == Precision::fp32 ? 1e-4 : 5e-3;
+}
+
+std::string index_text(int64_t i, const Shape& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    index[d] = i % shape[d];
+    i /= shape[d];
+  }
+  return shape_text(index);
+}
+
+}  // namespace tamp::cli

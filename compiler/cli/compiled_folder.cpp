@@ -1,0 +1,144 @@
+#include "compiler/cli/compiled_folder.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "compiler/cli/process.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kSuffix = ".rprogram.json";
+
+std::vector<fs::path> rprogram_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    if (entry.path().filename().string().ends_with(kSuffix)) files.push_back(entry.path());
+  }
+  if (failure) throw bad_input(fmt::format("{}: cannot be read: {}", printable(folder.string()), failure.message()));
+  return files;
+}
+
+DType parse_dtype(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
+    if (name == name_of(static_cast<DType>(i))) return static_cast<DType>(i);
+  }
+  throw bad_input(fmt::format("element type '{}' is not known", printable(name)));
+}
+
+std::vector<Port> read_ports(const json& ports) {
+  std::vector<Port> out;
+  for (const json& port : ports) out.push_back({port.at("name"), parse_dtype(port.at("dtype")), port.at("shape").get<Shape>()});
+  return out;
+}
+
+CompiledFolder::ROperatorLine read_rop(const json& rop) {
+  CompiledFolder::ROperatorLine line;
+  rop.at("name").get_to(line.name);
+  rop.at("op").get_to(line.op);
+  rop.at("rkernel").get_to(line.rkernel);
+  rop.at("origin").get_to(line.origin);
+  rop.at("shape").get_to(line.shape);
+  rop.at("wave").get_to(line.wave);
+  rop.at("part").get_to(line.part);
+  rop.at("rtasks").get_to(line.rtasks);
+  rop.at("veus").get_to(line.veus);
+  rop.at("waits").get_to(line.waits);
+  rop.at("flops").get_to(line.flops);
+  rop.at("bytes").get_to(line.bytes);
+  rop.at("weight_bytes").get_to(line.weight_bytes);
+  return line;
+}
+
+std::vector<CompiledFolder::LaneEntry> read_lane(const json& lane) {
+  std::vector<CompiledFolder::LaneEntry> out;
+  for (const json& entry : lane) out.push_back({entry.at("rop").get<int64_t>(), static_cast<int64_t>(entry.at("waits").size())});
+  return out;
+}
+
+CompiledFolder read_object(const json& object) {
+  CompiledFolder out;
+  object.at("name").get_to(out.name);
+  object.at("source").get_to(out.source);
+  const json& vdevice = object.at("vdevice");
+  vdevice.at("name").get_to(out.vdevice);
+  vdevice.at("arch").get_to(out.arch);
+  vdevice.at("threads").get_to(out.threads);
+  vdevice.at("smem_bytes").get_to(out.smem_bytes);
+  object.at("precision").get_to(out.precision);
+  object.at("policy").get_to(out.policy);
+  object.at("embedded_weights").get_to(out.embedded_weights);
+  object.at("estimated_us").get_to(out.estimated_us);
+  object.at("arena_bytes").get_to(out.arena_bytes);
+  object.at("weight_bytes").get_to(out.weight_bytes);
+  object.at("waits").get_to(out.waits);
+  out.events = static_cast<int64_t>(object.at("events").size());
+  out.inputs = read_ports(object.at("inputs"));
+  out.outputs = read_ports(object.at("outputs"));
+  for (const json& rop : object.at("rops")) out.rops.push_back(read_rop(rop));
+  for (const json& lane : object.at("lanes")) out.lanes.push_back(read_lane(lane));
+  return out;
+}
+
+// What other code relies on: the name becomes file names and compiler arguments, lane entries are indices.
+void check(const CompiledFolder& read) {
+  if (read.name.empty() || identifier(read.name) != read.name) throw bad_input("field 'name' is not an identifier");
+  if (identifier(read.arch) != read.arch) throw bad_input("field 'arch' is not an architecture");
+  for (const auto& lane : read.lanes) {
+    for (const auto& entry : lane) {
+      if (entry.rop < -1 || entry.rop >= static_cast<int64_t>(read.rops.size())) throw bad_input("field 'lanes' names a rOperator that is not there");
+    }
+  }
+  for (const auto& ports : {read.inputs, read.outputs}) {
+    for (const Port& port : ports) {
+      for (const int64_t extent : port.shape) {
+        if (extent < 0 || extent > (int64_t{1} << 40)) throw bad_input("a port's field 'shape' is out of range");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+CompiledFolder read_compiled_folder(const std::string& folder) {
+  const std::vector<fs::path> files = rprogram_files(folder);
+  if (files.empty()) throw bad_input(fmt::format("{}: holds no NAME{}; 'tamp compile' writes such a folder", printable(folder), kSuffix));
+  if (files.size() > 1) throw bad_input(fmt::format("{}: holds more than one compiled model", printable(folder)));
+  const std::string path = printable(files[0].string());
+  const json object = json::parse(read_text(files[0]), nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) throw bad_input(fmt::format("{}: is not JSON", path));
+  try {
+    CompiledFolder out = read_object(object);
+    check(out);
+    out.folder = folder;
+    return out;
+  } catch (const json::exception& wrong) {
+    throw bad_input(fmt::format("{}: is not what tamp writes: {}", path, wrong.what()));
+  } catch (const Error& wrong) {
+    throw bad_input(fmt::format("{}: {}", path, wrong.what()));
+  }
+}
+
+void require_own_folder(const std::string& folder, const std::string& name) {
+  std::error_code failure;
+  if (!fs::exists(folder, failure)) return;
+  if (!fs::is_directory(folder, failure)) throw bad_input(fmt::format("{}: exists and is not a folder", printable(folder)));
+  const std::vector<fs::path> files = rprogram_files(folder);
+  for (const fs::path& file : files) {
+    if (file.filename() != name + std::string(kSuffix)) {
+      throw bad_input(fmt::format("{}: holds another compiled model, {}; give an empty folder", printable(folder), printable(file.filename().string())));
+    }
+  }
+  if (files.empty() && fs::exists(fs::path(folder) / "CMakeLists.txt")) {
+    throw bad_input(fmt::format("{}: holds a CMakeLists.txt that tamp did not write; give another folder", printable(folder)));
+  }
+}
+
+}  // namespace tamp::cli

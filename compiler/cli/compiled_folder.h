@@ -1,0 +1,48 @@
+// A folder that `tamp compile` wrote, as its NAME.rprogram.json describes it. The file is checked like any other input: it
+// may be cut short or edited.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/tensor.h"
+
+namespace tamp::cli {
+
+struct Port {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
+};
+
+struct CompiledFolder {
+  struct ROperatorLine {
+    std::string name, op, rkernel;
+    std::vector<std::string> origin;
+    Shape shape;
+    int64_t wave = 0, part = 0, rtasks = 0, veus = 0, waits = 0;
+    double flops = 0, bytes = 0, weight_bytes = 0;
+  };
+  struct LaneEntry {
+    int64_t rop = -1, waits = 0;
+  };
+  std::filesystem::path folder;
+  std::string name, source, vdevice, arch, precision, policy;
+  bool embedded_weights = false;
+  double estimated_us = 0;
+  int64_t threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, events = 0, waits = 0;
+  std::vector<Port> inputs, outputs;
+  std::vector<ROperatorLine> rops;
+  std::vector<std::vector<LaneEntry>> lanes;  // per vEU
+};
+
+// Error (bad input) names the folder or the field.
+CompiledFolder read_compiled_folder(const std::string& folder);
+
+// Error (bad input) if `folder` is something that writing the model NAME would damage: a file, a folder with another
+// compiled model, or one with a CMakeLists.txt that is not tamp's.
+void require_own_folder(const std::string& folder, const std::string& name);
+
+}  // namespace tamp::cli

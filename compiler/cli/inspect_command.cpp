@@ -1,0 +1,168 @@
+// `tamp inspect`: what a model holds and whether tamp supports it; or what the rProgram of a compiled folder does.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "compiler/cli/command.h"
+#include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/table.h"
+#include "compiler/frontend/onnx_reader.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+using Align = Table::Align;
+
+constexpr size_t kLanesShown = 8;
+constexpr size_t kLaneWidth = 110;
+
+std::string plural(int64_t n, const char* noun) { return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s"); }
+
+ExitCode inspect_model(const std::string& path) {
+  const frontend::ModelSummary model = frontend::summarize_onnx(path);
+  fmt::print("model       {}\n", printable(file_name(path)));
+  if (!model.producer.empty()) fmt::print("producer    {}\n", printable(model.producer));
+  fmt::print("IR version  {}\n", model.ir_version);
+  for (const auto& [domain, version] : model.opsets) fmt::print("opset       {} {}\n", domain.empty() ? "ai.onnx" : printable(domain), version);
+  for (const auto& port : model.inputs) fmt::print("input       '{}' {}{}\n", printable(port.name), port.type, printable(port.shape));
+  for (const auto& port : model.outputs) fmt::print("output      '{}' {}{}\n", printable(port.name), port.type, printable(port.shape));
+  fmt::print("parameters  {} ({})\n", grouped(model.parameters), bytes_text(model.parameter_bytes));
+  fmt::print("nodes       {}\n\n", grouped(model.nodes));
+  Table table({{"OPERATOR"}, {"NODES", Align::right}});
+  for (const auto& [name, count] : model.histogram) table.row({printable(name), grouped(count)});
+  fmt::print("{}\n", table.text());
+  if (model.unsupported.empty()) {
+    fmt::print("supported   every node\n");
+    return ExitCode::ok;
+  }
+  fmt::print("not supported ({}):\n", plural(static_cast<int64_t>(model.unsupported.size()), "node"));
+  for (const std::string& sentence : model.unsupported) fmt::print("  {}\n", sentence);
+  return ExitCode::unsupported;
+}
+
+void print_head(const CompiledFolder& m) {
+  int64_t rtasks = 0;
+  double flops = 0, bytes = 0;
+  std::set<int64_t> parts, waves;
+  std::set<std::string> rkernels;
+  for (const auto& rop : m.rops) {
+    rtasks += rop.rtasks;
+    flops += rop.flops;
+    bytes += rop.bytes + rop.weight_bytes;
+    parts.insert(rop.part);
+    waves.insert(rop.wave);
+    rkernels.insert(rop.rkernel);
+  }
+  fmt::print("rProgram    {}, from {}\n", m.name, printable(m.source));
+  fmt::print("vDevice     {} ({}): {} of {} threads, {} of shared memory each\n", printable(m.vdevice), m.arch, plural(static_cast<int64_t>(m.lanes.size()), "vEU"),
+             m.threads, bytes_text(m.smem_bytes));
+  fmt::print("compiled    {}, {} policy, estimated {:.1f} us\n", printable(m.precision), printable(m.policy), m.estimated_us);
+  fmt::print("size        {}, {}, {} in {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), plural(rtasks, "rTask"),
+             plural(static_cast<int64_t>(waves.size()), "wave"), plural(static_cast<int64_t>(parts.size()), "part"), plural(m.events, "event"), plural(m.waits, "wait"));
+  fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
+  fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
+  for (const Port& port : m.inputs) fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+  for (const Port& port : m.outputs) fmt::print("output      '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+}
+
+void print_rops(const CompiledFolder& m) {
+  Table table({{"ROPERATOR", Align::left, 40}, {"OP"}, {"SHAPE"}, {"WAVE", Align::right}, {"PART", Align::right}, {"RKERNEL", Align::left, 48}, {"RTASKS", Align::right},
+               {"VEUS", Align::right}, {"WAITS", Align::right}, {"FLOP", Align::right}, {"BYTES", Align::right}, {"WEIGHTS", Align::right}});
+  for (const auto& rop : m.rops) {
+    table.row({printable(rop.name), rop.op, shape_text(rop.shape), std::to_string(rop.wave), std::to_string(rop.part), printable(rop.rkernel), grouped(rop.rtasks),
+               grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+  }
+  fmt::print("\n{}", table.text());
+}
+
+void print_rkernels(const CompiledFolder& m) {
+  struct Use {
+    int64_t rops = 0, rtasks = 0;
+    double flops = 0;
+  };
+  std::map<std::string, Use> uses;
+  for (const auto& rop : m.rops) {
+    Use& use = uses[rop.rkernel];
+    ++use.rops;
+    use.rtasks += rop.rtasks;
+    use.flops += rop.flops;
+  }
+  Table table({{"RKERNEL"}, {"ROPERATORS", Align::right}, {"RTASKS", Align::right}, {"FLOP", Align::right}});
+  for (const auto& [name, use] : uses) table.row({printable(name), grouped(use.rops), grouped(use.rtasks), scaled(use.flops)});
+  fmt::print("\n{}", table.text());
+}
+
+void print_waves(const CompiledFolder& m) {
+  std::map<int64_t, std::vector<const CompiledFolder::ROperatorLine*>> waves;
+  for (const auto& rop : m.rops) waves[rop.wave].push_back(&rop);
+  Table table({{"WAVE", Align::right}, {"RTASKS", Align::right}, {"ROPERATORS", Align::left, kLaneWidth}});
+  for (const auto& [number, rops] : waves) {
+    int64_t rtasks = 0;
+    std::vector<std::string> names;
+    for (const auto* rop : rops) {
+      rtasks += rop->rtasks;
+      names.push_back(printable(rop->name, 40));
+    }
+    table.row({std::to_string(number), grouped(rtasks), join(names, ", ")});
+  }
+  fmt::print("\n{}", table.text());
+}
+
+// "conv1 x3, pool1, fire2 x2": runs of rTasks of one rOperator.
+std::string lane_text(const CompiledFolder& m, const std::vector<CompiledFolder::LaneEntry>& lane) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < lane.size();) {
+    size_t end = i;
+    while (end < lane.size() && lane[end].rop == lane[i].rop) ++end;
+    const std::string name = lane[i].rop < 0 ? "(boundary)" : printable(m.rops[static_cast<size_t>(lane[i].rop)].name, 40);
+    runs.push_back(end - i == 1 ? name : fmt::format("{} x{}", name, end - i));
+    i = end;
+  }
+  return join(runs, ", ");
+}
+
+void print_lanes(const CompiledFolder& m, bool all) {
+  Table table({{"VEU", Align::right}, {"RTASKS", Align::right}, {"WAITS", Align::right}, {"LANE", Align::left, all ? 100000 : kLaneWidth}});
+  const size_t shown = all ? m.lanes.size() : std::min(m.lanes.size(), kLanesShown);
+  for (size_t veu = 0; veu < shown; ++veu) {
+    int64_t rtasks = 0, waits = 0;
+    for (const auto& entry : m.lanes[veu]) {
+      rtasks += entry.rop >= 0 ? 1 : 0;
+      waits += entry.waits;
+    }
+    table.row({std::to_string(veu), grouped(rtasks), grouped(waits), lane_text(m, m.lanes[veu])});
+  }
+  fmt::print("\n{}", table.text());
+  if (shown < m.lanes.size()) fmt::print("... and {} more (-v shows all)\n", plural(static_cast<int64_t>(m.lanes.size() - shown), "vEU"));
+}
+
+ExitCode inspect_folder(const std::string& path, bool all) {
+  const CompiledFolder m = read_compiled_folder(path);
+  print_head(m);
+  print_rops(m);
+  print_rkernels(m);
+  print_waves(m);
+  print_lanes(m, all);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, invocation, "inspect", "Show what a model or a compiled folder holds",
+                                  "  tamp inspect resnet50.onnx    (exit code 2 if a node is not supported)\n"
+                                  "  tamp inspect resnet50/        (rOperators, rKernels, waves, vEU lanes; -v: all lanes)");
+  auto path = std::make_shared<std::string>();
+  command->add_option("model", *path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
+  command->callback([&invocation, path] {
+    invocation.run = [&invocation, path] {
+      return std::filesystem::is_directory(*path) ? inspect_folder(*path, invocation.verbosity == Verbosity::verbose) : inspect_model(*path);
+    };
+  });
+}
+
+}  // namespace tamp::cli

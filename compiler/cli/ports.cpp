@@ -1,0 +1,152 @@
+#include "compiler/cli/ports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "compiler/cli/npy.h"
+#include "compiler/cli/process.h"
+#include "compiler/frontend/onnx_reader.h"
+#include "compiler/ops/number.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + shape_text(shape); }
+
+// splitmix64: the n-th number of a stream, without state.
+uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+ops::Value read_file(const std::string& path) {
+  if (path.ends_with(".npy")) return read_npy(path);
+  if (path.ends_with(".pb")) return frontend::read_tensor_pb(path);
+  throw bad_input(fmt::format("{}: not a kind of file that is known; known: .npy, .pb (TensorProto)", printable(path)));
+}
+
+// NAME=FILE arguments by name; the '=' may also be part of the name, so the longest known name before one wins.
+std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports, const std::vector<std::string>& assignments) {
+  std::map<std::string, std::string> files;
+  for (const std::string& text : assignments) {
+    const Port* found = nullptr;
+    for (const Port& port : ports) {
+      if (text.starts_with(port.name + "=") && (found == nullptr || port.name.size() > found->name.size())) found = &port;
+    }
+    if (found == nullptr) {
+      std::vector<std::string> names;
+      for (const Port& port : ports) names.push_back("'" + printable(port.name) + "'");
+      throw bad_input(fmt::format("--input '{}': expected NAME=FILE with an input of the model: {}", printable(text), join(names, ", ")));
+    }
+    if (!files.emplace(found->name, text.substr(found->name.size() + 1)).second) {
+      throw bad_input(fmt::format("--input '{}' is given twice", printable(found->name)));
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+double number_at(const ops::Value& value, int64_t i) {
+  return ops::with_storage(value.dtype, [&](auto zero) {
+    return ops::decode<double>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]);
+  });
+}
+
+ops::Value random_value(const Port& port, uint64_t seed, size_t position) {
+  auto data = std::make_shared<Bytes>(static_cast<size_t>(port.bytes()));
+  const uint64_t stream = mixed(seed ^ mixed(position));
+  ops::with_storage(port.dtype, [&](auto zero) {
+    auto* const elements = reinterpret_cast<decltype(zero)*>(data->data());
+    for (int64_t i = 0; i < element_count(port.shape); ++i) {
+      const uint64_t bits = mixed(stream + static_cast<uint64_t>(i));
+      const double uniform = static_cast<double>(bits >> 40) * 0x1p-24;  // [0, 1) in 24 bits, exact in f32
+      const double number = is_float(port.dtype) ? (uniform - 0.5) * std::sqrt(12.0) : std::floor(uniform * 2);
+      elements[i] = ops::encode<decltype(zero)>(number, port.dtype);
+    }
+  });
+  return {port.dtype, port.shape, std::move(data)};
+}
+
+std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::vector<std::string>& assignments, uint64_t seed) {
+  const std::map<std::string, std::string> files = files_by_name(ports, assignments);
+  std::vector<ops::Value> values;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const auto file = files.find(ports[i].name);
+    if (file == files.end()) {
+      values.push_back(random_value(ports[i], seed, i));
+      continue;
+    }
+    values.push_back(read_file(file->second));
+    if (values[i].dtype != ports[i].dtype || values[i].shape != ports[i].shape) {
+      throw bad_input(fmt::format("{}: holds {}, input '{}' is {}", printable(file->second), type_text(values[i].dtype, values[i].shape),
+                                  printable(ports[i].name), type_text(ports[i].dtype, ports[i].shape)));
+    }
+  }
+  return values;
+}
+
+ops::Value read_raw(const std::filesystem::path& path, const Port& port) {
+  const std::string text = read_text(path);
+  TAMP_CHECK(text.size() == static_cast<size_t>(port.bytes()), "an output file of the model's program has the wrong size");
+  auto data = std::make_shared<Bytes>(text.size());
+  std::transform(text.begin(), text.end(), data->begin(), [](char c) { return static_cast<std::byte>(c); });
+  return {port.dtype, port.shape, std::move(data)};
+}
+
+void write_raw(const std::filesystem::path& path, const ops::Value& value) {
+  const size_t bytes = static_cast<size_t>(element_count(value.shape) * bytes_of(value.dtype));
+  write_text(path, bytes == 0 ? std::string_view() : std::string_view(reinterpret_cast<const char*>(value.data->data()), bytes));
+}
+
+void write_outputs(const std::string& folder, const std::vector<Port>& ports, const std::vector<ops::Value>& values) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw bad_input(fmt::format("{}: cannot be created: {}", printable(folder), failure.message()));
+  nlohmann::ordered_json names = nlohmann::ordered_json::object();
+  std::set<std::string> taken;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    std::string name = identifier(ports[i].name);
+    if (!taken.insert(name).second) name += fmt::format("_{}", i);
+    taken.insert(name);
+    write_npy((std::filesystem::path(folder) / (name + ".npy")).string(), values[i]);
+    names[ports[i].name] = name + ".npy";
+  }
+  write_text(std::filesystem::path(folder) / "outputs.json", names.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+std::string summary(const ops::Value& value) {
+  constexpr int64_t kShown = 4;
+  const int64_t count = element_count(value.shape);
+  double least = std::numeric_limits<double>::infinity(), most = -least, sum = 0;
+  int64_t nans = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = number_at(value, i);
+    if (std::isnan(x)) {
+      ++nans;
+      continue;
+    }
+    least = std::min(least, x);
+    most = std::max(most, x);
+    sum += x;
+  }
+  std::string text = type_text(value.dtype, value.shape);
+  if (count > nans) text += fmt::format("  min {:.6g}  max {:.6g}  mean {:.6g}", least, most, sum / static_cast<double>(count - nans));
+  if (nans > 0) text += fmt::format("  {} NaN", nans);
+  if (count > 0) text += "  first";
+  for (int64_t i = 0; i < std::min(count, kShown); ++i) text += fmt::format(" {:.6g}", number_at(value, i));
+  return text + (count > kShown ? " ..." : "");
+}
+
+}  // namespace tamp::cli

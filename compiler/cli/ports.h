@@ -1,0 +1,33 @@
+// The values that go into and come out of a model at `tamp run`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/cli/compiled_folder.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::cli {
+
+// One value per input port, from `NAME=FILE` arguments (.npy or TensorProto .pb); what is not given is random. Error (bad
+// input) names the input where the name, element type or shape does not fit.
+std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::vector<std::string>& assignments, uint64_t seed);
+
+// Floats uniform in [-sqrt(3), sqrt(3)): mean 0, variance 1. Integers and booleans: 0 or 1, so that they are legal indices.
+// The same seed and position give the same values everywhere.
+ops::Value random_value(const Port& port, uint64_t seed, size_t position);
+
+// Raw bytes of one port.
+ops::Value read_raw(const std::filesystem::path& path, const Port& port);
+void write_raw(const std::filesystem::path& path, const ops::Value& value);
+
+// OUT/NAME.npy for each output, and OUT/outputs.json: {"output name": "file name"}.
+void write_outputs(const std::string& folder, const std::vector<Port>& ports, const std::vector<ops::Value>& values);
+
+// "f32[1,1000] min -1.5 max 3.2 mean 0.01 first 0.1 0.2 0.3 0.4"
+std::string summary(const ops::Value& value);
+
+// Element i as a double, whatever the type.
+double number_at(const ops::Value& value, int64_t i);
+
+}  // namespace tamp::cli

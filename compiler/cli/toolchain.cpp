@@ -1,0 +1,162 @@
+#include "compiler/cli/toolchain.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <cstdlib>
+#include <sstream>
+
+#include "compiler/cli/ports.h"
+#include "compiler/cli/process.h"
+#include "compiler/support/embedded.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStandInFolder = "runtime_stub/cuda_on_cpu/";
+
+// The runner's exit codes (runtime_stub/host/runner.cpp) that are not tamp's fault.
+constexpr int kRepeatsDiffer = 4;
+constexpr int kDeviceTooSmall = 14;
+constexpr int kOutOfMemory = 16;
+
+// On the stand-in a wait lasts as long as everything else that the one CPU thread does.
+constexpr std::string_view kStandInWaitBudget = "3600";
+
+bool has_gpu() {
+  std::error_code ignored;
+  for (int i = 0; i < 16; ++i) {
+    if (fs::exists(fmt::format("/dev/nvidia{}", i), ignored)) return true;
+  }
+  return fs::exists("/dev/dxg", ignored);  // WSL
+}
+
+std::string find_nvcc() {
+  if (const std::string found = find_program("nvcc"); !found.empty()) return found;
+  std::error_code ignored;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    const char* const folder = std::getenv(variable);
+    if (folder != nullptr && fs::exists(fs::path(folder) / "bin/nvcc", ignored)) return fs::path(folder) / "bin/nvcc";
+  }
+  return fs::exists("/usr/local/cuda/bin/nvcc", ignored) ? "/usr/local/cuda/bin/nvcc" : "";
+}
+
+std::vector<std::string> nvcc_arguments(const CompiledFolder& model) {
+  const std::string nvcc = find_nvcc();
+  if (nvcc.empty()) throw bad_input("nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit or use --device cpu");
+  return {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner", "main.cpp", model.name + ".cu"};
+}
+
+std::vector<std::string> gxx_arguments(const CompiledFolder& model) {
+  if (find_program("g++").empty()) throw bad_input("g++ is not found in PATH; --device cpu needs g++ 11 or newer and libboost-context-dev");
+  return {"g++", "-std=c++20", "-O2", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", "cuda_on_cpu", "-o", "runner", "-x", "c++", "main.cpp",
+          model.name + ".cu", "-x", "none", "-lboost_context"};
+}
+
+void write_sources(const CompiledFolder& model, Device device, const fs::path& work) {
+  write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
+  // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
+  write_text(work / "main.cpp", fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
+  for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
+  if (device == Device::cuda) return;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (file.path.starts_with(kStandInFolder)) write_text(work / "cuda_on_cpu" / file.path.substr(kStandInFolder.size()), file.text);
+  }
+}
+
+std::string last_line(const std::string& text) {
+  std::string last;
+  std::stringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+[[noreturn]] void throw_run_failure(const ProcessResult& result, const fs::path& log) {
+  const std::string message = printable(last_line(result.errors), 400);
+  if (result.exit_code == kRepeatsDiffer) throw Error(ExitCode::check_failed, message);
+  if (result.exit_code == kDeviceTooSmall || result.exit_code == kOutOfMemory) throw bad_input(message);
+  if (result.exit_code > 128) throw InternalError(fmt::format("the model's program was ended by signal {}; log: {}.err", result.exit_code - 128, log.string()));
+  throw InternalError(fmt::format("the model's program failed: {}; log: {}.err", message, log.string()));
+}
+
+RunResult parse_result(const std::string& text) {
+  RunResult result;
+  std::stringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("device ")) result.device = printable(line.substr(7));
+    if (line.starts_with("run ")) result.microseconds.push_back(std::strtod(line.c_str() + 4, nullptr));
+  }
+  return result;
+}
+
+}  // namespace
+
+Device choose_device(const std::string& name) {
+  if (name == "cpu") return Device::cpu;
+  if (name == "cuda") {
+    if (!has_gpu()) throw bad_input("--device cuda: this machine has no NVIDIA GPU (no /dev/nvidia0); --device cpu runs on the stand-in");
+    return Device::cuda;
+  }
+  if (!name.empty()) throw bad_input(fmt::format("--device '{}' is not known; known: cuda, cpu", printable(name)));
+  if (has_gpu() && !find_nvcc().empty()) return Device::cuda;
+  spdlog::info("{}: runs on the CPU with the stand-in for CUDA", has_gpu() ? "a GPU, but no nvcc" : "no GPU");
+  return Device::cpu;
+}
+
+std::string vdevice_of_this_gpu() {
+  // Part of the product name -> built-in vDevice.
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kGpus = {
+      {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 4090", "rtx4090"}, {"T4", "t4"}}};
+  if (find_program("nvidia-smi").empty()) return "h200";
+  const TemporaryFolder folder;
+  const ProcessResult asked = run_process({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"}, folder.path() / "gpu");
+  if (!asked.ok()) return "h200";
+  for (const auto& [part, vdevice] : kGpus) {
+    if (asked.output.find(part) != std::string::npos) return std::string(vdevice);
+  }
+  throw bad_input(fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json ('tamp devices' lists the names)",
+                              printable(last_line(asked.output))));
+}
+
+fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work) {
+  const std::vector<std::string> arguments = device == Device::cuda ? nvcc_arguments(model) : gxx_arguments(model);
+  write_sources(model, device, work);
+  spdlog::info("builds with {}", device == Device::cuda ? "nvcc for " + model.arch : "g++ and the stand-in");
+  const ProcessResult built = run_process(arguments, work / "build", work);
+  if (!built.ok()) {
+    spdlog::debug("{}\n{}{}", join(arguments, " "), built.output, built.errors);
+    throw InternalError(fmt::format("{} failed on the generated source of '{}' (exit code {}); log: {}", arguments[0], model.name, built.exit_code,
+                                    (work / "build.err").string()));
+  }
+  return work / "runner";
+}
+
+RunResult run_model(const CompiledFolder& model, Device device, const fs::path& runner, const fs::path& work, const std::vector<ops::Value>& inputs,
+                    const RunOptions& options) {
+  std::vector<std::string> arguments = {runner.string(), "--repeat", std::to_string(options.repeat), "--instances", std::to_string(options.instances)};
+  const auto add = [&](const char* flag, std::string value) { arguments.insert(arguments.end(), {flag, std::move(value)}); };
+  if (options.graph) arguments.push_back("--graph");
+  if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
+  if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    add("--input", fmt::format("input{}.raw", i));
+    write_raw(work / arguments.back(), inputs[i]);
+  }
+  for (size_t i = 0; i < model.outputs.size(); ++i) add("--output", fmt::format("output{}.raw", i));
+
+  spdlog::info("runs {} time{}", options.repeat, options.repeat == 1 ? "" : "s");
+  const ProcessResult ran = run_process(arguments, work / "run", work);
+  if (!ran.ok()) throw_run_failure(ran, work / "run");
+  RunResult result = parse_result(ran.output);
+  for (size_t i = 0; i < model.outputs.size(); ++i) result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
+  return result;
+}
+
+}  // namespace tamp::cli

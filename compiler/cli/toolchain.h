@@ -1,0 +1,41 @@
+// Builds a compiled model with its runner (runtime_stub/host/runner.cpp) and runs it as a child process: with nvcc on the
+// GPU, or with g++ and the stand-in for CUDA on the CPU.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "compiler/cli/compiled_folder.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::cli {
+
+enum class Device { cuda, cpu };
+
+// `name` is "cuda", "cpu" or empty; empty = cuda if this machine has a GPU and nvcc, else cpu, and says so. Error (bad
+// input) where cuda is asked for and cannot be.
+Device choose_device(const std::string& name);
+
+// The built-in vDevice of this machine's GPU. Error (bad input) if it has none; "h200" if the GPU cannot be asked.
+std::string vdevice_of_this_gpu();
+
+// Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.
+std::filesystem::path build_runner(const CompiledFolder& model, Device device, const std::filesystem::path& work);
+
+struct RunOptions {
+  int repeat = 1;
+  int instances = 1;
+  bool graph = false;
+};
+struct RunResult {
+  std::string device;
+  std::vector<double> microseconds;  // per timed run, by CUDA events
+  std::vector<ops::Value> outputs;
+};
+
+// Error: check_failed if repeats differ, bad input where the GPU does not suit the model, InternalError otherwise.
+RunResult run_model(const CompiledFolder& model, Device device, const std::filesystem::path& runner, const std::filesystem::path& work,
+                    const std::vector<ops::Value>& inputs, const RunOptions& options);
+
+}  // namespace tamp::cli

@@ -1,0 +1,95 @@
+// A model may claim any type for any value; nothing here believes it beyond reading it.
+#include "compiler/frontend/declared_types.h"
+
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+
+#include "compiler/frontend/initializers.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+std::string kind_of_type(const onnx::TypeProto& type) {
+  switch (type.value_case()) {
+    case onnx::TypeProto::kTensorType: return "tensor";
+    case onnx::TypeProto::kSequenceType: return "sequence";
+    case onnx::TypeProto::kMapType: return "map";
+    case onnx::TypeProto::kOptionalType: return "optional";
+    case onnx::TypeProto::kSparseTensorType: return "sparse tensor";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+DeclaredType declared_type(const onnx::ValueInfoProto& value) {
+  DeclaredType type;
+  type.kind = kind_of_type(value.type());
+  if (type.kind != "tensor") return type;
+  const auto& tensor = value.type().tensor_type();
+  type.element_type = tensor.elem_type();
+  if (!tensor.has_shape()) return type;
+  type.dims.emplace();
+  for (int k = 0; k < tensor.shape().dim_size(); ++k) {
+    const auto& proto = tensor.shape().dim(k);
+    DeclaredDim dim;
+    if (proto.has_dim_value()) {
+      dim.extent = proto.dim_value();
+    } else {
+      dim.symbol = proto.dim_param().empty() ? fmt::format("{}.{}", value.name(), k) : proto.dim_param();
+    }
+    type.dims->push_back(std::move(dim));
+  }
+  return type;
+}
+
+std::string dims_text(const DeclaredType& type) {
+  if (!type.dims) return "unknown rank";
+  std::vector<std::string> parts;
+  for (const DeclaredDim& dim : *type.dims) parts.push_back(dim.symbol.empty() ? fmt::format("{}", dim.extent) : printable(dim.symbol, 40));
+  return fmt::format("[{}]", join(parts, ","));
+}
+
+std::optional<Shape> DimBinding::bind(const DeclaredType& type, const std::string& where) {
+  if (!type.dims) throw bad_input(fmt::format("{} has no shape", where));
+  if (type.dims->size() > kMaxRank)
+    throw unsupported(fmt::format("{} has {} dimensions, supported: up to {}", where, type.dims->size(), kMaxRank));
+  Shape shape;
+  bool complete = true;
+  for (const DeclaredDim& dim : *type.dims) {
+    if (dim.symbol.empty() && dim.extent < 0) throw bad_input(fmt::format("{} has shape {}: negative extent", where, dims_text(type)));
+    if (dim.symbol.empty()) {
+      shape.push_back(dim.extent);
+      continue;
+    }
+    if (seen_.insert(dim.symbol).second) symbols_.push_back(dim.symbol);
+    const auto bound = dims_.find(dim.symbol);
+    complete = complete && bound != dims_.end();
+    if (complete) shape.push_back(bound->second);
+  }
+  return complete ? std::optional(shape) : std::nullopt;
+}
+
+void DimBinding::finish() const {
+  std::vector<std::string> unbound, all;
+  for (const std::string& symbol : symbols_) {
+    all.push_back(printable(symbol, 40));
+    if (!dims_.contains(symbol)) unbound.push_back(fmt::format("--dim {}=value", all.back()));
+  }
+  for (const auto& [name, value] : dims_) {
+    if (!seen_.contains(name)) {
+      throw bad_input(fmt::format("{}: --dim {}: no input has a dimension of that name; symbolic dimensions: {}", file_, printable(name),
+                                  all.empty() ? "none" : join(all, ", ")));
+    }
+    if (value < 1) throw bad_input(fmt::format("{}: --dim {}={}: must be at least 1", file_, printable(name), value));
+  }
+  if (!unbound.empty()) {
+    throw bad_input(fmt::format("{}: the inputs have symbolic dimensions without a value; give {}", file_, join(unbound, " ")));
+  }
+}
+
+}  // namespace tamp::frontend

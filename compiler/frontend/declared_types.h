@@ -1,0 +1,52 @@
+// Types and shapes that a model declares: of its inputs, where they are needed, and of outputs and value_info, where they
+// are claims to be checked. Also the binding of symbolic dimensions.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/tensor.h"
+
+namespace onnx {
+class ValueInfoProto;
+}
+
+namespace tamp::frontend {
+
+// One dimension: a number, or a symbol. An anonymous dimension k of tensor x has the symbol "x.k".
+struct DeclaredDim {
+  int64_t extent = -1;
+  std::string symbol;
+};
+
+struct DeclaredType {
+  std::string kind;                              // "tensor", "sequence", ..., "" = no type at all
+  int element_type = 0;                          // ONNX's number
+  std::optional<std::vector<DeclaredDim>> dims;  // none: of unknown rank
+};
+
+DeclaredType declared_type(const onnx::ValueInfoProto& value);
+
+// "[N,3,224,224]", "unknown rank".
+std::string dims_text(const DeclaredType& type);
+
+class DimBinding {
+ public:
+  DimBinding(std::string file, const std::map<std::string, int64_t>& dims) : file_(std::move(file)), dims_(dims) {}
+
+  // Notes the symbols of an input; none if one of them is not bound. Error (bad input): no rank, negative extent.
+  std::optional<Shape> bind(const DeclaredType& type, const std::string& where);
+  // Error (bad input) that lists all symbols without a value, or the names given that are no symbols.
+  void finish() const;
+
+ private:
+  std::string file_;
+  const std::map<std::string, int64_t>& dims_;
+  std::vector<std::string> symbols_;  // in the order of the inputs
+  std::set<std::string> seen_;
+};
+
+}  // namespace tamp::frontend

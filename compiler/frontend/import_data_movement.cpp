@@ -1,0 +1,339 @@
+// Operators that only move or repeat elements; all element types.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+bool is_identity(const Ints& perm) {
+  for (size_t d = 0; d < perm.size(); ++d) {
+    if (perm[d] != static_cast<int64_t>(d)) return false;
+  }
+  return true;
+}
+
+// ONNX clamps where numpy's slices do: [0, extent] going up, [-1, extent - 1] going down.
+struct Range {
+  int64_t start = 0, extent = 0;
+};
+Range clamp_range(int64_t start, int64_t end, int64_t step, int64_t extent) {
+  const auto resolve = [&](int64_t index, int64_t low, int64_t high) {
+    if (index < 0) index = index < -extent ? low : index + extent;
+    return std::clamp(index, low, high);
+  };
+  if (extent == 0) return {0, 0};
+  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? extent : extent - 1;
+  const int64_t first = resolve(start, std::max<int64_t>(low, 0), high), last = resolve(end, low, high);
+  const int64_t span = step > 0 ? last - first : first - last;
+  if (span <= 0) return {0, 0};
+  // |INT64_MIN| is no int64_t, but any step beyond the extent takes one element.
+  const int64_t stride = step > extent || step < -extent ? extent + 1 : std::abs(step);
+  return {first, (span - 1) / stride + 1};
+}
+
+struct SliceArguments {
+  Ints starts, ends, axes, steps;
+};
+
+SliceArguments slice_arguments(NodeImport& n, int64_t rank) {
+  SliceArguments given;
+  std::optional<Ints> axes, steps;
+  if (n.version() < 10) {
+    const std::optional<Ints> starts = n.find_ints("starts"), ends = n.find_ints("ends");
+    if (!starts || !ends) throw n.bad("attributes 'starts' and 'ends' are needed");
+    given.starts = *starts;
+    given.ends = *ends;
+    axes = n.find_ints("axes");
+  } else {
+    given.starts = n.ints(1, "starts");
+    given.ends = n.ints(2, "ends");
+    axes = n.optional_ints(3, "axes");
+    steps = n.optional_ints(4, "steps");
+  }
+  const size_t count = given.starts.size();
+  given.axes.resize(count);
+  std::iota(given.axes.begin(), given.axes.end(), 0);
+  if (axes) given.axes = *axes;
+  given.steps = steps.value_or(Ints(count, 1));
+  if (given.ends.size() != count || given.axes.size() != count || given.steps.size() != count) {
+    throw n.bad(fmt::format("starts, ends, axes, and steps have {}, {}, {}, and {} values", count, given.ends.size(), given.axes.size(),
+                            given.steps.size()));
+  }
+  n.axes(given.axes, rank);
+  for (int64_t& one : given.axes) one = n.axis(one, rank);
+  return given;
+}
+
+TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent) {
+  Shape shape = n.shape(x);
+  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
+  const auto d = static_cast<size_t>(axis);
+  if (start == 0 && extent == shape[d]) return x;
+  slice.starts[d] = extent == 0 ? 0 : start;
+  shape[d] = extent;
+  return n.emit(slice, {x}, shape, n.dtype(x));
+}
+
+// How long each output of Split is.
+Ints split_lengths(NodeImport& n, int64_t extent) {
+  const auto outputs = static_cast<int64_t>(n.output_count());
+  const bool as_input = n.version() == 1 || n.version() >= 13;
+  std::optional<Ints> lengths = as_input ? n.optional_ints(1, "split") : std::nullopt;
+  if (n.version() < 13 && !lengths) lengths = n.find_ints("split");
+  const std::optional<int64_t> parts = n.version() >= 18 ? n.find_int("num_outputs") : std::nullopt;
+  if (lengths && parts) throw n.bad("both input 'split' and attribute 'num_outputs' are given");
+  if (n.version() >= 18 && !lengths && !parts) throw n.bad("neither input 'split' nor attribute 'num_outputs' is given");
+  if (!lengths) {
+    if (parts && *parts != outputs) throw n.bad(fmt::format("attribute 'num_outputs' is {}, the node has {} outputs", *parts, outputs));
+    if (!parts && extent % outputs != 0) throw n.bad(fmt::format("extent {} does not divide into {} equal parts", extent, outputs));
+    const int64_t part = (extent + outputs - 1) / outputs;
+    lengths.emplace();
+    for (int64_t k = 0; k < outputs; ++k) lengths->push_back(std::clamp<int64_t>(extent - k * part, 0, part));
+  }
+  int64_t sum = 0;
+  for (const int64_t length : *lengths) {
+    if (length < 0 || length > extent) throw n.bad(fmt::format("split {} of an extent of {}", shape_text(*lengths), extent));
+    sum += length;
+  }
+  if (static_cast<int64_t>(lengths->size()) != outputs || sum != extent) {
+    throw n.bad(fmt::format("split {} must give {} parts that add up to {}", shape_text(*lengths), outputs, extent));
+  }
+  return *lengths;
+}
+
+PadMode pad_mode(NodeImport& n) {
+  const std::string mode = n.attr_string("mode", "constant");
+  if (mode == "constant") return PadMode::constant;
+  if (mode == "reflect") return PadMode::reflect;
+  if (mode == "edge") return PadMode::edge;
+  if (mode == "wrap" && n.version() >= 19) return PadMode::wrap;
+  throw n.bad(fmt::format("attribute 'mode' is '{}', expected constant, reflect, edge, or (from opset 19) wrap", printable(mode)));
+}
+
+// before and after of every dimension.
+void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
+  const auto rank = static_cast<int64_t>(shape.size());
+  Ints pads, axes(shape.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (n.version() < 11) {
+    const std::optional<Ints> given = n.find_ints(n.version() == 1 ? "paddings" : "pads");
+    if (!given) throw n.bad("the attribute with the pads is missing");
+    pads = *given;
+    pad.value = n.attr_float("value", 0);
+  } else {
+    pads = n.ints(1, "pads");
+    if (n.has(2)) pad.value = static_cast<float>(n.number(2, "constant_value"));
+    if (n.has(3)) axes = n.ints(3, "axes");
+  }
+  n.axes(axes, rank);
+  if (pads.size() != 2 * axes.size()) throw n.bad(fmt::format("{} pads for {} dimensions, expected two each", pads.size(), axes.size()));
+  pad.before = pad.after = Ints(shape.size(), 0);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto d = static_cast<size_t>(n.axis(axes[i], rank));
+    pad.before[d] = pads[i];
+    pad.after[d] = pads[i + axes.size()];
+  }
+}
+
+Shape padded_shape(NodeImport& n, const Pad& pad, const Shape& shape) {
+  Shape result;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int64_t before = pad.before[d], after = pad.after[d];
+    for (const int64_t one : {before, after}) {
+      if (one < -kMaxElements || one > kMaxElements) throw n.bad(fmt::format("pad {} of dimension {} is too large", one, d));
+      const int64_t most = pad.mode == PadMode::reflect ? shape[d] - 1 : shape[d] == 0 ? 0 : kMaxElements;
+      if (pad.mode != PadMode::constant && one > most && one > 0) {
+        throw n.bad(fmt::format("pad {} of dimension {}, which has {} elements to take from", one, d, shape[d]));
+      }
+    }
+    if (shape[d] + before + after < 0)
+      throw n.bad(fmt::format("pads {} and {} remove more than the {} elements of dimension {}", before, after, shape[d], d));
+    result.push_back(shape[d] + before + after);
+  }
+  return result;
+}
+
+// Tile as Reshape, repeat, Reshape: [a, b] with repeats [1, 3] is [a, 1, b] repeated to [a, 3, b]. Neighbouring dimensions
+// that are not repeated stay one.
+struct Tiling {
+  Shape split, repeated;
+
+  void add(int64_t from, int64_t to) {
+    if (from == to && plain_ && !split.empty()) {
+      split.back() *= from;
+      repeated.back() *= to;
+      return;
+    }
+    plain_ = from == to;
+    split.push_back(from);
+    repeated.push_back(to);
+  }
+
+ private:
+  bool plain_ = false;
+};
+
+}  // namespace
+
+void import_identity(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  n.result(0, n.in(0));
+}
+
+void import_concat(NodeImport& n) {
+  n.expect_inputs(1, std::numeric_limits<size_t>::max());
+  n.expect_outputs(1);
+  std::vector<TensorId> parts;
+  for (size_t i = 0; i < n.input_count(); ++i) parts.push_back(n.in(i));
+  n.expect_same_dtype(parts);
+  const std::optional<int64_t> given = n.find_int("axis");
+  if (!given && n.version() >= 4) throw n.bad("attribute 'axis' is missing");
+  Shape result = n.shape(parts[0]);
+  const int64_t axis = n.axis(given.value_or(1), static_cast<int64_t>(result.size()), "attribute 'axis'");
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const Shape part = n.shape(parts[i]);
+    Shape same = part;
+    if (same.size() == result.size()) same[static_cast<size_t>(axis)] = result[static_cast<size_t>(axis)];
+    if (same != result)
+      throw n.bad(fmt::format("input {} has shape {}, which does not join {} along axis {}", i, shape_text(part),
+                              shape_text(n.shape(parts[0])), axis));
+    result[static_cast<size_t>(axis)] += part[static_cast<size_t>(axis)];
+  }
+  n.result(0, parts.size() == 1 ? parts[0] : n.emit(Concat{axis}, parts, result, n.dtype(parts[0])));
+}
+
+void import_transpose(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  Ints perm(shape.size());
+  std::iota(perm.rbegin(), perm.rend(), 0);
+  perm = n.find_ints("perm").value_or(perm);
+  Ints sorted = perm;
+  std::sort(sorted.begin(), sorted.end());
+  if (perm.size() != shape.size() || !is_identity(sorted)) {
+    throw n.bad(fmt::format("attribute 'perm' is {}, expected an order of the {} dimensions", shape_text(perm), shape.size()));
+  }
+  if (is_identity(perm)) return n.result(0, x);
+  Shape result;
+  for (const int64_t from : perm) result.push_back(shape[static_cast<size_t>(from)]);
+  n.result(0, n.emit(Transpose{perm}, {x}, result, n.dtype(x)));
+}
+
+void import_slice(NodeImport& n) {
+  n.expect_inputs(n.version() < 10 ? 1 : 3, n.version() < 10 ? 1 : 5);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  const SliceArguments given = slice_arguments(n, n.rank(x));
+  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
+  Shape result = shape;
+  for (size_t i = 0; i < given.axes.size(); ++i) {
+    if (given.steps[i] == 0) throw n.bad(fmt::format("step 0 along axis {}", given.axes[i]));
+    const auto d = static_cast<size_t>(given.axes[i]);
+    const Range range = clamp_range(given.starts[i], given.ends[i], given.steps[i], shape[d]);
+    slice.starts[d] = range.start;
+    slice.steps[d] = range.extent > 1 ? given.steps[i] : 1;
+    result[d] = range.extent;
+  }
+  const bool whole = result == shape && std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
+  n.result(0, whole ? x : n.emit(slice, {x}, result, n.dtype(x)));
+}
+
+void import_split(NodeImport& n) {
+  n.expect_inputs(1, n.version() == 1 || n.version() >= 13 ? 2 : 1);
+  const TensorId x = n.in(0);
+  const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
+  if (n.output_count() == 0) throw n.bad("has no outputs");
+  const Ints lengths = split_lengths(n, n.shape(x)[static_cast<size_t>(axis)]);
+  int64_t start = 0;
+  for (size_t k = 0; k < lengths.size(); ++k) {
+    if (n.wants(k)) n.result(k, slice_axis(n, x, axis, start, lengths[k]));
+    start += lengths[k];
+  }
+}
+
+void import_pad(NodeImport& n) {
+  n.expect_inputs(n.version() < 11 ? 1 : 2, n.version() < 11 ? 1 : n.version() < 18 ? 3 : 4);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  Pad pad;
+  pad.mode = pad_mode(n);
+  read_pads(n, pad, shape);
+  const Shape result = padded_shape(n, pad, shape);
+  const auto is_zero = [](int64_t one) { return one == 0; };
+  const bool nothing =
+      std::all_of(pad.before.begin(), pad.before.end(), is_zero) && std::all_of(pad.after.begin(), pad.after.end(), is_zero);
+  n.result(0, nothing ? x : n.emit(pad, {x}, result, n.dtype(x)));
+}
+
+// The indices are constants, so that a wild one is found here and not on the device.
+void import_gather(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  TensorId indices = n.in(1);
+  const Shape shape = n.shape(x), index_shape = n.shape(indices);
+  const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
+  const int64_t extent = shape[static_cast<size_t>(axis)];
+  n.expect_constant(1, "indices");
+  if (n.dtype(indices) != DType::i64 && n.dtype(indices) != DType::i32)
+    throw n.bad(fmt::format("indices are {}, expected i64", name_of(n.dtype(indices))));
+  for (const int64_t index : n.flat_ints(indices)) {
+    if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
+  }
+  Shape result(shape.begin(), shape.begin() + axis);
+  result.insert(result.end(), index_shape.begin(), index_shape.end());
+  result.insert(result.end(), shape.begin() + axis + 1, shape.end());
+  n.result(0, n.emit(Gather{axis}, {x, indices}, result, n.dtype(x)));
+}
+
+// Two-way: an extent of 1 in the wanted shape keeps the input's.
+void import_expand(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Ints wanted = n.ints(1, "shape");
+  for (const int64_t extent : wanted) {
+    if (extent < 0) throw n.bad(fmt::format("shape {} has a negative extent", shape_text(wanted)));
+  }
+  n.result(0, n.expand(x, n.broadcast(n.shape(x), wanted)));
+}
+
+void import_tile(NodeImport& n) {
+  n.expect_inputs(n.version() < 6 ? 3 : 2, n.version() < 6 ? 3 : 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  Ints repeats(shape.size(), 1);
+  if (n.version() < 6) {
+    const auto count = static_cast<int64_t>(n.number(1, "tiles")), along = static_cast<int64_t>(n.number(2, "axis"));
+    repeats[static_cast<size_t>(n.axis(along, n.rank(x)))] = count;
+  } else {
+    repeats = n.ints(1, "repeats");
+  }
+  if (repeats.size() != shape.size()) throw n.bad(fmt::format("{} repeats for {} dimensions", repeats.size(), shape.size()));
+  Tiling tiling;
+  Shape result;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (repeats[d] < 0) throw n.bad(fmt::format("repeats {} have a negative value", shape_text(repeats)));
+    if (repeats[d] > kMaxElements) throw n.refuse(fmt::format("repeats {} are too large", shape_text(repeats)));
+    result.push_back(shape[d] * repeats[d]);
+    if (repeats[d] != 1) tiling.add(1, repeats[d]);
+    if (repeats[d] == 1 || shape[d] != 1) tiling.add(shape[d], shape[d]);
+  }
+  if (result == shape) return n.result(0, x);
+  const TensorId apart = n.reshape(x, tiling.split);
+  n.result(0, n.reshape(n.expand(apart, tiling.repeated), result));
+}
+
+}  // namespace tamp::frontend

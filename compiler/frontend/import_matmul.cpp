@@ -1,0 +1,78 @@
+// Gemm and MatMul -> MatMul. 1-D operands of MatMul get the missing dimension before and lose it after.
+#include <fmt/format.h>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+// One-way: every extent of `from` is 1 or that of `to`, aligned at the end.
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (from[d] != 1 && from[d] != to[d + to.size() - from.size()]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void import_gemm(NodeImport& n) {
+  n.expect_inputs(n.version() >= 11 ? 2 : 3, 3);
+  n.expect_outputs(1);
+  const TensorId a = n.in(0), b = n.in(1), c = n.optional_in(2);
+  n.expect_float({a, b});
+  MatMul matmul;
+  matmul.trans_a = n.attr_int("transA", 0) != 0;
+  matmul.trans_b = n.attr_int("transB", 0) != 0;
+  matmul.alpha = n.attr_float("alpha", 1.0F);
+  matmul.beta = n.attr_float("beta", 1.0F);
+  const bool broadcast = n.version() >= 7 || n.attr_flag("broadcast", false);
+
+  const Shape as = n.shape(a), bs = n.shape(b);
+  if (as.size() != 2 || bs.size() != 2)
+    throw n.bad(fmt::format("A has shape {}, B has shape {}: both must be matrices", shape_text(as), shape_text(bs)));
+  const int64_t rows = as[matmul.trans_a ? 1 : 0], k = as[matmul.trans_a ? 0 : 1];
+  const int64_t k_of_b = bs[matmul.trans_b ? 1 : 0], columns = bs[matmul.trans_b ? 0 : 1];
+  if (k != k_of_b)
+    throw n.bad(fmt::format("A has shape {}, B has shape {}: inner extents {} and {} differ", shape_text(as), shape_text(bs), k, k_of_b));
+  const Shape result = {rows, columns};
+  if (c.valid()) {
+    n.expect_float({a, c});
+    const Shape cs = n.shape(c);
+    if (broadcast ? !broadcasts_to(cs, result) : cs != result) {
+      throw n.bad(fmt::format("C has shape {}, which does not broadcast to {}", shape_text(cs), shape_text(result)));
+    }
+  }
+  n.result(0, n.emit(matmul, {a, b, c}, result, n.dtype(a)));
+}
+
+void import_matmul(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  TensorId a = n.in(0), b = n.in(1);
+  n.expect_same_dtype({a, b});
+  if (!is_float(n.dtype(a))) throw n.refuse(fmt::format("operands are {}, supported: f32", name_of(n.dtype(a))));
+  const Shape a_given = n.shape(a), b_given = n.shape(b);
+  if (a_given.empty() || b_given.empty()) throw n.bad("an operand is a scalar, expected at least one dimension");
+  if (a_given.size() == 1) a = n.reshape(a, {1, a_given[0]});
+  if (b_given.size() == 1) b = n.reshape(b, {b_given[0], 1});
+
+  Shape as = n.shape(a), bs = n.shape(b);
+  const int64_t rows = as[as.size() - 2], columns = bs.back();
+  if (as.back() != bs[bs.size() - 2]) {
+    throw n.bad(fmt::format("A has shape {}, B has shape {}: inner extents {} and {} differ", shape_text(a_given), shape_text(b_given),
+                            as.back(), bs[bs.size() - 2]));
+  }
+  as.resize(as.size() - 2);
+  bs.resize(bs.size() - 2);
+  Shape matrix = n.broadcast(as, bs), result = matrix;
+  matrix.insert(matrix.end(), {rows, columns});
+  if (a_given.size() > 1) result.push_back(rows);
+  if (b_given.size() > 1) result.push_back(columns);
+  const TensorId product = n.emit(MatMul{}, {a, b, TensorId()}, matrix, n.dtype(a));
+  n.result(0, n.reshape(product, result));
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,38 @@
+// The ten reductions. Their axes are an attribute at first and an operand later (ReduceSum from version 13, the others
+// from 18); no axes means all of them, unless noop_with_empty_axes says none.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+
+void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since) {
+  const bool by_input = n.version() >= axes_input_since;
+  n.expect_inputs(1, by_input ? 2 : 1);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const int64_t rank = n.rank(x);
+  const bool keepdims = n.attr_flag("keepdims", true);
+  const bool noop = by_input && n.attr_flag("noop_with_empty_axes", false);
+  const Ints given = (by_input ? n.optional_ints(1, "axes") : n.find_ints("axes")).value_or(Ints());
+
+  Reduce reduce{kind, n.axes(given, rank), keepdims};
+  if (given.empty() && !noop) {
+    reduce.axes.resize(static_cast<size_t>(rank));
+    std::iota(reduce.axes.begin(), reduce.axes.end(), 0);
+  }
+  Shape result;
+  const Shape shape = n.shape(x);
+  for (int64_t d = 0; d < rank; ++d) {
+    const bool reduced = std::binary_search(reduce.axes.begin(), reduce.axes.end(), d);
+    if (!reduced) result.push_back(shape[static_cast<size_t>(d)]);
+    if (reduced && keepdims) result.push_back(1);
+  }
+  n.result(0, n.emit(reduce, {x}, result, n.dtype(x)));
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,130 @@
+// Operators on shapes alone: those that relabel the elements' indices, and those that read a shape (constants here, as
+// all shapes are known).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+// 0 copies the input's extent (unless allowzero), one -1 takes what is left.
+Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow_zero) {
+  Shape result = wanted;
+  std::optional<size_t> free;
+  for (size_t d = 0; d < wanted.size(); ++d) {
+    if (wanted[d] < -1 || wanted[d] > kMaxElements) throw n.bad(fmt::format("shape {}: {} is no extent", shape_text(wanted), wanted[d]));
+    if (wanted[d] == -1) {
+      if (free) throw n.bad(fmt::format("shape {} has more than one -1", shape_text(wanted)));
+      free = d;
+    }
+    if (wanted[d] != 0 || allow_zero) continue;
+    if (d >= shape.size())
+      throw n.bad(fmt::format("shape {}: 0 at {} copies an extent that {} does not have", shape_text(wanted), d, shape_text(shape)));
+    result[d] = shape[d];
+  }
+  const bool has_zero = std::find(wanted.begin(), wanted.end(), 0) != wanted.end();
+  if (allow_zero && has_zero && free) throw n.bad(fmt::format("shape {} has both 0 and -1, and allowzero is 1", shape_text(wanted)));
+
+  const int64_t count = element_count(shape);
+  if (free) {
+    result[*free] = 1;
+    const int64_t rest = checked_count(result).value_or(0);
+    if (rest == 0 || count % rest != 0)
+      throw n.bad(fmt::format("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted)));
+    result[*free] = count / rest;
+  }
+  if (result.size() > kMaxRank || checked_count(result) != count) {
+    throw n.bad(fmt::format("{} elements of {} do not fit shape {}", count, shape_text(shape), shape_text(wanted)));
+  }
+  return result;
+}
+
+// The axes of Squeeze and Unsqueeze: an attribute before version 13, an operand from then on.
+std::optional<Ints> read_axes(NodeImport& n, bool required) {
+  const bool by_input = n.version() >= 13;
+  n.expect_inputs(by_input && required ? 2 : 1, by_input ? 2 : 1);
+  n.expect_outputs(1);
+  std::optional<Ints> axes = by_input ? n.optional_ints(1, "axes") : n.find_ints("axes");
+  if (!axes && required) throw n.bad("attribute 'axes' is missing");
+  return axes;
+}
+
+}  // namespace
+
+void import_reshape(NodeImport& n) {
+  const bool by_input = n.version() >= 5;
+  n.expect_inputs(by_input ? 2 : 1, by_input ? 2 : 1);
+  n.expect_outputs(1);
+  if (n.version() == 1) n.ignore("consumed_inputs");
+  const bool allow_zero = n.version() >= 14 && n.attr_flag("allowzero", false);
+  const std::optional<Ints> wanted = by_input ? n.ints(1, "shape") : n.find_ints("shape");
+  if (!wanted) throw n.bad("attribute 'shape' is missing");
+  const TensorId x = n.in(0);
+  n.result(0, n.reshape(x, reshaped(n, n.shape(x), *wanted, allow_zero)));
+}
+
+void import_flatten(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  const int64_t given = n.attr_int("axis", 1);
+  const auto axis = static_cast<size_t>(n.axis(given, n.rank(x), "attribute 'axis'", /*with_end=*/true));
+  Shape result = {1, 1};
+  for (size_t d = 0; d < shape.size(); ++d) result[d < axis ? 0 : 1] *= shape[d];
+  n.result(0, n.reshape(x, result));
+}
+
+void import_squeeze(NodeImport& n) {
+  const std::optional<Ints> given = read_axes(n, /*required=*/false);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  const Ints axes = n.axes(given.value_or(Ints()), n.rank(x));
+  Shape result;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const bool named = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d));
+    if (named && shape[d] != 1) throw n.bad(fmt::format("axis {} of {} has extent {}, expected 1", d, shape_text(shape), shape[d]));
+    const bool drop = axes.empty() ? shape[d] == 1 : named;
+    if (!drop) result.push_back(shape[d]);
+  }
+  n.result(0, n.reshape(x, result));
+}
+
+void import_unsqueeze(NodeImport& n) {
+  const Ints given = *read_axes(n, /*required=*/true);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  const size_t rank = shape.size() + given.size();
+  if (rank > kMaxRank) throw n.refuse(fmt::format("the result has {} dimensions, supported: up to {}", rank, kMaxRank));
+  const Ints axes = n.axes(given, static_cast<int64_t>(rank));
+  Shape result;
+  for (size_t d = 0, from = 0; d < rank; ++d) {
+    const bool added = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d));
+    result.push_back(added ? 1 : shape[from++]);
+  }
+  n.result(0, n.reshape(x, result));
+}
+
+// start and end (version 15) are clamped as in numpy's slices.
+void import_shape(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  const Shape shape = n.shape(n.in(0));
+  const auto rank = static_cast<int64_t>(shape.size());
+  const auto clamp = [&](int64_t index) { return index < -rank ? 0 : index < 0 ? index + rank : std::min(index, rank); };
+  const int64_t start = n.version() >= 15 ? clamp(n.attr_int("start", 0)) : 0;
+  const int64_t end = n.version() >= 15 ? clamp(n.attr_int("end", rank)) : rank;
+  const Ints part(shape.begin() + start, shape.begin() + std::max(start, end));
+  n.result(0, n.constant_i64(part, {static_cast<int64_t>(part.size())}));
+}
+
+void import_size(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  n.result(0, n.constant_i64({element_count(n.shape(n.in(0)))}, {}));
+}
+
+}  // namespace tamp::frontend

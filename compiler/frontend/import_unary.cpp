@@ -1,0 +1,134 @@
+// Functions of one operand, each one Elementwise step.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+TensorId single_operand(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  return n.in(0);
+}
+
+// Version 1 of the old functions had an optimisation hint that no reader uses.
+void ignore_hint(NodeImport& n) {
+  if (n.version() == 1) n.ignore("consumed_inputs");
+}
+
+void clip_between(NodeImport& n, TensorId x, float low, float high) { n.result(0, n.elementwise(ElementwiseOp::clip, {x}, low, high)); }
+
+// Clip as max and min: for integers, which keep all 64 bits so (clip's bounds are floats), and for bounds that are known
+// only at run time.
+void clip_by_steps(NodeImport& n, TensorId x) {
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (!n.has(i)) continue;
+    const TensorId bound = n.in(i);
+    if (element_count(n.shape(bound)) != 1) throw n.bad(fmt::format("bound of shape {}, expected one element", shape_text(n.shape(bound))));
+    x = n.elementwise(i == 1 ? ElementwiseOp::max : ElementwiseOp::min, {x, n.reshape(bound, {})});
+  }
+  n.result(0, x);
+}
+
+// Version 1 writes the target type as a name.
+int cast_target(NodeImport& n) {
+  if (n.version() >= 6) {
+    const std::optional<int64_t> to = n.find_int("to");
+    if (!to) throw n.bad("attribute 'to' is missing");
+    return *to >= 0 && *to < 1000 ? static_cast<int>(*to) : 999;
+  }
+  const std::string name = n.attr_string("to", "");
+  for (int type = 1; is_onnx_type(type); ++type) {
+    if (name == onnx_type_name(type)) return type;
+  }
+  throw n.bad(fmt::format("attribute 'to' is '{}', which is no type", printable(name)));
+}
+
+}  // namespace
+
+void import_unary(NodeImport& n, ElementwiseOp op) {
+  const TensorId x = single_operand(n);
+  ignore_hint(n);
+  n.expect_float({x});
+  n.result(0, n.elementwise(op, {x}));
+}
+
+void import_number_unary(NodeImport& n, ElementwiseOp op) {
+  const TensorId x = single_operand(n);
+  ignore_hint(n);
+  n.expect_number({x});
+  n.result(0, n.elementwise(op, {x}));
+}
+
+void import_alpha_unary(NodeImport& n, ElementwiseOp op, float alpha) {
+  const TensorId x = single_operand(n);
+  ignore_hint(n);
+  n.expect_float({x});
+  n.result(0, n.elementwise(op, {x}, n.attr_float("alpha", alpha)));
+}
+
+void import_hard_sigmoid(NodeImport& n) {
+  const TensorId x = single_operand(n);
+  ignore_hint(n);
+  n.expect_float({x});
+  const float alpha = n.attr_float("alpha", 0.2F), beta = n.attr_float("beta", 0.5F);
+  n.result(0, n.elementwise(ElementwiseOp::hard_sigmoid, {x}, alpha, beta));
+}
+
+void import_gelu(NodeImport& n) {
+  const TensorId x = single_operand(n);
+  n.expect_float({x});
+  const std::string approximate = n.attr_string("approximate", "none");
+  if (approximate != "none" && approximate != "tanh") {
+    throw n.bad(fmt::format("attribute 'approximate' is '{}', expected none or tanh", printable(approximate)));
+  }
+  n.result(0, n.elementwise(approximate == "tanh" ? ElementwiseOp::gelu_tanh : ElementwiseOp::gelu, {x}));
+}
+
+// Bounds are attributes before version 11 and optional operands from then on.
+void import_clip(NodeImport& n) {
+  constexpr float kLow = std::numeric_limits<float>::lowest(), kHigh = std::numeric_limits<float>::max();
+  n.expect_outputs(1);
+  if (n.version() < 11) {
+    const TensorId x = single_operand(n);
+    ignore_hint(n);
+    n.expect_float({x});
+    const float low = n.attr_float("min", kLow), high = n.attr_float("max", kHigh);
+    return clip_between(n, x, low, high);
+  }
+  n.expect_inputs(1, 3);
+  const TensorId x = n.in(0);
+  n.expect_number({x});
+  bool constant = true;
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (n.has(i)) n.expect_same_dtype({x, n.in(i)});
+    constant = constant && (!n.has(i) || n.is_constant(n.in(i)));
+  }
+  if (!constant || !is_float(n.dtype(x))) return clip_by_steps(n, x);
+  const float low = n.has(1) ? static_cast<float>(n.number(1, "min")) : kLow;
+  const float high = n.has(2) ? static_cast<float>(n.number(2, "max")) : kHigh;
+  clip_between(n, x, low, high);
+}
+
+void import_cast(NodeImport& n) {
+  const TensorId x = single_operand(n);
+  if (n.version() >= 19) n.attr_flag("saturate", true);  // of the 8-bit floats only
+  if (n.version() >= 24) n.ignore("round_mode");         // the same
+  const int type = cast_target(n);
+  const std::optional<DType> to = dtype_of_onnx(type);
+  if (!to && is_onnx_type(type)) throw n.refuse(fmt::format("attribute 'to' is {}, which is not supported", onnx_type_name(type)));
+  if (!to) throw n.bad(fmt::format("attribute 'to' is {}, which is no element type", type));
+  n.result(0, n.cast(x, *to));
+}
+
+void import_not(NodeImport& n) {
+  const TensorId x = single_operand(n);
+  n.expect_bool({x});
+  n.result(0, n.elementwise(ElementwiseOp::logical_not, {x}));
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,31 @@
+// The one list of what is supported. A row of it is needed for a new operator, and an importer; nothing else.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tamp::frontend {
+
+class NodeImport;
+
+struct OpRow {
+  std::string name;           // in the default domain
+  std::vector<int> versions;  // every since_version up to kNewestOpset, ascending
+  std::function<void(NodeImport&)> import;
+  std::string limits;  // for people; empty = whole
+};
+
+const std::vector<OpRow>& op_table();  // sorted by name
+
+// Which definition of an operator a model of `opset` means. An operator that is missing, or was not there yet, gives no row
+// and the reason in words.
+struct OpChoice {
+  const OpRow* row = nullptr;
+  int version = 0;
+  std::string refusal;
+};
+OpChoice choose_op(std::string_view domain, std::string_view op_type, int64_t opset);
+
+}  // namespace tamp::frontend

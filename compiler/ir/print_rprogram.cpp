@@ -1,0 +1,109 @@
+// A rProgram for people: a summary, one line per rOperator, then what every vEU does. Ranges of rTasks of one phase are run
+// together ("conv1 [3, 135, 267]"), "<event" is a Wait and ">event" a signal. Names come from the model: printable() only.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/support/text.h"
+
+namespace tamp {
+namespace {
+
+constexpr size_t kLaneColumns = 600;
+
+// What the lanes say about one rOperator.
+struct Row {
+  int64_t rtasks = 0, waits = 0;
+  std::set<size_t> veus;
+  std::set<EventId> events;  // that it waits for
+};
+
+std::string event_name(const RProgram& program, EventId id) { return printable(program.events[id.index()].name, 40); }
+
+std::string event_names(const RProgram& program, const std::set<EventId>& ids) {
+  constexpr size_t kNames = 4;
+  std::vector<std::string> names;
+  for (const EventId id : ids) {
+    if (names.size() == kNames) {
+      names.push_back(fmt::format("{} more", ids.size() - kNames));
+      break;
+    }
+    names.push_back(event_name(program, id));
+  }
+  return names.empty() ? "-" : join(names, ", ");
+}
+
+std::string summary(const RProgram& program, const std::vector<Row>& rows) {
+  int64_t rtasks = 0, waits = 0, instructions = 0;
+  for (const Row& row : rows) rtasks += row.rtasks, waits += row.waits;
+  for (const auto& lane : program.lanes) instructions += static_cast<int64_t>(lane.size());
+  const auto count = [](const std::vector<int32_t>& numbers) { return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end()) + 1; };
+  std::string out = fmt::format("rProgram of '{}' for vDevice '{}': policy {}, precision {}\n", printable(program.graph.name), program.vdevice.name,
+                                program.policy, name_of(program.precision));
+  out += fmt::format("{} rOperators, {} rTasks on {} vEUs, {} instructions, {} events, {} Waits, {} waves, {} parts\n", rows.size(), rtasks,
+                     program.lanes.size(), instructions, program.events.size(), waits, count(program.wave), count(program.part));
+  out += fmt::format("arena {}, weights {}, estimated {:.1f} us\n", bytes_text(program.memory.arena_bytes), bytes_text(program.weight_bytes),
+                     program.estimated_us);
+  return out;
+}
+
+std::vector<Row> rows_of(const RProgram& program) {
+  std::vector<Row> rows(program.graph.rops.size());
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (const Instruction& i : program.lanes[veu]) {
+      if (!i.rtask.rop.valid()) continue;
+      Row& row = rows[i.rtask.rop.index()];
+      ++row.rtasks;
+      row.waits += static_cast<int64_t>(i.waits.size());
+      row.veus.insert(veu);
+      row.events.insert(i.waits.begin(), i.waits.end());
+    }
+  }
+  return rows;
+}
+
+std::string lane_text(const RProgram& program, const std::vector<Instruction>& lane) {
+  std::string out;
+  RTask before;
+  for (size_t p = 0; p < lane.size(); ++p) {
+    if (out.size() > kLaneColumns) return out + fmt::format(" ... {} more", lane.size() - p);
+    const Instruction& i = lane[p];
+    const bool continues = !out.empty() && i.waits.empty() && i.rtask.rop.valid() && i.rtask.rop == before.rop && i.rtask.phase == before.phase && out.back() == ']';
+    for (const EventId id : i.waits) out += fmt::format(" <{}", event_name(program, id));
+    if (continues) {
+      out.pop_back();
+      out += fmt::format(",{}]", i.rtask.index);
+    } else if (i.rtask.rop.valid()) {
+      const std::string phase = program.rkernels[i.rtask.rop.index()].phases.size() > 1 ? fmt::format(".{}", i.rtask.phase) : "";
+      out += fmt::format(" {}{}[{}]", printable(program.graph.rop(i.rtask.rop).name, 40), phase, i.rtask.index);
+    }
+    if (i.signal.valid()) out += fmt::format(" >{}", event_name(program, i.signal));
+    before = i.rtask;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string print(const RProgram& program) {
+  const std::vector<Row> rows = rows_of(program);
+  std::string out = summary(program, rows);
+  out += fmt::format("\n{:>5} {:>4}  {:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", "wave", "part", "rOperator", "kind", "rKernel", "rTasks", "vEUs", "Waits",
+                     "waits for");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ROperator& rop = program.graph.rops[i];
+    const RKernel& rkernel = program.rkernels[i];
+    out += fmt::format("{:>5} {:>4}  {:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", program.wave[i], program.part[i], printable(rop.name, 32), name_of(rop.attrs),
+                       rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks, rows[i].veus.size(), rows[i].waits,
+                       event_names(program, rows[i].events));
+  }
+  out += "\n";
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    out += fmt::format("vEU {}:{}\n", veu, program.lanes[veu].empty() ? " (idle)" : lane_text(program, program.lanes[veu]));
+  }
+  return out;
+}
+
+}  // namespace tamp

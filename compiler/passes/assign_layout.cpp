@@ -1,0 +1,266 @@
+// Two sweeps. Backwards, because a Concat or a graph output says where its operands' makers are to write: each result that is
+// computed is either committed to a place that something behind it wants, or gets memory of its own in its preferred order.
+// Forwards, views follow from where their sources lie, and copies are put in where that does not work out.
+#include "compiler/passes/assign_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compiler/passes/memory_order.h"
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/view_strides.h"
+#include "compiler/support/error.h"
+
+namespace tamp::passes {
+namespace {
+
+// Every graph output is a tensor of its own that a rOperator makes: what is an input, a constant or another output as well is
+// copied. The copy has the output's name.
+Graph separate_outputs(Graph graph) {
+  std::set<TensorId> seen;
+  for (TensorId& id : graph.outputs) {
+    if (graph.tensor(id).role == Role::activation && seen.insert(id).second) continue;
+    Tensor copy;
+    copy.name = graph.tensor(id).name;
+    copy.dtype = graph.tensor(id).dtype;
+    copy.shape = graph.tensor(id).shape;
+    const TensorId to = add_tensor(graph, std::move(copy));
+    graph.rops.push_back(make_copy(graph.tensor(id).name + ".copy", id, to));
+    id = to;
+    seen.insert(to);
+  }
+  return graph;
+}
+
+class LayoutAssigner {
+ public:
+  explicit LayoutAssigner(Graph graph)
+      : graph_(std::move(graph)), uses_(uses_of(graph_)), preferred_(preferred_strides(graph_)), copied_(graph_.rops.size()) {
+    for (const ROperator& rop : graph_.rops) names_.insert(rop.name);
+  }
+
+  Graph run() {
+    place_ports_and_constants();
+    for (size_t i = graph_.rops.size(); i-- > 0;) commit(i);
+    std::vector<ROperator> old = std::move(graph_.rops);
+    graph_.rops.clear();
+    for (size_t i = 0; i < old.size(); ++i) emit(i, std::move(old[i]));
+    number_buffers();
+    return std::move(graph_);
+  }
+
+ private:
+  Placement& place(TensorId id) { return graph_.tensor(id).place; }
+  bool placed(TensorId id) const { return graph_.tensor(id).place.buffer.valid(); }
+
+  void give_buffer(TensorId id, BufferKind kind, int32_t io_index, const std::vector<int64_t>& strides) {
+    Buffer buffer{kind, element_count(graph_.tensor(id).shape), graph_.tensor(id).dtype, io_index, TensorId()};
+    if (kind == BufferKind::constant) buffer.constant = id;
+    place(id) = {BufferId(static_cast<int64_t>(graph_.buffers.size())), 0, strides};
+    graph_.buffers.push_back(buffer);
+  }
+
+  void place_ports_and_constants() {
+    const auto row_major = [&](TensorId id) { return row_major_strides(graph_.tensor(id).shape); };
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) give_buffer(graph_.inputs[i], BufferKind::input, static_cast<int32_t>(i), row_major(graph_.inputs[i]));
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) give_buffer(graph_.outputs[i], BufferKind::output, static_cast<int32_t>(i), row_major(graph_.outputs[i]));
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const TensorId id(static_cast<int64_t>(i));
+      if (is_constant(graph_, id)) give_buffer(id, BufferKind::constant, -1, row_major(id));
+    }
+  }
+
+  // ---- backwards ----
+
+  void commit(size_t i) {
+    const ROperator& rop = graph_.rops[i];
+    TAMP_CHECK(rop.outputs.size() == 1, "'" + rop.name + "' has not one result");
+    const TensorId made = rop.outputs[0];
+    if (is_view(rop.attrs)) {
+      if (placed(made)) commit_source(rop);
+      return;
+    }
+    const auto* concat = std::get_if<Concat>(&rop.attrs);
+    if (concat && !placed(made) && lie_in_a_row(rop, *concat)) return;
+    if (!placed(made)) give_buffer(made, BufferKind::arena, -1, root_strides(made));
+    if (concat) commit_operands(i, *concat);
+  }
+
+  // A view whose result has a place: its source gets the matching one if it can. emit() sees whether it did.
+  void commit_source(const ROperator& rop) {
+    const std::optional<Placement> wanted = source_place(graph_, rop, place(rop.outputs[0]));
+    if (wanted && accepts_as_source(rop.inputs[0], *wanted)) place(rop.inputs[0]) = *wanted;
+  }
+
+  void commit_operands(size_t i, const Concat& concat) {
+    const ROperator& rop = graph_.rops[i];
+    int64_t start = 0;
+    for (const TensorId id : rop.inputs) {
+      const Placement part = part_place(place(rop.outputs[0]), concat.axis, start, graph_.tensor(id).shape);
+      start += graph_.tensor(id).shape[static_cast<size_t>(concat.axis)];
+      if (accepts(id, part)) place(id) = part;
+      else copied_[i].push_back({id, part});
+    }
+  }
+
+  // Whether the tensor can be made at `wanted` without a copy: it is computed, or a view that can be undone of one that is.
+  bool accepts(TensorId id, const Placement& wanted) const {
+    if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
+    const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
+    if (!is_view(maker.attrs)) return true;
+    const std::optional<Placement> source = source_place(graph_, maker, wanted);
+    return source && accepts_as_source(maker.inputs[0], *source);
+  }
+
+  // For the sake of one view, other readers must not lose the order of dimensions that suits them.
+  bool accepts_as_source(TensorId id, const Placement& wanted) const {
+    const Shape& shape = graph_.tensor(id).shape;
+    const bool suits = order_of(shape, wanted.strides) == order_of(shape, preferred_[id.index()]);
+    return (suits || uses_.consumers[id.index()].size() == 1) && accepts(id, wanted);
+  }
+
+  // Concat of tensors that some later Concat has put side by side in this order already (as in DenseNet): nothing to do.
+  bool lie_in_a_row(const ROperator& rop, const Concat& concat) {
+    const auto axis = static_cast<size_t>(concat.axis);
+    const bool all_placed = std::all_of(rop.inputs.begin(), rop.inputs.end(), [&](TensorId id) { return placed(id); });
+    if (!all_placed || rop.inputs.size() < 2 || element_count(graph_.tensor(rop.outputs[0]).shape) == 0) return false;
+    Placement whole = place(rop.inputs[0]);
+    const int64_t extent = graph_.tensor(rop.inputs[0]).shape[axis];
+    if (extent == 0) return false;
+    whole.strides[axis] = (place(rop.inputs[1]).offset - whole.offset) / extent;
+    if (whole.strides[axis] == 0) return false;  // one tensor several times
+    int64_t start = 0;
+    for (const TensorId id : rop.inputs) {
+      if (!same_place(part_place(whole, concat.axis, start, graph_.tensor(id).shape), place(id))) return false;
+      start += graph_.tensor(id).shape[axis];
+    }
+    place(rop.outputs[0]) = whole;
+    return true;
+  }
+
+  // The preferred order, unless the only reader is a view that row-major order saves from a copy.
+  std::vector<int64_t> root_strides(TensorId id) const {
+    const std::vector<int64_t> row_major = row_major_strides(graph_.tensor(id).shape);
+    if (views_work(id, preferred_[id.index()]) || uses_.consumers[id.index()].size() != 1 || !views_work(id, row_major)) return preferred_[id.index()];
+    return row_major;
+  }
+
+  bool views_work(TensorId id, const std::vector<int64_t>& strides) const {
+    for (const ROperatorId reader : uses_.consumers[id.index()]) {
+      const ROperator& rop = graph_.rop(reader);
+      if (!is_view(rop.attrs)) continue;
+      const std::optional<Placement> view = view_place(graph_, rop, {BufferId(), 0, strides});
+      if (!view || !views_work(rop.outputs[0], view->strides)) return false;
+    }
+    return true;
+  }
+
+  // ---- forwards ----
+
+  void emit(size_t i, ROperator rop) {
+    if (is_view(rop.attrs)) {
+      if (placed(rop.outputs[0])) emit_wanted_view(rop);
+      else emit_view(rop);
+    } else if (std::holds_alternative<Concat>(rop.attrs)) {
+      for (const auto& [from, part] : copied_[i]) emit_copy(from, part);
+    } else {
+      TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
+      graph_.rops.push_back(std::move(rop));
+    }
+  }
+
+  void emit_view(const ROperator& rop) {
+    std::optional<Placement> view = view_place(graph_, rop, place(rop.inputs[0]));
+    if (!view) view = view_place(graph_, rop, place(row_major_copy(rop.inputs[0])));
+    TAMP_CHECK(view.has_value(), "no view of a dense tensor for '" + rop.name + "'");
+    place(rop.outputs[0]) = *view;
+  }
+
+  // The result's place is given. Nothing to do if the source lies so that it is there; else it is copied there.
+  void emit_wanted_view(const ROperator& rop) {
+    const TensorId source = rop.inputs[0], made = rop.outputs[0];
+    const std::optional<Placement> view = view_place(graph_, rop, place(source));
+    if (view && same_place(*view, place(made))) return;
+    if (!view) {
+      if (const auto wanted = source_place(graph_, rop, place(made))) return void(emit_copy(source, *wanted));
+    }
+    const TensorId from = view ? source : row_major_copy(source);
+    Tensor seen = graph_.tensor(made);
+    seen.name += ".view";
+    seen.place = *view_place(graph_, rop, place(from));
+    add_copy_rop(add_tensor(graph_, std::move(seen)), made);
+  }
+
+  TensorId row_major_copy(TensorId id) {
+    const auto [found, is_new] = row_major_copies_.try_emplace(id);
+    if (!is_new) return found->second;
+    Tensor copy = copy_of(id);
+    const TensorId to = add_tensor(graph_, std::move(copy));
+    give_buffer(to, BufferKind::arena, -1, row_major_strides(graph_.tensor(to).shape));
+    add_copy_rop(id, to);
+    return found->second = to;
+  }
+
+  TensorId emit_copy(TensorId from, const Placement& at) {
+    Tensor copy = copy_of(from);
+    copy.place = at;
+    const TensorId to = add_tensor(graph_, std::move(copy));
+    add_copy_rop(from, to);
+    return to;
+  }
+
+  Tensor copy_of(TensorId id) const {
+    Tensor copy;
+    copy.name = graph_.tensor(id).name + ".copy";
+    copy.dtype = graph_.tensor(id).dtype;
+    copy.shape = graph_.tensor(id).shape;
+    return copy;
+  }
+
+  void add_copy_rop(TensorId from, TensorId to) {
+    const std::string base = graph_.tensor(from).name + ".copy";
+    std::string name = base;
+    for (int i = 2; !names_.insert(name).second; ++i) name = base + std::to_string(i);
+    graph_.rops.push_back(make_copy(std::move(name), from, to));
+  }
+
+  // Inputs, outputs, constants, then memory in the order in which it is first written.
+  void number_buffers() {
+    std::vector<BufferId> number(graph_.buffers.size());
+    std::vector<Buffer> buffers;
+    const auto take = [&](BufferId id) {
+      if (number[id.index()].valid()) return;
+      number[id.index()] = BufferId(static_cast<int64_t>(buffers.size()));
+      buffers.push_back(graph_.buffers[id.index()]);
+    };
+    for (size_t i = 0; i < graph_.buffers.size(); ++i) {
+      if (graph_.buffers[i].kind != BufferKind::arena) take(BufferId(static_cast<int64_t>(i)));
+    }
+    for (const ROperator& rop : graph_.rops) take(place(rop.outputs[0]).buffer);
+    for (Tensor& tensor : graph_.tensors) {
+      TAMP_CHECK(tensor.place.buffer.valid(), "'" + tensor.name + "' has no place");
+      take(tensor.place.buffer);
+      tensor.place.buffer = number[tensor.place.buffer.index()];
+    }
+    graph_.buffers = std::move(buffers);
+  }
+
+  struct Copied {
+    TensorId from;
+    Placement to;
+  };
+
+  Graph graph_;
+  Uses uses_;
+  std::vector<std::vector<int64_t>> preferred_;
+  std::vector<std::vector<Copied>> copied_;          // per Concat: operands that are copied into it
+  std::map<TensorId, TensorId> row_major_copies_;    // one copy serves all views that need it
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+Graph assign_layout(Graph graph) { return LayoutAssigner(separate_outputs(remove_dead(std::move(graph)))).run(); }
+
+}  // namespace tamp::passes

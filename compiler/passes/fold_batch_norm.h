@@ -1,0 +1,15 @@
+#pragma once
+
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+// a = Conv(x, w) {...} -> f32[1,8,4,4]                    =>  y = Conv(x, y.folded_weight, y.folded_bias) {...} -> f32[1,8,4,4]
+// y = BatchNorm(a, scale, b, mean, var) -> f32[1,8,4,4]
+//
+// Likewise into a MatMul of rank 2 (folded_weight = its B). Needs: constant operands, and that nothing else reads `a`.
+// Elsewhere: y = Elementwise(a, scale', shift') {mul(i0, i1), add(s0, i2)}, or the whole formula where an operand is not
+// constant. From here on there is no BatchNorm.
+Graph fold_batch_norm(Graph graph);
+
+}  // namespace tamp::passes

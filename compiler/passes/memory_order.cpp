@@ -1,0 +1,92 @@
+#include "compiler/passes/memory_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/passes/view_strides.h"
+#include "compiler/support/text.h"
+
+namespace tamp::passes {
+namespace {
+
+std::vector<size_t> row_major_order(size_t rank) {
+  std::vector<size_t> order(rank);
+  std::iota(order.begin(), order.end(), size_t{0});
+  return order;
+}
+
+std::vector<size_t> channels_last_order(size_t rank) {
+  std::vector<size_t> order = row_major_order(rank);
+  if (rank == 3 || rank == 4) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  return order;
+}
+
+class Preference {
+ public:
+  explicit Preference(const Graph& graph) : graph_(graph), strides_(graph.tensors.size()) {}
+
+  std::vector<std::vector<int64_t>> run() {
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) strides_[i] = row_major_strides(graph_.tensors[i].shape);
+    std::vector<bool> is_output(graph_.tensors.size(), false);
+    for (const TensorId id : graph_.outputs) is_output[id.index()] = true;
+    for (const ROperator& rop : graph_.rops) {
+      for (const TensorId id : rop.outputs) {
+        if (!is_output[id.index()]) strides_[id.index()] = of_result(rop, graph_.tensor(id).shape);
+      }
+    }
+    return std::move(strides_);
+  }
+
+ private:
+  std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) const {
+    const auto channels_last = [&] { return dense_strides(shape, channels_last_order(shape.size())); };
+    const auto row_major = [&] { return row_major_strides(shape); };
+    const auto like = [&](TensorId id) { return dense_strides(shape, order_of(graph_.tensor(id).shape, strides_[id.index()])); };
+    const auto view = [&] {
+      const auto place = view_place(graph_, rop, {BufferId(), 0, strides_[rop.inputs[0].index()]});
+      return place ? place->strides : row_major_strides(shape);
+    };
+    return std::visit(overloaded{
+                          [&](const Conv&) { return channels_last(); },
+                          [&](const Pool&) { return channels_last(); },
+                          [&](const Lrn&) { return like(rop.inputs[0]); },
+                          [&](const Pad&) { return like(rop.inputs[0]); },
+                          [&](const Elementwise&) {
+                            const TensorId leader = largest(rop.inputs);
+                            return leader.valid() && graph_.tensor(leader).shape == shape ? like(leader) : row_major();
+                          },
+                          [&](const Concat&) {
+                            const TensorId leader = largest(rop.inputs);
+                            return leader.valid() ? like(leader) : row_major();
+                          },
+                          [&](const Reshape&) { return view(); },
+                          [&](const Transpose&) { return view(); },
+                          [&](const Slice&) { return view(); },
+                          [&](const MatMul&) { return row_major(); },
+                          [&](const Reduce&) { return row_major(); },
+                          [&](const Softmax&) { return row_major(); },
+                          [&](const BatchNorm&) { return row_major(); },
+                          [&](const Gather&) { return row_major(); },
+                      },
+                      rop.attrs);
+  }
+
+  // The first of the largest operands; one that is made at run time goes before constants.
+  TensorId largest(const std::vector<TensorId>& ids) const {
+    const auto rank = [&](TensorId id) { return std::pair(element_count(graph_.tensor(id).shape), graph_.tensor(id).role == Role::activation); };
+    TensorId best;
+    for (const TensorId id : ids) {
+      if (!best.valid() || rank(id) > rank(best)) best = id;
+    }
+    return best;
+  }
+
+  const Graph& graph_;
+  std::vector<std::vector<int64_t>> strides_;
+};
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph) { return Preference(graph).run(); }
+
+}  // namespace tamp::passes

@@ -1,0 +1,103 @@
+#include "compiler/passes/rewrite.h"
+
+#include "compiler/support/error.h"
+
+namespace tamp::passes {
+namespace {
+
+// Strides that walk a dense constant in the shape it broadcasts to.
+std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
+  TAMP_CHECK(from.size() <= to.size(), "constant has more dimensions than what it broadcasts to");
+  std::vector<int64_t> strides(to.size() - from.size(), 0);
+  const std::vector<int64_t> dense = row_major_strides(from);  // 0 where the extent is 1
+  strides.insert(strides.end(), dense.begin(), dense.end());
+  return strides;
+}
+
+}  // namespace
+
+bool is_f32_constant(const Graph& graph, TensorId id) { return id.valid() && is_constant(graph, id) && graph.tensor(id).dtype == DType::f32; }
+
+const ElementwiseStep* single_step(const ROperator& rop) {
+  const auto* op = std::get_if<Elementwise>(&rop.attrs);
+  if (!op || op->steps.size() != 1 || op->steps[0].operands.size() != rop.inputs.size()) return nullptr;
+  for (size_t i = 0; i < rop.inputs.size(); ++i) {
+    if (op->steps[0].operands[i] != static_cast<int32_t>(i)) return nullptr;
+  }
+  return &op->steps[0];
+}
+
+ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output) {
+  ROperator rop;
+  rop.name = std::move(name);
+  rop.attrs = Elementwise{std::move(steps)};
+  rop.inputs = std::move(inputs);
+  rop.outputs = {output};
+  return rop;
+}
+
+ROperator make_copy(std::string name, TensorId from, TensorId to) {
+  return make_elementwise(std::move(name), {{ElementwiseOp::identity, {0}}}, {from}, to);
+}
+
+std::vector<float> broadcast_values(const Tensor& constant, const Shape& to) {
+  const float* values = f32_data(constant);
+  const std::vector<int64_t> strides = repeated_strides(constant.shape, to);
+  std::vector<float> out;
+  for (int64_t i = 0; i < element_count(to); ++i) {
+    int64_t rest = i, offset = 0;
+    for (size_t d = to.size(); d-- > 0;) {
+      offset += rest % to[d] * strides[d];
+      rest /= to[d];
+    }
+    out.push_back(values[offset]);
+  }
+  return out;
+}
+
+std::optional<std::vector<float>> values_along(const Tensor& constant, const Shape& to, size_t axis) {
+  if (constant.shape.size() > to.size() || axis >= to.size()) return std::nullopt;
+  const size_t shift = to.size() - constant.shape.size();
+  for (size_t d = 0; d < constant.shape.size(); ++d) {
+    const bool varies = constant.shape[d] != 1;
+    if (varies && (d + shift != axis || constant.shape[d] != to[axis])) return std::nullopt;
+  }
+  const float* values = f32_data(constant);
+  const bool varies = element_count(constant.shape) != 1;
+  std::vector<float> out;
+  for (int64_t i = 0; i < to[axis]; ++i) out.push_back(values[varies ? i : 0]);
+  return out;
+}
+
+std::optional<float> scalar_value(const Graph& graph, TensorId id) {
+  if (!is_f32_constant(graph, id) || element_count(graph.tensor(id).shape) != 1) return std::nullopt;
+  return *f32_data(graph.tensor(id));
+}
+
+void prepend_origin(ROperator& rop, const ROperator& first) { rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end()); }
+
+TensorId Replacements::resolve(TensorId id) const {
+  while (id.valid() && id.index() < by_.size() && by_[id.index()].valid()) id = by_[id.index()];
+  return id;
+}
+
+Graph Replacements::apply(Graph graph) const {
+  for (ROperator& rop : graph.rops) {
+    for (TensorId& id : rop.inputs) id = resolve(id);
+    rop.epilogue.bias = resolve(rop.epilogue.bias);
+    rop.epilogue.residual = resolve(rop.epilogue.residual);
+  }
+  for (TensorId& id : graph.outputs) id = resolve(id);
+  return graph;
+}
+
+Graph erase_rops(Graph graph, const std::vector<bool>& dead) {
+  std::vector<ROperator> kept;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (i >= dead.size() || !dead[i]) kept.push_back(std::move(graph.rops[i]));
+  }
+  graph.rops = std::move(kept);
+  return graph;
+}
+
+}  // namespace tamp::passes

@@ -1,0 +1,48 @@
+// What several passes need: patterns of constants and single elementwise steps, and rewiring of tensors.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+inline bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
+bool is_f32_constant(const Graph& graph, TensorId id);
+
+// The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
+const ElementwiseStep* single_step(const ROperator& rop);
+
+ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output);
+ROperator make_copy(std::string name, TensorId from, TensorId to);  // one step `identity`
+
+// Values of an f32 constant repeated to `to`, which it broadcasts to.
+std::vector<float> broadcast_values(const Tensor& constant, const Shape& to);
+
+// The values along dimension `axis` of an f32 constant that broadcasts to `to` and varies along no other dimension; nothing
+// if it does vary.
+std::optional<std::vector<float>> values_along(const Tensor& constant, const Shape& to, size_t axis);
+
+// The only value of an f32 constant of one element.
+std::optional<float> scalar_value(const Graph& graph, TensorId id);
+
+// `first`'s ONNX nodes come before `rop`'s own.
+void prepend_origin(ROperator& rop, const ROperator& first);
+
+// Notes that tensors are replaced by others and rewires a graph once at the end. Chains of replacements are followed.
+class Replacements {
+ public:
+  explicit Replacements(const Graph& graph) : by_(graph.tensors.size()) {}
+  void replace(TensorId tensor, TensorId by) { by_[tensor.index()] = by; }
+  TensorId resolve(TensorId id) const;
+  Graph apply(Graph graph) const;  // operands, epilogues and graph outputs
+
+ private:
+  std::vector<TensorId> by_;  // none = kept
+};
+
+Graph erase_rops(Graph graph, const std::vector<bool>& dead);
+
+}  // namespace tamp::passes

@@ -1,0 +1,214 @@
+// Plan -> lanes and events. What is odd: which Waits are left out. Every vEU carries a vector clock (per vEU: how many of
+// its instructions have happened before this point); a Wait is needed only where the clock does not say already that the
+// producer's rTasks are done: because they ran on the same vEU, because it waited for them before, or because something it
+// waited for had waited for them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/schedule/plan.h"
+#include "compiler/support/error.h"
+
+namespace tamp::schedule {
+namespace {
+
+using Clock = std::vector<int32_t>;
+
+void join(Clock& into, const Clock& other) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
+}
+
+// One phase of one rOperator.
+struct Step {
+  ROperatorId rop;
+  int32_t phase = 0;
+  int64_t rtasks_left = 0;
+  int64_t completed = -1;             // position in the plan's order of its last rTask
+  std::map<size_t, size_t> last;      // per vEU that has such rTasks: where the last of them is in its lane
+  Clock clock;                        // when all of them are done
+  bool is_waited_for = false;
+};
+
+constexpr size_t kNoStep = static_cast<size_t>(-1);
+
+class Assembler {
+ public:
+  Assembler(const Plan& plan, RProgram& program)
+      : plan_(plan), program_(program), veus_(static_cast<size_t>(program.vdevice.veus())), lanes_(veus_), clocks_(veus_, Clock(veus_, 0)), newest_(veus_, kNoStep), part_of_(veus_, 0) {
+    for (size_t i = 0; i < plan.rkernels.size(); ++i) {
+      first_step_.push_back(steps_.size());
+      for (size_t p = 0; p < plan.rkernels[i].phases.size(); ++p) {
+        steps_.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks, -1, {}, Clock(veus_, 0)});
+      }
+    }
+  }
+
+  void run() {
+    for (size_t at = 0; at < plan_.order.size(); ++at) append(plan_.order[at], static_cast<int64_t>(at));
+    for (const Step& step : steps_) TAMP_CHECK(step.rtasks_left == 0, "rTasks of '" + name(step.rop) + "' were not appended");
+    emit();
+  }
+
+ private:
+  struct Entry {
+    RTask rtask;
+    std::vector<size_t> waits;  // steps
+    int32_t boundary = -1;      // waits for the end of this part
+  };
+
+  const std::string& name(ROperatorId rop) const { return program_.graph.rop(rop).name; }
+
+  size_t last_step_of(ROperatorId rop) const {
+    const auto& phases = plan_.rkernels[rop.index()].phases;
+    for (size_t p = phases.size(); p-- > 0;) {
+      if (phases[p].rtasks > 0) return first_step_[rop.index()] + p;
+    }
+    return kNoStep;
+  }
+
+  // The steps that must be done before this one may begin, the newest first: it may imply the others.
+  std::vector<size_t> required(const Step& step) const {
+    for (int32_t p = step.phase; p-- > 0;) {
+      const size_t before = first_step_[step.rop.index()] + static_cast<size_t>(p);
+      if (!steps_[before].last.empty()) return {before};
+    }
+    std::vector<size_t> found;
+    for (const ROperatorId producer : plan_.waits[step.rop.index()]) {
+      const size_t s = last_step_of(producer);
+      if (s != kNoStep) found.push_back(s);
+    }
+    std::sort(found.begin(), found.end(), [&](size_t a, size_t b) { return steps_[a].completed > steps_[b].completed; });
+    return found;
+  }
+
+  static bool is_implied(const Clock& clock, const Step& step) {
+    return std::all_of(step.last.begin(), step.last.end(), [&](const auto& l) { return clock[l.first] > static_cast<int32_t>(l.second); });
+  }
+
+  void append(const Placed& placed, int64_t at) {
+    const size_t veu = placed.veu.index();
+    const size_t s = first_step_[placed.rtask.rop.index()] + static_cast<size_t>(placed.rtask.phase);
+    Step& step = steps_[s];
+    Clock& clock = clocks_[veu];
+    Entry entry{placed.rtask, {}, -1};
+    begin_part(plan_.part[placed.rtask.rop.index()]);
+    if (part_of_[veu] < part_) {
+      entry.boundary = part_ - 1;
+      join(clock, boundary_clock_);
+      part_of_[veu] = part_;
+    }
+    const bool follows_own = newest_[veu] == s;  // waited for everything already
+    if (!follows_own) {
+      for (const size_t r : required(step)) {
+        TAMP_CHECK(steps_[r].rtasks_left == 0, "'" + name(step.rop) + "' is placed before '" + name(steps_[r].rop) + "' is");
+        if (is_implied(clock, steps_[r])) continue;
+        entry.waits.push_back(r);
+        steps_[r].is_waited_for = true;
+        join(clock, steps_[r].clock);
+      }
+    }
+    newest_[veu] = s;
+    ++clock[veu];
+    step.last[veu] = lanes_[veu].size();
+    if (follows_own) step.clock[veu] = clock[veu];
+    else join(step.clock, clock);
+    if (--step.rtasks_left == 0) step.completed = at;
+    lanes_[veu].push_back(std::move(entry));
+  }
+
+  // All rTasks of earlier parts are placed; the lanes' clocks together are the boundary's.
+  void begin_part(int32_t part) {
+    if (part == part_) return;
+    TAMP_CHECK(part == part_ + 1, "parts are placed out of order");
+    part_ = part;
+    boundary_clock_ = Clock(veus_, 0);
+    for (const Clock& clock : clocks_) join(boundary_clock_, clock);
+    std::vector<size_t> ends;
+    for (const auto& lane : lanes_) ends.push_back(lane.size());
+    part_ends_.push_back(std::move(ends));
+  }
+
+  void emit() {
+    std::vector<EventId> event_of(steps_.size());
+    std::vector<std::vector<EventId>> signals(veus_);
+    for (size_t veu = 0; veu < veus_; ++veu) signals[veu].resize(lanes_[veu].size());
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      const Step& step = steps_[s];
+      if (!step.is_waited_for) continue;
+      event_of[s] = add_event(event_name(step), static_cast<int64_t>(step.last.size()));
+      for (const auto& [veu, at] : step.last) signals[veu][at] = event_of[s];
+    }
+    std::vector<EventId> boundary_of;
+    for (size_t part = 0; part < part_ends_.size(); ++part) {
+      boundary_of.push_back(add_event(fmt::format("boundary {}", part), lanes_in_part(part)));
+    }
+    program_.lanes.assign(veus_, {});
+    for (size_t veu = 0; veu < veus_; ++veu) {
+      for (size_t at = 0; at < lanes_[veu].size(); ++at) {
+        const Entry& entry = lanes_[veu][at];
+        Instruction instruction{entry.rtask, {}, signals[veu][at]};
+        if (entry.boundary >= 0) instruction.waits.push_back(boundary_of[static_cast<size_t>(entry.boundary)]);
+        for (const size_t s : entry.waits) instruction.waits.push_back(event_of[s]);
+        std::sort(instruction.waits.begin(), instruction.waits.end());
+        program_.lanes[veu].push_back(std::move(instruction));
+        end_parts(veu, at + 1, boundary_of);
+      }
+    }
+  }
+
+  // Signals the boundary of the part that ends behind this vEU's first `count` entries, if one does: by the last rTask
+  // itself if it has nothing else to signal.
+  void end_parts(size_t veu, size_t count, const std::vector<EventId>& boundary_of) {
+    for (size_t part = 0; part < part_ends_.size(); ++part) {
+      const size_t begin = part == 0 ? 0 : part_ends_[part - 1][veu];
+      if (part_ends_[part][veu] != count || begin == count) continue;
+      auto& lane = program_.lanes[veu];
+      if (lane.back().signal.valid()) lane.push_back({});
+      lane.back().signal = boundary_of[part];
+    }
+  }
+
+  int64_t lanes_in_part(size_t part) const {
+    int64_t count = 0;
+    for (size_t veu = 0; veu < veus_; ++veu) count += part_ends_[part][veu] > (part == 0 ? 0 : part_ends_[part - 1][veu]);
+    return count;
+  }
+
+  EventId add_event(std::string event_name, int64_t count) {
+    program_.events.push_back({std::move(event_name), count});
+    return EventId(static_cast<int64_t>(program_.events.size()) - 1);
+  }
+
+  std::string event_name(const Step& step) const {
+    const size_t phases = plan_.rkernels[step.rop.index()].phases.size();
+    if (static_cast<size_t>(step.phase) + 1 == phases) return name(step.rop);
+    return phases == 2 ? name(step.rop) + ".partial" : fmt::format("{}.partial {}", name(step.rop), step.phase);
+  }
+
+  const Plan& plan_;
+  RProgram& program_;
+  size_t veus_;
+  std::vector<Step> steps_;
+  std::vector<size_t> first_step_;           // per rOperator
+  std::vector<std::vector<Entry>> lanes_;
+  std::vector<Clock> clocks_;                // per vEU, now
+  std::vector<size_t> newest_;               // per vEU: step of its last entry
+  std::vector<int32_t> part_of_;             // per vEU
+  int32_t part_ = 0;
+  Clock boundary_clock_;
+  std::vector<std::vector<size_t>> part_ends_;  // per part but the last, per vEU: entries up to its end
+};
+
+}  // namespace
+
+void assemble(Plan plan, RProgram& program) {
+  program.lanes.clear();
+  program.events.clear();
+  Assembler(plan, program).run();
+  program.rkernels = std::move(plan.rkernels);
+  program.wave = std::move(plan.wave);
+  program.part = std::move(plan.part);
+}
+
+}  // namespace tamp::schedule

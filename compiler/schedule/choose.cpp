@@ -1,0 +1,42 @@
+#include "compiler/schedule/choose.h"
+
+#include <fmt/format.h>
+
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+// "node 'conv1' (Conv): f32[1,3,8,8], f32[4,3,3,3] -> f32[1,4,6,6]"
+std::string describe(const Graph& graph, const ROperator& rop) {
+  const auto tensors = [&](const std::vector<TensorId>& ids) {
+    std::vector<std::string> texts;
+    for (const TensorId id : ids) {
+      if (!id.valid()) continue;
+      const Tensor& tensor = graph.tensor(id);
+      texts.push_back(name_of(tensor.dtype) + shape_text(tensor.shape));
+    }
+    return join(texts, ", ");
+  };
+  return fmt::format("node '{}' ({}): {} -> {}", printable(rop.name), name_of(rop.attrs), tensors(rop.inputs), tensors(rop.outputs));
+}
+
+}  // namespace
+
+void Unsupported::raise(const PolicyInput& input) const {
+  if (rops_.empty()) return;
+  std::vector<std::string> texts;
+  for (const ROperatorId id : rops_) texts.push_back(describe(input.graph, input.graph.rop(id)));
+  throw unsupported(fmt::format("no rKernel for {} at {} on vDevice '{}'", join(texts, "; "), name_of(input.machine.precision),
+                                input.machine.vdevice.name));
+}
+
+std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, Unsupported& unsupported) {
+  const ROperator& rop = input.graph.rop(id);
+  auto found = select::candidates(input.families, {input.graph, rop, input.machine.vdevice, input.machine.precision});
+  if (found.empty()) unsupported.add(id);
+  return found;
+}
+
+}  // namespace tamp::schedule

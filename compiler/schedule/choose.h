@@ -1,0 +1,24 @@
+// What the policies share in asking the catalogue for rKernels.
+#pragma once
+
+#include <vector>
+
+#include "compiler/schedule/plan.h"
+#include "compiler/select/select.h"
+
+namespace tamp::schedule {
+
+// Collects the rOperators that nobody can run, so that a user hears of all of them at once.
+class Unsupported {
+ public:
+  void add(ROperatorId rop) { rops_.push_back(rop); }
+  void raise(const PolicyInput& input) const;  // Error (unsupported), or nothing
+
+ private:
+  std::vector<ROperatorId> rops_;
+};
+
+// Empty, and noted in `unsupported`, if no family can run the rOperator.
+std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, Unsupported& unsupported);
+
+}  // namespace tamp::schedule

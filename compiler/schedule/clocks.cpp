@@ -1,0 +1,110 @@
+#include "compiler/schedule/clocks.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace tamp::schedule {
+namespace {
+
+struct EventState {
+  int64_t signals = 0, seen = 0;  // in the program, so far
+  Clock clock;
+  std::vector<size_t> sleepers;   // vEUs that wait for it
+};
+
+}  // namespace
+
+Clocks::Clocks(const RProgram& program) {
+  const size_t veus = program.lanes.size();
+  size_t count = 0;
+  for (const auto& lane : program.lanes) {
+    lane_begin_.push_back(count);
+    count += lane.size();
+  }
+  row_of_.assign(count, -1);
+  std::vector<EventState> events(program.events.size());
+  for (EventState& event : events) event.clock.assign(veus, 0);
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& i : lane) {
+      if (i.signal.valid()) ++events[i.signal.index()].signals;
+    }
+  }
+  // A Wait passes when the event has its count; that is sure to be after all signals only if there are no more of them.
+  const auto passed = [&](EventId id) {
+    const EventState& event = events[id.index()];
+    return event.seen >= event.signals && event.seen >= program.events[id.index()].count;
+  };
+
+  std::vector<size_t> next(veus, 0);
+  std::vector<int32_t> row(veus, 0);  // per vEU: its newest row
+  rows_.assign(1, Clock(veus, 0));
+  std::deque<size_t> awake;
+  for (size_t veu = 0; veu < veus; ++veu) awake.push_back(veu);
+  while (!awake.empty()) {
+    const size_t veu = awake.front();
+    awake.pop_front();
+    const auto& lane = program.lanes[veu];
+    for (size_t& p = next[veu]; p < lane.size(); ++p) {
+      const auto& waits = lane[p].waits;
+      const auto blocked = std::find_if(waits.begin(), waits.end(), [&](EventId id) { return !passed(id); });
+      if (blocked != waits.end()) {
+        events[blocked->index()].sleepers.push_back(veu);
+        break;
+      }
+      if (!waits.empty()) {
+        Clock joined = rows_[static_cast<size_t>(row[veu])];
+        for (const EventId id : waits) {
+          for (size_t i = 0; i < veus; ++i) joined[i] = std::max(joined[i], events[id.index()].clock[i]);
+        }
+        row[veu] = static_cast<int32_t>(rows_.size());
+        rows_.push_back(std::move(joined));
+      }
+      const At here{static_cast<int32_t>(veu), static_cast<int32_t>(p)};
+      row_of_[index(here)] = row[veu];
+      order_.push_back(here);
+      if (!lane[p].signal.valid()) continue;
+      EventState& event = events[lane[p].signal.index()];
+      const Clock& mine = rows_[static_cast<size_t>(row[veu])];
+      for (size_t i = 0; i < veus; ++i) event.clock[i] = std::max(event.clock[i], mine[i]);
+      event.clock[veu] = std::max(event.clock[veu], here.position + 1);
+      ++event.seen;
+      if (!passed(lane[p].signal)) continue;
+      awake.insert(awake.end(), event.sleepers.begin(), event.sleepers.end());
+      event.sleepers.clear();
+    }
+  }
+}
+
+void Clocks::meet(Clock& clock, At at) const {
+  const Clock& row = rows_[static_cast<size_t>(row_of_[index(at)])];
+  const auto own = static_cast<size_t>(at.veu);
+  const int32_t before = clock[own];
+  for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::min(clock[i], row[i]);
+  clock[own] = std::min(before, at.position);
+}
+
+At Clocks::at(size_t index) const {
+  const auto lane = std::upper_bound(lane_begin_.begin(), lane_begin_.end(), index) - lane_begin_.begin() - 1;
+  return {static_cast<int32_t>(lane), static_cast<int32_t>(index - lane_begin_[static_cast<size_t>(lane)])};
+}
+
+void Extent::add(At at, const Clocks& clocks) {
+  last[static_cast<size_t>(at.veu)] = std::max(last[static_cast<size_t>(at.veu)], at.position + 1);
+  clocks.meet(known, at);
+}
+
+void Extent::add(const Extent& other) {
+  for (size_t i = 0; i < last.size(); ++i) {
+    last[i] = std::max(last[i], other.last[i]);
+    known[i] = std::min(known[i], other.known[i]);
+  }
+}
+
+bool Extent::before(const Extent& other) const {
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (last[i] > other.known[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace tamp::schedule

@@ -1,0 +1,61 @@
+// Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of
+// its instructions are done whenever this one begins. Two arrows make it: order on one vEU, and an event's signals before
+// every Wait for it. Used by the memory plan and the verifier.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+
+namespace tamp::schedule {
+
+// An instruction: its lane and its position there.
+struct At {
+  int32_t veu = 0, position = 0;
+  auto operator<=>(const At&) const = default;
+};
+
+using Clock = std::vector<int32_t>;  // per vEU
+
+class Clocks {
+ public:
+  explicit Clocks(const RProgram& program);
+
+  // All instructions that can run, in one order in which they can. Fewer than there are: the rest waits for ever.
+  const std::vector<At>& order() const { return order_; }
+  bool is_complete() const { return order_.size() == row_of_.size(); }
+  bool runs(At at) const { return row_of_[index(at)] >= 0; }
+
+  // Both must run.
+  bool before(At a, At b) const {
+    return a.veu == b.veu ? a.position < b.position : rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
+  }
+  // Lowers `clock` to what is done before `at` begins, too.
+  void meet(Clock& clock, At at) const;
+
+  // Consecutive numbers of the instructions, lane after lane.
+  size_t index(At at) const { return lane_begin_[static_cast<size_t>(at.veu)] + static_cast<size_t>(at.position); }
+  At at(size_t index) const;
+  size_t count() const { return row_of_.size(); }
+
+ private:
+  std::vector<At> order_;
+  std::vector<size_t> lane_begin_;
+  std::vector<int32_t> row_of_;  // per instruction: its clock but for its own vEU's entry; -1 = never runs
+  std::vector<Clock> rows_;
+};
+
+// What a set of accesses needs to be put in order with another set: the latest of its instructions on every vEU, and what
+// is done before any of them begins.
+struct Extent {
+  Clock last;   // per vEU: position of the latest + 1
+  Clock known;  // meet of the clocks
+  explicit Extent(size_t veus) : last(veus, 0), known(veus, INT32_MAX) {}
+  void add(At at, const Clocks& clocks);
+  void add(const Extent& other);
+  // Everything in this set is done before anything in `other` begins.
+  bool before(const Extent& other) const;
+};
+
+}  // namespace tamp::schedule

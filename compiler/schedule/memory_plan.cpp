@@ -1,0 +1,158 @@
+// Arena offsets. In a static program without a common clock two buffers have no lifetimes to compare, only a partial order:
+// B may have A's memory if everything that touches A happens before anything that writes B. Vector clocks (clocks.h) answer
+// that for a pair in one pass over the vEUs. Buffers are visited in the order of their first write, and a buffer leaves the
+// comparison for good once it is before all that is still to come, so that long programs do not cost n^2.
+// Placement then goes by size, largest first, each into the smallest gap that its conflicts leave.
+#include "compiler/schedule/memory_plan.h"
+
+#include <algorithm>
+
+#include "compiler/schedule/clocks.h"
+#include "compiler/support/error.h"
+
+namespace tamp::schedule {
+namespace {
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+
+int64_t bytes_of_buffer(const Buffer& buffer) { return buffer.elements * bytes_of(buffer.dtype); }
+
+struct Item {
+  int64_t bytes = 0;      // aligned
+  int64_t* offset = nullptr;
+  size_t first_write = SIZE_MAX;  // place in the order of the instructions
+  Extent accesses, writes;
+  std::vector<size_t> conflicts;
+};
+
+class Planner {
+ public:
+  explicit Planner(RProgram& program) : program_(program), clocks_(program) {}
+
+  void run() {
+    TAMP_CHECK(clocks_.is_complete(), "memory plan of a rProgram that cannot end");
+    find_extents();
+    collect();
+    find_conflicts();
+    place();
+  }
+
+ private:
+  size_t veus() const { return program_.lanes.size(); }
+
+  void find_extents() {
+    extents_.assign(program_.graph.rops.size(), Extent(veus()));
+    first_.assign(program_.graph.rops.size(), SIZE_MAX);
+    for (size_t n = 0; n < clocks_.order().size(); ++n) {
+      const At at = clocks_.order()[n];
+      const ROperatorId rop = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask.rop;
+      if (!rop.valid()) continue;
+      extents_[rop.index()].add(at, clocks_);
+      first_[rop.index()] = std::min(first_[rop.index()], n);
+    }
+  }
+
+  void collect() {
+    MemoryPlan& memory = program_.memory;
+    const Graph& graph = program_.graph;
+    memory.buffer_offset.assign(graph.buffers.size(), -1);
+    memory.scratch_offset.assign(graph.rops.size(), -1);
+    std::vector<size_t> item_of(graph.buffers.size(), SIZE_MAX);
+    const auto use = [&](size_t rop, TensorId id, bool is_write) {
+      const BufferId buffer = graph.tensor(id).place.buffer;
+      if (!buffer.valid() || graph.buffers[buffer.index()].kind != BufferKind::arena) return;
+      size_t& item = item_of[buffer.index()];
+      if (item == SIZE_MAX) {
+        item = items_.size();
+        items_.push_back(item_at(memory.buffer_offset[buffer.index()], bytes_of_buffer(graph.buffers[buffer.index()])));
+      }
+      items_[item].accesses.add(extents_[rop]);
+      if (!is_write) return;
+      items_[item].writes.add(extents_[rop]);
+      items_[item].first_write = std::min(items_[item].first_write, first_[rop]);
+    };
+    for (size_t i = 0; i < graph.rops.size(); ++i) {
+      for (const TensorId id : reads_of(graph.rops[i])) use(i, id, /*is_write=*/false);
+      for (const TensorId id : graph.rops[i].outputs) use(i, id, /*is_write=*/true);
+      const int64_t scratch = program_.rkernels[i].scratch_elements * bytes_of(DType::f32);
+      if (scratch <= 0) continue;
+      items_.push_back(item_at(memory.scratch_offset[i], scratch));
+      items_.back().accesses = items_.back().writes = extents_[i];
+      items_.back().first_write = first_[i];
+    }
+    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.first_write < b.first_write; });
+  }
+
+  Item item_at(int64_t& offset, int64_t bytes) const { return {aligned(bytes), &offset, SIZE_MAX, Extent(veus()), Extent(veus()), {}}; }
+
+  // Items are in the order of their first writes: a later item is never before an earlier one.
+  void find_conflicts() {
+    std::vector<Extent> from(items_.size() + 1, Extent(veus()));  // writes of this item and all later ones
+    for (size_t i = items_.size(); i-- > 0;) {
+      from[i] = items_[i].writes;
+      from[i].add(from[i + 1]);
+    }
+    std::vector<size_t> active;
+    for (size_t b = 0; b < items_.size(); ++b) {
+      std::erase_if(active, [&](size_t a) { return items_[a].accesses.before(from[b]); });
+      for (const size_t a : active) {
+        if (items_[a].accesses.before(items_[b].writes)) continue;
+        items_[a].conflicts.push_back(b);
+        items_[b].conflicts.push_back(a);
+      }
+      active.push_back(b);
+    }
+  }
+
+  void place() {
+    std::vector<size_t> order(items_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items_[a].bytes > items_[b].bytes; });
+    for (const size_t i : order) {
+      Item& item = items_[i];
+      *item.offset = best_gap(item);
+      program_.memory.arena_bytes = std::max(program_.memory.arena_bytes, *item.offset + item.bytes);
+    }
+  }
+
+  int64_t best_gap(const Item& item) const {
+    std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end
+    for (const size_t c : item.conflicts) {
+      if (*items_[c].offset >= 0) taken.emplace_back(*items_[c].offset, *items_[c].offset + items_[c].bytes);
+    }
+    std::sort(taken.begin(), taken.end());
+    int64_t best = -1, best_bytes = INT64_MAX, end = 0;
+    for (const auto& [from, to] : taken) {
+      const int64_t gap = from - end;
+      if (gap >= item.bytes && gap < best_bytes) best = end, best_bytes = gap;
+      end = std::max(end, to);
+    }
+    return best >= 0 ? best : end;
+  }
+
+  RProgram& program_;
+  Clocks clocks_;
+  std::vector<Extent> extents_;  // per rOperator
+  std::vector<size_t> first_;    // per rOperator: place in the order of its first rTask
+  std::vector<Item> items_;
+};
+
+}  // namespace
+
+void plan_memory(RProgram& program) {
+  program.memory = {};
+  Planner(program).run();
+}
+
+int64_t unshared_bytes(const RProgram& program) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < program.graph.buffers.size(); ++i) {
+    if (program.memory.buffer_offset[i] >= 0) bytes += aligned(bytes_of_buffer(program.graph.buffers[i]));
+  }
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    if (program.memory.scratch_offset[i] >= 0) bytes += aligned(program.rkernels[i].scratch_elements * bytes_of(DType::f32));
+  }
+  return bytes;
+}
+
+}  // namespace tamp::schedule

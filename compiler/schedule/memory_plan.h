@@ -1,0 +1,21 @@
+// Where buffers and scratch lie in the arena, and what the weights file holds.
+#pragma once
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/select/select.h"
+
+namespace tamp::schedule {
+
+inline constexpr int64_t kAlignmentBytes = 256;  // of arena offsets and of weights
+
+// Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before
+// every write of the other; the plan never asks for another Wait.
+void plan_memory(RProgram& program);
+
+// Of all arena buffers and scratch, as if none were shared (for reports: arena_bytes against this).
+int64_t unshared_bytes(const RProgram& program);
+
+// Fills RProgram::weights and ::weight_bytes: constants that a body reads in their own layout, then what the families pack.
+void list_weights(RProgram& program, const select::Families& families);
+
+}  // namespace tamp::schedule

@@ -1,0 +1,56 @@
+#include "compiler/schedule/plan.h"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+#include "compiler/support/error.h"
+
+namespace tamp::schedule {
+namespace {
+
+double ready_on(VEU veu, std::span<const Finish> waits, const VDevice& d) {
+  double ready_us = 0;
+  for (const Finish& finish : waits) {
+    if (!finish.many && !finish.only.valid()) continue;
+    const bool here = !finish.many && finish.only == veu;
+    ready_us = std::max(ready_us, finish.at_us + (here ? d.same_veu_us : d.edge_us));
+  }
+  return ready_us;
+}
+
+}  // namespace
+
+Timetable::Timetable(const select::Machine& machine, double start_us)
+    : machine_(&machine), veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
+
+Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active) {
+  const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
+  const select::RTaskCost cost = select::cost_of(p, *machine_, active);
+  // SelectVEU. All rTasks of a phase cost the same, so only the vEU that got the last one has a new end: keep all in a heap.
+  using Option = std::tuple<double, size_t>;  // end, vEU
+  const auto option = [&](size_t veu) {
+    return Option(select::after(veus_[veu], cost, ready_on(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);
+  };
+  std::vector<Option> options;
+  for (size_t veu = 0; veu < veus_.size(); ++veu) options.push_back(option(veu));
+  std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
+
+  Finish finish;
+  for (int64_t index = 0; index < p.rtasks; ++index) {
+    const auto [end_us, chosen] = earliest.top();
+    earliest.pop();
+    const VEU veu(static_cast<int64_t>(chosen));
+    veus_[chosen] = select::after(veus_[chosen], cost, ready_on(veu, waits, machine_->vdevice));
+    veus_[chosen].free_us += machine_->vdevice.same_veu_us;
+    appended_.push_back({{rop, phase, index}, veu});
+    finish.at_us = std::max(finish.at_us, end_us);
+    finish.many = finish.many || (finish.only.valid() && finish.only != veu);
+    finish.only = veu;
+    earliest.push(option(chosen));
+  }
+  end_us_ = std::max(end_us_, finish.at_us);
+  return finish;
+}
+
+}  // namespace tamp::schedule

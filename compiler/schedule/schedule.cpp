@@ -1,0 +1,61 @@
+#include "compiler/schedule/schedule.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/plan.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+struct Row {
+  Policy policy;
+  const char* name;
+  Plan (*run)(const PolicyInput& input);
+};
+constexpr Row kPolicies[] = {{Policy::wavefront, "wavefront", wavefront}, {Policy::sequential, "sequential", sequential}};
+
+const Row& row_of(Policy policy) {
+  for (const Row& row : kPolicies) {
+    if (row.policy == policy) return row;
+  }
+  TAMP_CHECK(false, "a policy without a row");
+}
+
+}  // namespace
+
+const char* name_of(Policy policy) { return row_of(policy).name; }
+
+Policy parse_policy(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Row& row : kPolicies) {
+    if (name == row.name) return row.policy;
+    names.emplace_back(row.name);
+  }
+  throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(names, ", ")));
+}
+
+RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
+  RProgram program;
+  program.vdevice = vdevice;
+  program.precision = options.precision;
+  program.policy = name_of(options.policy);
+  program.graph = std::move(graph);
+  const Dependencies dependencies = find_dependencies(program.graph);
+  const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
+  Plan plan = row_of(options.policy).run({program.graph, machine, dependencies.producers, dependencies.is_view, families});
+  assemble(std::move(plan), program);
+  plan_memory(program);
+  list_weights(program, families);
+  program.estimated_us = simulate(program);
+  spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),
+                bytes_text(program.memory.arena_bytes), bytes_text(unshared_bytes(program)), bytes_text(program.weight_bytes),
+                program.estimated_us);
+  return program;
+}
+
+}  // namespace tamp::schedule

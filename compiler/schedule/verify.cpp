@@ -1,0 +1,151 @@
+// The proof about a rProgram that stands between a scheduling bug and a wrong answer. It believes nothing of what the
+// policies and the memory plan believed: it starts from the lanes, the events' counts, the offsets, and the regions that
+// the families declare for each rTask. Each check assumes the ones before it, so the first that fails is the last.
+#include <fmt/format.h>
+
+#include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/schedule.h"
+#include "compiler/schedule/verify_memory.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+bool in_range(int64_t value, size_t count) { return value >= 0 && value < static_cast<int64_t>(count); }
+
+void verify_instruction(const RProgram& program, At at, const Instruction& i, Violations& violations) {
+  const auto where = [&] { return fmt::format("vEU {} instruction {}", at.veu, at.position); };
+  for (const EventId id : i.waits) {
+    if (!in_range(id.value, program.events.size())) violations.add(fmt::format("{} waits for event {}, which does not exist", where(), id.value));
+  }
+  if (i.signal.valid() && !in_range(i.signal.value, program.events.size())) {
+    violations.add(fmt::format("{} signals event {}, which does not exist", where(), i.signal.value));
+  }
+  const RTask& t = i.rtask;
+  if (!t.rop.valid()) return;
+  const bool exists = in_range(t.rop.value, program.rkernels.size()) && in_range(t.phase, program.rkernels[t.rop.index()].phases.size()) &&
+                      in_range(t.index, static_cast<size_t>(program.rkernels[t.rop.index()].phases[static_cast<size_t>(t.phase)].rtasks));
+  if (!exists) violations.add(fmt::format("{} runs a rTask that does not exist", where()));
+}
+
+void verify_shape(const RProgram& program, Violations& violations) {
+  const size_t rops = program.graph.rops.size();
+  if (static_cast<int64_t>(program.lanes.size()) != program.vdevice.veus()) {
+    violations.add(fmt::format("{} lanes for the {} vEUs of '{}'", program.lanes.size(), program.vdevice.veus(), program.vdevice.name));
+  }
+  if (program.rkernels.size() != rops || program.wave.size() != rops || program.part.size() != rops ||
+      program.memory.scratch_offset.size() != rops || program.memory.buffer_offset.size() != program.graph.buffers.size()) {
+    violations.add("a list that has one entry per rOperator or buffer has another length");
+  }
+  if (!violations.none()) return;
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (size_t p = 0; p < program.lanes[veu].size(); ++p) {
+      verify_instruction(program, {static_cast<int32_t>(veu), static_cast<int32_t>(p)}, program.lanes[veu][p], violations);
+    }
+  }
+}
+
+void verify_fits(const RProgram& program, Violations& violations) {
+  const VDevice& d = program.vdevice;
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    for (const Phase& phase : program.rkernels[i].phases) {
+      const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), program.rkernels[i].name);
+      if (phase.work_bytes > d.work_bytes()) {
+        violations.add(fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, d.work_bytes()));
+      }
+      const RingWeights& ring = phase.ring;
+      if (ring.chunks_per_rtask == 0) continue;
+      if (ring.chunk_bytes <= 0 || ring.chunk_bytes % 16 != 0 || ring.chunk_bytes > d.weight_stage_bytes) {
+        violations.add(fmt::format("{} has weight chunks of {} bytes, a stage of '{}' has {}", who, ring.chunk_bytes, d.name, d.weight_stage_bytes));
+      }
+      if (ring.chunks_per_rtask < 0 || ring.rtasks_per_block < 1 || ring.blocks < 1) violations.add(who + " has a malformed ring of weights");
+    }
+  }
+}
+
+void verify_each_rtask_once(const RProgram& program, Violations& violations) {
+  std::vector<std::vector<std::vector<int32_t>>> runs(program.rkernels.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const Phase& phase : program.rkernels[i].phases) runs[i].emplace_back(static_cast<size_t>(phase.rtasks), 0);
+  }
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& i : lane) {
+      if (i.rtask.rop.valid()) ++runs[i.rtask.rop.index()][static_cast<size_t>(i.rtask.phase)][static_cast<size_t>(i.rtask.index)];
+    }
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (size_t p = 0; p < runs[i].size(); ++p) {
+      for (size_t t = 0; t < runs[i][p].size(); ++t) {
+        if (runs[i][p][t] == 1) continue;
+        violations.add(fmt::format("'{}' phase {} rTask {} runs {} times", printable(program.graph.rops[i].name), p, t, runs[i][p][t]));
+      }
+    }
+  }
+}
+
+void verify_counts(const RProgram& program, Violations& violations) {
+  std::vector<int64_t> signals(program.events.size(), 0);
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& i : lane) {
+      if (i.signal.valid()) ++signals[i.signal.index()];
+    }
+  }
+  for (size_t e = 0; e < signals.size(); ++e) {
+    if (signals[e] == program.events[e].count) continue;
+    violations.add(fmt::format("event '{}' counts {} signals, but {} instructions signal it", printable(program.events[e].name),
+                               program.events[e].count, signals[e]));
+  }
+}
+
+void verify_ends(const RProgram& program, const Clocks& clocks, Violations& violations) {
+  if (clocks.is_complete()) return;
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (size_t p = 0; p < program.lanes[veu].size(); ++p) {
+      const At at{static_cast<int32_t>(veu), static_cast<int32_t>(p)};
+      if (clocks.runs(at)) continue;
+      violations.add(fmt::format("{} waits for ever", describe(program, at)));
+      break;
+    }
+  }
+}
+
+void verify_weights(const RProgram& program, Violations& violations) {
+  int64_t end = 0;
+  for (const WeightBlob& blob : program.weights) {
+    if (blob.offset < end || blob.offset % kAlignmentBytes != 0 || blob.bytes < 0) {
+      violations.add(fmt::format("weights '{}' at byte {} overlap others or are not aligned", printable(blob.name), blob.offset));
+    }
+    end = blob.offset + blob.bytes;
+  }
+  if (end > program.weight_bytes) violations.add(fmt::format("weights end at byte {} of {}", end, program.weight_bytes));
+}
+
+}  // namespace
+
+std::string describe(const RProgram& program, At at) {
+  const RTask& t = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
+  if (!t.rop.valid()) return fmt::format("vEU {} instruction {}", at.veu, at.position);
+  const std::string name = printable(program.graph.rop(t.rop).name);
+  if (program.rkernels[t.rop.index()].phases.size() == 1) return fmt::format("'{}' rTask {} (vEU {})", name, t.index, at.veu);
+  return fmt::format("'{}' phase {} rTask {} (vEU {})", name, t.phase, t.index, at.veu);
+}
+
+std::vector<std::string> verify(const RProgram& program, size_t limit, const select::Families& families) {
+  Violations violations(limit);
+  verify_shape(program, violations);
+  if (!violations.none()) return violations.take();
+  // From here on ids are in range.
+  verify_fits(program, violations);
+  verify_weights(program, violations);
+  verify_each_rtask_once(program, violations);
+  verify_counts(program, violations);
+  if (!violations.none()) return violations.take();
+  const Clocks clocks(program);
+  verify_ends(program, clocks, violations);
+  if (!violations.none()) return violations.take();
+  // From here on every instruction has a clock.
+  verify_memory(program, clocks, families, violations);
+  return violations.take();
+}
+
+}  // namespace tamp::schedule

@@ -1,0 +1,35 @@
+// The verifier's part about memory; verify.cpp is the whole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/schedule/clocks.h"
+#include "compiler/select/select.h"
+
+namespace tamp::schedule {
+
+// Violations as sentences, at most `limit`.
+class Violations {
+ public:
+  explicit Violations(size_t limit) : limit_(limit) {}
+  void add(std::string sentence) {
+    if (!full()) sentences_.push_back(std::move(sentence));
+  }
+  bool full() const { return sentences_.size() >= limit_; }
+  bool none() const { return sentences_.empty(); }
+  std::vector<std::string> take() { return std::move(sentences_); }
+
+ private:
+  size_t limit_;
+  std::vector<std::string> sentences_;
+};
+
+// "'conv1' phase 0 rTask 3 (vEU 5)"
+std::string describe(const RProgram& program, At at);
+
+// Every element that is needed is written exactly once and before it is read, nothing leaves its buffer or the arena, and
+// memory that several buffers share is theirs one after another. Ids are in range, and all instructions run.
+void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);
+
+}  // namespace tamp::schedule

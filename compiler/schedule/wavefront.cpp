@@ -1,0 +1,200 @@
+// The policy `wavefront`: Rammer's Algorithm 1, with the paper's names in this style's spelling. Wave by wave (the fringe of
+// a breadth-first walk of the graph) each rTask goes to the vEU on which it can end earliest, after the rTasks of its
+// predecessors; and a wave joins the current rProgram unless a new one, behind a grid-wide boundary, is estimated to be
+// faster. The rPrograms (`Plans` of the listing) become parts of one resident program here, so a boundary costs a barrier
+// and not a launch.
+//
+// Where the listing leaves things open: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
+// before phase p+1 of any; and between "all fastest" and "all resource-efficient" rKernels a third choice is tried, each
+// rOperator's fastest on its part of the vEUs.
+#include <algorithm>
+#include <array>
+
+#include "compiler/schedule/choose.h"
+#include "compiler/schedule/plan.h"
+
+namespace tamp::schedule {
+namespace {
+
+enum Choice : size_t { kFastest, kShared, kEfficient, kChoices };
+
+struct WaveMember {
+  ROperatorId id;
+  std::vector<RKernel> candidates;
+  std::array<size_t, kChoices> chosen{};  // positions in candidates
+};
+using Wave = std::vector<WaveMember>;
+
+// P of the listing. The timetable holds all that was appended so far, `finish` what the newest wave added.
+struct Part {
+  Timetable timetable;
+  Choice choice = kFastest;
+  std::vector<Finish> finish;
+};
+
+class Wavefront {
+ public:
+  explicit Wavefront(const PolicyInput& input) : input_(input), finish_(input.graph.rops.size()) {}
+
+  Plan schedule() {
+    const std::vector<std::vector<ROperatorId>> waves = breadth_first_waves();
+    Part current{Timetable(machine()), kFastest, {}};
+    for (const auto& ids : waves) {
+      Wave wave = members(ids);
+      Part p1 = schedule_wave(wave, current, part_);
+      // A new rProgram: all vEUs begin together, behind the boundary, and find all earlier results there.
+      const double boundary_us = machine().vdevice.barrier_us;
+      Part p2 = schedule_wave(wave, {Timetable(machine(), boundary_us), kFastest, {}}, part_ + 1);
+      if (p1.timetable.end_us() <= current.timetable.end_us() + p2.timetable.end_us()) {
+        current = std::move(p1);
+      } else {
+        current = std::move(p2);
+        ++part_;
+      }
+      commit(wave, current);
+    }
+    unsupported_.raise(input_);
+    return std::move(plan_);
+  }
+
+ private:
+  const select::Machine& machine() const { return input_.machine; }
+
+  // Fills plan_.wave. A view is in the wave of its last producer, and takes no part.
+  std::vector<std::vector<ROperatorId>> breadth_first_waves() {
+    const size_t count = input_.graph.rops.size();
+    plan_.rkernels.resize(count);
+    plan_.part.assign(count, 0);
+    plan_.waits = input_.producers;
+    std::vector<std::vector<ROperatorId>> waves;
+    for (size_t i = 0; i < count; ++i) {
+      int32_t wave = input_.is_view[i] || input_.producers[i].empty() ? 0 : 1;
+      for (const ROperatorId p : input_.producers[i]) {
+        wave = std::max(wave, plan_.wave[p.index()] + (input_.is_view[i] ? 0 : 1));
+      }
+      plan_.wave.push_back(wave);
+      if (input_.is_view[i]) continue;
+      if (waves.size() <= static_cast<size_t>(wave)) waves.resize(static_cast<size_t>(wave) + 1);
+      waves[static_cast<size_t>(wave)].push_back(ROperatorId(static_cast<int64_t>(i)));
+    }
+    return waves;
+  }
+
+  // The wave's rOperators with the rKernels that select_rkernels chooses from.
+  Wave members(const std::vector<ROperatorId>& ids) {
+    Wave wave;
+    std::vector<double> efficient_us;
+    double all_us = 0;
+    for (const ROperatorId id : ids) {
+      WaveMember member{id, candidates_of(input_, id, unsupported_)};
+      if (member.candidates.empty()) continue;
+      member.chosen[kFastest] = select::fastest(member.candidates, machine());
+      member.chosen[kEfficient] = select::efficient(member.candidates, machine());
+      efficient_us.push_back(select::veu_us(member.candidates[member.chosen[kEfficient]], machine()));
+      all_us += efficient_us.back();
+      wave.push_back(std::move(member));
+    }
+    for (size_t i = 0; i < wave.size(); ++i) {
+      const double share = all_us > 0 ? static_cast<double>(machine().vdevice.veus()) * efficient_us[i] / all_us : 1;
+      wave[i].chosen[kShared] = select::fastest_on(wave[i].candidates, machine(), std::max<int64_t>(1, static_cast<int64_t>(share)));
+    }
+    return wave;
+  }
+
+  // By default the fastest rKernel of each; where the rTasks of the wave would more than fill the vEUs, the more
+  // resource-efficient ones if the wave ends earlier with them. `part` is the number of P.
+  Part schedule_wave(const Wave& wave, const Part& p, int32_t part) const {
+    Part best = append_wave(wave, p, kFastest, part);
+    if (rtasks_of_widest_phase(wave, kFastest) <= machine().vdevice.veus()) return best;
+    for (const Choice choice : {kShared, kEfficient}) {
+      Part other = append_wave(wave, p, choice, part);
+      if (other.timetable.end_us() < best.timetable.end_us()) best = std::move(other);
+    }
+    return best;
+  }
+
+  static const RKernel& rkernel_of(const WaveMember& member, Choice choice) { return member.candidates[member.chosen[choice]]; }
+
+  static int64_t rtasks_of_phase(const Wave& wave, Choice choice, size_t phase) {
+    int64_t rtasks = 0;
+    for (const WaveMember& member : wave) {
+      const auto& phases = rkernel_of(member, choice).phases;
+      if (phase < phases.size()) rtasks += phases[phase].rtasks;
+    }
+    return rtasks;
+  }
+
+  static size_t phases_of(const Wave& wave, Choice choice) {
+    size_t phases = 0;
+    for (const WaveMember& member : wave) phases = std::max(phases, rkernel_of(member, choice).phases.size());
+    return phases;
+  }
+
+  static int64_t rtasks_of_widest_phase(const Wave& wave, Choice choice) {
+    int64_t rtasks = 0;
+    for (size_t phase = 0; phase < phases_of(wave, choice); ++phase) rtasks = std::max(rtasks, rtasks_of_phase(wave, choice, phase));
+    return rtasks;
+  }
+
+  // For each rOperator of the wave, and each of its rTasks: SelectVEU, Wait, Append (all three in Timetable).
+  Part append_wave(const Wave& wave, const Part& p, Choice choice, int32_t part) const {
+    Part next{p.timetable, choice, std::vector<Finish>(wave.size())};
+    std::vector<Finish> waits;
+    for (size_t phase = 0; phase < phases_of(wave, choice); ++phase) {
+      const int64_t active = rtasks_of_phase(wave, choice, phase);
+      for (const size_t i : longest_first(wave, choice, phase, active)) {
+        const RKernel& rkernel = rkernel_of(wave[i], choice);
+        if (!next.finish[i].only.valid()) waits = predecessors(wave[i].id, part);
+        else waits = {next.finish[i]};  // the phase before
+        next.finish[i] = next.timetable.append_phase(wave[i].id, static_cast<int32_t>(phase), rkernel, waits, active);
+      }
+    }
+    return next;
+  }
+
+  // Members that have rTasks in this phase.
+  std::vector<size_t> longest_first(const Wave& wave, Choice choice, size_t phase, int64_t active) const {
+    std::vector<std::pair<double, size_t>> order;
+    for (size_t i = 0; i < wave.size(); ++i) {
+      const auto& phases = rkernel_of(wave[i], choice).phases;
+      if (phase >= phases.size() || phases[phase].rtasks == 0) continue;
+      const select::RTaskCost cost = select::cost_of(phases[phase], machine(), active);
+      order.emplace_back(-std::max(cost.body_us, cost.weights_us), i);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<size_t> members;
+    for (const auto& [us, i] : order) members.push_back(i);
+    return members;
+  }
+
+  // Those in earlier parts have ended before the boundary.
+  std::vector<Finish> predecessors(ROperatorId id, int32_t part) const {
+    std::vector<Finish> waits;
+    for (const ROperatorId p : input_.producers[id.index()]) {
+      if (plan_.part[p.index()] == part) waits.push_back(finish_[p.index()]);
+    }
+    return waits;
+  }
+
+  void commit(Wave& wave, Part& part) {
+    for (size_t i = 0; i < wave.size(); ++i) {
+      const size_t rop = wave[i].id.index();
+      finish_[rop] = part.finish[i];
+      plan_.part[rop] = part_;
+      plan_.rkernels[rop] = std::move(wave[i].candidates[wave[i].chosen[part.choice]]);
+    }
+    for (const Placed& placed : part.timetable.take_appended()) plan_.order.push_back(placed);
+  }
+
+  const PolicyInput& input_;
+  Plan plan_;
+  std::vector<Finish> finish_;  // per rOperator, in the time of its part
+  int32_t part_ = 0;
+  Unsupported unsupported_;
+};
+
+}  // namespace
+
+Plan wavefront(const PolicyInput& input) { return Wavefront(input).schedule(); }
+
+}  // namespace tamp::schedule

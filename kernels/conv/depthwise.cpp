@@ -1,0 +1,98 @@
+// Host side of depthwise.cuh.
+#include "kernels/conv/depthwise.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/args.h"
+#include "kernels/window.h"
+
+namespace tamp::kernels {
+namespace {
+
+// Square filters of 3, 5 or 7 with stride 1 or 2 have a body of their own.
+bool is_square(const Window& w) {
+  const int64_t taps = w.kernel[0];
+  return w.kernel[1] == taps && (taps == 3 || taps == 5 || taps == 7) && (w.stride[1] == 1 || w.stride[1] == 2) && w.dilation[0] == 1 && w.dilation[1] == 1;
+}
+
+Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
+  Window window = window_of(graph, rop);
+  window.vector = 4;
+  window.pixels = pixels;
+  return window;
+}
+
+RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
+  const ROperator& rop = request.rop;
+  const Window window = window_with(request.graph, rop, pixels);
+  const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
+  const bool square = is_square(window);
+  Phase phase;
+  phase.header = "kernels/conv/depthwise.cuh";
+  phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
+  if (square) {
+    phase.template_args = {{"kTaps", std::to_string(window.kernel[0])}, {"kStride", std::to_string(window.stride[1])}, {"kPixels", std::to_string(pixels)}};
+  }
+  phase.args_type = "rk::DepthwiseArgs";
+  phase.args = {{"window", window_arg(window, per_rtask)},
+                {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
+                {"weights", ArgValue{PackedArg{0}}},
+                {"channels", arg(window.channels)}};
+  phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
+  const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
+  // Pixels of an item share the columns that they load.
+  const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels) : static_cast<double>(window.kernel[1]);
+  phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
+  phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
+  phase.cost.flops = items * static_cast<double>(4 * pixels) * (2 * window.taps() + 20);
+  phase.cost.efficiency = pixels > 1 ? 0.3 : 0.15;
+  RKernel rkernel;
+  rkernel.family = "depthwise";
+  rkernel.name = "depthwise<" + (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"pixels", pixels}, {"items_per_rtask", per_rtask}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const Graph& graph = request.graph;
+  if (!std::holds_alternative<Conv>(rop.attrs) || !all_plain_f32(graph, rop)) return {};
+  const Window window = window_of(graph, rop);
+  if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
+  if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};
+  if (!has_vector_outputs(graph, window) || !has_vector_inputs(graph, window)) return {};
+  const int64_t veus = request.vdevice.veus();
+  if (!is_square(window)) return {rkernel_of(request, 1, veus)};
+  std::vector<RKernel> out = {rkernel_of(request, 1, veus), rkernel_of(request, 4, veus)};
+  if (out[1].rtasks() > 8) out.push_back(rkernel_of(request, 4, std::max<int64_t>(1, veus / 4)));
+  return out;
+}
+
+// w[c][0][ky][kx] -> [ky][kx][c].
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+  const Tensor& weights = graph.tensor(rop.inputs[1]);
+  const float* const from = f32_data(weights);
+  const int64_t channels = weights.shape[0], taps = element_count(weights.shape) / std::max<int64_t>(channels, 1);
+  std::vector<float> packed(static_cast<size_t>(channels * taps));
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>(t * channels + c)] = from[c * taps + t];
+  }
+  Bytes bytes(packed.size() * sizeof(float));
+  std::memcpy(bytes.data(), packed.data(), bytes.size());
+  return bytes;
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  window_accesses(graph, window_with(graph, rop, rkernel.config_value("pixels")), rkernel.config_value("items_per_rtask"), index, out);
+}
+
+}  // namespace
+
+const Family& depthwise() {
+  static const Family family{"depthwise", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

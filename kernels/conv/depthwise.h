@@ -1,0 +1,10 @@
+// Depthwise convolution of channels-last tensors, one filter per channel.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& depthwise();
+
+}  // namespace tamp::kernels

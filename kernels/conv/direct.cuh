@@ -1,0 +1,104 @@
+// Convolution straight from its definition, for any attribute and layout: y[m] = sum over taps and over the channels c of m's
+// group of x[c] * w[tap, c, m]. An item is kOutputs output channels (1, or 4 of one group) of kPixels pixels of a row; kInputs
+// channels (1, or 4 that are one aligned vector) are taken per step. Good for groups of few channels; also the last resort.
+#pragma once
+
+#include "kernels/vdevice/window.cuh"
+
+namespace rk {
+
+struct DirectArgs {
+  WindowArgs window;
+  EpilogueArgs epilogue;
+  TensorRef weights;
+  int32_t weight_strides[4];  // output channel, channel within the group, row, column
+  int32_t weights_constant;   // else made by this program, and read as an activation
+  int32_t group_channels;
+  Divisor group_outputs;
+};
+static_assert(sizeof(DirectArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE float4 scaled(const float4& acc, float x, const float4& w) {
+  return float4{acc.x + x * w.x, acc.y + x * w.y, acc.z + x * w.z, acc.w + x * w.w};
+}
+
+template <int kOutputs>
+RK_INLINE float4 direct_weight(const DirectArgs& args, const float* p) {
+  if (kOutputs == 4) return load_weight4(p);
+  return float4{args.weights_constant ? load_weight1(p) : load1(p), 0, 0, 0};
+}
+
+// acc[p] += sum over the group's channels of one tap. x[p] is null outside the input.
+template <int kOutputs, int kInputs, int kPixels>
+RK_INLINE void direct_tap(const DirectArgs& args, const float* const (&x)[kPixels], const float* weights, float4 (&acc)[kPixels]) {
+  const int64_t channel_step = args.window.in_strides[1];
+  const int64_t weight_step = args.weight_strides[1];
+#pragma unroll 2
+  for (int32_t c = 0; c < args.group_channels; c += kInputs, weights += kInputs * weight_step) {
+    float4 v[kPixels], weight[kInputs];
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) {
+      v[p] = splat(0.0f);
+      if (x[p] != nullptr) v[p] = load_channels<kInputs>(x[p] + c * channel_step);
+    }
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) weight[i] = direct_weight<kOutputs>(args, weights + i * weight_step);
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) {
+      acc[p] = scaled(acc[p], v[p].x, weight[0]);
+      if (kInputs != 4) continue;
+      acc[p] = scaled(acc[p], v[p].y, weight[kInputs > 1 ? 1 : 0]);
+      acc[p] = scaled(acc[p], v[p].z, weight[kInputs > 2 ? 2 : 0]);
+      acc[p] = scaled(acc[p], v[p].w, weight[kInputs > 3 ? 3 : 0]);
+    }
+  }
+}
+
+template <int kOutputs, int kInputs, int kPixels>
+RK_INLINE void direct_window(const DirectArgs& args, const float* in, const float* weights, int32_t top, int32_t left, float4 (&acc)[kPixels]) {
+  const WindowArgs& w = args.window;
+#pragma unroll 1
+  for (int32_t ky = 0; ky < w.kernel[0]; ++ky) {
+    const int32_t y = top + ky * w.dilation[0];
+    if (y < 0 || y >= w.height) continue;
+    const float* const row = in + static_cast<int64_t>(y) * w.in_strides[2];
+#pragma unroll 1
+    for (int32_t kx = 0; kx < w.kernel[1]; ++kx) {
+      const float* x[kPixels];
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) {
+        const int32_t column = left + p * w.stride[1] + kx * w.dilation[1];
+        x[p] = column >= 0 && column < w.width ? row + static_cast<int64_t>(column) * w.in_strides[3] : nullptr;
+      }
+      const int64_t tap = static_cast<int64_t>(ky) * args.weight_strides[2] + static_cast<int64_t>(kx) * args.weight_strides[3];
+      direct_tap<kOutputs, kInputs, kPixels>(args, x, weights + tap, acc);
+    }
+  }
+}
+
+template <class Veu, int kOutputs, int kInputs, int kPixels>
+RK_BODY void direct(const Task<Veu>& task) {
+  const DirectArgs& args = task.template arguments<DirectArgs>();
+  const WindowArgs& w = args.window;
+  const uint32_t limit = (task.index + 1) * w.items_per_rtask;
+  const uint32_t end = limit < w.items ? limit : w.items;
+#pragma unroll 1
+  for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
+    const WindowItem item = window_item(w, number);
+    const int32_t channel = item.channel_block * kOutputs;
+    const int32_t column = item.column_block * kPixels;
+    const int32_t group = static_cast<int32_t>(divide(static_cast<uint32_t>(channel), args.group_outputs));
+    const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, group * args.group_channels, 0, 0);
+    const float* const weights = task.address(args.weights) + static_cast<int64_t>(channel) * args.weight_strides[0];
+    float4 acc[kPixels];
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
+    direct_window<kOutputs, kInputs, kPixels>(args, in, weights, item.row * w.stride[0] - w.pad[0], column * w.stride[1] - w.pad[1], acc);
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) {
+      if (column + p < w.out_width) window_store<kOutputs>(task, w, args.epilogue, item.batch, channel, item.row, column + p, acc[p]);
+    }
+  }
+}
+
+}  // namespace rk

@@ -1,0 +1,397 @@
+// Host side of implicit_gemm.cuh and split_k_sum.cuh: which tiles and splits there are, the packed weights and taps, and what
+// a rTask touches. rTask t of phase 0 is ((group * n_blocks + n_block) * splits + split) * m_blocks + m_block, so that
+// the rTasks of one ring block follow each other.
+#include "kernels/conv/implicit_gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/gemm/product.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kBlockK = 32;      // rk::kBlockK
+constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
+constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
+constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
+
+struct Tile {
+  int64_t m, n;
+  double tf32_efficiency, fp32_efficiency;
+};
+constexpr Tile kTiles[] = {{128, 64, 0.62, 0.55}, {64, 64, 0.55, 0.45}, {32, 64, 0.35, 0.35}, {64, 32, 0.35, 0.35}};
+
+// Everything that pack and accesses need; a RKernel's config holds it.
+struct Config {
+  int64_t tf32 = 0;
+  int64_t block_m = 0, block_n = 0, splits = 1, steps_per_split = 0, chunk_steps = 1, gather = 1, sum_rows = 0;
+};
+
+struct Blocks {
+  int64_t m, n, steps, chunks, pitch;  // pitch: of a row of partial sums
+};
+
+Blocks blocks_of(const Product& p, const Config& c) {
+  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), kBlockK), ceil_div(c.steps_per_split, c.chunk_steps),
+          ceil_div(p.groups * p.channels, 4) * 4};
+}
+
+std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
+  return {{"tf32", c.tf32},       {"block_m", c.block_m},         {"block_n", c.block_n}, {"splits", c.splits}, {"steps_per_split", c.steps_per_split},
+          {"chunk_steps", c.chunk_steps}, {"gather", c.gather}, {"sum_rows", c.sum_rows}};
+}
+
+Config config_of(const RKernel& rkernel) {
+  const auto value = [&](const char* key) { return rkernel.config_value(key); };
+  return {value("tf32"),        value("block_m"), value("block_n"), value("splits"), value("steps_per_split"),
+          value("chunk_steps"), value("gather"),  value("sum_rows")};
+}
+
+// --- packed data: ring blocks, taps, bias ------------------------------------------------------------------------------
+
+int64_t ring_bytes(const Product& p, const Config& c) {
+  const Blocks b = blocks_of(p, c);
+  return p.groups * b.n * c.splits * b.chunks * c.chunk_steps * kBlockK * c.block_n * 4;
+}
+int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + 1) * (kBlockK / c.gather) * 8; }
+int64_t bias_offset(const Product& p, const Config& c) { return ring_bytes(p, c) + ceil_div(taps_bytes(p, c), 16) * 16; }
+
+// To nearest, ties away from zero; NaN and infinity stay what they are.
+float round_to_tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// Where weight[k][n] of a step is in its image; the inverse of what TileProduct reads.
+int64_t index_in_step(const Config& c, int64_t k, int64_t n) {
+  if (c.tf32 == 0) return k * c.block_n + n;
+  const int64_t column = n % 16 / 4 * 2 + n % 2, second = n % 4 / 2;  // of which mma
+  const int64_t lane = column * 4 + k % 4;
+  return ((k / 8 * (c.block_n / 16) + n / 16) * 32 + lane) * 4 + second * 2 + k % 8 / 4;
+}
+
+void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t first_k, float* to) {
+  const int64_t last_k = std::min(kBlockK, p.k() - first_k), last_n = std::min(c.block_n, p.channels - first_n);
+  for (int64_t k = 0; k < last_k; ++k) {
+    for (int64_t n = 0; n < last_n; ++n) {
+      const float w = weight_at(data, p, group, first_n + n, first_k + k);
+      to[index_in_step(c, k, n)] = c.tf32 != 0 ? round_to_tf32(w) : w;
+    }
+  }
+}
+
+void pack_ring(const Graph& graph, const Product& p, const Config& c, float* to) {
+  const Blocks b = blocks_of(p, c);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  const int64_t step_elements = kBlockK * c.block_n;
+  for (int64_t group = 0; group < p.groups; ++group) {
+    for (int64_t n = 0; n < b.n; ++n) {
+      for (int64_t split = 0; split < c.splits; ++split) {
+        const int64_t first = split * c.steps_per_split, last = std::min(first + c.steps_per_split, b.steps);
+        for (int64_t s = first; s < last; ++s) pack_step(data, p, c, group, n * c.block_n, s * kBlockK, to + (s - first) * step_elements);
+        to += b.chunks * c.chunk_steps * step_elements;
+      }
+    }
+  }
+}
+
+// rk::Tap for every `gather` of k.
+void pack_taps(const Product& p, const Config& c, std::byte* to) {
+  struct Tap {
+    int32_t offset;
+    int16_t dh, dw;
+  };
+  static_assert(sizeof(Tap) == 8);
+  const int64_t count = taps_bytes(p, c) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t k = i * c.gather;
+    Tap tap = {INT32_MIN, 0, 0};
+    if (k < p.k()) {
+      const int64_t t = k / p.in_channels;
+      const int64_t dh = t / p.kernel[1] * p.dilation[0], dw = t % p.kernel[1] * p.dilation[1];
+      const int64_t offset = dh * p.in_strides[2] + dw * p.in_strides[3] + k % p.in_channels * p.in_strides[1];
+      tap = {static_cast<int32_t>(offset), static_cast<int16_t>(dh), static_cast<int16_t>(dw)};
+    }
+    std::memcpy(to + i * 8, &tap, 8);
+  }
+}
+
+// [groups][n_blocks * block_n] for phase 0, flat for the sum.
+std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
+  const std::vector<float> bias = bias_of(graph, p);
+  const int64_t channels = p.groups * p.channels / groups;
+  std::vector<float> out(static_cast<size_t>(groups * padded), 0.0F);
+  for (int64_t g = 0; g < groups; ++g) {
+    std::copy_n(bias.begin() + g * channels, channels, out.begin() + g * padded);
+  }
+  return out;
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
+  const std::optional<Product> product = product_of(graph, rop);
+  TAMP_CHECK(product.has_value(), "implicit_gemm of '" + rop.name + "'");
+  const Product& p = *product;
+  const Config c = config_of(rkernel);
+  std::vector<float> bias;
+  int64_t begin = 0;
+  if (phase == 0) begin = bias_offset(p, c);
+  if (has_bias(p) && phase == 0 && c.splits == 1) bias = padded_bias(graph, p, p.groups, blocks_of(p, c).n * c.block_n);
+  if (has_bias(p) && phase == 1) bias = padded_bias(graph, p, 1, ceil_div(p.groups * p.channels, kSumColumns) * kSumColumns);
+  Bytes bytes(static_cast<size_t>(begin) + bias.size() * 4);
+  if (phase == 0) {
+    pack_ring(graph, p, c, reinterpret_cast<float*>(bytes.data()));
+    pack_taps(p, c, bytes.data() + ring_bytes(p, c));
+  }
+  if (!bias.empty()) std::memcpy(bytes.data() + begin, bias.data(), bias.size() * 4);
+  return bytes;
+}
+
+// --- candidates --------------------------------------------------------------------------------------------------------
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
+
+// rk::EpilogueArgs; empty where partial sums are stored.
+ArgValue epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
+  const Epilogue& e = rop.epilogue;
+  if (!applies) return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
+  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(), p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
+                          arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
+}
+
+// `channels`: that are walked without a gap, of a group or of all.
+int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {
+  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, channels) ? 1 : 0;
+}
+int64_t vector_out(const Graph& graph, const Product& p, int64_t channels) {
+  return has_vector_channels(graph.tensor(p.out), p.out_strides, channels) ? 1 : 0;
+}
+
+std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
+  const Blocks b = blocks_of(p, c);
+  const bool whole = c.splits == 1;
+  const std::array<int64_t, 4> partial_strides = {p.pixels[1] * p.pixels[2] * b.pitch, 1, p.pixels[2] * b.pitch, b.pitch};
+  return {
+      {"in", arg(TensorArg{p.in})},
+      {"taps", ArgValue{PackedArg{ring_bytes(p, c)}}},
+      {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
+      {"epilogue", epilogue(rop, p, whole, bias_offset(p, c))},
+      {"in_strides", array_arg({p.in_strides[0], p.in_strides[2], p.in_strides[3]})},
+      {"in_group_stride", arg(p.in_channels * p.in_strides[1])},
+      {"out_strides", array_arg(to_vector(whole ? p.out_strides : partial_strides))},
+      {"split_stride", arg(whole ? int64_t{0} : p.rows() * b.pitch)},
+      {"rows", arg(p.rows())},
+      {"channels", arg(p.channels)},
+      {"in_h", arg(p.in_extent[0])},
+      {"in_w", arg(p.in_extent[1])},
+      {"stride_h", arg(p.stride[0])},
+      {"stride_w", arg(p.stride[1])},
+      {"pad_h", arg(p.pad[0])},
+      {"pad_w", arg(p.pad[1])},
+      {"steps", arg(b.steps)},
+      {"steps_per_split", arg(c.steps_per_split)},
+      {"chunks", arg(b.chunks)},
+      {"vector_out", arg(whole ? vector_out(graph, p, p.channels) : int64_t{p.channels % 4 == 0})},
+      {"vector_residual", arg(whole ? vector_residual(graph, p, p.channels) : int64_t{0})},
+      {"m_blocks", divisor_arg(b.m)},
+      {"splits", divisor_arg(c.splits)},
+      {"n_blocks", divisor_arg(b.n)},
+      {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
+      {"out_w", divisor_arg(p.pixels[2])},
+  };
+}
+
+Phase product_phase(const Request& request, const Product& p, const Config& c, const Tile& tile, int64_t a_stages) {
+  const Blocks b = blocks_of(p, c);
+  Phase phase;
+  phase.header = "kernels/conv/implicit_gemm.cuh";
+  phase.body = "rk::implicit_gemm";
+  phase.template_args = {{"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"},
+                         {"BLOCK_M", std::to_string(c.block_m)},
+                         {"BLOCK_N", std::to_string(c.block_n)},
+                         {"GATHER", std::to_string(c.gather)},
+                         {"A_STAGES", std::to_string(a_stages)},
+                         {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
+  phase.args_type = "rk::ImplicitGemmArgs";
+  phase.args = product_args(request.graph, request.rop, p, c);
+  phase.rtasks = p.groups * b.n * c.splits * b.m;
+  phase.work_bytes = a_stages * c.block_m * kBlockK * 4;
+  phase.ring = {c.chunk_steps * kBlockK * c.block_n * 4, b.chunks, b.m, p.groups * b.n * c.splits};
+
+  const double k = static_cast<double>(c.steps_per_split * kBlockK), m = static_cast<double>(c.block_m), n = static_cast<double>(c.block_n);
+  phase.cost.flops = 2 * m * n * k;
+  phase.cost.tensor_core = c.tf32 != 0;
+  phase.cost.efficiency = c.tf32 != 0 ? tile.tf32_efficiency : tile.fp32_efficiency;
+  if (c.gather == 1) phase.cost.efficiency *= 0.5;
+  phase.cost.activation_bytes = 4 * m * (k + n) + (c.splits == 1 && p.residual.valid() ? 4 * m * n : 0);
+  phase.cost.weight_bytes = 4 * n * k;
+  return phase;
+}
+
+Phase sum_phase(const Request& request, const Product& p, const Config& c) {
+  const Blocks b = blocks_of(p, c);
+  const int64_t channels = p.groups * p.channels;
+  Phase phase;
+  phase.header = "kernels/conv/split_k_sum.cuh";
+  phase.body = "rk::split_k_sum";
+  phase.args_type = "rk::SplitKSumArgs";
+  const int64_t row_blocks = ceil_div(p.rows(), c.sum_rows);
+  phase.args = {
+      {"partial", ArgValue{ScratchArg{0}}},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", epilogue(request.rop, p, true, 0)},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
+      {"split_stride", arg(p.rows() * b.pitch)},
+      {"rows", arg(p.rows())},
+      {"channels", arg(channels)},
+      {"pitch", arg(b.pitch)},
+      {"splits", arg(c.splits)},
+      {"rows_per_rtask", arg(c.sum_rows)},
+      {"vector_out", arg(vector_out(request.graph, p, channels))},
+      {"vector_residual", arg(vector_residual(request.graph, p, channels))},
+      {"row_blocks", divisor_arg(row_blocks)},
+      {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
+      {"out_w", divisor_arg(p.pixels[2])},
+  };
+  phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
+  const double elements = static_cast<double>(c.sum_rows * kSumColumns);
+  phase.cost.flops = elements * static_cast<double>(c.splits);
+  phase.cost.activation_bytes = 4 * elements * static_cast<double>(c.splits + (p.residual.valid() ? 2 : 1));
+  return phase;
+}
+
+// The most steps of weights that a ring stage holds, a power of two.
+int64_t chunk_steps_of(const VDevice& vdevice, const Tile& tile, int64_t steps_per_split) {
+  int64_t steps = 1;
+  while (steps < 4 && steps < steps_per_split && 2 * steps * kBlockK * tile.n * 4 <= vdevice.weight_stage_bytes) steps *= 2;
+  return steps;
+}
+
+// As many stages as hide an L2 access behind the products of the others; 0: no room.
+int64_t a_stages_of(const VDevice& vdevice, const Tile& tile, bool tf32) {
+  const int64_t wanted = !tf32 ? 3 : tile.m >= 128 ? 4 : 6;
+  const int64_t stages = std::min(wanted, vdevice.work_bytes() / (tile.m * kBlockK * 4));
+  return stages < 2 ? 0 : stages;
+}
+
+// Rows of a rTask of the sum: about one rTask per vEU.
+int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
+  const int64_t column_blocks = ceil_div(p.groups * p.channels, kSumColumns);
+  const int64_t row_blocks = std::max<int64_t>(1, vdevice.veus() / column_blocks);
+  return ceil_div(ceil_div(p.rows(), row_blocks), kSumRows) * kSumRows;
+}
+
+// Whether splitting k `splits` ways may pay: the vEUs are not full with half of it, and enough is left for each.
+bool is_worth_splitting(const VDevice& vdevice, int64_t tiles, int64_t steps, int64_t splits) {
+  return tiles * (splits / 2) < vdevice.veus() && steps / splits >= 2;
+}
+
+RKernel rkernel_of(const Request& request, const Product& p, const Config& c, const Tile& tile, int64_t a_stages) {
+  RKernel rkernel;
+  rkernel.family = "implicit_gemm";
+  rkernel.name = fmt::format("implicit_gemm_{}<{}x{}{}>", c.tf32 != 0 ? "tf32" : "fp32", c.block_m, c.block_n,
+                             c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
+  rkernel.config = to_pairs(c);
+  rkernel.phases.push_back(product_phase(request, p, c, tile, a_stages));
+  if (c.splits > 1) {
+    rkernel.phases.push_back(sum_phase(request, p, c));
+    rkernel.scratch_elements = c.splits * p.rows() * blocks_of(p, c).pitch;
+  }
+  return rkernel;
+}
+
+std::vector<RKernel> list_candidates(const Request& request) {
+  if (request.precision != Precision::fp32 && request.precision != Precision::tf32) return {};
+  const std::optional<Product> p = product_of(request.graph, request.rop);
+  if (!p) return {};
+  if (p->groups > 1 && (p->channels < kMinChannels || p->in_channels < kMinChannels)) return {};
+  const VDevice& vdevice = request.vdevice;
+  const bool tf32 = request.precision == Precision::tf32 && vdevice.tf32;
+  const bool vector = has_vector_channels(request.graph.tensor(p->in), p->in_strides, p->in_channels);
+
+  std::vector<RKernel> rkernels;
+  for (const Tile& tile : kTiles) {
+    const int64_t a_stages = a_stages_of(vdevice, tile, tf32);
+    if (a_stages == 0 || kBlockK * tile.n * 4 > vdevice.weight_stage_bytes) continue;
+    for (int64_t splits = 1; splits <= 32; splits *= 2) {
+      Config c;
+      c.tf32 = tf32 ? 1 : 0;
+      c.block_m = tile.m;
+      c.block_n = tile.n;
+      c.gather = vector ? 4 : 1;
+      const int64_t steps = ceil_div(p->k(), kBlockK);
+      const int64_t tiles = ceil_div(p->rows(), tile.m) * ceil_div(p->channels, tile.n) * p->groups;
+      if (splits > 1 && !is_worth_splitting(vdevice, tiles, steps, splits)) break;
+      c.steps_per_split = ceil_div(steps, splits);
+      c.splits = ceil_div(steps, c.steps_per_split);  // no empty one
+      c.chunk_steps = chunk_steps_of(vdevice, tile, c.steps_per_split);
+      c.sum_rows = sum_rows_of(vdevice, *p);
+      rkernels.push_back(rkernel_of(request, *p, c, tile, a_stages));
+    }
+  }
+  return rkernels;
+}
+
+// --- accesses ----------------------------------------------------------------------------------------------------------
+
+Region scratch_rows(int64_t pitch, int64_t first, int64_t last, int64_t begin, int64_t end) {
+  return {TensorId(), {first * pitch + begin, last - first, pitch, end - begin}};
+}
+
+void add_stores(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out) {
+  append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, first, last, begin, end, out.writes);
+  if (!p.residual.valid() || graph.tensor(p.residual).role == Role::constant) return;
+  append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, first, last, begin, end, out.reads);
+}
+
+void product_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
+  const Blocks b = blocks_of(p, c);
+  const int64_t m_block = index % b.m, split = index / b.m % c.splits, n_block = index / b.m / c.splits % b.n,
+                group = index / b.m / c.splits / b.n;
+  const int64_t first = m_block * c.block_m, last = std::min(first + c.block_m, p.rows());
+  const int64_t begin = group * p.channels + n_block * c.block_n, end = std::min(begin + c.block_n, (group + 1) * p.channels);
+  // With one tap a split reads only its channels.
+  const int64_t k_first = p.taps() == 1 ? split * c.steps_per_split * kBlockK : 0;
+  const int64_t k_last = p.taps() == 1 ? std::min(k_first + c.steps_per_split * kBlockK, p.in_channels) : p.in_channels;
+  if (graph.tensor(p.in).role != Role::constant) {
+    append_input(graph, p, first, last, group * p.in_channels + k_first, group * p.in_channels + k_last, out.reads);
+  }
+  if (c.splits == 1) return add_stores(graph, p, first, last, begin, end, out);
+  out.writes.push_back(scratch_rows(b.pitch, split * p.rows() + first, split * p.rows() + last, begin, end));
+}
+
+void sum_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
+  const Blocks b = blocks_of(p, c);
+  const int64_t row_blocks = ceil_div(p.rows(), c.sum_rows);
+  const int64_t first = index % row_blocks * c.sum_rows, last = std::min(first + c.sum_rows, p.rows());
+  const int64_t begin = index / row_blocks * kSumColumns, end = std::min(begin + kSumColumns, p.groups * p.channels);
+  for (int64_t split = 0; split < c.splits; ++split) {
+    out.reads.push_back(scratch_rows(b.pitch, split * p.rows() + first, split * p.rows() + last, begin, end));
+  }
+  add_stores(graph, p, first, last, begin, end, out);
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  const std::optional<Product> p = product_of(graph, rop);
+  TAMP_CHECK(p.has_value(), "implicit_gemm of '" + rop.name + "'");
+  const Config c = config_of(rkernel);
+  if (phase == 0) product_accesses(graph, *p, c, index, out);
+  else sum_accesses(graph, *p, c, index, out);
+}
+
+}  // namespace
+
+const Family& implicit_gemm() {
+  static const Family family = {"implicit_gemm", list_candidates, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,256 @@
+// Host side of elementwise.cuh. A rOperator becomes one or two passes over memory ("sweeps"): a Reshape whose input and output
+// cannot be walked together goes through row-major scratch.
+#include "kernels/elementwise/elementwise.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+#include "kernels/args.h"
+#include "kernels/elementwise/chain.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kScratch = -1;
+
+// One phase. The loop's operand 0 is the output, operand 1 + i the chain's input i. A none id is the scratch buffer.
+struct Sweep {
+  Loop loop;
+  Chain chain;
+  TensorId out;
+  std::vector<int64_t> starts;  // per operand: elements from the tensor's first element
+};
+
+Loop loop_of(const Shape& shape, const std::vector<std::vector<int64_t>>& operand_strides) {
+  Loop loop;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    LoopDim dim{shape[d], {}};
+    for (const std::vector<int64_t>& s : operand_strides) dim.strides.push_back(s[d]);
+    loop.push_back(dim);
+  }
+  return normalised(loop);
+}
+
+std::vector<Sweep> chain_sweep(const Graph& graph, const ROperator& rop, const Elementwise& attrs) {
+  const std::optional<Chain> chain = make_chain(graph, rop.inputs, attrs.steps);
+  if (!chain) return {};
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  std::vector<std::vector<int64_t>> operand_strides = {out.place.strides};
+  for (const TensorId id : chain->inputs) operand_strides.push_back(broadcast_strides(graph.tensor(id), out.shape));
+  return {Sweep{loop_of(out.shape, operand_strides), *chain, rop.outputs[0], std::vector<int64_t>(operand_strides.size(), 0)}};
+}
+
+std::vector<Sweep> copy_sweep(const Graph& graph, const ROperator& rop, const std::vector<int64_t>& in_strides, int64_t start) {
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  return {Sweep{loop_of(out.shape, {out.place.strides, in_strides}), copy_chain(rop.inputs[0]), rop.outputs[0], {0, start}}};
+}
+
+std::vector<Sweep> transpose_sweep(const Graph& graph, const ROperator& rop, const Transpose& attrs) {
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  std::vector<int64_t> in_strides;
+  for (const int64_t d : attrs.perm) in_strides.push_back(in.place.strides[static_cast<size_t>(d)]);
+  return copy_sweep(graph, rop, in_strides, 0);
+}
+
+std::vector<Sweep> slice_sweep(const Graph& graph, const ROperator& rop, const Slice& attrs) {
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  std::vector<int64_t> in_strides;
+  int64_t start = 0;
+  for (size_t d = 0; d < in.shape.size(); ++d) {
+    in_strides.push_back(in.place.strides[d] * attrs.steps[d]);
+    start += in.place.strides[d] * attrs.starts[d];
+  }
+  return copy_sweep(graph, rop, in_strides, start);
+}
+
+// Walks two shapes of equal element count together, from the last dimension: the nest of both, or nullopt if a dimension of
+// one straddles a boundary of the other ([2,3] and [3,2]).
+std::optional<Loop> common_loop(const Shape& out, const std::vector<int64_t>& out_strides, const Shape& in, const std::vector<int64_t>& in_strides) {
+  if (element_count(out) == 0) return Loop{LoopDim{0, {0, 0}}};
+  Loop loop;
+  size_t i = out.size(), j = in.size();
+  int64_t left_out = 1, left_in = 1, out_stride = 0, in_stride = 0;
+  for (;;) {
+    while (left_out == 1 && i > 0) {
+      left_out = out[--i];
+      out_stride = out_strides[i];
+    }
+    while (left_in == 1 && j > 0) {
+      left_in = in[--j];
+      in_stride = in_strides[j];
+    }
+    if (left_out == 1 || left_in == 1) break;
+    const int64_t extent = std::min(left_out, left_in);
+    if (left_out % extent != 0 || left_in % extent != 0) return std::nullopt;
+    loop.insert(loop.begin(), LoopDim{extent, {out_stride, in_stride}});
+    left_out /= extent;
+    left_in /= extent;
+    out_stride *= extent;
+    in_stride *= extent;
+  }
+  return loop;
+}
+
+std::vector<Sweep> reshape_sweeps(const Graph& graph, const ROperator& rop) {
+  const TensorId in_id = rop.inputs[0], out_id = rop.outputs[0];
+  const Tensor& in = graph.tensor(in_id);
+  const Tensor& out = graph.tensor(out_id);
+  if (const std::optional<Loop> loop = common_loop(out.shape, out.place.strides, in.shape, in.place.strides)) {
+    return {Sweep{normalised(*loop), copy_chain(in_id), out_id, {0, 0}}};
+  }
+  return {Sweep{loop_of(in.shape, {row_major_strides(in.shape), in.place.strides}), copy_chain(in_id), TensorId(kScratch), {0, 0}},
+          Sweep{loop_of(out.shape, {out.place.strides, row_major_strides(out.shape)}), copy_chain(TensorId(kScratch)), out_id, {0, 0}}};
+}
+
+// No sweeps: not this family's business.
+std::vector<Sweep> sweeps_of(const Graph& graph, const ROperator& rop) {
+  if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) return chain_sweep(graph, rop, *chain);
+  if (const auto* transpose = std::get_if<Transpose>(&rop.attrs)) return transpose_sweep(graph, rop, *transpose);
+  if (const auto* slice = std::get_if<Slice>(&rop.attrs)) return slice_sweep(graph, rop, *slice);
+  if (std::holds_alternative<Reshape>(rop.attrs)) return reshape_sweeps(graph, rop);
+  return {};
+}
+
+bool is_chain(const ROperator& rop) {
+  return std::holds_alternative<Elementwise>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
+         std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Reshape>(rop.attrs);
+}
+
+int64_t first_element(const Graph& graph, TensorId id) { return id.valid() ? graph.tensor(id).place.offset : 0; }
+
+// Groups of four lie in one row of the innermost dimension.
+bool is_grouped(const Sweep& sweep) {
+  if (sweep.loop.empty()) return true;
+  return sweep.loop.size() == 1 || sweep.loop.back().extent % 4 == 0;
+}
+
+// Every group is a 16-byte aligned vector of the operand.
+bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand) {
+  if (sweep.loop.empty() || !is_grouped(sweep) || sweep.loop.back().strides[operand] != 1) return false;
+  const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
+  if ((first_element(graph, id) + sweep.starts[operand]) % 4 != 0) return false;
+  return std::all_of(sweep.loop.begin(), sweep.loop.end() - 1, [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+}
+
+ArgValue place_arg(TensorId id, int64_t start) {
+  if (!id.valid()) return ArgValue{ScratchArg{start}};
+  return arg(TensorArg{id, start});
+}
+
+int64_t prefetched_inputs(const Sweep& sweep, const VDevice& vdevice) {
+  const int64_t units = vdevice.work_bytes() / (vdevice.compute_threads * 16);
+  return std::min<int64_t>(static_cast<int64_t>(sweep.chain.inputs.size()), (units - sweep.chain.temporaries) / kChainStages);
+}
+
+std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefetched, int64_t groups_per_rtask) {
+  ArgList inputs, in_strides, chain, constants;
+  int64_t in_vectors = 0;
+  for (size_t i = 0; i < kChainInputs; ++i) {
+    const bool used = i < sweep.chain.inputs.size();
+    inputs.push_back(used ? place_arg(sweep.chain.inputs[i], sweep.starts[i + 1]) : null_arg());
+    in_strides.push_back(array_arg(used ? strides(sweep.loop, i + 1) : std::vector<int64_t>{}, kChainRank));
+    if (used && is_vector(graph, sweep, i + 1)) in_vectors |= int64_t{1} << i;
+  }
+  for (const ChainStep& step : sweep.chain.steps) chain.push_back(array_arg({step.op, step.x, step.y, step.z, step.to}));
+  for (const float value : sweep.chain.constants) constants.push_back(float_arg(value));
+  if (constants.empty()) constants.push_back(float_arg(0));
+  return {{"out", place_arg(sweep.out, sweep.starts[0])},
+                           {"inputs", ArgValue{inputs}},
+                           {"out_strides", array_arg(strides(sweep.loop, 0), kChainRank)},
+                           {"in_strides", ArgValue{in_strides}},
+                           {"divisors", divisors_arg(inner_extents(sweep.loop), kChainRank - 1)},
+                           {"elements", arg(loop_elements(sweep.loop))},
+                           {"groups_per_rtask", arg(groups_per_rtask)},
+                           {"rank", arg(static_cast<int64_t>(sweep.loop.size()))},
+                           {"prefetched", arg(prefetched)},
+                           {"steps", arg(static_cast<int64_t>(sweep.chain.steps.size()))},
+                           {"grouped", arg(int64_t{is_grouped(sweep)})},
+                           {"out_vector", arg(int64_t{is_vector(graph, sweep, 0)})},
+                           {"in_vectors", arg(in_vectors)},
+                           {"chain", ArgValue{chain}},
+                           {"constants", ArgValue{constants}}};
+}
+
+Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
+  const int64_t elements = loop_elements(sweep.loop);
+  const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
+  const int64_t prefetched = prefetched_inputs(sweep, request.vdevice);
+  Phase phase;
+  phase.header = "kernels/elementwise/elementwise.cuh";
+  phase.body = "rk::elementwise";
+  phase.args_type = "rk::ElementwiseArgs";
+  phase.args = arguments(request.graph, sweep, prefetched, groups_per_rtask);
+  phase.rtasks = ceil_div(groups, groups_per_rtask);
+  phase.work_bytes = (prefetched * kChainStages + sweep.chain.temporaries) * request.vdevice.compute_threads * 16;
+
+  const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
+  double bytes = 4 * share * (is_vector(request.graph, sweep, 0) ? 1 : 2);
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
+    const bool broadcast = sweep.loop.empty() || sweep.loop.back().strides[i + 1] == 0;
+    bytes += 4 * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
+  }
+  phase.cost.activation_bytes = bytes;
+  phase.cost.flops = share * 8 * static_cast<double>(sweep.chain.steps.size());  // decoding a step costs more than the step
+  phase.cost.efficiency = 0.25;
+  return phase;
+}
+
+RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int64_t rtasks, const std::string& kind) {
+  RKernel rkernel;
+  rkernel.family = "elementwise";
+  for (const Sweep& sweep : sweeps) {
+    const int64_t groups = std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
+    const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));
+    rkernel.phases.push_back(phase_of(request, sweep, per_rtask));
+    rkernel.config.emplace_back("groups_per_rtask" + std::to_string(rkernel.phases.size() - 1), per_rtask);
+    if (!sweep.out.valid()) rkernel.scratch_elements = loop_elements(sweep.loop);
+  }
+  rkernel.name = "elementwise<" + kind + ", " + std::to_string(rkernel.phases[0].rtasks) + ">";
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!is_chain(rop) || has_epilogue(rop)) return {};
+  if (!is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
+  const std::vector<Sweep> sweeps = sweeps_of(request.graph, rop);
+  if (sweeps.empty()) return {};
+  const int64_t units = request.vdevice.work_bytes() / (request.vdevice.compute_threads * 16);
+  for (const Sweep& sweep : sweeps) {
+    if (static_cast<int64_t>(sweep.loop.size()) > kChainRank || sweep.chain.temporaries > units) return {};
+    for (const TensorId id : sweep.chain.inputs) {
+      if (id.valid() && !is_plain_f32(request.graph.tensor(id))) return {};
+    }
+  }
+  const int64_t veus = request.vdevice.veus();
+  std::vector<RKernel> out = {rkernel_of(request, sweeps, veus, "wide")};
+  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, sweeps, std::max<int64_t>(1, veus / 4), "narrow"));
+  return out;
+}
+
+Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  const Sweep sweep = sweeps_of(graph, rop)[static_cast<size_t>(phase)];
+  const int64_t per_rtask = rkernel.config_value("groups_per_rtask" + std::to_string(phase)) * 4;
+  const int64_t begin = index * per_rtask;
+  const int64_t end = std::min(begin + per_rtask, loop_elements(sweep.loop));
+  append_runs(sweep.loop, 0, sweep.out, first_element(graph, sweep.out) + sweep.starts[0], begin, end, out.writes);
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
+    const TensorId id = sweep.chain.inputs[i];
+    if (id.valid() && graph.tensor(id).role == Role::constant) continue;
+    append_runs(sweep.loop, i + 1, id, first_element(graph, id) + sweep.starts[i + 1], begin, end, out.reads);
+  }
+}
+
+}  // namespace
+
+const Family& elementwise() {
+  static const Family family{"elementwise", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,10 @@
+// Elementwise chains and copies: Elementwise, and Transpose, Reshape and Slice where they are not views.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& elementwise();
+
+}  // namespace tamp::kernels

@@ -1,0 +1,225 @@
+// Host side of indexed_copy.cuh: turns Pad and Gather into strides and tables.
+#include "kernels/elementwise/indexed_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+#include "kernels/args.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kRank = 8;
+constexpr int32_t kOutside = std::numeric_limits<int32_t>::min();
+
+// Strides that mark a dimension as one with a table of its own, or as part of the joint one, so that it merges with no other.
+constexpr int64_t kOwnTable = int64_t{1} << 40, kJoint = int64_t{1} << 41;
+
+// Operands of the loop: output, input, mark (kOwnTable plus the number of the table, or kJoint), step in the joint table.
+struct Map {
+  Loop loop;
+  std::vector<int32_t> tables;
+  std::vector<int64_t> starts;  // of each dimension's own table
+  int64_t joint_at = -1;
+  float value = 0;
+};
+
+// The input coordinate for coordinate i (counted from the input's first element), or -1.
+int64_t padded_from(int64_t i, int64_t extent, PadMode mode) {
+  if (i >= 0 && i < extent) return i;
+  if (mode == PadMode::constant || extent == 0) return -1;
+  if (mode == PadMode::edge) return std::clamp<int64_t>(i, 0, extent - 1);
+  if (mode == PadMode::wrap) return ((i % extent) + extent) % extent;
+  if (extent == 1) return 0;
+  const int64_t period = 2 * (extent - 1);
+  const int64_t j = ((i % period) + period) % period;
+  return j < extent ? j : period - j;
+}
+
+std::optional<Map> pad_map(const Graph& graph, const ROperator& rop, const Pad& attrs) {
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  Map map;
+  map.value = attrs.value;
+  for (size_t d = 0; d < out.shape.size(); ++d) {
+    if (attrs.before[d] == 0 && attrs.after[d] == 0) {
+      map.loop.push_back({out.shape[d], {out.place.strides[d], in.place.strides[d], 0, 0}});
+      continue;
+    }
+    map.loop.push_back({out.shape[d], {out.place.strides[d], 0, kOwnTable + static_cast<int64_t>(map.starts.size()), 0}});
+    map.starts.push_back(static_cast<int64_t>(map.tables.size()));
+    for (int64_t o = 0; o < out.shape[d]; ++o) {
+      const int64_t from = padded_from(o - attrs.before[d], in.shape[d], attrs.mode);
+      map.tables.push_back(from < 0 ? kOutside : static_cast<int32_t>(from * in.place.strides[d]));
+    }
+  }
+  return map;
+}
+
+std::vector<int64_t> index_values(const Tensor& indices) {
+  const int64_t count = element_count(indices.shape);
+  std::vector<int64_t> values(static_cast<size_t>(count));
+  if (indices.dtype == DType::i64) {
+    std::copy_n(i64_data(indices), count, values.begin());
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      int32_t value = 0;
+      std::memcpy(&value, indices.data->data() + i * 4, 4);
+      values[static_cast<size_t>(i)] = value;
+    }
+  }
+  return values;
+}
+
+std::optional<Map> gather_map(const Graph& graph, const ROperator& rop, const Gather& attrs) {
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  const Tensor& indices = graph.tensor(rop.inputs[1]);
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  if (indices.role != Role::constant || (indices.dtype != DType::i64 && indices.dtype != DType::i32)) return std::nullopt;
+  const size_t axis = static_cast<size_t>(attrs.axis), index_rank = indices.shape.size();
+  const std::vector<int64_t> index_strides = row_major_strides(indices.shape);
+  Map map;
+  for (size_t d = 0; d < out.shape.size(); ++d) {
+    const bool selects = d >= axis && d < axis + index_rank;
+    const size_t from = d < axis ? d : d - index_rank + 1;
+    const std::vector<int64_t> strides = selects ? std::vector<int64_t>{out.place.strides[d], 0, kJoint, index_strides[d - axis]}
+                                                 : std::vector<int64_t>{out.place.strides[d], in.place.strides[from], 0, 0};
+    map.loop.push_back({out.shape[d], strides});
+  }
+  map.joint_at = 0;
+  const int64_t extent = in.shape[axis];
+  for (const int64_t value : index_values(indices)) {
+    if (value < -extent || value >= extent) {
+      throw bad_input("node '" + printable(rop.name) + "' (Gather): index " + std::to_string(value) + " is outside dimension " +
+                      std::to_string(attrs.axis) + " of extent " + std::to_string(extent));
+    }
+    map.tables.push_back(static_cast<int32_t>((value < 0 ? value + extent : value) * in.place.strides[axis]));
+  }
+  return map;
+}
+
+// A dimension of extent 1 disappears from the loop; its table's one entry goes to the joint table.
+void move_unit_tables(Map& map) {
+  TAMP_CHECK(map.joint_at < 0 || map.starts.empty(), "own and joint tables in one map");
+  int64_t offset = 0;
+  bool outside = false, any = false;
+  for (const LoopDim& dim : map.loop) {
+    if (dim.extent != 1 || dim.strides[2] < kOwnTable || dim.strides[2] >= kJoint) continue;
+    const int32_t entry = map.tables[static_cast<size_t>(map.starts[static_cast<size_t>(dim.strides[2] - kOwnTable)])];
+    any = true;
+    outside |= entry == kOutside;
+    offset += entry == kOutside ? 0 : entry;
+  }
+  if (!any) return;
+  map.joint_at = static_cast<int64_t>(map.tables.size());
+  map.tables.push_back(outside ? kOutside : static_cast<int32_t>(offset));
+}
+
+std::optional<Map> map_of(const Graph& graph, const ROperator& rop) {
+  std::optional<Map> map;
+  if (const auto* attrs = std::get_if<Pad>(&rop.attrs)) map = pad_map(graph, rop, *attrs);
+  if (const auto* attrs = std::get_if<Gather>(&rop.attrs)) map = gather_map(graph, rop, *attrs);
+  if (!map) return map;
+  move_unit_tables(*map);
+  map->loop = normalised(map->loop);
+  return map;
+}
+
+// Vectors of 4: the innermost dimension is walked densely by both, and no offset is odd.
+bool is_vector(const Graph& graph, const ROperator& rop, const Map& map) {
+  if (map.loop.empty()) return false;
+  const LoopDim& inner = map.loop.back();
+  if (inner.strides[0] != 1 || inner.strides[1] != 1 || inner.strides[2] != 0 || inner.extent % 4 != 0) return false;
+  if (graph.tensor(rop.inputs[0]).place.offset % 4 != 0 || graph.tensor(rop.outputs[0]).place.offset % 4 != 0) return false;
+  for (size_t d = 0; d + 1 < map.loop.size(); ++d) {
+    if (map.loop[d].strides[0] % 4 != 0 || map.loop[d].strides[1] % 4 != 0) return false;
+  }
+  return std::all_of(map.tables.begin(), map.tables.end(), [](int32_t entry) { return entry % 4 == 0; });
+}
+
+Loop in_vectors(Loop loop) {
+  loop.back().extent /= 4;
+  for (int64_t& stride : loop.back().strides) stride *= 4;
+  return loop;
+}
+
+Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rtask) {
+  const Loop loop = vector ? in_vectors(map.loop) : map.loop;
+  const int64_t items = loop_elements(loop);
+  std::vector<int64_t> table_at(kRank, -1), joint_steps(kRank, 0);
+  for (size_t d = 0; d < loop.size(); ++d) {
+    const int64_t mark = map.loop[d].strides[2];
+    if (mark >= kOwnTable && mark < kJoint) table_at[d] = map.starts[static_cast<size_t>(mark - kOwnTable)];
+    joint_steps[d] = map.loop[d].strides[3];
+  }
+  Phase phase;
+  phase.header = "kernels/elementwise/indexed_copy.cuh";
+  phase.body = "rk::indexed_copy";
+  phase.template_args = {{"kVector", vector ? "4" : "1"}};
+  phase.args_type = "rk::IndexedCopyArgs";
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"in", arg(TensorArg{rop.inputs[0]})},
+                {"tables", map.tables.empty() ? null_arg() : ArgValue{PackedArg{0}}},
+                {"out_strides", array_arg(strides(loop, 0), kRank)},
+                {"in_strides", array_arg(strides(loop, 1), kRank)},
+                {"table_at", array_arg(table_at, kRank)},
+                {"joint_steps", array_arg(joint_steps, kRank)},
+                {"joint_at", arg(map.joint_at)},
+                {"divisors", divisors_arg(inner_extents(loop), kRank - 1)},
+                {"rank", arg(static_cast<int64_t>(loop.size()))},
+                {"items", arg(items)},
+                {"items_per_rtask", arg(per_rtask)},
+                {"value", float_arg(map.value)}};
+  phase.rtasks = std::max<int64_t>(1, ceil_div(items, per_rtask));
+  const double share = static_cast<double>(items) / static_cast<double>(phase.rtasks);
+  phase.cost.activation_bytes = share * (vector ? 32 : 16);
+  phase.cost.flops = share * 30;  // index arithmetic
+  phase.cost.efficiency = 0.25;
+  return phase;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<Pad>(rop.attrs) && !std::holds_alternative<Gather>(rop.attrs)) return {};
+  if (has_epilogue(rop) || !is_plain_f32(request.graph.tensor(rop.inputs[0])) || !is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
+  const std::optional<Map> map = map_of(request.graph, rop);
+  if (!map || map->loop.size() > kRank) return {};
+  const bool vector = is_vector(request.graph, rop, *map);
+  const int64_t items = loop_elements(map->loop) / (vector ? 4 : 1);
+  const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(items, request.vdevice.veus()));
+  RKernel rkernel;
+  rkernel.family = "indexed_copy";
+  rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
+  rkernel.phases = {phase_of(rop, *map, vector, per_rtask)};
+  rkernel.config = {{"elements_per_rtask", per_rtask * (vector ? 4 : 1)}};
+  return {rkernel};
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+  const std::vector<int32_t> tables = map_of(graph, rop)->tables;
+  Bytes bytes(tables.size() * sizeof(int32_t));
+  if (!bytes.empty()) std::memcpy(bytes.data(), tables.data(), bytes.size());
+  return bytes;
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const Loop loop = map_of(graph, rop)->loop;
+  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
+  const int64_t end = std::min((index + 1) * per_rtask, loop_elements(loop));
+  append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, index * per_rtask, end, out.writes);
+  append_whole(graph, rop.inputs[0], out.reads);
+}
+
+}  // namespace
+
+const Family& indexed_copy() {
+  static const Family family{"indexed_copy", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

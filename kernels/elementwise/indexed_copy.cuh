@@ -1,0 +1,89 @@
+// y[o] = x[map(o)], or a constant where the map leaves x: Pad in all its modes, and Gather. The map is a sum over dimensions of
+// stride * coordinate, or of a number from a table, so every mode of padding is the same code and the host does the thinking.
+// Gather's indices may have several dimensions: those select together in one `joint` table.
+#pragma once
+
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+constexpr int kCopyRank = 8;
+constexpr int32_t kOutside = INT32_MIN;  // in a table: the constant, not x
+
+struct IndexedCopyArgs {
+  TensorRef out, in;
+  TensorRef tables;                // int32 offsets in elements
+  int32_t out_strides[kCopyRank];  // dimensions in the output's memory order, outermost first
+  int32_t in_strides[kCopyRank];
+  int32_t table_at[kCopyRank];     // first entry of the dimension's table; -1: none, the stride counts
+  int32_t joint_steps[kCopyRank];
+  int32_t joint_at;                // -1: none
+  Divisor divisors[kCopyRank - 1];
+  int32_t rank;
+  uint32_t items;                  // vectors of kVector elements
+  uint32_t items_per_rtask;
+  float value;
+};
+static_assert(sizeof(IndexedCopyArgs) <= 768, "an argument slot has 768 bytes");
+
+struct CopyPlace {
+  int64_t out, in;
+  bool outside;
+};
+
+RK_INLINE void copy_lookup(const float* tables, int32_t at, CopyPlace& place) {
+  const int32_t offset = __float_as_int(load_weight1(tables + at));
+  if (offset == kOutside) place.outside = true;
+  else place.in += offset;
+}
+
+RK_INLINE CopyPlace copy_place(const IndexedCopyArgs& args, const float* tables, uint32_t item) {
+  CopyPlace place{0, 0, false};
+  int32_t joint = args.joint_at;
+#pragma unroll 1
+  for (int d = args.rank - 1; d >= 0; --d) {
+    uint32_t at = item;
+    if (d > 0) item = divide(item, args.divisors[d - 1], at);
+    place.out += static_cast<int64_t>(at) * args.out_strides[d];
+    place.in += static_cast<int64_t>(at) * args.in_strides[d];
+    joint += static_cast<int32_t>(at) * args.joint_steps[d];
+    if (args.table_at[d] >= 0) copy_lookup(tables, args.table_at[d] + static_cast<int32_t>(at), place);
+  }
+  if (args.joint_at >= 0) copy_lookup(tables, joint, place);
+  return place;
+}
+
+// kVector 4: four elements that lie next to each other in x and y, 16-byte aligned.
+template <class Veu, int kVector>
+RK_BODY void indexed_copy(const Task<Veu>& task) {
+  constexpr int kBatch = 4;  // loads under way per thread
+  const IndexedCopyArgs& args = task.template arguments<IndexedCopyArgs>();
+  const float* const in = task.address(args.in);
+  const float* const tables = task.address(args.tables);
+  float* const out = task.address(args.out);
+  const uint32_t limit = (task.index + 1) * args.items_per_rtask;
+  const uint32_t end = limit < args.items ? limit : args.items;
+#pragma unroll 1
+  for (uint32_t item = task.index * args.items_per_rtask + threadIdx.x; item < end; item += kBatch * Veu::kComputeThreads) {
+    float4 v[kBatch];
+    int64_t to[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      v[b] = float4{args.value, args.value, args.value, args.value};
+      if (item + b * Veu::kComputeThreads >= end) continue;
+      const CopyPlace place = copy_place(args, tables, item + b * Veu::kComputeThreads);
+      to[b] = place.out;
+      if (place.outside) continue;
+      if (kVector == 4) v[b] = load4(in + place.in);
+      else v[b].x = load1(in + place.in);
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (item + b * Veu::kComputeThreads >= end) continue;
+      if (kVector == 4) store4(out + to[b], v[b]);
+      else store1(out + to[b], v[b].x);
+    }
+  }
+}
+
+}  // namespace rk

@@ -1,0 +1,10 @@
+// Pad, and Gather with constant indices: copies whose source no strides describe.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& indexed_copy();
+
+}  // namespace tamp::kernels

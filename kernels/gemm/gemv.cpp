@@ -1,0 +1,176 @@
+// Host side of gemv.cuh. rTask t is columns [t * block_n, (t + 1) * block_n), block_n = 8 warps * columns.
+#include "kernels/gemm/gemv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/gemm/product.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kMaxRows = 8;
+constexpr int64_t kWarps = 8;
+constexpr int64_t kLanesK = 128;  // rk::kGemvLanesK
+
+struct Config {
+  int64_t columns = 1;  // of a warp
+  int64_t chunk_k = 0;
+};
+
+struct Blocks {
+  int64_t block_n, n, chunks;
+};
+
+Blocks blocks_of(const Product& p, const Config& c) {
+  return {kWarps * c.columns, ceil_div(p.channels, kWarps * c.columns), ceil_div(p.k(), c.chunk_k)};
+}
+
+Config config_of(const RKernel& rkernel) { return {rkernel.config_value("columns"), rkernel.config_value("chunk_k")}; }
+
+std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
+  std::optional<Product> p = product_of(graph, rop);
+  if (!p || p->rows() > kMaxRows || p->groups != 1 || p->taps() != 1) return std::nullopt;
+  if (p->pad[0] > 0 || p->pad[1] > 0) return std::nullopt;
+  for (size_t d = 0; d < 2; ++d) {  // padding at the end
+    if ((p->pixels[d + 1] - 1) * p->stride[d] >= p->in_extent[d]) return std::nullopt;
+  }
+  return p;
+}
+
+int64_t ring_bytes(const Product& p, const Config& c) {
+  const Blocks b = blocks_of(p, c);
+  return b.n * b.chunks * b.block_n * c.chunk_k * 4;
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  const std::optional<Product> product = gemv_product(graph, rop);
+  TAMP_CHECK(product.has_value(), "gemv of '" + rop.name + "'");
+  const Product& p = *product;
+  const Config c = config_of(rkernel);
+  const Blocks b = blocks_of(p, c);
+  const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>();
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * 4);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  auto* const to = reinterpret_cast<float*>(bytes.data());
+  for (int64_t n = 0; n < p.channels; ++n) {
+    const int64_t block = n / b.block_n, column = n % b.block_n;
+    for (int64_t k = 0; k < p.k(); ++k) {
+      const int64_t chunk = block * b.chunks + k / c.chunk_k;
+      to[(chunk * b.block_n + column) * c.chunk_k + k % c.chunk_k] = weight_at(data, p, 0, n, k);
+    }
+  }
+  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c), bias.data(), bias.size() * 4);
+  return bytes;
+}
+
+// Offset of row m with these strides (image, channel, h, w); `step_h`, `step_w`: input pixels per output pixel.
+int64_t row_offset(const Product& p, const std::array<int64_t, 4>& strides, int64_t m, int64_t step_h, int64_t step_w) {
+  const int64_t w = m % p.pixels[2], h = m / p.pixels[2] % p.pixels[1], image = m / p.pixels[2] / p.pixels[1];
+  return image * strides[0] + h * step_h * strides[2] + w * step_w * strides[3];
+}
+
+ArgValue row_offsets(const Product& p, const std::array<int64_t, 4>& strides, int64_t step_h, int64_t step_w) {
+  std::vector<int64_t> offsets;
+  for (int64_t m = 0; m < p.rows(); ++m) offsets.push_back(row_offset(p, strides, m, step_h, step_w));
+  return array_arg(offsets, kMaxRows);
+}
+
+std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t piece_k) {
+  const Epilogue& e = rop.epilogue;
+  const bool vector = has_vector_channels(graph.tensor(p.in), p.in_strides, p.in_channels);
+  return {
+      {"in", arg(TensorArg{p.in})},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg(),
+                                    p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                                    array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
+                                    arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
+      {"in_rows", row_offsets(p, p.in_strides, p.stride[0], p.stride[1])},
+      {"out_rows", row_offsets(p, p.out_strides, 1, 1)},
+      {"residual_rows", row_offsets(p, p.residual_strides, 1, 1)},
+      {"in_stride", arg(p.in_strides[1])},
+      {"out_stride", arg(p.out_strides[1])},
+      {"rows", arg(p.rows())},
+      {"channels", arg(p.channels)},
+      {"k", arg(p.k())},
+      {"chunk_k", arg(c.chunk_k)},
+      {"chunks", arg(blocks_of(p, c).chunks)},
+      {"piece_k", arg(piece_k)},
+      {"vector_in", arg(int64_t{vector})},
+  };
+}
+
+RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t piece_k) {
+  const Blocks b = blocks_of(p, c);
+  RKernel rkernel;
+  rkernel.family = "gemv";
+  rkernel.name = fmt::format("gemv<{} rows, {} columns>", rows, b.block_n);
+  rkernel.config = {{"columns", c.columns}, {"chunk_k", c.chunk_k}};
+  Phase phase;
+  phase.header = "kernels/gemm/gemv.cuh";
+  phase.body = "rk::gemv";
+  phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}};
+  phase.args_type = "rk::GemvArgs";
+  phase.args = args_of(request.graph, request.rop, p, c, piece_k);
+  phase.rtasks = b.n;
+  phase.work_bytes = 2 * rows * piece_k * 4;
+  phase.ring = {b.block_n * c.chunk_k * 4, b.chunks, 1, b.n};
+  const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
+  phase.cost.flops = 2 * static_cast<double>(rows) * n * k;
+  phase.cost.efficiency = 0.35;
+  phase.cost.activation_bytes = 4 * m * (k + n);
+  phase.cost.weight_bytes = 4 * n * k;
+  rkernel.phases.push_back(std::move(phase));
+  return rkernel;
+}
+
+std::vector<RKernel> list_candidates(const Request& request) {
+  if (request.precision != Precision::fp32 && request.precision != Precision::tf32) return {};
+  const std::optional<Product> p = gemv_product(request.graph, request.rop);
+  if (!p) return {};
+  const VDevice& vdevice = request.vdevice;
+  int64_t rows = 1;
+  while (rows < p->rows()) rows *= 2;
+
+  std::vector<RKernel> rkernels;
+  for (const int64_t columns : {1, 2, 4}) {
+    if (columns > 1 && p->channels <= kWarps * columns / 2) break;
+    Config c;
+    c.columns = columns;
+    const int64_t most_k = vdevice.weight_stage_bytes / (kWarps * columns * 4) / kLanesK * kLanesK;
+    if (most_k == 0) break;
+    c.chunk_k = std::min(most_k, ceil_div(p->k(), kLanesK) * kLanesK);
+    // Two pieces of all rows, of about 16 KB each.
+    const int64_t room = std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
+    if (room < c.chunk_k) c.chunk_k = room / kLanesK * kLanesK;
+    if (c.chunk_k == 0) break;
+    const int64_t piece_k = std::min(room / c.chunk_k, ceil_div(p->k(), c.chunk_k)) * c.chunk_k;
+    rkernels.push_back(rkernel_of(request, *p, c, rows, piece_k));
+  }
+  return rkernels;
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const std::optional<Product> p = gemv_product(graph, rop);
+  TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
+  const Blocks b = blocks_of(*p, config_of(rkernel));
+  const int64_t begin = index * b.block_n, end = std::min(begin + b.block_n, p->channels);
+  if (graph.tensor(p->in).role != Role::constant) append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
+  append_rows(*p, p->out, graph.tensor(p->out).place.offset, p->out_strides, 0, p->rows(), begin, end, out.writes);
+  if (!p->residual.valid() || graph.tensor(p->residual).role == Role::constant) return;
+  append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
+}
+
+}  // namespace
+
+const Family& gemv() {
+  static const Family family = {"gemv", list_candidates, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

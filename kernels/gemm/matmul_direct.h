@@ -1,0 +1,10 @@
+// Products of two activations, batched and broadcast; also any other MatMul that nobody else takes.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& matmul_direct();
+
+}  // namespace tamp::kernels

@@ -1,0 +1,58 @@
+// A Conv or a MatMul with constant weights, seen as the matrix product that the bodies of implicit_gemm and gemv compute:
+//   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in(m, k) * weight[k][n])
+// m = (image, h, w) of the output, n = output channel of a group, k = (tap, input channel of the group). For a MatMul the rows
+// of A are folded into at most three dimensions, and there is one tap.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+
+namespace tamp::kernels {
+
+struct Product {
+  std::array<int64_t, 3> pixels = {1, 1, 1};  // extents of m: image, h, w
+  int64_t groups = 1, channels = 0;           // output channels of a group
+  int64_t in_channels = 0;                    // of a group
+
+  std::array<int64_t, 2> in_extent = {1, 1}, kernel = {1, 1}, stride = {1, 1}, pad = {0, 0}, dilation = {1, 1};  // h, w
+
+  TensorId in, out, residual;
+  std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};  // image, channel, h, w
+  bool residual_after_activation = false;
+
+  TensorId weights;
+  int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
+  float alpha = 1;
+
+  TensorId bias;            // the rOperator's own operand; constant of one value or one per channel; times beta
+  TensorId epilogue_bias;   // one per channel
+  float beta = 1;
+
+  int64_t rows() const { return pixels[0] * pixels[1] * pixels[2]; }
+  int64_t taps() const { return kernel[0] * kernel[1]; }
+  int64_t k() const { return taps() * in_channels; }
+};
+
+// Nothing where the rOperator is neither, has an operand that the bodies cannot take, or is empty.
+std::optional<Product> product_of(const Graph& graph, const ROperator& rop);
+
+float weight_at(const float* data, const Product& product, int64_t group, int64_t n, int64_t k);
+
+bool has_bias(const Product& product);
+std::vector<float> bias_of(const Graph& graph, const Product& product);  // groups * channels values
+
+// 4 channels of one pixel are 16 aligned bytes, for every pixel and every group (of `channels`), walked with these strides.
+bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels);
+
+// The elements of rows [first, last) and flat output channels [begin, end) of out or residual.
+void append_rows(const Product& product, TensorId id, int64_t offset, const std::array<int64_t, 4>& strides, int64_t first, int64_t last,
+                 int64_t begin, int64_t end, std::vector<Region>& regions);
+// A box that holds all inputs of rows [first, last), flat input channels [begin, end).
+void append_input(const Graph& graph, const Product& product, int64_t first, int64_t last, int64_t begin, int64_t end,
+                  std::vector<Region>& regions);
+
+}  // namespace tamp::kernels

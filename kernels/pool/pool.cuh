@@ -1,0 +1,74 @@
+// y = max or average over a window of x; an item is one output pixel, kVector channels. Taps are loaded kBatch at a time, so
+// that a 3x3 window costs one latency. Padding is -inf for max and not counted for average, or counted (count_include_pad)
+// as far as the pads reach, not the overhang of ceil_mode. NaN in the window is the result.
+#pragma once
+
+#include "kernels/vdevice/window.cuh"
+
+namespace rk {
+
+struct PoolArgs {
+  WindowArgs window;
+  EpilogueArgs epilogue;
+  int32_t average;
+  int32_t counted_height, counted_width;  // a tap counts up to here, from the first input element on
+  int32_t count_pads;
+};
+static_assert(sizeof(PoolArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE float pool_one(bool average, float acc, float v) { return average ? acc + v : (v != v || v > acc ? v : acc); }
+
+RK_INLINE float4 pool_step(bool average, const float4& acc, const float4& v) {
+  return float4{pool_one(average, acc.x, v.x), pool_one(average, acc.y, v.y), pool_one(average, acc.z, v.z), pool_one(average, acc.w, v.w)};
+}
+
+template <int kVector>
+RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top, int32_t left) {
+  constexpr int kBatch = 9;
+  const WindowArgs& w = args.window;
+  const bool average = args.average != 0;
+  const float4 nothing = splat(average ? 0.0f : -INFINITY);
+  const int32_t taps = w.kernel[0] * w.kernel[1];
+  float4 acc = nothing;
+  int32_t y = top, x = left, kx = 0, counted = 0;
+#pragma unroll 1
+  for (int32_t tap = 0; tap < taps; tap += kBatch) {
+    float4 v[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool exists = tap + b < taps;
+      const bool inside = exists && y >= 0 && y < w.height && x >= 0 && x < w.width;
+      v[b] = nothing;
+      if (inside) v[b] = load_channels<kVector>(in + static_cast<int64_t>(y) * w.in_strides[2] + static_cast<int64_t>(x) * w.in_strides[3]);
+      counted += exists && (args.count_pads ? y < args.counted_height && x < args.counted_width : inside);
+      x += w.dilation[1];
+      if (++kx < w.kernel[1]) continue;
+      kx = 0;
+      x = left;
+      y += w.dilation[0];
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) acc = pool_step(average, acc, v[b]);
+  }
+  if (!average) return acc;
+  const float n = static_cast<float>(counted);
+  return float4{acc.x / n, acc.y / n, acc.z / n, acc.w / n};
+}
+
+template <class Veu, int kVector>
+RK_BODY void pool(const Task<Veu>& task) {
+  const PoolArgs& args = task.template arguments<PoolArgs>();
+  const WindowArgs& w = args.window;
+  const uint32_t limit = (task.index + 1) * w.items_per_rtask;
+  const uint32_t end = limit < w.items ? limit : w.items;
+#pragma unroll 1
+  for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
+    const WindowItem item = window_item(w, number);
+    const int32_t channel = item.channel_block * kVector;
+    const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
+    const float4 acc = pool_window<kVector>(args, in, item.row * w.stride[0] - w.pad[0], item.column_block * w.stride[1] - w.pad[1]);
+    window_store<kVector>(task, w, args.epilogue, item.batch, channel, item.row, item.column_block, acc);
+  }
+}
+
+}  // namespace rk

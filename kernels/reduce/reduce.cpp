@@ -1,0 +1,195 @@
+// Host side of reduce.cuh. Where there are too few rows for the vEUs, a second candidate cuts the reduced elements as well: its
+// first phase leaves partial results in scratch, its second combines them.
+#include "kernels/reduce/reduce.h"
+
+#include <algorithm>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/reduce/rows.h"
+
+namespace tamp::kernels {
+namespace {
+
+// The numbers of reduce.cuh.
+enum Prepare : int64_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp };
+enum Combine : int64_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
+enum Finish : int64_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
+
+struct Formula {
+  Prepare prepare = kPrepareNone;
+  Combine combine = kCombineSum;
+  Finish finish = kFinishNone;
+};
+
+Formula formula_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum: return {};
+    case ReduceKind::mean: return {kPrepareNone, kCombineSum, kFinishDivide};
+    case ReduceKind::max: return {kPrepareNone, kCombineMax, kFinishNone};
+    case ReduceKind::min: return {kPrepareNone, kCombineMin, kFinishNone};
+    case ReduceKind::prod: return {kPrepareNone, kCombineProduct, kFinishNone};
+    case ReduceKind::l1: return {kPrepareAbs, kCombineSum, kFinishNone};
+    case ReduceKind::l2: return {kPrepareSquare, kCombineSum, kFinishSqrt};
+    case ReduceKind::sum_square: return {kPrepareSquare, kCombineSum, kFinishNone};
+    case ReduceKind::log_sum: return {kPrepareNone, kCombineSum, kFinishLog};
+    case ReduceKind::log_sum_exp: return {kPrepareExp, kCombineSum, kFinishLogPlusMax};
+  }
+  TAMP_CHECK(false, "unknown reduction");
+}
+
+Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+  const Reduce& attrs = std::get<Reduce>(rop.attrs);
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  Rows rows;
+  size_t o = 0;  // output dimension
+  for (size_t d = 0; d < in.shape.size(); ++d) {
+    const bool reduced = std::find(attrs.axes.begin(), attrs.axes.end(), static_cast<int64_t>(d)) != attrs.axes.end();
+    if (reduced) rows.reduced.push_back({in.shape[d], {in.place.strides[d], 0}});
+    else rows.kept.push_back({in.shape[d], {in.place.strides[d], out.place.strides[o]}});
+    if (!reduced || attrs.keepdims) ++o;
+  }
+  rows.kept = normalised(rows.kept);
+  rows.reduced = normalised(rows.reduced);
+  const auto fits = [](const LoopDim& dim) { return dim.strides[0] % 4 == 0; };
+  const bool dense = !rows.kept.empty() && rows.kept.back().strides[0] == 1 && rows.kept.back().extent % 4 == 0 && in.place.offset % 4 == 0;
+  if (dense && std::all_of(rows.kept.begin(), rows.kept.end() - 1, fits) && std::all_of(rows.reduced.begin(), rows.reduced.end(), fits)) rows.vector = 4;
+  lay_threads(rows, vdevice);
+  return rows;
+}
+
+// The second phase's view of the scratch: split after split, in each the rows in the order of `first.kept`.
+Rows rows_of_partials(const Rows& first, int64_t splits, const VDevice& vdevice) {
+  Rows rows;
+  rows.kept = first.kept;
+  int64_t step = 1;
+  for (size_t d = rows.kept.size(); d-- > 0;) {
+    rows.kept[d].strides[0] = step;
+    step *= rows.kept[d].extent;
+  }
+  rows.kept = normalised(rows.kept);
+  rows.reduced = {LoopDim{splits, {step, 0}}};
+  lay_threads(rows, vdevice);
+  return rows;
+}
+
+// The first phase writes row-major scratch.
+Rows into_scratch(Rows rows) {
+  int64_t step = 1;
+  for (size_t d = rows.kept.size(); d-- > 0;) {
+    rows.kept[d].strides[1] = step;
+    step *= rows.kept[d].extent;
+  }
+  return rows;
+}
+
+struct Cut {
+  int64_t splits = 1;
+  int64_t per_split = 0;  // reduced elements
+};
+
+Cut cut_of(const Rows& rows, int64_t splits) {
+  const int64_t per_split = std::max<int64_t>(1, ceil_div(rows.reduced_elements(), splits));
+  return {std::max<int64_t>(1, ceil_div(rows.reduced_elements(), per_split)), per_split};
+}
+
+Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut, int64_t per_rtask,
+               const VDevice& vdevice) {
+  const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
+  Phase phase;
+  phase.header = "kernels/reduce/reduce.cuh";
+  phase.body = "rk::reduce";
+  phase.template_args = {{"kVector", std::to_string(rows.vector)}};
+  phase.args_type = "rk::ReduceArgs";
+  phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)},
+                {"rtasks_per_split", divisor_arg(rtasks)},
+                {"reduced_per_split", arg(cut.per_split)},
+                {"split_stride", arg(rows.rows() * rows.vector)},
+                {"prepare", arg(int64_t{formula.prepare})},
+                {"combine", arg(int64_t{formula.combine})},
+                {"finish", arg(int64_t{formula.finish})},
+                {"count", float_arg(static_cast<float>(count))}};
+  phase.rtasks = rtasks * cut.splits;
+  phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
+  const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
+  phase.cost.activation_bytes = 4 * elements * (formula.prepare == kPrepareExp ? 2 : 1) + 4 * static_cast<double>(per_rtask * rows.vector);
+  phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 200;
+  phase.cost.efficiency = 0.2;
+  return phase;
+}
+
+RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int64_t splits) {
+  const ROperator& rop = request.rop;
+  const Formula formula = formula_of(std::get<Reduce>(rop.attrs).kind);
+  const double count = static_cast<double>(rows.reduced_elements());
+  const ArgValue in = arg(TensorArg{rop.inputs[0]}), out = arg(TensorArg{rop.outputs[0]});
+  const int64_t per_rtask = rows_per_rtask(rows, rtasks);
+  const Cut cut = cut_of(rows, splits);
+  RKernel rkernel;
+  rkernel.family = "reduce";
+  rkernel.config = {{"rows_per_rtask", per_rtask}, {"splits", cut.splits}, {"compute_threads", request.vdevice.compute_threads}};
+  if (cut.splits == 1) {
+    rkernel.phases = {phase_of(rows, in, out, formula, count, cut, per_rtask, request.vdevice)};
+  } else {
+    const Rows second = rows_of_partials(rows, cut.splits, request.vdevice);
+    const Formula partial{formula.prepare, formula.combine, kFinishNone}, rest{kPrepareNone, formula.combine, formula.finish};
+    const int64_t second_per_rtask = rows_per_rtask(second, rtasks);
+    const ArgValue scratch{ScratchArg{0}};
+    rkernel.scratch_elements = rows.rows() * rows.vector * cut.splits;
+    rkernel.phases = {phase_of(into_scratch(rows), in, scratch, partial, count, cut, per_rtask, request.vdevice),
+                      phase_of(second, scratch, out, rest, count, cut_of(second, 1), second_per_rtask, request.vdevice)};
+    rkernel.config.emplace_back("second_rows_per_rtask", second_per_rtask);
+  }
+  rkernel.name = "reduce<" + std::to_string(rows.vector) + " wide, " + std::to_string(rkernel.phases[0].rtasks) + ", split " + std::to_string(cut.splits) + ">";
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<Reduce>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  const Rows rows = rows_of(request.graph, rop, request.vdevice);
+  if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
+  const int64_t veus = request.vdevice.veus();
+  std::vector<RKernel> out = {rkernel_of(request, rows, veus, 1)};
+  const int64_t rtasks = out[0].rtasks();
+  if (rtasks > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, veus / 4), 1));
+  // A split is worth a second phase if it leaves every thread some elements.
+  const int64_t splits = std::min(veus / rtasks, rows.reduced_elements() * rows.lanes / (request.vdevice.compute_threads * 4));
+  if (splits > 1 && std::get<Reduce>(rop.attrs).kind != ReduceKind::log_sum_exp) out.push_back(rkernel_of(request, rows, veus, splits));
+  return out;
+}
+
+Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  VDevice vdevice;
+  vdevice.compute_threads = rkernel.config_value("compute_threads");
+  const TensorId from = rop.inputs[0], to = rop.outputs[0];
+  const int64_t splits = rkernel.config_value("splits");
+  const Rows rows = rows_of(graph, rop, vdevice);
+  const int64_t rtasks = rkernel.phases[static_cast<size_t>(phase)].rtasks / (phase == 0 ? splits : 1);
+  const int64_t split = index / rtasks, within = index % rtasks;
+  if (phase == 1) {  // the partial results lie split after split; reading all of a split is close enough
+    const Rows second = rows_of_partials(rows, splits, vdevice);
+    const int64_t per_rtask = rkernel.config_value("second_rows_per_rtask");
+    append_runs(second.kept, 1, to, graph.tensor(to).place.offset, within * per_rtask, std::min((within + 1) * per_rtask, second.rows()), out.writes);
+    out.reads.push_back({TensorId(), Run{0, 1, 0, rkernel.scratch_elements}});
+    return;
+  }
+  const Rows sweep = splits > 1 ? into_scratch(rows) : rows;
+  const int64_t per_rtask = rkernel.config_value("rows_per_rtask") * rows.vector;
+  const int64_t begin = within * per_rtask, end = std::min(begin + per_rtask, rows.rows() * rows.vector);
+  const int64_t out_offset = splits > 1 ? split * rows.rows() * rows.vector : graph.tensor(to).place.offset;
+  append_runs(sweep.kept, 1, splits > 1 ? TensorId() : to, out_offset, begin, end, out.writes);
+  append_row_reads(rows, graph, from, begin, end, out.reads);
+}
+
+}  // namespace
+
+const Family& reduce() {
+  static const Family family{"reduce", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,133 @@
+// y[row] = finish(combine over r of prepare(x[row, r])): sums, means, extremes, products and norms. kVector 4: four rows that
+// lie next to each other are one float4 (global average pooling of channels-last tensors).
+//
+// With `splits` > 1 the reduced elements are cut as well: rTask = split * rtasks_per_split + rows, and each split writes
+// unfinished values `split_stride` apart, for a second phase to combine. No atomics: the same result every time.
+#pragma once
+
+#include "kernels/reduce/rows.cuh"
+
+namespace rk {
+
+enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };
+enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
+enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
+
+struct ReduceArgs {
+  RowsArgs rows;
+  Divisor rtasks_per_split;
+  uint32_t reduced_per_split;
+  int32_t split_stride;
+  int32_t prepare, combine, finish;
+  float count;  // for kFinishDivide
+};
+static_assert(sizeof(ReduceArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE float reduce_start(int32_t combine) {
+  return combine == kCombineMax ? -INFINITY : combine == kCombineMin ? INFINITY : combine == kCombineProduct ? 1.0f : 0.0f;
+}
+
+RK_INLINE float reduce_combine(int32_t combine, float a, float b) {
+  if (combine == kCombineSum) return a + b;
+  if (combine == kCombineMax) return nan_max(a, b);
+  return combine == kCombineMin ? nan_min(a, b) : a * b;
+}
+
+RK_INLINE float reduce_prepare(int32_t prepare, float x, float largest) {
+  if (prepare == kPrepareNone) return x;
+  if (prepare == kPrepareAbs) return fabsf(x);
+  return prepare == kPrepareSquare ? x * x : expf(x - largest);
+}
+
+RK_INLINE float reduce_finish(const ReduceArgs& args, float v, float largest) {
+  switch (args.finish) {
+    case kFinishDivide: return v / args.count;
+    case kFinishSqrt: return sqrtf(v);
+    case kFinishLog: return logf(v);
+    case kFinishLogPlusMax: return fabsf(largest) == INFINITY ? largest : largest + logf(v);
+    default: return v;
+  }
+}
+
+template <int kVector>
+struct alignas(4 * kVector) Rowful {
+  float v[kVector];
+};
+
+template <int kVector>
+RK_INLINE Rowful<kVector> load_rowful(const float* p) {
+  Rowful<kVector> r;
+  if constexpr (kVector == 4) {
+    const float4 v = load4(p);
+    r.v[0] = v.x;
+    r.v[1] = v.y;
+    r.v[2] = v.z;
+    r.v[3] = v.w;
+  } else {
+    r.v[0] = load1(p);
+  }
+  return r;
+}
+
+template <int kVector>
+RK_INLINE Rowful<kVector> combine_rowfuls(int32_t combine, Rowful<kVector> a, const Rowful<kVector>& b) {
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) a.v[i] = reduce_combine(combine, a.v[i], b.v[i]);
+  return a;
+}
+
+// One pass over reduced elements [first, last) of this thread's row.
+template <class Veu, int kVector>
+RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const float* in, uint32_t first,
+                                      uint32_t last, int32_t prepare, int32_t combine, const Rowful<kVector>& largest) {
+  constexpr int kBatch = 4;  // loads under way per thread
+  Rowful<kVector> acc;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_start(combine);
+#pragma unroll 1
+  for (uint32_t r = first + t.part; r < last; r += kBatch * t.parts) {
+    Rowful<kVector> x[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (r + b * t.parts < last) x[b] = load_rowful<kVector>(in + reduced_in_offset(rows, r + b * t.parts));
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (r + b * t.parts >= last) continue;
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_combine(combine, acc.v[i], reduce_prepare(prepare, x[b].v[i], largest.v[i]));
+    }
+  }
+  Rowful<kVector>* const shared = reinterpret_cast<Rowful<kVector>*>(task.work);
+  return combine_parts<Veu>(shared, t, acc, [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
+}
+
+template <class Veu, int kVector>
+RK_BODY void reduce(const Task<Veu>& task) {
+  const ReduceArgs& args = task.template arguments<ReduceArgs>();
+  const RowsArgs& rows = args.rows;
+  const RowThread t = row_thread<Veu>(rows);
+  uint32_t within;
+  const uint32_t split = divide(task.index, args.rtasks_per_split, within);
+  const uint32_t first = split * args.reduced_per_split;
+  const uint32_t last = first + args.reduced_per_split < rows.reduced ? first + args.reduced_per_split : rows.reduced;
+  const uint32_t limit = (within + 1) * rows.rows_per_rtask;
+  const uint32_t end = limit < rows.rows ? limit : rows.rows;
+  const int64_t out_step = kVector == 4 && rows.kept_rank > 0 ? rows.kept_out[rows.kept_rank - 1] / kVector : 0;
+#pragma unroll 1
+  for (uint32_t row0 = within * rows.rows_per_rtask; row0 < end; row0 += t.lanes) {
+    const uint32_t row = row0 + t.lane;
+    const uint32_t known = row < end ? row : end - 1;  // lanes without a row repeat the last
+    const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, known);
+    Rowful<kVector> largest{};
+    if (args.prepare == kPrepareExp) largest = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, kPrepareNone, kCombineMax, largest);
+    const Rowful<kVector> acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, args.prepare, args.combine, largest);
+    if (row >= end || t.part != 0) continue;
+    float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +
+                       static_cast<int64_t>(split) * args.split_stride;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) store1(out + i * out_step, reduce_finish(args, acc.v[i], largest.v[i]));
+  }
+}
+
+}  // namespace rk

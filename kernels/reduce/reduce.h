@@ -1,0 +1,10 @@
+// Reductions over any axes; global pooling is one of them.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& reduce();
+
+}  // namespace tamp::kernels

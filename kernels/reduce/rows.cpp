@@ -1,0 +1,64 @@
+#include "kernels/reduce/rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "kernels/args.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kRank = 8;
+
+int64_t smallest_stride(const Loop& loop) {
+  int64_t smallest = int64_t{1} << 40;
+  for (const LoopDim& dim : loop) smallest = std::min(smallest, std::abs(dim.strides[0]));
+  return smallest;
+}
+
+int64_t power_of_two_from(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+
+Loop in_units(Loop loop, int64_t vector) {
+  if (vector == 1) return loop;
+  loop.back().extent /= vector;
+  for (int64_t& stride : loop.back().strides) stride *= vector;
+  return loop;
+}
+
+}  // namespace
+
+void lay_threads(Rows& rows, const VDevice& vdevice) {
+  const int64_t threads = vdevice.compute_threads;
+  rows.lanes_first = smallest_stride(rows.kept) < smallest_stride(rows.reduced);
+  // Two elements per thread keep the tree short and the loads wide; 32 lanes (128 bytes) or 32 parts make whole lines.
+  const int64_t parts = std::clamp<int64_t>(power_of_two_from(ceil_div(rows.reduced_elements(), 2)), 1, threads);
+  const int64_t line = rows.vector == 4 ? 8 : 32;
+  if (rows.lanes_first) rows.lanes = std::clamp<int64_t>(threads / parts, std::min(line, power_of_two_from(rows.rows())), threads);
+  else rows.lanes = threads / parts;
+}
+
+int64_t rows_per_rtask(const Rows& rows, int64_t rtasks) {
+  const int64_t groups = std::max<int64_t>(1, ceil_div(rows.rows(), rows.lanes));
+  return ceil_div(groups, std::max<int64_t>(1, rtasks)) * rows.lanes;
+}
+
+ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int64_t per_rtask) {
+  const Loop kept = in_units(rows.kept, rows.vector);
+  return ArgValue{ArgList{in, out, array_arg(strides(kept, 0), kRank), array_arg(strides(kept, 1), kRank), array_arg(strides(rows.reduced, 0), kRank),
+                          array_arg(strides(rows.reduced, 1), kRank), divisors_arg(inner_extents(kept), kRank - 1),
+                          divisors_arg(inner_extents(rows.reduced), kRank - 1), arg(rows.rows()), arg(rows.reduced_elements()), arg(per_rtask),
+                          arg(static_cast<int64_t>(kept.size())), arg(static_cast<int64_t>(rows.reduced.size())),
+                          arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes)))), arg(int64_t{rows.lanes_first})}};
+}
+
+void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t begin, int64_t end, std::vector<Region>& regions) {
+  if (graph.tensor(in).role == Role::constant) return;
+  // Rows as the outer part of one nest: the elements of a row follow each other in its flattened order.
+  Loop nest = rows.kept;
+  nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());
+  const int64_t each = rows.reduced_elements();
+  append_runs(nest, 0, in, graph.tensor(in).place.offset, begin * each, end * each, regions);
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,70 @@
+// What reductions and softmax share: the kept elements ("rows") and the reduced ones, each a nest of dimensions with strides,
+// and the split of the compute threads into `lanes` rows side by side with `parts` threads on each. Lanes run fastest over
+// threads when rows lie next to each other in memory (channels-last pooling), parts when the reduced elements do.
+#pragma once
+
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+constexpr int kRowsRank = 8;
+
+struct RowsArgs {
+  TensorRef in, out;
+  int32_t kept_in[kRowsRank], kept_out[kRowsRank];        // outermost dimension first
+  int32_t reduced_in[kRowsRank], reduced_out[kRowsRank];
+  Divisor kept_divisors[kRowsRank - 1], reduced_divisors[kRowsRank - 1];
+  uint32_t rows, reduced;
+  uint32_t rows_per_rtask;
+  uint8_t kept_rank, reduced_rank;
+  uint8_t lanes_log2;
+  uint8_t lanes_first;
+};
+
+RK_INLINE int64_t nest_offset(const int32_t* strides, const Divisor* divisors, int rank, uint32_t index) {
+  int64_t offset = 0;
+#pragma unroll 1
+  for (int d = rank - 1; d > 0; --d) {
+    uint32_t at;
+    index = divide(index, divisors[d - 1], at);
+    offset += static_cast<int64_t>(at) * strides[d];
+  }
+  return offset + static_cast<int64_t>(index) * strides[0];
+}
+RK_INLINE int64_t reduced_in_offset(const RowsArgs& r, uint32_t index) { return nest_offset(r.reduced_in, r.reduced_divisors, r.reduced_rank, index); }
+RK_INLINE int64_t reduced_out_offset(const RowsArgs& r, uint32_t index) { return nest_offset(r.reduced_out, r.reduced_divisors, r.reduced_rank, index); }
+
+// This thread's place among lanes and parts.
+struct RowThread {
+  uint32_t lane, part, lanes, parts;
+};
+template <class Veu>
+RK_INLINE RowThread row_thread(const RowsArgs& r) {
+  const uint32_t lanes = 1u << r.lanes_log2;
+  const uint32_t parts = Veu::kComputeThreads >> r.lanes_log2;
+  if (r.lanes_first) return {threadIdx.x & (lanes - 1), threadIdx.x >> r.lanes_log2, lanes, parts};
+  return {threadIdx.x / parts, threadIdx.x & (parts - 1), lanes, parts};
+}
+
+// NaN wins.
+RK_INLINE float nan_max(float a, float b) { return a != a || a > b ? a : b; }
+RK_INLINE float nan_min(float a, float b) { return a != a || a < b ? a : b; }
+
+// Combines the parts' values of every lane, always in the same order; all compute threads get their lane's result. `shared`
+// holds one T per thread.
+template <class Veu, class T, class F>
+RK_INLINE T combine_parts(T* shared, const RowThread& t, T v, F combine) {
+  T* const mine = shared + t.part * t.lanes + t.lane;
+  *mine = v;
+#pragma unroll 1
+  for (uint32_t half = t.parts / 2; half > 0; half /= 2) {
+    sync_compute<Veu>();
+    if (t.part < half) *mine = combine(*mine, mine[half * t.lanes]);
+  }
+  sync_compute<Veu>();
+  const T result = shared[t.lane];
+  sync_compute<Veu>();
+  return result;
+}
+
+}  // namespace rk

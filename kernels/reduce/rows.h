@@ -1,0 +1,34 @@
+// Host side of rows.cuh: kept and reduced dimensions as two nests, and how threads are laid over them.
+#pragma once
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+#include "compiler/ir/vdevice.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+
+// Operand 0 of both loops is the input, operand 1 the output. Counts are of vectors where `vector` is 4.
+struct Rows {
+  Loop kept, reduced;
+  int64_t vector = 1;
+  int64_t lanes = 1;  // rows side by side; a power of two, at most compute_threads
+  bool lanes_first = false;
+
+  int64_t rows() const { return loop_elements(kept) / vector; }
+  int64_t reduced_elements() const { return loop_elements(reduced); }
+};
+
+// Lays threads over the nests: neighbouring threads on neighbouring memory, a few elements per thread.
+void lay_threads(Rows& rows, const VDevice& vdevice);
+
+// Rows per rTask for about `rtasks` rTasks: a multiple of the lanes.
+int64_t rows_per_rtask(const Rows& rows, int64_t rtasks);
+
+// rk::RowsArgs between two places.
+ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int64_t rows_per_rtask);
+
+// Rows [begin, end) of the input, in elements of the kept nest, with all that is reduced into them.
+void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t begin, int64_t end, std::vector<Region>& regions);
+
+}  // namespace tamp::kernels

@@ -1,0 +1,88 @@
+// Host side of softmax.cuh.
+#include "kernels/reduce/softmax.h"
+
+#include <algorithm>
+
+#include "kernels/args.h"
+#include "kernels/reduce/rows.h"
+
+namespace tamp::kernels {
+namespace {
+
+Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+  const Softmax& attrs = std::get<Softmax>(rop.attrs);
+  const Tensor& in = graph.tensor(rop.inputs[0]);
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  Rows rows;
+  for (size_t d = 0; d < in.shape.size(); ++d) {
+    const int64_t axis = static_cast<int64_t>(d);
+    Loop& loop = axis >= attrs.first_axis && axis <= attrs.last_axis ? rows.reduced : rows.kept;
+    loop.push_back({in.shape[d], {in.place.strides[d], out.place.strides[d]}});
+  }
+  rows.kept = normalised(rows.kept);
+  rows.reduced = normalised(rows.reduced);
+  lay_threads(rows, vdevice);
+  return rows;
+}
+
+RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
+  const ROperator& rop = request.rop;
+  const VDevice& vdevice = request.vdevice;
+  const int64_t per_rtask = rows_per_rtask(rows, rtasks);
+  const int64_t per_thread = ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads);
+  constexpr int64_t kMostKept = 24;
+  const int64_t kept = per_thread <= kMostKept ? per_thread : 0;
+  Phase phase;
+  phase.header = "kernels/reduce/softmax.cuh";
+  phase.body = "rk::softmax";
+  phase.args_type = "rk::SoftmaxArgs";
+  phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
+                {"kept_per_thread", arg(kept)},
+                {"log", arg(int64_t{std::get<Softmax>(rop.attrs).log})}};
+  phase.rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
+  phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
+  const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
+  phase.cost.activation_bytes = elements * (kept > 0 ? 8 : 16);
+  phase.cost.flops = elements * 80 + static_cast<double>(vdevice.compute_threads) * 400;
+  phase.cost.efficiency = 0.2;
+  RKernel rkernel;
+  rkernel.family = "softmax";
+  rkernel.name = "softmax<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"rows_per_rtask", per_rtask}, {"compute_threads", vdevice.compute_threads}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<Softmax>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  const Rows rows = rows_of(request.graph, rop, request.vdevice);
+  if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
+  std::vector<RKernel> out = {rkernel_of(request, rows, request.vdevice.veus())};
+  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, request.vdevice.veus() / 4)));
+  return out;
+}
+
+Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  VDevice vdevice;
+  vdevice.compute_threads = rkernel.config_value("compute_threads");
+  const Rows rows = rows_of(graph, rop, vdevice);
+  const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
+  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
+  append_row_reads(rows, graph, rop.inputs[0], begin, end, out.reads);
+  Loop nest = rows.kept;
+  nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());
+  const int64_t each = rows.reduced_elements();
+  append_runs(nest, 1, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin * each, end * each, out.writes);
+}
+
+}  // namespace
+
+const Family& softmax() {
+  static const Family family{"softmax", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

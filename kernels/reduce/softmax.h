@@ -1,0 +1,10 @@
+// Softmax and LogSoftmax over neighbouring dimensions.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& softmax();
+
+}  // namespace tamp::kernels

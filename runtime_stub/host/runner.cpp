@@ -1,0 +1,251 @@
+// The program that `tamp run` builds beside a generated model and starts as a child process. Plain C++ on the generated C
+// API and the CUDA runtime, nothing of tamp; it is also an example of how to call a model.
+//
+//   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
+//   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
+//
+// Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
+// timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
+// instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include TAMP_MODEL_HEADER
+
+#define TAMP_JOIN_AGAIN(a, b) a##_##b
+#define TAMP_JOIN(a, b) TAMP_JOIN_AGAIN(a, b)
+#define MODEL(function) TAMP_JOIN(TAMP_MODEL, function)
+
+namespace {
+
+// The first run on a GPU loads code and weights from far away; it is checked like the others but not timed.
+#if defined(TAMP_CUDA_ON_CPU)
+constexpr int kWarmUps = 0;
+#else
+constexpr int kWarmUps = 1;
+#endif
+
+struct Job {
+  std::string weights;
+  std::vector<std::string> inputs, outputs;
+  int repeat = 1;
+  int instances = 1;
+  bool graph = false;
+  double wait_budget_seconds = 0;
+};
+
+[[noreturn]] void stop(int exit_code, const std::string& message) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::exit(exit_code);
+}
+
+void check_cuda(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) stop(1, std::string(call) + ": " + cudaGetErrorString(error));
+}
+#define CHECK_CUDA(call) check_cuda((call), #call)
+
+void check_model(tamp_status status, MODEL(context) * context) {
+  if (status != TAMP_OK) stop(10 + status, MODEL(message)(context));
+}
+
+Job read_job(int argc, char** argv) {
+  Job job;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--graph") {
+      job.graph = true;
+      continue;
+    }
+    if (++i == argc) stop(1, flag + " needs a value");
+    const std::string value = argv[i];
+    if (flag == "--weights") job.weights = value;
+    else if (flag == "--input") job.inputs.push_back(value);
+    else if (flag == "--output") job.outputs.push_back(value);
+    else if (flag == "--repeat") job.repeat = std::atoi(value.c_str());
+    else if (flag == "--instances") job.instances = std::atoi(value.c_str());
+    else if (flag == "--wait-budget") job.wait_budget_seconds = std::atof(value.c_str());
+    else stop(1, "unknown option " + flag);
+  }
+  if (job.repeat < 1 || job.instances < 1) stop(1, "--repeat and --instances must be at least 1");
+  if (static_cast<int>(job.inputs.size()) != MODEL(input_count)() || static_cast<int>(job.outputs.size()) != MODEL(output_count)()) {
+    stop(1, "the model has other numbers of inputs and outputs than the job");
+  }
+  return job;
+}
+
+std::vector<char> read_file(const std::string& path, size_t bytes) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file || data.size() != bytes) stop(1, path + ": cannot be read, or not " + std::to_string(bytes) + " bytes");
+  return data;
+}
+
+std::string device_name() {
+#if defined(TAMP_CUDA_ON_CPU)
+  return "stand-in on the CPU";
+#else
+  int device = 0;
+  cudaDeviceProp properties;
+  CHECK_CUDA(cudaGetDevice(&device));
+  CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
+#endif
+}
+
+// One context with memory and a stream of its own.
+struct Instance {
+  MODEL(context) * context = nullptr;
+  cudaStream_t stream = nullptr;
+  cudaEvent_t before = nullptr, after = nullptr;
+  std::vector<void*> inputs, outputs;
+#if !defined(TAMP_CUDA_ON_CPU)
+  cudaGraphExec_t graph = nullptr;
+#endif
+};
+
+void* device_memory(size_t bytes) {
+  void* memory = nullptr;
+  CHECK_CUDA(cudaMalloc(&memory, bytes > 0 ? bytes : 16));
+  return memory;
+}
+
+Instance make_instance(const Job& job) {
+  Instance instance;
+  tamp_options options{};
+  if (!job.weights.empty()) options.weights_path = job.weights.c_str();
+  options.wait_budget_seconds = job.wait_budget_seconds;
+  const tamp_status created = MODEL(create)(&options, &instance.context);
+  if (created != TAMP_OK) stop(10 + created, MODEL(message)(nullptr));
+  CHECK_CUDA(cudaStreamCreate(&instance.stream));
+  CHECK_CUDA(cudaEventCreate(&instance.before));
+  CHECK_CUDA(cudaEventCreate(&instance.after));
+  for (size_t i = 0; i < job.inputs.size(); ++i) {
+    const size_t bytes = MODEL(inputs)()[i].bytes;
+    instance.inputs.push_back(device_memory(bytes));
+    const std::vector<char> data = read_file(job.inputs[i], bytes);
+    CHECK_CUDA(cudaMemcpy(instance.inputs[i], data.data(), bytes, cudaMemcpyHostToDevice));
+  }
+  for (size_t i = 0; i < job.outputs.size(); ++i) instance.outputs.push_back(device_memory(MODEL(outputs)()[i].bytes));
+  return instance;
+}
+
+void free_instance(Instance& instance) {
+#if !defined(TAMP_CUDA_ON_CPU)
+  if (instance.graph != nullptr) CHECK_CUDA(cudaGraphExecDestroy(instance.graph));
+#endif
+  for (void* memory : instance.inputs) CHECK_CUDA(cudaFree(memory));
+  for (void* memory : instance.outputs) CHECK_CUDA(cudaFree(memory));
+  CHECK_CUDA(cudaEventDestroy(instance.before));
+  CHECK_CUDA(cudaEventDestroy(instance.after));
+  CHECK_CUDA(cudaStreamDestroy(instance.stream));
+  MODEL(destroy)(instance.context);
+}
+
+void call_model(Instance& instance) {
+  check_model(MODEL(run)(instance.context, instance.inputs.data(), instance.outputs.data(), instance.stream), instance.context);
+}
+
+#if !defined(TAMP_CUDA_ON_CPU)
+void capture(Instance& instance) {
+  cudaGraph_t graph = nullptr;
+  CHECK_CUDA(cudaStreamBeginCapture(instance.stream, cudaStreamCaptureModeThreadLocal));
+  call_model(instance);
+  CHECK_CUDA(cudaStreamEndCapture(instance.stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&instance.graph, graph, 0));
+  CHECK_CUDA(cudaGraphDestroy(graph));
+}
+#endif
+
+void launch(Instance& instance) {
+#if !defined(TAMP_CUDA_ON_CPU)
+  if (instance.graph != nullptr) {
+    CHECK_CUDA(cudaGraphLaunch(instance.graph, instance.stream));
+    return;
+  }
+#endif
+  call_model(instance);
+}
+
+// Outputs start as NaN patterns, so that an element that is never written shows.
+void start(Instance& instance) {
+  for (size_t i = 0; i < instance.outputs.size(); ++i) {
+    CHECK_CUDA(cudaMemsetAsync(instance.outputs[i], 0xff, MODEL(outputs)()[i].bytes, instance.stream));
+  }
+  CHECK_CUDA(cudaEventRecord(instance.before, instance.stream));
+  launch(instance);
+  CHECK_CUDA(cudaEventRecord(instance.after, instance.stream));
+}
+
+std::vector<std::vector<char>> finish(Instance& instance) {
+  CHECK_CUDA(cudaStreamSynchronize(instance.stream));
+  check_model(MODEL(status)(instance.context), instance.context);
+  std::vector<std::vector<char>> outputs;
+  for (size_t i = 0; i < instance.outputs.size(); ++i) {
+    outputs.emplace_back(MODEL(outputs)()[i].bytes);
+    CHECK_CUDA(cudaMemcpy(outputs[i].data(), instance.outputs[i], outputs[i].size(), cudaMemcpyDeviceToHost));
+  }
+  return outputs;
+}
+
+void require_same(const std::vector<std::vector<char>>& first, const std::vector<std::vector<char>>& now, int run) {
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i] != now[i]) stop(4, "output '" + std::string(MODEL(outputs)()[i].name) + "' of run " + std::to_string(run) + " is not bitwise that of the first run");
+  }
+}
+
+void write_outputs(const Job& job, const std::vector<std::vector<char>>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::ofstream file(job.outputs[i], std::ios::binary);
+    file.write(outputs[i].data(), static_cast<std::streamsize>(outputs[i].size()));
+    file.close();
+    if (!file) stop(1, job.outputs[i] + ": cannot be written");
+  }
+}
+
+void run_all(const Job& job, std::vector<Instance>& instances) {
+  std::vector<std::vector<char>> first;
+  for (int run = -kWarmUps; run < job.repeat; ++run) {
+    for (Instance& instance : instances) CHECK_CUDA(cudaStreamSynchronize(instance.stream));
+    const auto clock_before = std::chrono::steady_clock::now();
+    for (Instance& instance : instances) start(instance);
+    for (Instance& instance : instances) CHECK_CUDA(cudaStreamSynchronize(instance.stream));
+    const std::chrono::duration<double, std::micro> clock = std::chrono::steady_clock::now() - clock_before;
+    float milliseconds = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&milliseconds, instances[0].before, instances[0].after));
+    for (Instance& instance : instances) {
+      const std::vector<std::vector<char>> outputs = finish(instance);
+      if (first.empty()) first = outputs;
+      require_same(first, outputs, run);
+    }
+    if (run >= 0) std::printf("run %.3f %.3f\n", static_cast<double>(milliseconds) * 1e3, clock.count());
+  }
+  write_outputs(job, first);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Job job = read_job(argc, argv);
+#if defined(TAMP_CUDA_ON_CPU)
+  if (job.graph || job.instances > 1) stop(1, "--graph and --instances need a GPU");
+#endif
+  std::printf("device %s\n", device_name().c_str());
+  std::vector<Instance> instances;
+  for (int i = 0; i < job.instances; ++i) instances.push_back(make_instance(job));
+#if !defined(TAMP_CUDA_ON_CPU)
+  for (Instance& instance : instances) {
+    if (job.graph) capture(instance);
+  }
+#endif
+  run_all(job, instances);
+  for (Instance& instance : instances) free_instance(instance);
+  return 0;
+}

@@ -1,0 +1,496 @@
+#!/usr/bin/env python3
+"""Feeds broken, hostile, and unusual models to `tamp compile` and checks what a user relies on: a refusal is one line that
+starts with "error: ", says what is wrong, has the right exit code (1 bad input, 2 unsupported), comes within 5 seconds and
+2 GB, is no signal, and leaves no output folder. Models that are merely odd must compile.
+
+    bad_inputs.py TAMP [NAME...]        NAME: only the cases whose name contains it
+"""
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Callable
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import models as m
+
+BAD, UNSUPPORTED, ACCEPT = 1, 2, 0
+MAX_SECONDS = 5.0
+MAX_BYTES = 2 << 30
+ACCEPT_SECONDS = 120.0
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    code: int
+    make: Callable  # (folder) -> a ModelProto, the bytes of the file, or None if it wrote model.onnx itself
+    says: str = ""  # must be in the line
+    lines: int = 1
+    args: tuple = ()
+
+
+CASES = []
+
+
+def case(name, code, make, says="", **kwargs):
+    CASES.append(Case(name, code, make if callable(make) else (lambda folder: make), says, **kwargs))
+
+
+# --- container -------------------------------------------------------------------------------------------------------
+
+def edit(model, change):
+    change(model)
+    return model
+
+
+def deep_nesting(folder):
+    """Subgraphs 120 levels deep: more than protobuf reads."""
+    inner = m.relu().graph
+    for _ in range(120):
+        outer = onnx.GraphProto(name="g")
+        outer.node.add(op_type="If").attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g.CopyFrom(inner)
+        inner = outer
+    made = m.relu()
+    made.graph.CopyFrom(inner)
+    return made.SerializeToString()
+
+
+good = m.relu().SerializeToString()
+case("empty_file", BAD, b"", "empty")
+case("truncated_half", BAD, good[: len(good) // 2], "not an ONNX model")
+case("truncated_by_one", BAD, good[:-1], "not an ONNX model")
+case("garbage", BAD, bytes((i * 131 + 7) % 256 for i in range(4096)), "not an ONNX model")
+case("text", BAD, b"this is no model, it is a line of text\n" * 10, "not an ONNX model")
+case("tensor_as_model", BAD, m.constant("w", [1, 2, 3]).SerializeToString(), "not an ONNX model")
+case("deep_nesting", BAD, deep_nesting, "not an ONNX model")
+case("no_graph", BAD, lambda f: edit(m.relu(), lambda x: x.ClearField("graph")), "no graph")
+case("model_is_a_folder", BAD, lambda f: (f / "model.onnx").mkdir(), "not a regular file")
+case("model_is_a_fifo", BAD, lambda f: os.mkfifo(f / "model.onnx"), "not a regular file")
+case("model_is_missing", BAD, lambda f: None, "cannot open")
+
+# --- versions --------------------------------------------------------------------------------------------------------
+
+case("no_opset_import", BAD, m.relu(opset=None), "no opset")
+case("opset_0", BAD, m.relu(opset=0), "opset 0")
+case("opset_negative", BAD, m.relu(opset=-3), "opset -3")
+case("opset_9999", UNSUPPORTED, m.relu(opset=9999), "opset 9999 is newer")
+case("opset_twice", BAD, lambda f: edit(m.relu(), lambda x: x.opset_import.add(domain="ai.onnx", version=13)), "twice")
+case("ir_missing", BAD, lambda f: edit(m.relu(), lambda x: x.ClearField("ir_version")), "ir_version")
+case("ir_99", UNSUPPORTED, m.relu(ir=99), "IR version 99")
+case("op_newer_than_opset", UNSUPPORTED, m.model([m.node("Gelu", ["x"], ["y"])], opset=13), "came with opset 20")
+
+# --- operators -------------------------------------------------------------------------------------------------------
+
+INJECTION = "Relu */ int main(){} /*\n#error\x1b[31m"
+case("unknown_op", UNSUPPORTED, m.model([m.node("Frobnicate", ["x"], ["y"], "f")]), "node #0 'f' (Frobnicate, opset 17)")
+case("unknown_domain", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"], domain="com.example")]), "com.example.Relu")
+case("empty_op_type", UNSUPPORTED, m.model([m.node("", ["x"], ["y"])]), "names no operator")
+case("op_type_injection", UNSUPPORTED, m.model([m.node(INJECTION, ["x"], ["y"])]), "not supported")
+case("all_unsupported_at_once", UNSUPPORTED,
+     m.model([m.node("A", ["x"], ["t"]), m.node("Relu", ["t"], ["u"]), m.node("B", ["u"], ["v"]), m.node("C", ["v"], ["y"])]), "(A, opset 17)", lines=3)
+case("control_flow", UNSUPPORTED, lambda f: m.model([helper.make_node(
+    "If", ["c"], ["y"], then_branch=m.relu().graph, else_branch=m.relu().graph)], initializers=[m.constant("c", True, np.bool_)]), "control flow")
+case("local_function", UNSUPPORTED, lambda f: edit(m.model([m.node("Twice", ["x"], ["y"], domain="my")]), lambda x: x.functions.append(
+    helper.make_function("my", "Twice", ["a"], ["b"], [m.node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]))), "local functions")
+
+
+def function_bomb(folder):
+    """Thirty functions, each calling the one before twice: 2^30 nodes if somebody inlines them."""
+    made = m.model([m.node("F30", ["x"], ["y"], domain="my")])
+    made.functions.append(helper.make_function("my", "F0", ["a"], ["b"], [m.node("Relu", ["a"], ["b"])], [helper.make_opsetid("", 17)]))
+    for i in range(1, 31):
+        body = [m.node(f"F{i - 1}", ["a"], ["t"], domain="my"), m.node(f"F{i - 1}", ["t"], ["b"], domain="my")]
+        made.functions.append(helper.make_function("my", f"F{i}", ["a"], ["b"], body, [helper.make_opsetid("my", 1)]))
+    return made
+
+
+def function_recursion(folder):
+    made = m.model([m.node("R", ["x"], ["y"], domain="my")])
+    made.functions.append(helper.make_function("my", "R", ["a"], ["b"], [m.node("R", ["a"], ["b"], domain="my")], [helper.make_opsetid("my", 1)]))
+    return made
+
+
+case("function_bomb", UNSUPPORTED, function_bomb, "local functions")
+case("function_recursion", UNSUPPORTED, function_recursion, "local functions")
+
+# --- graph -----------------------------------------------------------------------------------------------------------
+
+
+def chain(length, broken=False):
+    names = ["x"] + [f"t{i}" for i in range(length - 1)] + ["y"]
+    nodes = [m.node("Relu", [a], [b], "same name") for a, b in zip(names, names[1:])]
+    if broken:
+        nodes[0].input[0] = names[-2]
+    return m.model(nodes)
+
+
+case("no_nodes_undefined_output", BAD, m.model([]), "'y'")
+case("no_outputs", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[]), "no outputs")
+case("cycle", BAD, m.model([m.node("Add", ["x", "b"], ["a"], "p"), m.node("Relu", ["a"], ["b"], "q"), m.node("Relu", ["b"], ["y"])]), "cycle")
+case("self_loop", BAD, m.model([m.node("Add", ["x", "y"], ["y"], "p")]), "cycle")
+case("cycle_of_20000", BAD, lambda f: chain(20000, broken=True), "cycle")
+case("missing_input", BAD, m.model([m.node("Add", ["x", "nowhere"], ["y"], "p")]), "'nowhere'")
+case("duplicate_output", BAD, m.model([m.node("Relu", ["x"], ["y"]), m.node("Tanh", ["x"], ["y"])]), "makes 'y'")
+case("output_shadows_input", BAD, m.model([m.node("Relu", ["x"], ["x"]), m.node("Tanh", ["x"], ["y"])]), "makes 'x'")
+case("duplicate_input", BAD, m.model([m.node("Relu", ["x"], ["y"])], inputs=[m.value("x", [1, 4])] * 2), "two graph inputs")
+case("duplicate_initializer", BAD, m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.constant("w", [1.0])] * 2), "two initializers")
+case("required_input_left_out", BAD, m.model([m.node("Add", ["x", ""], ["y"])]), "Add")
+
+case("accept_smallest", ACCEPT, m.relu())
+case("accept_unsorted", ACCEPT, m.model([m.node("Relu", ["t"], ["y"]), m.node("Tanh", ["x"], ["t"])]))
+case("accept_same_node_names", ACCEPT, chain(50))
+case("accept_dead_nodes", ACCEPT, m.model([m.node("Relu", ["x"], ["y"]), m.node("Tanh", ["x"], ["unused"])]))
+case("accept_domain_alias", ACCEPT, lambda f: edit(m.model([m.node("Relu", ["x"], ["y"], domain="ai.onnx")]), lambda x: setattr(x.opset_import[0], "domain", "ai.onnx")))
+case("accept_initializer_as_input", ACCEPT, m.model(
+    [m.node("Add", ["x", "w"], ["y"])], inputs=[m.value("x", [1, 4]), m.value("w", [4])], initializers=[m.constant("w", [1.0, 2, 3, 4])], ir=3))
+case("accept_trailing_optional", ACCEPT, m.model([m.node("Clip", ["x", "", ""], ["y"])]))
+case("accept_several_outputs", ACCEPT, m.model([m.node("Relu", ["x"], ["y"]), m.node("Identity", ["y"], ["z"])], outputs=[m.value("y", [1, 4]), m.value("z", [1, 4])]))
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+ODD = ["*/ int main(){} /*", "a.b", "a_b", "", "1234", "operator", "line\nbreak", 'quote"\\', "\u00fc\u4e2d", "??/", "n" * 5000]
+
+
+def odd_names(folder):
+    nodes = []
+    last = "x"
+    for i, name in enumerate(ODD):
+        out = "y" if i == len(ODD) - 1 else f"t{i} {name}"
+        made = m.node("Tanh", [last], [out])
+        made.name = name
+        nodes.append(made)
+        last = out
+    return m.model(nodes)
+
+
+case("accept_odd_names", ACCEPT, odd_names)
+case("name_in_a_refusal", BAD, m.model([m.node("MatMul", ["x", "w"], ["y"], INJECTION)], initializers=[m.constant("w", np.ones((3, 4)))]), "inner extents 4 and 3")
+case("empty_input_name", BAD, m.model([m.node("Relu", ["x"], ["y"])], inputs=[m.value("x", [1, 4]), m.value("", [1])]), "no name")
+
+# --- initializers ----------------------------------------------------------------------------------------------------
+
+
+def with_initializer(dims=(4,), dtype=TensorProto.FLOAT, raw=None, **fields):
+    tensor = TensorProto(name="w", dims=dims, data_type=dtype)
+    if raw is not None:
+        tensor.raw_data = raw
+    for field, values in fields.items():
+        getattr(tensor, field).extend(values)
+    return m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[tensor])
+
+
+case("raw_short", BAD, with_initializer(raw=bytes(15)), "initializer 'w'")
+case("raw_long", BAD, with_initializer(raw=bytes(17)), "initializer 'w'")
+case("no_data", BAD, with_initializer(), "0 values")
+case("typed_short", BAD, with_initializer(float_data=[1, 2, 3]), "3 values")
+case("raw_and_typed", BAD, with_initializer(raw=bytes(16), float_data=[1, 2, 3, 4]), "both raw")
+case("mixed_types", BAD, with_initializer(float_data=[1, 2, 3, 4], int64_data=[1]), "field that does not belong")
+case("dims_negative", BAD, with_initializer(dims=(-4,), raw=bytes(16)), "impossible shape")
+case("dims_two_negatives", BAD, with_initializer(dims=(-1, -4), raw=bytes(16)), "impossible shape")
+case("dims_wrap_to_zero", BAD, with_initializer(dims=(1 << 32, 1 << 32), raw=b""), "impossible shape")
+case("dims_overflow", BAD, with_initializer(dims=(1 << 62, 6), raw=bytes(16)), "impossible shape")
+case("dims_huge", UNSUPPORTED, with_initializer(dims=(1 << 40,), raw=bytes(16)), "elements")
+case("type_0", BAD, with_initializer(dtype=0, raw=bytes(16)), "UNDEFINED")
+case("type_99", BAD, with_initializer(dtype=99, raw=bytes(16)), "99")
+case("type_string", UNSUPPORTED, with_initializer(dtype=TensorProto.STRING, string_data=[b"a"] * 4), "STRING")
+case("half_does_not_fit", BAD, with_initializer(dtype=TensorProto.FLOAT16, int32_data=[1, 2, 70000, 4]), "70000")
+case("bool_not_0_or_1", BAD, with_initializer(dtype=TensorProto.BOOL, raw=b"\x00\x01\x02\x01"), "bool value 2")
+case("operand_types_differ", BAD, with_initializer(dtype=TensorProto.INT64, int64_data=[1, 2, 3, 4]), "different types")
+
+
+def sparse(folder):
+    made = m.relu()
+    made.graph.sparse_initializer.add().values.CopyFrom(m.constant("s", [1.0]))
+    return made
+
+
+case("sparse_initializer", UNSUPPORTED, sparse, "sparse")
+
+# --- shapes and types ------------------------------------------------------------------------------------------------
+
+
+def symbolic(shape):
+    return m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", shape)], [m.value("y", None)])
+
+
+case("input_negative_dim", BAD, symbolic([1, -4]), "negative extent")
+case("input_without_type", BAD, lambda f: edit(m.relu(), lambda x: x.graph.input[0].ClearField("type")), "no type")
+case("input_without_shape", BAD, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", None)]), "no shape")
+case("input_type_77", BAD, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, 4], 77)]), "77")
+case("input_int64", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, 4], TensorProto.INT64)]), "INT64")
+case("input_2_to_80", BAD, symbolic([1 << 40, 1 << 40]), "impossible shape")
+case("input_8g_elements", UNSUPPORTED, symbolic([1 << 33]), "elements")
+case("sequence_input", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"])], [helper.make_tensor_sequence_value_info("x", 1, [1, 4])]), "sequence")
+case("symbols_unbound", BAD, symbolic(["N", 4, "T", "N"]), "--dim N=value --dim T=value")
+case("anonymous_dim_unbound", BAD, symbolic([None, 4]), "--dim x.0=value")
+case("unknown_dim_given", BAD, symbolic(["N", 4]), "symbolic dimensions: N", args=("--dim", "N=2", "--dim", "M=3"))
+case("output_shape_lies", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[m.value("y", [1, 5])]), "[1,5]")
+case("output_type_lies", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[m.value("y", [1, 4], TensorProto.DOUBLE)]), "DOUBLE")
+case("value_info_lies", BAD, lambda f: edit(m.model([m.node("Relu", ["x"], ["t"]), m.node("Tanh", ["t"], ["y"])]), lambda x: x.graph.value_info.append(m.value("t", [2, 2]))), "[2,2]")
+case("int_known_at_run_time_only", UNSUPPORTED, m.model([m.node("Cast", ["x"], ["t"], to=TensorProto.INT64), m.node("Cast", ["t"], ["y"], to=1)]), "i64")
+case("accept_symbols_bound", ACCEPT, symbolic(["N", 4, "N"]), args=("--dim", "N=3"))
+case("accept_anonymous_dim_bound", ACCEPT, symbolic([None, 4]), args=("--dim", "x.0=3"))
+
+# --- attributes ------------------------------------------------------------------------------------------------------
+
+case("concat_without_axis", BAD, m.model([m.node("Concat", ["x", "x"], ["y"])]), "'axis' is missing")
+case("attribute_of_wrong_type", BAD, m.conv(strides=[1.0, 1.0]), "expected ints")
+case("attribute_unknown", BAD, m.model([m.node("Relu", ["x"], ["y"], alpha=1.0)]), "unknown attribute 'alpha'")
+case("attribute_twice", BAD, lambda f: edit(m.conv(strides=[1, 1]), lambda x: x.graph.node[0].attribute.append(helper.make_attribute("strides", [1, 1]))), "twice")
+case("attribute_of_newer_version", BAD, m.pool("AveragePool", dilations=[1, 1]), "unknown attribute 'dilations'")
+case("axis_out_of_range", BAD, m.unary("Softmax", [1, 4], [1, 4], axis=2), "'axis' is 2")
+case("axis_int_min", BAD, m.unary("Softmax", [1, 4], [1, 4], axis=-(1 << 63)), "axis")
+case("perm_duplicate", BAD, m.unary("Transpose", [2, 3], [2, 3], perm=[0, 0]), "perm")
+case("perm_out_of_range", BAD, m.unary("Transpose", [2, 3], [2, 3], perm=[0, 7]), "perm")
+case("stride_0", BAD, m.pool(strides=[0, 2]), "'strides'")
+case("dilation_0", BAD, m.conv(dilations=[0, 1]), "'dilations'")
+case("kernel_huge", BAD, m.pool(kernel_shape=[1 << 29, 1 << 29]), "window")
+case("pads_negative", BAD, m.conv(pads=[-1, 0, 0, 0]), "'pads'")
+case("pads_too_few", BAD, m.conv(pads=[1, 1]), "'pads' has 2 values")
+case("auto_pad_bogus", BAD, m.conv(auto_pad="SAME_SIDEWAYS"), "SAME_SIDEWAYS")
+case("conv_group_0", BAD, m.conv(group=0), "'group' is 0")
+case("conv_group_does_not_divide", BAD, m.conv(group=3), "'group' is 3")
+case("conv_channels", BAD, m.conv(w=(6, 5, 3, 3)), "channels")
+case("conv_kernel_against_w", BAD, m.conv(kernel_shape=[5, 5]), "'kernel_shape' is [5,5]")
+case("conv_bias_length", BAD, m.conv(bias=5), "B has shape [5]")
+case("conv_3d", UNSUPPORTED, m.conv(x=(1, 4, 8, 8, 8), w=(6, 4, 3, 3, 3), y=(1, 6, 6, 6, 6)), "3-D convolution")
+case("batch_norm_scale_length", BAD, m.unary("BatchNormalization", [1, 3, 4], [1, 3, 4], [m.constant(n, np.ones(3 + (n == "s"))) for n in "sbmv"], "sbmv"), "scale")
+case("matmul_inner_extent", BAD, m.unary("MatMul", [1, 4], [1, 3], [m.constant("w", np.ones((5, 3)))], "w"), "inner extents 4 and 5")
+case("broadcast_impossible", BAD, m.unary("Add", [1, 4], [1, 4], [m.constant("w", [1.0, 2, 3])], "w"), "broadcast")
+case("max_pool_indices", UNSUPPORTED, lambda f: edit(m.pool(), lambda x: x.graph.node[0].output.append("i")), "Indices")
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+def shape_operand(op, x, wanted, **kwargs):
+    return m.unary(op, x, None, [m.ints("s", wanted)], "s", **kwargs)
+
+
+def fold(op, a, b, dtype=np.int64):
+    """y = x + f32(op(a, b)), where the operands are constants."""
+    return m.model([m.node(op, ["a", "b"], ["c"], "folded"), m.node("Cast", ["c"], ["d"], to=1), m.node("Add", ["x", "d"], ["y"])],
+                   initializers=[m.constant("a", a, dtype), m.constant("b", b, dtype)])
+
+
+def sliced(start, end, step, y):
+    return m.unary("Slice", [1, 8], y, [m.ints("s", [start]), m.ints("e", [end]), m.ints("a", [1]), m.ints("p", [step])], "seap")
+
+
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+case("reshape_two_free", BAD, shape_operand("Reshape", [2, 6], [-1, -1]), "more than one -1")
+case("reshape_count", BAD, shape_operand("Reshape", [2, 6], [5, 2]), "do not fit")
+case("reshape_minus_2", BAD, shape_operand("Reshape", [2, 6], [-2, 6]), "-2")
+case("reshape_overflow", BAD, shape_operand("Reshape", [2, 6], [1 << 30, 1 << 30, 1 << 30]), "do not fit")
+case("reshape_run_time_shape", UNSUPPORTED, m.model(
+    [m.node("Reshape", ["x", "s"], ["y"], "r")], [m.value("x", [1, 4]), m.value("s", [2], TensorProto.INT64)]), "INT64")
+case("slice_step_0", BAD, sliced(0, 8, 0, [1, 8]), "step 0")
+case("split_sum", BAD, lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [1, 2])]), "add up to 4")
+case("split_negative", BAD, lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [5, -1])]), "split [5,-1]")
+case("gather_out_of_range", BAD, m.unary("Gather", [4, 3], [1, 3], [m.ints("i", [4])], "i"), "index 4")
+case("gather_run_time_indices", UNSUPPORTED, m.model(
+    [m.node("Gather", ["w", "x"], ["y"])], [m.value("x", [2], TensorProto.INT64)], [m.value("y", [2])], [m.constant("w", [1.0, 2, 3])]), "INT64")
+case("expand_does_not_fit", BAD, shape_operand("Expand", [1, 4], [2, 3]), "broadcast")
+case("tile_negative", BAD, shape_operand("Tile", [1, 4], [1, -2]), "negative")
+case("constant_of_shape_negative", BAD, lambda f: m.model([m.node("ConstantOfShape", ["s"], ["t"]), m.node("Add", ["x", "t"], ["y"])], initializers=[m.ints("s", [-1])]), "negative")
+case("range_delta_0", BAD, lambda f: m.model(
+    [m.node("Range", ["a", "b", "d"], ["t"]), m.node("Add", ["x", "t"], ["y"])], initializers=[m.constant(n, v) for n, v in zip("abd", (0, 4, 0))]), "delta is 0")
+case("pad_removes_too_much", BAD, m.unary("Pad", [1, 4], None, [m.ints("p", [0, -3, 0, -2])], "p"), "remove more")
+case("pad_reflects_too_far", BAD, m.unary("Pad", [1, 4], None, [m.ints("p", [0, 4, 0, 0])], "p", mode="reflect"), "pad 4")
+case("squeeze_not_1", BAD, m.unary("Squeeze", [1, 4], None, [m.ints("a", [1])], "a"), "extent 4")
+case("unsqueeze_duplicate", BAD, m.unary("Unsqueeze", [1, 4], None, [m.ints("a", [0, 0])], "a"), "twice")
+case("flatten_axis", BAD, m.unary("Flatten", [1, 4], None, axis=5), "'axis' is 5")
+case("divide_by_0_folded", BAD, fold("Div", [1], [0]), "zero")
+case("divide_overflow_folded", BAD, fold("Div", [INT_MIN], [-1]), "does not fit")
+case("accept_slice_extremes", ACCEPT, sliced(INT_MAX, INT_MIN, -1, [1, 8]))
+case("accept_mod_overflow_folded", ACCEPT, fold("Mod", [INT_MIN], [-1]))
+
+# --- bombs -----------------------------------------------------------------------------------------------------------
+
+
+def bomb(op, dtype):
+    """A few bytes of constants that ask for terabytes of result."""
+    return m.model([m.node(op, ["a", "s"] if op == "Expand" else ["s"], ["t"]), m.node("Shape", ["t"], ["u"]), m.node("ReduceSum", ["t"], ["v"]),
+                    m.node("Cast", ["v"], ["w"], to=1), m.node("Add", ["x", "w"], ["y"])],
+                   initializers=[m.constant("a", [1], dtype), m.ints("s", [1 << 20, 1 << 20])])
+
+
+case("expand_bomb", UNSUPPORTED, bomb("Expand", np.int64), "elements")
+case("expand_bomb_2g", BAD, lambda f: m.model(
+    [m.node("Expand", ["a", "s"], ["t"]), m.node("ReduceSum", ["t"], ["u"]), m.node("Cast", ["u"], ["v"], to=1), m.node("Add", ["x", "v"], ["y"])],
+    initializers=[m.ints("a", [1]), m.ints("s", [1 << 28])]), "folded")
+case("constant_of_shape_bomb", UNSUPPORTED, bomb("ConstantOfShape", np.float32), "elements")
+case("range_bomb", BAD, lambda f: m.model(
+    [m.node("Range", ["a", "b", "d"], ["t"]), m.node("ReduceSum", ["t"], ["u"]), m.node("Cast", ["u"], ["v"], to=1), m.node("Add", ["x", "v"], ["y"])],
+    initializers=[m.ints(n, v) for n, v in zip("abd", (0, INT_MAX, 1))]), "Range")
+
+
+def many_bombs(folder):
+    """Each below the limit of one tensor, together far above the limit of all."""
+    nodes = [m.node("Expand", ["a", "s"], [f"t{i}"], f"e{i}") for i in range(400)]
+    nodes.append(m.node("Sum", ["x"] + ["x"], ["y"]))
+    return m.model(nodes, initializers=[m.ints("a", [1]), m.ints("s", [1 << 22])])
+
+
+case("many_small_bombs", BAD, many_bombs, "folded")
+
+# --- zero size -------------------------------------------------------------------------------------------------------
+
+case("accept_zero_size_input", ACCEPT, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [0, 4])], [m.value("y", [0, 4])]))
+case("accept_scalar_io", ACCEPT, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [])], [m.value("y", [])]))
+case("accept_matmul_k_0", ACCEPT, m.unary("MatMul", [2, 0], [2, 3], [m.constant("w", np.ones((0, 3)))], "w"))
+
+# --- external data ---------------------------------------------------------------------------------------------------
+
+
+def ext(location="w.bin", offset=None, length=None, data=bytes(16), extra=(), prepare=None, change=None):
+    """A model whose w f32[4] lies in a file; `prepare` may put something else in that file's place."""
+
+    def make(folder):
+        (folder.parent / "secret.bin").write_bytes(bytes(16))
+        if prepare:
+            prepare(folder)
+        elif data is not None:
+            (folder / "w.bin").write_bytes(data)
+        tensor = m.external("w", [4], location, offset, length, extra)
+        if change:
+            change(tensor)
+        return m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[tensor])
+
+    return make
+
+
+def linked(folder):
+    (folder / "w.bin").symlink_to(folder.parent / "secret.bin")
+
+
+def linked_inside(folder):
+    (folder / "real.bin").write_bytes(bytes(16))
+    (folder / "w.bin").symlink_to("real.bin")
+
+
+def linked_folder(folder):
+    (folder / "d").symlink_to(folder.parent)
+
+
+def hard_linked(folder):
+    (folder / "w.bin").hardlink_to(folder.parent / "secret.bin")
+
+
+case("ext_dotdot", BAD, ext("../secret.bin"), "leaves the model's folder")
+case("ext_dotdot_in_the_middle", BAD, ext("d/../../secret.bin"), "leaves the model's folder")
+case("ext_absolute", BAD, ext("/etc/passwd"), "absolute")
+case("ext_symlink", BAD, ext(prepare=linked), "symbolic link")
+case("ext_symlink_inside", BAD, ext(prepare=linked_inside), "symbolic link")
+case("ext_symlink_folder", BAD, ext("d/secret.bin", prepare=linked_folder), "symbolic link")
+case("ext_symlink_loop", BAD, ext(prepare=lambda f: (f / "w.bin").symlink_to("w.bin")), "symbolic link")
+case("ext_hard_link", BAD, ext(prepare=hard_linked), "hard links")
+case("ext_fifo", BAD, ext(prepare=lambda f: os.mkfifo(f / "w.bin")), "not a regular file")
+case("ext_folder", BAD, ext(prepare=lambda f: (f / "w.bin").mkdir()), "not a regular file")
+case("ext_missing", BAD, ext(data=None), "No such file")
+case("ext_no_location", BAD, ext(None), "location")
+case("ext_empty_location", BAD, ext(""), "empty")
+case("ext_nul", BAD, ext("w.bin\0.txt"), "NUL")
+case("ext_backslash", BAD, ext("..\\secret.bin"), "backslash")
+case("ext_short", BAD, ext(data=bytes(15), length=16), "15 bytes")
+case("ext_length_too_big", BAD, ext(length=1 << 40), "bytes")
+case("ext_length_mismatch", BAD, ext(length=12), "need 16")
+case("ext_offset_negative", BAD, ext(offset=-16, length=16), "offset")
+case("ext_length_negative", BAD, ext(length=-16), "length")
+case("ext_offset_no_number", BAD, ext(offset="4x", length=16), "offset")
+case("ext_offset_2_to_64", BAD, ext(offset=1 << 64, length=16), "offset")
+case("ext_offset_plus_length_wraps", BAD, ext(offset=(1 << 63) - 8, length=16), "offset")
+case("ext_unknown_key", BAD, ext(extra=[("exec", "rm")]), "unknown key 'exec'")
+case("ext_and_raw", BAD, ext(change=lambda t: setattr(t, "raw_data", bytes(16))), "inside the model and in an external file")
+case("accept_ext", ACCEPT, ext(offset=4, length=16, data=bytes(20)))
+case("accept_ext_dots_in_name", ACCEPT, ext("..w..bin", prepare=lambda f: (f / "..w..bin").write_bytes(bytes(16))))
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Result:
+    code: int
+    lines: list
+    seconds: float
+    peak_bytes: int
+
+
+def run(tamp, path, out, args, limit):
+    """Runs the compiler and waits for it alone, for its own peak of memory."""
+    with tempfile.TemporaryFile() as errors:
+        begin = time.monotonic()
+        process = subprocess.Popen([tamp, "compile", str(path), "-o", str(out), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+        pid = 0
+        while pid == 0 and time.monotonic() - begin < limit:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid == 0:
+                time.sleep(0.002)
+        seconds = time.monotonic() - begin
+        if pid == 0:
+            process.kill()
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait again
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").splitlines()
+    return Result(process.returncode, lines, seconds, usage.ru_maxrss * 1024)
+
+
+def complaints(c, result, out):
+    """What is wrong with a result, in words."""
+    limit = ACCEPT_SECONDS if c.code == ACCEPT else MAX_SECONDS
+    if result.seconds >= limit:
+        yield f"took {result.seconds:.1f} s"
+    if result.code < 0:
+        yield f"killed by signal {-result.code}"
+    elif result.code != c.code:
+        yield f"exit code {result.code}, expected {c.code}"
+    if result.peak_bytes > MAX_BYTES:
+        yield f"used {result.peak_bytes >> 20} MB"
+    if c.code == ACCEPT:
+        return
+    if len(result.lines) != c.lines:
+        yield f"{len(result.lines)} lines on stderr, expected {c.lines}"
+    if result.lines and not result.lines[0].startswith("error: "):
+        yield "does not start with 'error: '"
+    text = "\n".join(result.lines)
+    if c.says not in text:
+        yield f"does not say {c.says!r}"
+    if any(ord(character) < 32 and character != "\n" for character in text):
+        yield "has control characters"
+    if out.exists():
+        yield "left an output folder"
+
+
+def run_case(tamp, c):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / "models"
+        folder.mkdir()
+        path, out = folder / "model.onnx", pathlib.Path(name) / "out"
+        made = c.make(folder)
+        if made is not None:
+            path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        result = run(tamp, path, out, c.args, ACCEPT_SECONDS if c.code == ACCEPT else MAX_SECONDS)
+        found = list(complaints(c, result, out))
+        if found:
+            print(f"FAILED {c.name}: {'; '.join(found)}\n    " + "\n    ".join(line[:300] for line in result.lines[:5]))
+        return not found
+
+
+def main():
+    tamp, wanted = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    chosen = [c for c in CASES if not wanted or any(word in c.name for word in wanted)]
+    passed = sum(run_case(tamp, c) for c in chosen)
+    print(f"{passed} passed, {len(chosen) - passed} failed")
+    return 0 if passed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Compiles, builds, checks and times models on a GPU, beside eager PyTorch in a CUDA graph, in one run.
+
+    python3 test/gpu/measure.py --tamp build/release/bin/tamp --models FOLDER [--precisions fp32,tf32] [--out results.json] NAME...
+
+FOLDER holds NAME.onnx with its weights, NAME.expected.npz (input arrays are made by FOLDER/weights.py or lie in
+NAME.inputs.npz) and NAME.weights.json (`inputs`, `noise`). For each model and precision:
+  compile and nvcc time; relative L2 error against the expected outputs (bar: 1e-4 fp32, twice `noise` else);
+  REPEAT runs bitwise equal; two instances on two streams; replay in a CUDA graph; the time of one inference:
+  events around single runs (with the launch), and the mean of back-to-back graph replays.
+Nothing is timed before its answer was checked."""
+import argparse, concurrent.futures, importlib.util, json, pathlib, re, statistics, subprocess, sys, tempfile, time
+
+import numpy as np
+
+
+def load_weights_module(folder):
+    spec = importlib.util.spec_from_file_location("weights", folder / "weights.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def inputs_of(folder, name, meta):
+    ready = folder / f"{name}.inputs.npz"
+    if ready.exists():
+        data = np.load(ready)
+        return [data[n] for n, _, _ in meta["inputs"]]
+    with np.errstate(over="ignore"):
+        return [load_weights_module(folder).model_input(*entry) for entry in meta["inputs"]]
+
+
+def timed(command):
+    start = time.time()
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-3000:]}")
+    return done, time.time() - start
+
+
+def build(tamp, folder, name, precision, vdevice, arch, work, policy):
+    """-> facts about compile and nvcc; the runner lies in work/NAME-PRECISION."""
+    out = work / f"{name}-{precision}"
+    compile_run, compile_s = timed([tamp, "compile", folder / f"{name}.onnx", "-o", out, "--vdevice", vdevice, "--precision", precision, "--policy", policy, "-q"])
+    runner = out / "runner"
+    repository = pathlib.Path(__file__).resolve().parents[2]
+    command = ["nvcc", "-std=c++20", "-O3", f"-arch={arch}", "-Xptxas", "-v", "-I", out, "-I", repository, f'-DTAMP_MODEL_HEADER="{name}.h"', f"-DTAMP_MODEL={name}",
+               f'-DTAMP_WEIGHTS_FOLDER="{out}/"', out / f"{name}.cu", repository / "runtime_stub/host/runner.cpp", "-o", runner]
+    nvcc_run, nvcc_s = timed(command)
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", nvcc_run.stderr))
+    registers = max((int(n) for n in re.findall(r"Used (\d+) registers", nvcc_run.stderr)), default=0)
+    plan = json.loads((out / f"{name}.rprogram.json").read_text())
+    rops = plan["rops"]
+    return {"compile_s": compile_s, "nvcc_s": nvcc_s, "registers": registers, "spill_bytes": spills, "estimated_us": plan["estimated_us"], "rops": len(rops),
+            "rtasks": sum(r["rtasks"] for r in rops), "waves": 1 + max((r["wave"] for r in rops), default=-1), "flops": sum(r["flops"] for r in rops),
+            "activation_bytes": sum(r["bytes"] for r in rops), "weights_in_file": plan["weight_bytes"], "arena_bytes": plan["arena_bytes"], "warnings": nvcc_run.stderr.count("warning")}
+
+
+def run(work, folder, name, precision, meta, repeat):
+    out = work / f"{name}-{precision}"
+    expected = np.load(folder / f"{name}.expected.npz")
+    names = list(expected.files)
+    arguments = []
+    for i, value in enumerate(inputs_of(folder, name, meta)):
+        value.tofile(out / f"in{i}.bin")
+        arguments += ["--input", out / f"in{i}.bin"]
+    outputs = [out / f"out{i}.bin" for i in range(len(names))]
+    for path in outputs:
+        arguments += ["--output", path]
+
+    def go(*more):
+        done, _ = timed([out / "runner", *arguments, *more])
+        got = np.concatenate([np.fromfile(path, np.float32).astype(np.float64) for path in outputs])
+        want = np.concatenate([expected[n].astype(np.float64).ravel() for n in names])
+        error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+        bar = 1e-4 if precision == "fp32" else 2 * meta["noise"][precision]
+        times = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("run ")]
+        return {"error": error, "bar": bar, "good": bool(error <= bar), "median_us": statistics.median(times) if times else None, "min_us": min(times) if times else None}
+
+    result = {"plain": go("--repeat", str(repeat))}
+    result["two_instances"] = go("--repeat", "20", "--instances", "2")
+    result["graph"] = go("--repeat", str(repeat), "--graph")
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tamp", required=True, type=pathlib.Path)
+    parser.add_argument("--models", required=True, type=pathlib.Path)
+    parser.add_argument("--precisions", default="fp32,tf32")
+    parser.add_argument("--vdevice", default="h200")
+    parser.add_argument("--policy", default="wavefront")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--repeat", type=int, default=200)
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("names", nargs="+")
+    args = parser.parse_args()
+    work = pathlib.Path(tempfile.mkdtemp())
+    pairs = [(name, precision) for name in args.names for precision in args.precisions.split(",")]
+    metas = {name: json.loads((args.models / f"{name}.weights.json").read_text()) for name in args.names}
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        jobs = {pair: pool.submit(build, args.tamp, args.models, *pair, args.vdevice, args.arch, work, args.policy) for pair in pairs}
+    results, failed = {}, 0
+    for name, precision in pairs:
+        row = {}
+        try:
+            row.update(jobs[name, precision].result())
+            row.update(run(work, args.models, name, precision, metas[name], args.repeat))
+            if not args.no_peers:
+                sys.path.insert(0, str(pathlib.Path(__file__).parent))
+                import peers
+                row["pytorch_graph_us"] = peers.graph_time(name, precision)
+        except Exception as problem:  # one model's failure must not hide the others' results
+            row["failure"] = str(problem)[-1500:]
+        good = "failure" not in row and all(row[k]["good"] for k in ("plain", "two_instances", "graph"))
+        failed += not good
+        results[f"{name} {precision}"] = row
+        if "plain" not in row:
+            print(f"{name:24} {precision:5} FAILED: {row['failure'][-700:]}", flush=True)
+            continue
+        print(f"{name:24} {precision:5} {'good' if good else 'WRONG'} error {row['plain']['error']:.2e} (bar {row['plain']['bar']:.1e}) graph {row['graph']['median_us']:8.1f} us "
+              f"single {row['plain']['median_us']:8.1f} us peer {row.get('pytorch_graph_us') or float('nan'):8.1f} us estimate {row['estimated_us']:7.1f} rops {row['rops']:4} waves {row['waves']:4} "
+              f"compile {row['compile_s']:.1f} s nvcc {row['nvcc_s']:.1f} s regs {row['registers']} spills {row['spill_bytes']} warnings {row['warnings']} {row.get('failure', '')}", flush=True)
+    if args.out:
+        args.out.write_text(json.dumps(results, indent=1))
+    print(f"{len(pairs) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+// Runs every rKernel that families with ring weights offer for a list of cases: one source file with one body per
+// instance and a table of arguments, compiled over the stand-in (or with nvcc), run, and compared with the reference.
+// Cases, values and the checks of accesses() are light_bench.h's.
+#pragma once
+
+#include <algorithm>
+
+#include "test/kernels/light_bench.h"
+
+namespace tamp::test {
+
+struct HeavyRun {
+  VDevice vdevice;
+  Precision precision = Precision::fp32;
+  double tolerance = 1e-5;  // of the sum of the absolute values of a dot product, about: of sqrt(k)
+};
+
+inline std::string body_text(const Phase& phase) {
+  std::string text = phase.body + "<Veu";
+  for (const auto& [name, value] : phase.template_args) text += ", " + value;
+  return text + ">";
+}
+
+inline std::string phase_row(const Trial& trial, const std::vector<std::string>& bodies, size_t number, size_t p) {
+  const Phase& phase = trial.rkernel.phases[p];
+  const auto body = std::find(bodies.begin(), bodies.end(), body_text(phase)) - bodies.begin();
+  const int64_t rtasks_per_block = std::max<int64_t>(1, phase.ring.rtasks_per_block);
+  return fmt::format("{{{}, &args{}_{}, sizeof args{}_{}, {}, {}, {}, {}, {}, {}, {}}}, ", body, number, p, number, p, phase.rtasks, phase.work_bytes,
+                     phase.ring.chunk_bytes, phase.ring.chunks_per_rtask, rtasks_per_block, phase.ring.blocks, trial.scratch() + 1 + p);
+}
+
+inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice& vdevice) {
+  std::vector<std::string> bodies;
+  std::set<std::string> headers;
+  std::string args, rows, cases;
+  for (size_t n = 0; n < trials.size(); ++n) {
+    rows += fmt::format("      {{\"{}: {}\", {{", trials[n].source->name, trials[n].rkernel.name);
+    for (size_t p = 0; p < trials[n].rkernel.phases.size(); ++p) {
+      const Phase& phase = trials[n].rkernel.phases[p];
+      headers.insert(phase.header);
+      if (std::find(bodies.begin(), bodies.end(), body_text(phase)) == bodies.end()) bodies.push_back(body_text(phase));
+      args += fmt::format("static const {} args{}_{} = {{\n", phase.args_type, n, p);
+      for (const Arg& a : phase.args) args += fmt::format("  .{} = {},\n", a.name, value_text(trials[n], p, a.value));
+      args += "};\n";
+      rows += phase_row(trials[n], bodies, n, p);
+    }
+    rows += "}},\n";
+  }
+  for (size_t b = 0; b < bodies.size(); ++b) cases += fmt::format("      case {}: rk::{}(task); break;\n", b, bodies[b].substr(4));
+  std::string text = "#include \"test/kernels/heavy_driver.cuh\"\n";
+  for (const std::string& header : headers) text += "#include \"" + header + "\"\n";
+  text += fmt::format("struct Veu {{ static constexpr int kComputeThreads = 256, kWeightStages = {}, kWeightStageBytes = {}; }};\n",
+                      vdevice.weight_stages, vdevice.weight_stage_bytes);
+  text += "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) {\n" + cases + "    }\n  }\n};\n";
+  return text + args + "int main(int argc, char** argv) {\n  const std::vector<driver::CaseRow> cases = {\n" + rows +
+         "  };\n  return driver::run<Program>(cases, argv[1], argc > 2);\n}\n";
+}
+
+inline std::string check_close(const Trial& trial, const Results& results, double tolerance) {
+  const Graph& graph = trial.source->graph;
+  const std::vector<ops::Value> expected =
+      ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
+  const Tensor& out = graph.tensor(graph.rops[0].outputs[0]);
+  const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
+  const float* want = reinterpret_cast<const float*>(expected[0].data->data());
+  std::string problem;
+  for_each_element(out, [&](size_t i, size_t at) {
+    const float got = std::bit_cast<float>(words[at]);
+    const bool same = std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= tolerance * (1 + std::fabs(want[i]));
+    if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);
+  });
+  return problem;
+}
+
+inline std::vector<Trial> heavy_trials(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const HeavyRun& run,
+                                       std::vector<std::string>& problems) {
+  std::vector<Trial> trials;
+  for (const Case& c : cases) {
+    const size_t before = trials.size();
+    for (const kernels::Family& family : families) {
+      if (!c.only.empty() && c.only != family.name) continue;
+      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], run.vdevice, run.precision})) {
+        trials.push_back(make_trial(c, family, rkernel));
+      }
+    }
+    if (trials.size() == before) problems.push_back(c.name + ": no rKernel");
+  }
+  return trials;
+}
+
+// Writes cases.cu and cases.bin to `folder`.
+inline std::vector<Trial> write_cases(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const HeavyRun& run,
+                                      const std::filesystem::path& folder, std::vector<std::string>& problems) {
+  std::filesystem::create_directories(folder);
+  std::vector<Trial> trials = heavy_trials(cases, families, run, problems);
+  std::ofstream(folder / "cases.cu") << heavy_source(trials, run.vdevice);
+  write_data(trials, folder / "cases.bin");
+  return trials;
+}
+
+inline void check_heavy_results(const std::vector<Trial>& trials, const HeavyRun& run, const std::filesystem::path& path,
+                                std::vector<std::string>& problems) {
+  std::ifstream file(path, std::ios::binary);
+  for (const Trial& trial : trials) {
+    Results results;
+    for (const auto& buffer : trial.buffers) {
+      results.words.emplace_back(buffer.size());
+      results.owner.emplace_back(buffer.size());
+      file.read(reinterpret_cast<char*>(results.words.back().data()), static_cast<std::streamsize>(buffer.size() * 4));
+      file.read(reinterpret_cast<char*>(results.owner.back().data()), static_cast<std::streamsize>(buffer.size() * 4));
+    }
+    if (!file) return problems.push_back("results.bin is too short");
+    for (const std::string& problem : {check_close(trial, results, run.tolerance), check_writes(trial, results)}) {
+      if (!problem.empty()) problems.push_back(trial.source->name + ": " + trial.rkernel.name + ": " + problem);
+    }
+  }
+}
+
+// Problems found, one line each. `root` is the repository, `folder` takes the generated files.
+inline std::vector<std::string> run_heavy_cases(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const HeavyRun& run,
+                                                const std::filesystem::path& root, const std::filesystem::path& folder) {
+  std::vector<std::string> problems;
+  const std::vector<Trial> trials = write_cases(cases, families, run, folder, problems);
+  const std::string files = fmt::format(" -I '{}' '{}/cases.cu' -o '{}/cases'", root.string(), folder.string(), folder.string());
+  const std::string stand_in = fmt::format(
+      "g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} -lboost_context", root.string(), files);
+  const char* const nvcc = std::getenv("TAMP_NVCC");  // "nvcc -arch=sm_90": on a GPU instead
+  const std::string compile = nvcc != nullptr ? nvcc + std::string(" -std=c++20") + files : stand_in;
+  if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};
+  if (std::system(fmt::format("'{}/cases' '{}'", folder.string(), folder.string()).c_str()) != 0) return {"the generated program failed"};
+  check_heavy_results(trials, run, folder / "results.bin", problems);
+  return problems;
+}
+
+}  // namespace tamp::test

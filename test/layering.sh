@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Checks every #include of the sources against the table in docs/architecture.md: who may include whom. Prints each line
+# that breaks a rule and exits with 1 if there is one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Pattern of files : what they may include of ours (regular expressions, blank between them). The first match counts.
+rules=(
+  '^compiler/support/                  : compiler/support/'
+  '^compiler/ir/                       : compiler/(ir|support)/'
+  '^compiler/ops/                      : compiler/(ops|ir|support)/'
+  '^compiler/frontend/                 : compiler/(frontend|ops|ir|support)/'
+  '^compiler/passes/                   : compiler/(passes|ops|ir|support)/'
+  '^compiler/select/                   : compiler/(select|ir|support)/ kernels/catalogue\.h'
+  '^compiler/schedule/                 : compiler/(schedule|select|ops|ir|support)/ kernels/catalogue\.h'
+  '^compiler/compile\.                 : compiler/(compile\.h|frontend|passes|schedule|select|ops|ir|support) codegen/codegen\.h'
+  '^compiler/cli/                      : compiler/ codegen/codegen\.h'
+  '^kernels/.*\.cuh$                   : kernels/.*\.cuh'
+  '^kernels/                           : kernels/.*\.h compiler/(ir|support)/'
+  '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/catalogue\.h'
+  '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'
+  '^runtime_stub/cuda_on_cpu/          : [a-z_]+\.h'
+)
+# A library : the only places that may see it.
+libraries=(
+  'onnx/                    : ^compiler/frontend/|^test/'
+  'google/protobuf          : ^compiler/frontend/|^test/'
+  'Eigen/                   : ^compiler/ops/|^test/'
+  'CLI/                     : ^compiler/cli/|^test/'
+  'boost/                   : ^runtime_stub/cuda_on_cpu/'
+  'cuda_runtime             : ^kernels/.*\.cuh$|^runtime_stub/|^test/|^examples/'
+)
+
+failures=0
+report() {
+  echo "layering: $1"
+  failures=$((failures + 1))
+}
+
+check_ours() {  # file, included
+  local rule pattern one
+  for rule in "${rules[@]}"; do
+    read -r pattern _ <<<"$rule"
+    [[ $1 =~ $pattern ]] || continue
+    for one in ${rule#* : }; do
+      [[ $2 =~ ^$one ]] && return
+    done
+    report "$1 includes \"$2\", allowed: ${rule#* : }"
+    return
+  done
+}
+
+check_library() {  # file, included
+  local rule name places
+  for rule in "${libraries[@]}"; do
+    read -r name _ places <<<"$rule"
+    [[ $2 == "$name"* && ! $1 =~ $places ]] && report "$1 includes <$2>, which only $places may"
+  done
+  return 0
+}
+
+files=$(find compiler kernels codegen runtime_stub test examples -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) | sort)
+checked=0
+while IFS=: read -r file include; do
+  checked=$((checked + 1))
+  [[ $include =~ [\<\"]([^\>\"]*)[\>\"] ]] && name=${BASH_REMATCH[1]}
+  case $include in
+    *'"'*) check_ours "$file" "$name" ;;
+    *'<'*) check_library "$file" "$name" ;;
+  esac
+done < <(grep -HE '^ *# *include *[<"]' $files)
+
+echo "layering: $checked includes checked, $failures against the rules"
+[[ $checked -gt 0 && $failures -eq 0 ]]

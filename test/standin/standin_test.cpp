@@ -1,0 +1,468 @@
+// What a kernel may rely on when it runs on the stand-in: each device function does what the GPU's does, and a missing
+// wait shows. Kernels reach the stand-in through kernels/vdevice, as generated code does.
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/task.cuh"
+#include "test/standin/launch.h"
+#include "test/support/catch.h"
+
+namespace {
+
+using standin::DeviceArray;
+using standin::launch;
+
+struct Veu {
+  static constexpr int kComputeThreads = 96;
+  static constexpr int kWeightStages = 3;
+  static constexpr int kWeightStageBytes = 512;
+};
+
+template <class T>
+__device__ T* shared() {
+  return static_cast<T*>(cuda_on_cpu::shared_memory());
+}
+
+// --- threads and memory ----------------------------------------------------------------------------------------------
+
+__global__ void write_indices(uint32_t* out) {
+  const uint32_t block = blockIdx.x + gridDim.x * blockIdx.y;
+  const uint32_t thread = threadIdx.x + blockDim.x * threadIdx.y;
+  __syncwarp();
+  out[block * blockDim.x * blockDim.y + thread] = block * 1000 + thread;
+}
+
+TEST_CASE("every thread of every vEU sees its own indices") {
+  const unsigned grid = GENERATE(1u, 3u, 64u, 70u);
+  DeviceArray<uint32_t> out(2 * grid * 32 * 3);
+  void* arguments[] = {&out.data};
+  REQUIRE(cudaLaunchKernel(write_indices, dim3(grid, 2), dim3(32, 3), arguments) == cudaSuccess);
+  for (uint32_t b = 0; b < 2 * grid; ++b) {
+    for (uint32_t t = 0; t < 96; ++t) REQUIRE(out[b * 96 + t] == b * 1000 + t);
+  }
+}
+
+__global__ void inspect_shared(uint32_t* out, int words) {
+  uint32_t* const own = shared<uint32_t>();
+  if (threadIdx.x == 0) out[blockIdx.x] = reinterpret_cast<uintptr_t>(own) % 1024 == 0 && std::isnan(__uint_as_float(own[words - 1]));
+  __syncthreads();
+  own[threadIdx.x] = blockIdx.x * 100 + threadIdx.x;
+  cuda_on_cpu::yield();  // lets another vEU write to its own
+  __syncthreads();
+  if (own[blockDim.x - 1 - threadIdx.x] != blockIdx.x * 100 + blockDim.x - 1 - threadIdx.x) out[blockIdx.x] = 2;
+}
+
+TEST_CASE("each vEU has shared memory of its own, aligned and poisoned") {
+  DeviceArray<uint32_t> out(16);
+  const int bytes = GENERATE(2052, 4096, 100 * 1024, 227 * 1024);
+  REQUIRE(launch(inspect_shared, 16, 352, bytes, out.data, bytes / 4) == cudaSuccess);
+  for (size_t b = 0; b < 16; ++b) CHECK(out[b] == 1);
+}
+
+// --- warps -------------------------------------------------------------------------------------------------------------
+
+struct ShuffleResults {
+  int xor1, up3, down5, from7, segment_from1, segment_down, segment_up, segment_xor;
+  unsigned ballot;
+  int any, all, any_of_none;
+};
+
+__global__ void shuffle(ShuffleResults* out) {
+  if (threadIdx.x / 32 == 1) return;  // one warp stays out of it
+  const int lane = rk::lane_id();
+  ShuffleResults r;
+  r.xor1 = __shfl_xor_sync(rk::kFullMask, lane, 1);
+  r.up3 = __shfl_up_sync(rk::kFullMask, lane, 3);
+  r.down5 = __shfl_down_sync(rk::kFullMask, lane, 5);
+  r.from7 = __shfl_sync(rk::kFullMask, lane, 7);
+  r.segment_from1 = __shfl_sync(rk::kFullMask, lane, 9, 8);
+  r.segment_down = __shfl_down_sync(rk::kFullMask, lane, 2, 8);
+  r.segment_up = __shfl_up_sync(rk::kFullMask, lane, 2, 8);
+  r.segment_xor = __shfl_xor_sync(rk::kFullMask, lane, 8, 8);
+  r.ballot = __ballot_sync(rk::kFullMask, lane % 3 == 0);
+  r.any = __any_sync(rk::kFullMask, lane == 31);
+  r.all = __all_sync(rk::kFullMask, lane < 32);
+  r.any_of_none = __any_sync(rk::kFullMask, 0);
+  out[threadIdx.x] = r;
+}
+
+TEST_CASE("shuffles and votes give what the GPU's give, in the warps that take part") {
+  DeviceArray<ShuffleResults> out(96);
+  REQUIRE(launch(shuffle, 1, 96, 0, out.data) == cudaSuccess);
+  for (const int t : {0, 1, 2, 3, 7, 8, 15, 16, 25, 27, 30, 31, 64, 70, 90, 95}) {
+    const ShuffleResults& r = out[static_cast<size_t>(t)];
+    const int lane = t % 32, in8 = lane % 8;
+    CAPTURE(t);
+    CHECK(r.xor1 == (lane ^ 1));
+    CHECK(r.up3 == (lane < 3 ? lane : lane - 3));
+    CHECK(r.down5 == (lane + 5 > 31 ? lane : lane + 5));
+    CHECK(r.from7 == 7);
+    CHECK(r.segment_from1 == lane / 8 * 8 + 1);
+    CHECK(r.segment_down == (in8 + 2 > 7 ? lane : lane + 2));
+    CHECK(r.segment_up == (in8 < 2 ? lane : lane - 2));
+    CHECK(r.segment_xor == ((lane & 8) != 0 ? lane - 8 : lane));  // below is readable, above is not
+    CHECK(r.ballot == 0x49249249u);
+    CHECK(r.any == 1);
+    CHECK(r.all == 1);
+    CHECK(r.any_of_none == 0);
+  }
+}
+
+__global__ void half_warps(float* out) {
+  const unsigned mask = rk::lane_id() < 16 ? 0x0000ffffu : 0xffff0000u;
+  float v = static_cast<float>(threadIdx.x);
+  for (int step = 8; step > 0; step /= 2) v += __shfl_xor_sync(mask, v, step);
+  out[threadIdx.x] = v + rk::warp_max(rk::warp_sum(1.0f));
+}
+
+TEST_CASE("collectives of parts of a warp do not mix") {
+  DeviceArray<float> out(64);
+  REQUIRE(launch(half_warps, 1, 64, 0, out.data) == cudaSuccess);
+  for (size_t t = 0; t < 64; ++t) CHECK(out[t] == static_cast<float>(t / 16 * 16 * 16 + 120 + 32));
+}
+
+__global__ void pass_along(int* out, int rounds, bool synchronise) {
+  int* const row = shared<int>() + rk::warp_id() * 32;
+  const int lane = rk::lane_id();
+  row[lane] = lane;
+  __syncwarp();
+  for (int i = 0; i < rounds; ++i) {
+    const int next = row[(lane + 1) % 32];
+    if (synchronise) __syncwarp();
+    row[lane] = next;
+    __syncwarp();
+  }
+  out[threadIdx.x] = row[lane];
+}
+
+TEST_CASE("a warp's lanes are in step only where __syncwarp makes them") {
+  DeviceArray<int> out(64);
+  REQUIRE(launch(pass_along, 1, 64, 1024, out.data, 45, true) == cudaSuccess);
+  for (size_t t = 0; t < 64; ++t) CHECK(out[t] == static_cast<int>(t + 45) % 32);
+  REQUIRE(launch(pass_along, 1, 64, 1024, out.data, 45, false) == cudaSuccess);
+  bool wrong = false;
+  for (size_t t = 0; t < 64; ++t) wrong = wrong || out[t] != static_cast<int>(t + 45) % 32;
+  CHECK(wrong);
+}
+
+// --- tensor cores ------------------------------------------------------------------------------------------------------
+
+// D += A * B, row-major, A through ldmatrix or from registers.
+__global__ void multiply(const float* a, const float* b, float* d, bool by_ldmatrix) {
+  const int lane = rk::lane_id(), g = lane / 4, t = lane % 4;
+  float* const smem = shared<float>() + rk::warp_id() * 128;
+  for (int i = lane; i < 128; i += 32) smem[i] = a[i];
+  __syncwarp();
+  uint32_t fa[4] = {__float_as_uint(a[g * 8 + t]), __float_as_uint(a[(g + 8) * 8 + t]), __float_as_uint(a[g * 8 + t + 4]),
+                    __float_as_uint(a[(g + 8) * 8 + t + 4])};
+  if (by_ldmatrix) rk::ldmatrix4(fa, smem + (lane / 8 % 2 * 8 + lane % 8) * 8 + lane / 16 * 4);
+  const uint32_t fb[2] = {__float_as_uint(b[t * 8 + g]), __float_as_uint(b[(t + 4) * 8 + g])};
+  float* const mine = d + rk::warp_id() * 128;
+  float fd[4] = {mine[g * 8 + 2 * t], mine[g * 8 + 2 * t + 1], mine[(g + 8) * 8 + 2 * t], mine[(g + 8) * 8 + 2 * t + 1]};
+  rk::mma_tf32(fd, fa, fb);
+  for (int i = 0; i < 4; ++i) mine[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = fd[i];
+}
+
+float truncated(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
+
+TEST_CASE("mma_tf32 is the product of operands cut to 19 bits") {
+  const bool by_ldmatrix = GENERATE(false, true);
+  DeviceArray<float> a(128), b(64), d(384);
+  for (size_t i = 0; i < 128; ++i) a[i] = std::sin(static_cast<float>(i) * 1.7f) * 3;
+  for (size_t i = 0; i < 64; ++i) b[i] = std::cos(static_cast<float>(i) * 0.9f);
+  for (size_t i = 0; i < 384; ++i) d[i] = static_cast<float>(i) * 0.125f;
+  REQUIRE(launch(multiply, 1, 96, 2048, a.data, b.data, d.data, by_ldmatrix) == cudaSuccess);
+  for (size_t w = 0; w < 3; ++w) {
+    for (size_t row = 0; row < 16; ++row) {
+      for (size_t col = 0; col < 8; ++col) {
+        double expected = static_cast<double>(w * 128 + row * 8 + col) * 0.125;
+        for (size_t k = 0; k < 8; ++k)
+          expected += static_cast<double>(truncated(a[row * 8 + k])) * static_cast<double>(truncated(b[k * 8 + col]));
+        CHECK(d[w * 128 + row * 8 + col] == Approx(expected).epsilon(1e-6).margin(1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("to_tf32 rounds to nearest, ties away from zero") {
+  CHECK(rk::to_tf32(1.0f) == __float_as_uint(1.0f));
+  CHECK(rk::to_tf32(__uint_as_float(0x3f801000u)) == 0x3f802000u);
+  CHECK(rk::to_tf32(__uint_as_float(0x3f800fffu)) == 0x3f800000u);
+  CHECK(rk::to_tf32(__uint_as_float(0xbf801000u)) == 0xbf802000u);
+}
+
+// --- barriers ----------------------------------------------------------------------------------------------------------
+
+// Threads 0..95 sum over each other's values; the last warp never comes to barrier 1.
+__global__ void reverse(int* out, bool synchronise) {
+  if (threadIdx.x >= 96) return;
+  int* const values = shared<int>();
+  for (int i = 0; i < 5; ++i) {
+    values[threadIdx.x] = static_cast<int>(threadIdx.x) * (i + 1);
+    if (synchronise) rk::sync_compute<Veu>();
+    out[threadIdx.x] = values[95 - threadIdx.x];
+    rk::sync_compute<Veu>();
+  }
+}
+
+TEST_CASE("a named barrier holds its threads and no others, and one that is missing shows") {
+  DeviceArray<int> out(96);
+  REQUIRE(launch(reverse, 1, 128, 1024, out.data, true) == cudaSuccess);
+  for (size_t t = 0; t < 96; ++t) CHECK(out[t] == static_cast<int>(95 - t) * 5);
+  REQUIRE(launch(reverse, 1, 128, 1024, out.data, false) == cudaSuccess);
+  bool wrong = false;
+  for (size_t t = 0; t < 96; ++t) wrong = wrong || out[t] != static_cast<int>(95 - t) * 5;
+  CHECK(wrong);
+}
+
+struct RingShared {
+  alignas(128) char stages[Veu::kWeightStages][Veu::kWeightStageBytes];
+  rk::Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
+};
+
+// A loader warp copies `chunks` chunks through the ring; the compute warps add them up. With `hasty`, the loader does not
+// wait for free stages.
+__global__ void stream_weights(const float* weights, float* out, uint32_t chunks, bool hasty) {
+  RingShared& ring = *shared<RingShared>();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < Veu::kWeightStages; ++s) {
+      rk::init(ring.full[s], 32);
+      rk::init(ring.empty[s], 3);
+    }
+  }
+  rk::sync_all();
+  if (rk::warp_id() == 3) {
+    for (uint32_t c = 0; c < chunks; ++c) {
+      const uint32_t stage = c % Veu::kWeightStages, turn = c / Veu::kWeightStages;
+      if (turn > 0 && !hasty) rk::wait(ring.empty[stage], (turn - 1) & 1u);
+      rk::copy_weights(ring.stages[stage], weights + c * 128, Veu::kWeightStageBytes, ring.full[stage]);
+    }
+    return;
+  }
+  rk::WeightPipe<Veu> pipe{&ring.stages[0][0], ring.full, ring.empty, 0};
+  float sum = 0;
+  for (uint32_t c = 0; c < chunks; ++c) {
+    const float* const chunk = reinterpret_cast<const float*>(pipe.acquire());
+    sum += chunk[threadIdx.x] * static_cast<float>(c + 1);
+    pipe.release();
+  }
+  out[blockIdx.x * 96 + threadIdx.x] = sum;
+}
+
+TEST_CASE("weights stream through a ring of barriers") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 6u)));
+  const uint32_t chunks = GENERATE(1u, 3u, 4u, 31u);
+  DeviceArray<float> weights(chunks * 128), out(4 * 96);
+  for (size_t i = 0; i < chunks * 128; ++i) weights[i] = static_cast<float>(i % 97);
+  REQUIRE(launch(stream_weights, 4, 128, sizeof(RingShared), weights.data, out.data, chunks, false) == cudaSuccess);
+  for (size_t b = 0; b < 4; ++b) {
+    for (size_t t = 0; t < 96; ++t) {
+      float expected = 0;
+      for (size_t c = 0; c < chunks; ++c) expected += weights[c * 128 + t] * static_cast<float>(c + 1);
+      CHECK(out[b * 96 + t] == expected);
+    }
+  }
+}
+
+__global__ void parities(int* out) {
+  rk::Barrier& barrier = *shared<rk::Barrier>();
+  if (threadIdx.x == 0) rk::init(barrier, 2);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  rk::wait(barrier, 1);  // the phase before the first counts as complete
+  out[0] = rk::passed(barrier, 0);
+  rk::arrive(barrier);
+  out[1] = rk::passed(barrier, 0);
+  rk::arrive(barrier);
+  out[2] = rk::passed(barrier, 0);
+  out[3] = rk::passed(barrier, 1);
+  rk::arrive(barrier);
+  rk::arrive(barrier);
+  out[4] = rk::passed(barrier, 0);
+  out[5] = rk::passed(barrier, 1);
+}
+
+TEST_CASE("a barrier passes for a parity when the phase of that parity has completed") {
+  DeviceArray<int> out(6, 0xff);
+  REQUIRE(launch(parities, 1, 32, 64, out.data) == cudaSuccess);
+  CHECK(std::vector<int>(out.data, out.data + 6) == std::vector<int>{0, 0, 1, 0, 0, 1});
+}
+
+// --- asynchronous copies -------------------------------------------------------------------------------------------------
+
+__global__ void copy_groups(const float4* in, float* out) {
+  float* const smem = shared<float>() + threadIdx.x * 16;
+  for (int i = 0; i < 16; ++i) smem[i] = 0;
+  rk::cp_async16(smem, in + threadIdx.x, true);
+  rk::cp_async_commit();
+  rk::cp_async16(smem + 4, in + threadIdx.x, true);
+  rk::cp_async4(smem + 8, nullptr, false);
+  rk::cp_async_commit();
+  float* const result = out + threadIdx.x * 6;
+  rk::cp_async_wait<2>();
+  result[0] = smem[1];
+  rk::cp_async_wait<1>();
+  result[1] = smem[1];
+  result[2] = smem[5];
+  result[3] = smem[8];
+  rk::cp_async_wait<0>();
+  result[4] = smem[5];
+  result[5] = smem[8];
+}
+
+TEST_CASE("cp.async brings a group's data at the wait for it, not before") {
+  DeviceArray<float4> in(64);
+  DeviceArray<float> out(64 * 6);
+  for (size_t t = 0; t < 64; ++t) in[t] = make_float4(0, static_cast<float>(t), 0, 0);
+  REQUIRE(launch(copy_groups, 1, 64, 64 * 64, in.data, out.data) == cudaSuccess);
+  for (size_t t = 0; t < 64; ++t) {
+    const float* const r = out.data + t * 6;
+    CHECK(std::isnan(r[0]));
+    CHECK(r[1] == static_cast<float>(t));
+    CHECK(std::isnan(r[2]));
+    CHECK(std::isnan(r[3]));
+    CHECK(r[4] == static_cast<float>(t));
+    CHECK(r[5] == 0);
+  }
+}
+
+// --- between vEUs --------------------------------------------------------------------------------------------------------
+
+// A chain: each vEU adds 1 to what the one before left, `rounds` times around.
+__global__ void chain(uint32_t* events, int* data, uint32_t rounds, bool waits) {
+  const uint32_t veu = blockIdx.x, before = (veu + gridDim.x - 1) % gridDim.x;
+  for (uint32_t round = 0; round < rounds; ++round) {
+    const uint32_t wanted = veu == 0 ? round : round + 1;
+    if (threadIdx.x == 0 && waits) {
+      while (rk::poll(events + before * 32) < wanted) {
+      }
+      rk::fence();
+    }
+    __syncthreads();
+    data[veu * 64 + threadIdx.x] = data[before * 64 + threadIdx.x] + 1;
+    __syncthreads();
+    if (threadIdx.x != 0) continue;
+    rk::fence();
+    rk::signal(events + veu * 32);
+  }
+}
+
+int run_chain(uint64_t seed, unsigned veus, bool waits) {
+  cuda_on_cpu::set_seed(seed);
+  DeviceArray<uint32_t> events(veus * 32);
+  DeviceArray<int> data(veus * 64);
+  REQUIRE(launch(chain, veus, 64, 0, events.data, data.data, 3, waits) == cudaSuccess);
+  return data[veus * 64 - 1];
+}
+
+TEST_CASE("vEUs hand data on by signal and poll, whatever the seed") {
+  const unsigned veus = GENERATE(2u, 5u);
+  for (uint64_t seed = 0; seed < 20; ++seed) CHECK(run_chain(seed, veus, true) == static_cast<int>(3 * veus));
+}
+
+TEST_CASE("a missing wait between vEUs gives a wrong answer within a few seeds") {
+  int wrong = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed) wrong += run_chain(seed, 2, false) != 6;
+  CHECK(wrong > 0);
+}
+
+__global__ void draw_tickets(uint32_t* counter, uint32_t* order) {
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t ticket = atomicAdd(counter, 1u);
+    order[ticket] = blockIdx.x * 64 + threadIdx.x;
+    __syncwarp();
+  }
+}
+
+std::vector<uint32_t> order_of(uint64_t seed) {
+  cuda_on_cpu::set_seed(seed);
+  DeviceArray<uint32_t> counter(1), order(4 * 64 * 8);
+  REQUIRE(launch(draw_tickets, 4, 64, 0, counter.data, order.data) == cudaSuccess);
+  return std::vector<uint32_t>(order.data, order.data + order.size);
+}
+
+TEST_CASE("the order is the same for the same seed and another for another") {
+  std::set<std::vector<uint32_t>> orders;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    orders.insert(order_of(seed));
+    orders.insert(order_of(seed));
+  }
+  CHECK(orders.size() == 10);
+}
+
+__global__ void use_atomics(uint32_t* words, float* sum) {
+  atomicAdd(&words[0], 3u);
+  atomicSub(&words[1], 1u);
+  atomicMax(&words[2], threadIdx.x);
+  atomicExch(&words[3], 7u);
+  atomicAdd(sum, 0.5f);
+  if (threadIdx.x % 32 != 0) return;
+  while (atomicCAS(&words[4], 0u, 1u) != 0u) {
+  }
+  const uint32_t seen = words[5];
+  cuda_on_cpu::yield();
+  words[5] = seen + 1;
+  atomicExch(&words[4], 0u);
+}
+
+TEST_CASE("atomics are atomic and a spin lock excludes") {
+  DeviceArray<uint32_t> words(6);
+  DeviceArray<float> sum(1);
+  REQUIRE(launch(use_atomics, 3, 128, 0, words.data, sum.data) == cudaSuccess);
+  CHECK(words[0] == 3 * 3 * 128);
+  CHECK(words[1] == 0u - 3 * 128);
+  CHECK(words[2] == 127);
+  CHECK(words[3] == 7);
+  CHECK(sum[0] == 192.0f);
+  CHECK(words[5] == 12);
+}
+
+// --- waiting in vain ---------------------------------------------------------------------------------------------------
+
+// vEU 0 waits for an event that nobody signals if `lost`; vEU 1 works for a while, with collectives only, then signals.
+__global__ void wait_in_vain(uint32_t* event, uint32_t* gave_up, bool lost, int work) {
+  if (blockIdx.x == 1) {
+    float v = 1;
+    for (int i = 0; i < work; ++i) v = rk::warp_max(v);
+    if (threadIdx.x == 0 && !lost) rk::signal(event);
+    return;
+  }
+  if (rk::warp_id() == 0) {
+    while (rk::lane_id() < 2 && rk::poll(event) == 0) {
+      if (!cuda_on_cpu::stuck()) continue;
+      atomicAdd(gave_up, 1u);
+      break;
+    }
+  }
+  __syncthreads();
+}
+
+TEST_CASE("stuck() is true when all that can run polls in vain, and only then") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 9u)));
+  const bool lost = GENERATE(false, true);
+  const int work = GENERATE(0, 20000);
+  DeviceArray<uint32_t> event(1), gave_up(1);
+  REQUIRE(launch(wait_in_vain, 2, 64, 0, event.data, gave_up.data, lost, work) == cudaSuccess);
+  CHECK(gave_up[0] == (lost ? 2 : 0));
+}
+
+// A waiter warp whose lanes poll and then vote: the collectives must not look like progress.
+__global__ void vote_in_vain(uint32_t* event, uint32_t* gave_up) {
+  for (;;) {
+    const bool there = rk::poll(event) != 0;
+    if (__all_sync(rk::kFullMask, there)) return;
+    if (__any_sync(rk::kFullMask, cuda_on_cpu::stuck())) break;
+  }
+  gave_up[blockIdx.x] = 1;
+}
+
+TEST_CASE("a warp that polls and votes is found stuck as well") {
+  DeviceArray<uint32_t> event(1), gave_up(2);
+  REQUIRE(launch(vote_in_vain, 2, 32, 0, event.data, gave_up.data) == cudaSuccess);
+  CHECK(gave_up[0] + gave_up[1] == 2);
+}
+
+}  // namespace

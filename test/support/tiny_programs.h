@@ -1,0 +1,46 @@
+// Small placed graphs and make-believe rKernel families for tests of the scheduler and the verifier: real shapes, real
+// regions, no device code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/select/select.h"
+
+namespace tamp::test {
+
+// A vDevice of few vEUs and round costs: 1 TFLOP/s, 1 GB/s and 1 us a rTask per vEU, 1 us an edge, nothing on the same vEU.
+VDevice tiny_vdevice(int64_t veus);
+
+// Builds a graph whose tensors are placed row-major in buffers of their own. Every rOperator is an Elementwise (family
+// "tiles": each rTask writes a piece of the flat output and reads all of its inputs), or a MatMul (family "split": partial
+// sums in scratch, then their sum).
+class GraphBuilder {
+ public:
+  TensorId input(const std::string& name, Shape shape);
+  TensorId constant(const std::string& name, Shape shape);
+  TensorId tiles(const std::string& name, const std::vector<TensorId>& inputs, Shape shape);
+  TensorId split(const std::string& name, const std::vector<TensorId>& inputs, Shape shape);
+  // All parts in one buffer, the last dimension of each a slice of it.
+  TensorId concat_last(const std::string& name, const std::vector<TensorId>& parts);
+  void output(TensorId id);
+  Graph take() { return std::move(graph_); }
+
+ private:
+  TensorId make(const std::string& name, OpAttrs attrs, const std::vector<TensorId>& inputs, Shape shape);
+  void place(TensorId id, Buffer buffer);
+  Graph graph_;
+};
+
+// "tiles" with 1, 2, 3, 4 and 6 rTasks of `flops_in_all` flops together, "split" with 2 and 3 parts of the sum.
+const select::Families& tiny_families();
+
+// The chains, diamonds, concats, ... that tests share.
+struct NamedGraph {
+  std::string name;
+  Graph graph;
+};
+std::vector<NamedGraph> tiny_graphs();
+
+}  // namespace tamp::test

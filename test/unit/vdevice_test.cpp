@@ -1,0 +1,108 @@
+// vDevices are data that users may write themselves: what is read, and what is refused in which words.
+#include "compiler/ir/vdevice.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <fstream>
+
+#include "compiler/support/error.h"
+#include "test/support/catch.h"
+
+using namespace tamp;
+using nlohmann::json;
+
+namespace {
+
+json good() {
+  return {{"name", "mine"},         {"arch", "sm_90"},          {"sms", 4},           {"smem_bytes", 100 * 1024}, {"weight_stages", 2},
+          {"weight_stage_bytes", 8192}, {"clock_ghz", 1.5},     {"fp32_tflops", 10},  {"l2_bytes", 1e6},          {"l2_gb_per_s", 1000},
+          {"dram_gb_per_s", 500},   {"edge_us", 0.5},           {"same_veu_us", 0.1}, {"rtask_us", 0.3},          {"barrier_us", 1},
+          {"launch_us", 4}};
+}
+
+}  // namespace
+
+TEST_CASE("every built-in vDevice is read by its name and has room for a body") {
+  REQUIRE(builtin_vdevices().size() == 6);
+  for (const std::string& name : builtin_vdevices()) {
+    INFO(name);
+    const VDevice d = read_vdevice(name);
+    CHECK(d.name == name);
+    CHECK_FALSE(d.description.empty());
+    CHECK(d.veus() == d.sms);
+    CHECK(d.threads() == d.compute_threads + kServiceThreads);
+    CHECK(d.work_bytes() >= 16384);
+    CHECK(d.work_bytes() + kControlBytes + d.weight_stages * d.weight_stage_bytes == d.smem_bytes);
+    CHECK(d.same_veu_us <= d.edge_us);
+    CHECK(d.edge_us <= d.barrier_us);
+  }
+}
+
+TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said") {
+  const VDevice d = parse_vdevice(good().dump(), "mine.json");
+  CHECK(d.name == "mine");
+  CHECK(d.sms == 4);
+  CHECK(d.veus() == 4);
+  CHECK(d.compute_threads == 256);
+  CHECK(d.default_precision == Precision::fp32);
+  CHECK_FALSE(d.tf32);
+  CHECK(d.edge_us == 0.5);
+}
+
+TEST_CASE("a vDevice is read from a file whose name ends in .json") {
+  const std::string path = std::tmpnam(nullptr) + std::string(".json");
+  std::ofstream(path) << good().dump();
+  CHECK(read_vdevice(path).name == "mine");
+  std::remove(path.c_str());
+  CHECK_THROWS_WITH(read_vdevice(path), Catch::Contains("cannot be opened"));
+}
+
+TEST_CASE("a vDevice that is wrong is refused with the file, the field and what was expected") {
+  struct Row {
+    const char* field;
+    json value;
+    const char* sentence;
+  };
+  const Row rows[] = {
+      {"sms", 0, "mine.json: field 'sms' is out of range 1..1024"},
+      {"sms", 100000, "mine.json: field 'sms' is out of range 1..1024"},
+      {"sms", "four", "mine.json: field 'sms' has the wrong type: \\x22four\\x22"},
+      {"arch", "hopper", "mine.json: field 'arch' is not of the form sm_90 or cpu"},
+      {"arch", "sm_9 -x", "mine.json: field 'arch' is not of the form sm_90 or cpu"},
+      {"veus_per_sm", 2, "mine.json: field 'veus_per_sm' must be 1"},
+      {"compute_threads", 128, "mine.json: field 'compute_threads' must be 256"},
+      {"weight_stages", 0, "mine.json: field 'weight_stages' is out of range 1..32"},
+      {"weight_stage_bytes", 5000, "mine.json: field 'weight_stage_bytes' must be a multiple of 1024 from 4096 to 65536"},
+      {"smem_bytes", 20000, "mine.json: field 'smem_bytes' leaves less than 16384 bytes of work space"},
+      {"default_precision", "tf32", "mine.json: field 'default_precision' is tf32, but field 'tf32' is false"},
+      {"default_precision", "int8", "mine.json: field 'default_precision' is 'int8', expected fp32 or tf32"},
+      {"fp32_tflops", 0, "mine.json: field 'fp32_tflops' must be positive"},
+      {"dram_gb_per_s", -1, "mine.json: field 'dram_gb_per_s' must be positive"},
+      {"tf32", true, "mine.json: field 'tf32_tflops' must be positive where 'tf32' is true"},
+      {"smss", 4, "mine.json: unknown field 'smss'"},
+  };
+  for (const Row& row : rows) {
+    json object = good();
+    object[row.field] = row.value;
+    CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), row.sentence);
+  }
+  for (const auto& [field, value] : good().items()) {
+    json object = good();
+    object.erase(field);
+    CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), "mine.json: field '" + field + "' is missing");
+  }
+}
+
+TEST_CASE("text that is not a JSON object, and unknown names, are the user's errors") {
+  for (const char* text : {"", "[]", "{", "7", "null", "{\"name\": }"}) {
+    CHECK_THROWS_WITH(parse_vdevice(text, "x.json"), "x.json: not a JSON object");
+  }
+  try {
+    read_vdevice("h\n300");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::bad_input);
+    CHECK_THAT(error.what(), Catch::Contains("vDevice 'h\\x0a300' is not known; built in: h200, h100"));
+  }
+}

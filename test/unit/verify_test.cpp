@@ -1,0 +1,510 @@
+// The verifier is tested by mutation: small rPrograms, correct ones, are damaged in every way we can think of, and its
+// verdict is compared with a second, slow and simple proof written here: reachability between all pairs of instructions, and
+// a list of accesses per byte of memory.
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/plan.h"
+#include "compiler/schedule/schedule.h"
+#include "test/support/catch.h"
+#include "test/support/tiny_programs.h"
+
+using namespace tamp;
+using namespace tamp::test;
+
+namespace {
+
+// --- the slow proof ---
+
+struct Touch {
+  size_t instruction;
+  bool is_write;
+};
+
+class SlowProof {
+ public:
+  explicit SlowProof(const RProgram& program) : program_(program) {}
+
+  bool accepts() { return each_rtask_once() && counts_are_right() && reaches_an_end() && memory_is_right(); }
+
+ private:
+  const Instruction& instruction(size_t n) const { return *all_[n]; }
+
+  bool each_rtask_once() {
+    std::map<std::tuple<int32_t, int32_t, int64_t>, int> seen;
+    for (const auto& lane : program_.lanes) {
+      for (const Instruction& i : lane) {
+        if (i.rtask.rop.valid()) ++seen[{i.rtask.rop.value, i.rtask.phase, i.rtask.index}];
+      }
+    }
+    size_t wanted = 0;
+    for (const RKernel& rkernel : program_.rkernels) wanted += static_cast<size_t>(rkernel.rtasks());
+    return seen.size() == wanted && std::all_of(seen.begin(), seen.end(), [](const auto& s) { return s.second == 1; });
+  }
+
+  bool counts_are_right() {
+    std::vector<int64_t> signals(program_.events.size(), 0);
+    for (const auto& lane : program_.lanes) {
+      for (const Instruction& i : lane) {
+        if (i.signal.valid()) ++signals[i.signal.index()];
+      }
+    }
+    for (size_t e = 0; e < signals.size(); ++e) {
+      if (signals[e] != program_.events[e].count) return false;
+    }
+    return true;
+  }
+
+  // Transitive closure of lane order and signal -> Wait; an instruction that reaches itself never runs.
+  bool reaches_an_end() {
+    std::vector<std::pair<size_t, size_t>> edges;
+    for (const auto& lane : program_.lanes) {
+      for (size_t p = 0; p < lane.size(); ++p) {
+        if (p > 0) edges.emplace_back(all_.size() - 1, all_.size());
+        all_.push_back(&lane[p]);
+      }
+    }
+    for (size_t a = 0; a < all_.size(); ++a) {
+      for (size_t b = 0; b < all_.size(); ++b) {
+        const auto& waits = instruction(b).waits;
+        if (instruction(a).signal.valid() && std::count(waits.begin(), waits.end(), instruction(a).signal) > 0) edges.emplace_back(a, b);
+      }
+    }
+    before_.assign(all_.size(), std::vector<bool>(all_.size(), false));
+    for (const auto& [a, b] : edges) before_[a][b] = true;
+    for (size_t k = 0; k < all_.size(); ++k) {
+      for (size_t a = 0; a < all_.size(); ++a) {
+        for (size_t b = 0; before_[a][k] && b < all_.size(); ++b) {
+          if (before_[k][b]) before_[a][b] = true;
+        }
+      }
+    }
+    for (size_t a = 0; a < all_.size(); ++a) {
+      if (before_[a][a]) return false;
+    }
+    return true;
+  }
+
+  bool memory_is_right() {
+    const size_t buffers = program_.graph.buffers.size();
+    std::map<std::pair<size_t, int64_t>, std::vector<Touch>> elements;  // (buffer or buffers + rOperator, element)
+    for (size_t n = 0; n < all_.size(); ++n) {
+      const RTask& t = instruction(n).rtask;
+      if (!t.rop.valid()) continue;
+      const RKernel& rkernel = program_.rkernels[t.rop.index()];
+      Accesses found;
+      select::family_of(tiny_families(), rkernel).accesses(program_.graph, program_.graph.rop(t.rop), rkernel, t.phase, t.index, found);
+      for (const bool is_write : {false, true}) {
+        for (const Region& region : is_write ? found.writes : found.reads) {
+          const size_t space = region.tensor.valid() ? program_.graph.tensor(region.tensor).place.buffer.index() : buffers + t.rop.index();
+          for (int64_t i = 0; i < region.run.count; ++i) {
+            for (int64_t j = 0; j < region.run.length; ++j) {
+              elements[{space, region.run.offset + i * region.run.stride + j}].push_back({n, is_write});
+            }
+          }
+        }
+      }
+    }
+    return written_once_and_then_read(elements) && complete(elements) && arena_is_shared_in_order(elements);
+  }
+
+  using Elements = std::map<std::pair<size_t, int64_t>, std::vector<Touch>>;
+
+  bool is_input(size_t space) const { return space < program_.graph.buffers.size() && program_.graph.buffers[space].kind == BufferKind::input; }
+
+  bool written_once_and_then_read(const Elements& elements) const {
+    for (const auto& [key, touches] : elements) {
+      std::vector<size_t> writers;
+      for (const Touch& t : touches) {
+        if (t.is_write) writers.push_back(t.instruction);
+      }
+      if (is_input(key.first)) {
+        if (!writers.empty()) return false;
+        continue;
+      }
+      if (writers.size() != 1) return false;
+      for (const Touch& t : touches) {
+        if (!t.is_write && !before_[writers[0]][t.instruction]) return false;
+      }
+    }
+    return true;
+  }
+
+  bool complete(const Elements& elements) const {
+    for (const ROperator& rop : program_.graph.rops) {
+      const Tensor& tensor = program_.graph.tensor(rop.outputs[0]);
+      for (int64_t flat = 0; flat < element_count(tensor.shape); ++flat) {
+        int64_t rest = flat, at = tensor.place.offset;
+        for (size_t d = tensor.shape.size(); d-- > 0;) {
+          at += rest % tensor.shape[d] * tensor.place.strides[d];
+          rest /= tensor.shape[d];
+        }
+        if (elements.count({tensor.place.buffer.index(), at}) == 0) return false;
+      }
+    }
+    return true;
+  }
+
+  bool arena_is_shared_in_order(const Elements& elements) const {
+    const size_t buffers = program_.graph.buffers.size();
+    std::map<int64_t, std::vector<std::pair<size_t, const std::vector<Touch>*>>> bytes;
+    for (const auto& [key, touches] : elements) {
+      const auto& [space, element] = key;
+      if (space < buffers && program_.graph.buffers[space].kind != BufferKind::arena) continue;
+      const int64_t offset = space < buffers ? program_.memory.buffer_offset[space] : program_.memory.scratch_offset[space - buffers];
+      if (offset < 0 || offset % 256 != 0) return false;
+      for (int64_t b = 0; b < 4; ++b) bytes[offset + 4 * element + b].emplace_back(space, &touches);
+    }
+    for (const auto& [byte, tenants] : bytes) {
+      if (byte >= program_.memory.arena_bytes) return false;
+      for (const auto& [a, of_a] : tenants) {
+        for (const auto& [b, of_b] : tenants) {
+          if (a < b && !all_before(*of_a, *of_b) && !all_before(*of_b, *of_a)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  bool all_before(const std::vector<Touch>& first, const std::vector<Touch>& second) const {
+    for (const Touch& f : first) {
+      for (const Touch& s : second) {
+        if (!before_[f.instruction][s.instruction]) return false;
+      }
+    }
+    return true;
+  }
+
+  const RProgram& program_;
+  std::vector<const Instruction*> all_;
+  std::vector<std::vector<bool>> before_;
+};
+
+// --- programs ---
+
+std::vector<std::string> verdict(const RProgram& program) { return schedule::verify(program, 8, tiny_families()); }
+
+// The rTasks of a topological order on vEUs by chance, behind boundaries by chance: nothing a policy would do.
+RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
+  const VDevice d = tiny_vdevice(veus);
+  const schedule::Dependencies dependencies = schedule::find_dependencies(graph);
+  schedule::Plan plan;
+  plan.waits = dependencies.producers;
+  int32_t part = 0;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    const ROperatorId id(static_cast<int64_t>(i));
+    plan.wave.push_back(static_cast<int32_t>(i));
+    plan.rkernels.emplace_back();
+    part += i > 0 && !dependencies.is_view[i] && random() % 8 == 0;
+    plan.part.push_back(part);
+    if (dependencies.is_view[i]) continue;
+    auto candidates = select::candidates(tiny_families(), {graph, graph.rops[i], d, Precision::fp32});
+    plan.rkernels[i] = candidates[random() % candidates.size()];
+    for (size_t p = 0; p < plan.rkernels[i].phases.size(); ++p) {
+      for (int64_t t = 0; t < plan.rkernels[i].phases[p].rtasks; ++t) {
+        plan.order.push_back({{id, static_cast<int32_t>(p), t}, VEU(static_cast<int64_t>(random()) % veus)});
+      }
+    }
+  }
+  RProgram program;
+  program.vdevice = d;
+  program.graph = graph;
+  schedule::assemble(std::move(plan), program);
+  schedule::plan_memory(program);
+  schedule::list_weights(program, tiny_families());
+  return program;
+}
+
+std::vector<RProgram> programs() {
+  std::vector<RProgram> all;
+  std::mt19937 random(7);
+  for (const NamedGraph& tiny : tiny_graphs()) {
+    for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+      for (const int64_t veus : {2, 3}) all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families()));
+    }
+    for (const int64_t veus : {2, 3, 4}) all.push_back(scattered(tiny.graph, veus, random));
+  }
+  return all;
+}
+
+template <class F>
+void for_each_instruction(RProgram& program, F f) {
+  for (auto& lane : program.lanes) {
+    for (size_t p = 0; p < lane.size(); ++p) f(lane, p);
+  }
+}
+
+struct Tally {
+  int accepted = 0, rejected = 0;
+};
+
+// Both proofs must agree on the mutant.
+void compare(const RProgram& mutant, const std::string& what, Tally& tally) {
+  const bool slow = SlowProof(mutant).accepts();
+  const std::vector<std::string> sentences = verdict(mutant);
+  if (slow != sentences.empty()) {
+    INFO(what << " of\n" << print(mutant) << (sentences.empty() ? "" : sentences[0]));
+    FAIL_CHECK("the proofs disagree: " << (slow ? "the slow one accepts" : "the verifier accepts"));
+  }
+  ++(slow ? tally.accepted : tally.rejected);
+}
+
+}  // namespace
+
+TEST_CASE("correct rPrograms are accepted by both proofs") {
+  for (const RProgram& program : programs()) {
+    INFO(print(program));
+    CHECK(verdict(program) == std::vector<std::string>{});
+    CHECK(SlowProof(program).accepts());
+  }
+}
+
+TEST_CASE("a Wait left out is found") {
+  Tally tally;
+  for (RProgram program : programs()) {
+    for_each_instruction(program, [&](auto& lane, size_t p) {
+      const auto waits = lane[p].waits;
+      for (size_t w = 0; w < waits.size(); ++w) {
+        lane[p].waits.erase(lane[p].waits.begin() + static_cast<std::ptrdiff_t>(w));
+        compare(program, "a Wait left out", tally);
+        lane[p].waits = waits;
+      }
+    });
+  }
+  CHECK(tally.rejected > 200);
+}
+
+TEST_CASE("no policy that waits for producers only makes a Wait that could be left out") {
+  for (const NamedGraph& tiny : tiny_graphs()) {
+    for (const int64_t veus : {2, 3, 5}) {
+      RProgram program = schedule::schedule(tiny.graph, tiny_vdevice(veus), {schedule::Policy::wavefront, Precision::fp32}, tiny_families());
+      for_each_instruction(program, [&](auto& lane, size_t p) {
+        const auto waits = lane[p].waits;
+        for (size_t w = 0; w < waits.size(); ++w) {
+          lane[p].waits.erase(lane[p].waits.begin() + static_cast<std::ptrdiff_t>(w));
+          CHECK_FALSE(verdict(program).empty());
+          lane[p].waits = waits;
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("a signal left out is found, with the event's count mended or not") {
+  Tally tally;
+  for (RProgram program : programs()) {
+    for_each_instruction(program, [&](auto& lane, size_t p) {
+      const EventId signal = lane[p].signal;
+      if (!signal.valid()) return;
+      lane[p].signal = {};
+      CHECK_FALSE(verdict(program).empty());
+      --program.events[signal.index()].count;
+      compare(program, "a signal left out", tally);
+      ++program.events[signal.index()].count;
+      lane[p].signal = signal;
+    });
+  }
+  CHECK(tally.rejected > 200);
+}
+
+TEST_CASE("a wrong count is found") {
+  for (RProgram program : programs()) {
+    for (Event& event : program.events) {
+      for (const int64_t change : {-1, 1}) {
+        event.count += change;
+        CHECK_FALSE(verdict(program).empty());
+        event.count -= change;
+      }
+    }
+  }
+}
+
+TEST_CASE("two instructions of a vEU in the wrong order are found, and harmless exchanges accepted") {
+  Tally tally;
+  for (RProgram program : programs()) {
+    for_each_instruction(program, [&](auto& lane, size_t p) {
+      for (size_t q = p + 1; q < lane.size(); ++q) {
+        std::swap(lane[p], lane[q]);
+        compare(program, "instructions exchanged", tally);
+        std::swap(lane[p], lane[q]);
+        std::swap(lane[p].rtask, lane[q].rtask);  // Waits and signals stay
+        compare(program, "rTasks exchanged", tally);
+        std::swap(lane[p].rtask, lane[q].rtask);
+      }
+    });
+  }
+  CHECK(tally.rejected > 200);
+  CHECK(tally.accepted > 20);
+}
+
+TEST_CASE("an instruction on another vEU is found unless it does no harm") {
+  Tally tally;
+  for (const RProgram& program : programs()) {
+    for (size_t from = 0; from < program.lanes.size(); ++from) {
+      for (size_t p = 0; p < program.lanes[from].size(); ++p) {
+        RProgram mutant = program;
+        auto& lane = mutant.lanes[from];
+        auto& other = mutant.lanes[(from + 1) % mutant.lanes.size()];
+        other.insert(other.begin() + static_cast<std::ptrdiff_t>(std::min(p, other.size())), lane[p]);
+        lane.erase(lane.begin() + static_cast<std::ptrdiff_t>(p));
+        compare(mutant, "an instruction moved", tally);
+      }
+    }
+  }
+  CHECK(tally.rejected > 100);
+  CHECK(tally.accepted > 20);
+}
+
+TEST_CASE("a rTask that runs twice or never is found") {
+  for (const RProgram& program : programs()) {
+    for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+      for (size_t p = 0; p < program.lanes[veu].size(); ++p) {
+        if (!program.lanes[veu][p].rtask.rop.valid()) continue;
+        RProgram never = program;
+        never.lanes[veu][p].rtask = {};
+        CHECK_FALSE(verdict(never).empty());
+        RProgram twice = program;
+        twice.lanes[veu].push_back({program.lanes[veu][p].rtask, {}, {}});
+        CHECK_FALSE(verdict(twice).empty());
+      }
+    }
+  }
+}
+
+TEST_CASE("a buffer or scratch moved in the arena is found unless nothing else is there at the time") {
+  Tally tally;
+  for (RProgram program : programs()) {
+    std::vector<int64_t*> offsets;
+    for (auto* list : {&program.memory.buffer_offset, &program.memory.scratch_offset}) {
+      for (int64_t& offset : *list) {
+        if (offset >= 0) offsets.push_back(&offset);
+      }
+    }
+    const int64_t arena_bytes = program.memory.arena_bytes;
+    for (int64_t* const offset : offsets) {
+      const int64_t was = *offset;
+      for (const int64_t shift : {4, 128, 256, 512, 1024}) {
+        *offset = was + shift;
+        compare(program, "a buffer moved up", tally);
+        program.memory.arena_bytes += 1024;
+        compare(program, "a buffer moved up in a larger arena", tally);
+        program.memory.arena_bytes = arena_bytes;
+      }
+      for (const int64_t* const other : offsets) {
+        *offset = *other;
+        compare(program, "a buffer moved onto another", tally);
+        *offset = was;
+      }
+      *offset = -1;
+      CHECK_FALSE(verdict(program).empty());
+      *offset = was;
+    }
+  }
+  CHECK(tally.rejected > 200);
+  CHECK(tally.accepted > 100);
+}
+
+TEST_CASE("a tensor shifted in its buffer is found") {
+  for (RProgram program : programs()) {
+    for (const ROperator& rop : program.graph.rops) {
+      Tensor& tensor = program.graph.tensor(rop.outputs[0]);
+      for (const int64_t shift : {-1, 1}) {
+        tensor.place.offset += shift;
+        CHECK_FALSE(verdict(program).empty());
+        tensor.place.offset -= shift;
+      }
+    }
+  }
+}
+
+TEST_CASE("deadlock is found and named by the rTask that waits") {
+  RProgram program = schedule::schedule(tiny_graphs()[0].graph, tiny_vdevice(2), {}, tiny_families());
+  // Both vEUs first wait for what comes second on the other.
+  program.events.push_back({"late 0", 1});
+  program.events.push_back({"late 1", 1});
+  for (int64_t veu = 0; veu < 2; ++veu) {
+    auto& lane = program.lanes[static_cast<size_t>(veu)];
+    lane.front().waits.push_back(EventId(static_cast<int64_t>(program.events.size()) - 1 - veu));
+    lane.push_back({{}, {}, EventId(static_cast<int64_t>(program.events.size()) - 2 + veu)});
+  }
+  const auto sentences = verdict(program);
+  REQUIRE(sentences.size() == 2);
+  CHECK(sentences[0] == "'a' rTask 0 (vEU 0) waits for ever");
+}
+
+TEST_CASE("what does not fit the vDevice or does not exist is found") {
+  const RProgram good = schedule::schedule(tiny_graphs()[3].graph, tiny_vdevice(2), {}, tiny_families());
+  struct Row {
+    const char* sentence;
+    void (*damage)(RProgram&);
+  };
+  const Row rows[] = {
+      {"lanes for the", [](RProgram& p) { p.lanes.emplace_back(); }},
+      {"bytes of shared memory", [](RProgram& p) { p.rkernels[0].phases[0].work_bytes = p.vdevice.work_bytes() + 1; }},
+      {"weight chunks", [](RProgram& p) { p.rkernels[0].phases[0].ring.chunk_bytes = p.vdevice.weight_stage_bytes + 16; }},
+      {"weight chunks", [](RProgram& p) { p.rkernels[0].phases[0].ring.chunk_bytes = 24; }},
+      {"has another length", [](RProgram& p) { p.rkernels.pop_back(); }},
+      {"waits for event 99, which does not exist", [](RProgram& p) { p.lanes[0][0].waits.push_back(EventId(99)); }},
+      {"signals event 99, which does not exist", [](RProgram& p) { p.lanes[0][0].signal = EventId(99); }},
+      {"rTask that does not exist", [](RProgram& p) { p.lanes[0][0].rtask.index = 99; }},
+      {"leaves the arena", [](RProgram& p) { p.memory.arena_bytes = 4; }},
+      {"overlap others or are not aligned", [](RProgram& p) { p.weights.at(1).offset -= 256; }},
+      {"weights end at", [](RProgram& p) { p.weight_bytes -= 1; }},
+  };
+  for (const Row& row : rows) {
+    RProgram program = good;
+    row.damage(program);
+    const auto sentences = verdict(program);
+    INFO(row.sentence);
+    REQUIRE_FALSE(sentences.empty());
+    CHECK_THAT(sentences[0], Catch::Contains(row.sentence));
+  }
+}
+
+TEST_CASE("a region that leaves its buffer, or writes an input, is found") {
+  const auto with_accesses = [](void (*accesses)(const Graph&, const ROperator&, const RKernel&, int, int64_t, Accesses&)) {
+    select::Families families = tiny_families();
+    const RProgram program = schedule::schedule(tiny_graphs()[0].graph, tiny_vdevice(2), {}, families);
+    families[0].accesses = accesses;
+    return schedule::verify(program, 1, families);
+  };
+  const auto beyond = with_accesses([](const Graph&, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) { out.writes.push_back({rop.outputs[0], {0, 2, 7, 1}}); });
+  REQUIRE(beyond.size() == 1);
+  CHECK_THAT(beyond[0], Catch::Contains("writes elements 0 to 8 of buffer 1, which has 7"));
+  const auto input = with_accesses([](const Graph& graph, const ROperator&, const RKernel&, int, int64_t, Accesses& out) { out.writes.push_back({graph.inputs[0], {0, 1, 0, 7}}); });
+  REQUIRE(input.size() == 1);
+  CHECK_THAT(input[0], Catch::Contains("which is an input or a constant"));
+  const auto nothing = with_accesses([](const Graph&, const ROperator&, const RKernel&, int, int64_t, Accesses&) {});
+  REQUIRE(nothing.size() == 1);
+  CHECK_THAT(nothing[0], Catch::Contains("is never written"));
+}
+
+TEST_CASE("random rPrograms with random damage get the same verdict from both proofs") {
+  std::mt19937 random(2026);
+  Tally tally;
+  for (int round = 0; round < 400; ++round) {
+    const auto graphs = tiny_graphs();
+    RProgram program = scattered(graphs[random() % graphs.size()].graph, 1 + static_cast<int64_t>(random() % 5), random);
+    CHECK(verdict(program) == std::vector<std::string>{});
+    for (int hit = 0; hit < 3; ++hit) {
+      auto& lane = program.lanes[random() % program.lanes.size()];
+      if (lane.empty()) continue;
+      Instruction& i = lane[random() % lane.size()];
+      auto& offsets = program.memory.buffer_offset;
+      int64_t& offset = offsets[random() % offsets.size()];
+      switch (random() % 4) {
+        case 0: if (!i.waits.empty()) i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(random() % i.waits.size())); break;
+        case 1: if (!program.events.empty()) i.waits.push_back(EventId(static_cast<int64_t>(random() % program.events.size()))); break;
+        case 2: std::swap(i, lane[random() % lane.size()]); break;
+        default: if (offset >= 0) offset = static_cast<int64_t>(random() % 4) * 256;
+      }
+      compare(program, "random damage", tally);
+    }
+  }
+  CHECK(tally.rejected > 200);
+  CHECK(tally.accepted > 200);
+}
