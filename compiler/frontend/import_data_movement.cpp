@@ -141,20 +141,22 @@ void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
   }
 }
 
+// Negative pads crop first; then reflect, edge, and wrap take from what is left.
 Shape padded_shape(NodeImport& n, const Pad& pad, const Shape& shape) {
   Shape result;
   for (size_t d = 0; d < shape.size(); ++d) {
     const int64_t before = pad.before[d], after = pad.after[d];
     for (const int64_t one : {before, after}) {
       if (one < -kMaxElements || one > kMaxElements) throw n.bad(fmt::format("pad {} of dimension {} is too large", one, d));
-      const int64_t most = pad.mode == PadMode::reflect ? shape[d] - 1 : shape[d] == 0 ? 0 : kMaxElements;
-      if (pad.mode != PadMode::constant && one > most && one > 0) {
-        throw n.bad(fmt::format("pad {} of dimension {}, which has {} elements to take from", one, d, shape[d]));
-      }
     }
-    if (shape[d] + before + after < 0)
-      throw n.bad(fmt::format("pads {} and {} remove more than the {} elements of dimension {}", before, after, shape[d], d));
-    result.push_back(shape[d] + before + after);
+    const int64_t left = shape[d] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
+    if (left < 0) throw n.bad(fmt::format("pads {} and {} remove more than the {} elements of dimension {}", before, after, shape[d], d));
+    const int64_t most =
+        pad.mode == PadMode::constant || (left > 0 && pad.mode != PadMode::reflect) ? kMaxElements : std::max<int64_t>(left - 1, 0);
+    if (std::max(before, after) > most) {
+      throw n.bad(fmt::format("pads {} and {} of dimension {}, which has {} elements to take from", before, after, d, left));
+    }
+    result.push_back(left + std::max<int64_t>(before, 0) + std::max<int64_t>(after, 0));
   }
   return result;
 }

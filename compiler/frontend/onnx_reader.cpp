@@ -71,23 +71,21 @@ class Reader {
     }
   }
 
-  // Takes `action`'s refusal into the list; false if there was one.
+  // Takes `action`'s refusal into the list.
   template <class F>
-  bool collect(size_t position, F&& action) {
+  void collect(int64_t node, F&& action) {
     try {
       action();
-      return true;
     } catch (const Error& error) {
       if (error.code() != ExitCode::unsupported) throw;
-      refusals_.add(error.what(), position);
-      return false;
+      refusals_.add(error.what(), node);
     }
   }
 
   void read_initializers() {
     for (auto& proto : *model_.mutable_graph()->mutable_initializer()) {
       TensorId id;
-      collect(0, [&] {
+      collect(-1, [&] {
         const std::string where = fmt::format("{}: initializer '{}'", file_, printable(proto.name()));
         id = builder_.add_value(proto.name(), read_tensor(proto, source_, where));
       });
@@ -103,7 +101,7 @@ class Reader {
       const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
       std::optional<Shape> shape;
       values_[input.name()] = TensorId();
-      collect(0, [&] { shape = input_shape(declared_type(input), where, binding); });
+      collect(-1, [&] { shape = input_shape(declared_type(input), where, binding); });
       if (shape) bound.emplace_back(input.name(), *shape);
     }
     binding.finish();
@@ -139,7 +137,7 @@ class Reader {
     for (const std::string& name : proto.input()) readable = readable && (name.empty() || values_.at(name).valid());
     std::vector<TensorId> results;
     if (readable) {
-      collect(i, [&] { results = import_node(proto, i, choice); });
+      collect(static_cast<int64_t>(i), [&] { results = import_node(proto, i, choice); });
     }
     for (int k = 0; k < proto.output_size(); ++k) {
       if (proto.output(k).empty()) continue;

@@ -48,7 +48,7 @@ Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, i
     const OpChoice choice = choose_op(node.domain(), node.op_type(), opset);
     if (choice.row && !local) continue;
     const std::string why = local ? "local functions of a model are not supported" : choice.refusal;
-    refusals.add(fmt::format("{}: {}", node_text(path, static_cast<size_t>(i), node, opset), why), static_cast<size_t>(i));
+    refusals.add(fmt::format("{}: {}", node_text(path, static_cast<size_t>(i), node, opset), why), i);
   }
   return refusals;
 }

@@ -1,6 +1,7 @@
 // What a model asks for and tamp does not do: all of it, in the order of the file.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,9 +13,10 @@ class ModelProto;
 namespace tamp::frontend {
 
 struct Refusals {
-  std::vector<std::pair<size_t, std::string>> lines;  // position in the file, message
+  // Where it belongs in the list: nodes by their index, and inputs and initializers before all nodes.
+  std::vector<std::pair<int64_t, std::string>> lines;
 
-  void add(const std::string& line, size_t position = 0) { lines.emplace_back(position, line); }
+  void add(const std::string& line, int64_t node = -1) { lines.emplace_back(node, line); }
   std::vector<std::string> sorted() const;
   void throw_if_any() const;  // Error (unsupported), one line each
 };

@@ -26,7 +26,9 @@ constexpr int64_t kPrintedValues = 8;  // a constant with more elements is print
 
 // Names that need no quotes: what exporters write, less anything that the text form means something by.
 std::string name_text(const std::string& name) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::strchr("_./:%-", c); };
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::strchr("_./:%-", c);
+  };
   const bool bare = !name.empty() && name != "none" && name.find("//") == std::string::npos && std::all_of(name.begin(), name.end(), plain);
   return bare ? name : fmt::format("\"{}\"", printable(name, std::numeric_limits<size_t>::max()));
 }
@@ -134,7 +136,9 @@ std::string attrs_text(const OpAttrs& attrs) {
                    out.list("axes", op.axes);
                    out.number_unless("keepdims", op.keepdims, 1);
                  },
-                 [&](const Softmax& op) { out.list("axes", {op.first_axis, op.last_axis}); },
+                 [&](const Softmax& op) {
+                   out.list("axes", {op.first_axis, op.last_axis});
+                 },
                  [&](const Lrn& op) {
                    out.number("size", static_cast<double>(op.size));
                    out.number("alpha", op.alpha);
@@ -204,11 +208,13 @@ std::string values_text(const Tensor& tensor) {
     case DType::i16: return values_as<int16_t>(tensor);
     case DType::i32: return values_as<int32_t>(tensor);
     case DType::i64: return values_as<int64_t>(tensor);
-    case DType::u8: case DType::boolean: return values_as<uint8_t>(tensor);
+    case DType::u8:
+    case DType::boolean: return values_as<uint8_t>(tensor);
     case DType::u16: return values_as<uint16_t>(tensor);
     case DType::u32: return values_as<uint32_t>(tensor);
     case DType::u64: return values_as<uint64_t>(tensor);
-    case DType::f16: case DType::bf16: return "";  // no C++ type to print them by
+    case DType::f16:
+    case DType::bf16: return "";  // no C++ type to print them by
   }
   TAMP_CHECK(false, "dtype out of range");
 }
@@ -225,8 +231,10 @@ std::string rop_text(const Graph& graph, const ROperator& rop, const std::vector
   const std::string name = name_text(rop.name);
   const bool own_origin = origin.size() == 1 && origin[0] == name;
   std::string comment;
-  if (!own_origin) comment = fmt::format("  // {} (origin: {})", name, join(origin, ", "));
-  else if (name != results[0]) comment = fmt::format("  // {}", name);
+  if (!own_origin)
+    comment = fmt::format("  // {} (origin: {})", name, join(origin, ", "));
+  else if (name != results[0])
+    comment = fmt::format("  // {}", name);
   return fmt::format("{} = {}({}){}{} -> {}{}\n", join(results, ", "), name_of(rop.attrs), join(operands, ", "), attrs_text(rop.attrs),
                      epilogue_text(rop.epilogue, names), join(types, ", "), comment);
 }
@@ -260,7 +268,8 @@ std::string print(const Graph& graph) {
   }
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
-    if (tensor.role == Role::constant) text += fmt::format("{} = const {}{}{}\n", names[i], type_text(tensor), values_text(tensor), place_text(tensor));
+    if (tensor.role == Role::constant)
+      text += fmt::format("{} = const {}{}{}\n", names[i], type_text(tensor), values_text(tensor), place_text(tensor));
     if (is_placed_view(graph, uses, i)) text += fmt::format("{} = view {}{}\n", names[i], type_text(tensor), place_text(tensor));
   }
   for (const ROperator& rop : graph.rops) text += rop_text(graph, rop, names);

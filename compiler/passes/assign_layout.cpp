@@ -63,8 +63,10 @@ class LayoutAssigner {
 
   void place_ports_and_constants() {
     const auto row_major = [&](TensorId id) { return row_major_strides(graph_.tensor(id).shape); };
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) give_buffer(graph_.inputs[i], BufferKind::input, static_cast<int32_t>(i), row_major(graph_.inputs[i]));
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) give_buffer(graph_.outputs[i], BufferKind::output, static_cast<int32_t>(i), row_major(graph_.outputs[i]));
+    for (size_t i = 0; i < graph_.inputs.size(); ++i)
+      give_buffer(graph_.inputs[i], BufferKind::input, static_cast<int32_t>(i), row_major(graph_.inputs[i]));
+    for (size_t i = 0; i < graph_.outputs.size(); ++i)
+      give_buffer(graph_.outputs[i], BufferKind::output, static_cast<int32_t>(i), row_major(graph_.outputs[i]));
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const TensorId id(static_cast<int64_t>(i));
       if (is_constant(graph_, id)) give_buffer(id, BufferKind::constant, -1, row_major(id));
@@ -99,8 +101,10 @@ class LayoutAssigner {
     for (const TensorId id : rop.inputs) {
       const Placement part = part_place(place(rop.outputs[0]), concat.axis, start, graph_.tensor(id).shape);
       start += graph_.tensor(id).shape[static_cast<size_t>(concat.axis)];
-      if (accepts(id, part)) place(id) = part;
-      else copied_[i].push_back({id, part});
+      if (accepts(id, part))
+        place(id) = part;
+      else
+        copied_[i].push_back({id, part});
     }
   }
 
@@ -142,7 +146,8 @@ class LayoutAssigner {
   // The preferred order, unless the only reader is a view that row-major order saves from a copy.
   std::vector<int64_t> root_strides(TensorId id) const {
     const std::vector<int64_t> row_major = row_major_strides(graph_.tensor(id).shape);
-    if (views_work(id, preferred_[id.index()]) || uses_.consumers[id.index()].size() != 1 || !views_work(id, row_major)) return preferred_[id.index()];
+    if (views_work(id, preferred_[id.index()]) || uses_.consumers[id.index()].size() != 1 || !views_work(id, row_major))
+      return preferred_[id.index()];
     return row_major;
   }
 
@@ -160,8 +165,10 @@ class LayoutAssigner {
 
   void emit(size_t i, ROperator rop) {
     if (is_view(rop.attrs)) {
-      if (placed(rop.outputs[0])) emit_wanted_view(rop);
-      else emit_view(rop);
+      if (placed(rop.outputs[0]))
+        emit_wanted_view(rop);
+      else
+        emit_view(rop);
     } else if (std::holds_alternative<Concat>(rop.attrs)) {
       for (const auto& [from, part] : copied_[i]) emit_copy(from, part);
     } else {
@@ -254,8 +261,8 @@ class LayoutAssigner {
   Graph graph_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
-  std::vector<std::vector<Copied>> copied_;          // per Concat: operands that are copied into it
-  std::map<TensorId, TensorId> row_major_copies_;    // one copy serves all views that need it
+  std::vector<std::vector<Copied>> copied_;        // per Concat: operands that are copied into it
+  std::map<TensorId, TensorId> row_major_copies_;  // one copy serves all views that need it
   std::set<std::string> names_;
 };
 

@@ -16,9 +16,12 @@ class Canonicaliser {
     graph_.rops.clear();
     for (ROperator& rop : old) {
       const bool third = rop.inputs.size() == 3 && graph_.tensor(rop.outputs[0]).dtype == DType::f32;
-      if (third && std::holds_alternative<Conv>(rop.attrs)) add_conv(std::move(rop));
-      else if (third && std::holds_alternative<MatMul>(rop.attrs)) add_matmul(std::move(rop));
-      else graph_.rops.push_back(std::move(rop));
+      if (third && std::holds_alternative<Conv>(rop.attrs))
+        add_conv(std::move(rop));
+      else if (third && std::holds_alternative<MatMul>(rop.attrs))
+        add_matmul(std::move(rop));
+      else
+        graph_.rops.push_back(std::move(rop));
     }
     return remove_dead(std::move(graph_));
   }

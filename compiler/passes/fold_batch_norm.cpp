@@ -84,7 +84,8 @@ bool fold_into_matmul(Graph& graph, ROperator& rop, const Affine& affine) {
     scaled[i] = static_cast<float>(scaled[i] * affine.scale[static_cast<size_t>(column)]);
   }
   std::vector<float> bias;
-  for (size_t c = 0; c < affine.scale.size(); ++c) bias.push_back(static_cast<float>(matmul.beta * (*old_bias)[c] * affine.scale[c] + affine.shift[c]));
+  for (size_t c = 0; c < affine.scale.size(); ++c)
+    bias.push_back(static_cast<float>(matmul.beta * (*old_bias)[c] * affine.scale[c] + affine.shift[c]));
   matmul.beta = 1;
   set_operands(graph, rop, scaled, {columns}, bias);
   return true;
@@ -108,7 +109,8 @@ Shape channel_shape(const Graph& graph, const ROperator& norm) {
 ROperator affine_elementwise(Graph& graph, const ROperator& norm, const Affine& affine) {
   const TensorId scale = add_f32_constant(graph, norm.name + ".scale", channel_shape(graph, norm), rounded(affine.scale));
   const TensorId shift = add_f32_constant(graph, norm.name + ".shift", channel_shape(graph, norm), rounded(affine.shift));
-  ROperator rop = make_elementwise(norm.name, {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::add, {-1, 2}}}, {norm.inputs[0], scale, shift}, norm.outputs[0]);
+  ROperator rop = make_elementwise(norm.name, {{ElementwiseOp::mul, {0, 1}}, {ElementwiseOp::add, {-1, 2}}}, {norm.inputs[0], scale, shift},
+                                   norm.outputs[0]);
   rop.origin = norm.origin;
   return rop;
 }

@@ -33,9 +33,12 @@ Joined join_chains(const ROperator& producer, const ROperator& consumer) {
   for (const ElementwiseStep& step : std::get<Elementwise>(consumer.attrs).steps) {
     joined.steps.push_back(step);
     for (int32_t& v : joined.steps.back().operands) {
-      if (v < 0) v -= before;
-      else if (consumer.inputs[static_cast<size_t>(v)] == producer.outputs[0]) v = -before;  // the producer's last step
-      else v = input(consumer.inputs[static_cast<size_t>(v)]);
+      if (v < 0)
+        v -= before;
+      else if (consumer.inputs[static_cast<size_t>(v)] == producer.outputs[0])
+        v = -before;  // the producer's last step
+      else
+        v = input(consumer.inputs[static_cast<size_t>(v)]);
     }
   }
   return joined;

@@ -35,7 +35,8 @@ std::vector<int> depths_of(const Graph& graph, const Uses& uses) {
 
 class EpilogueFuser {
  public:
-  explicit EpilogueFuser(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), depths_(depths_of(graph_, uses_)), dead_(graph_.rops.size(), false) {}
+  explicit EpilogueFuser(Graph graph)
+      : graph_(std::move(graph)), uses_(uses_of(graph_)), depths_(depths_of(graph_, uses_)), dead_(graph_.rops.size(), false) {}
 
   Graph run() {
     for (size_t i = 0; i < graph_.rops.size(); ++i) {

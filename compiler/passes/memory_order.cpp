@@ -73,7 +73,9 @@ class Preference {
 
   // The first of the largest operands; one that is made at run time goes before constants.
   TensorId largest(const std::vector<TensorId>& ids) const {
-    const auto rank = [&](TensorId id) { return std::pair(element_count(graph_.tensor(id).shape), graph_.tensor(id).role == Role::activation); };
+    const auto rank = [&](TensorId id) {
+      return std::pair(element_count(graph_.tensor(id).shape), graph_.tensor(id).role == Role::activation);
+    };
     TensorId best;
     for (const TensorId id : ids) {
       if (!best.valid() || rank(id) > rank(best)) best = id;

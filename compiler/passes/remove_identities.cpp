@@ -27,7 +27,8 @@ bool keeps_order(const Transpose& op, const Shape& shape) {
 bool changes_nothing(const OpAttrs& attrs, const Shape& shape) {
   return std::visit(overloaded{
                         [](const Elementwise& op) {
-                          return op.steps.size() == 1 && (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
+                          return op.steps.size() == 1 &&
+                                 (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
                         },
                         [](const Reshape&) { return true; },
                         [&](const Transpose& op) { return keeps_order(op, shape); },

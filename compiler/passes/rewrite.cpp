@@ -16,7 +16,9 @@ std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
 
 }  // namespace
 
-bool is_f32_constant(const Graph& graph, TensorId id) { return id.valid() && is_constant(graph, id) && graph.tensor(id).dtype == DType::f32; }
+bool is_f32_constant(const Graph& graph, TensorId id) {
+  return id.valid() && is_constant(graph, id) && graph.tensor(id).dtype == DType::f32;
+}
 
 const ElementwiseStep* single_step(const ROperator& rop) {
   const auto* op = std::get_if<Elementwise>(&rop.attrs);
@@ -74,7 +76,9 @@ std::optional<float> scalar_value(const Graph& graph, TensorId id) {
   return *f32_data(graph.tensor(id));
 }
 
-void prepend_origin(ROperator& rop, const ROperator& first) { rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end()); }
+void prepend_origin(ROperator& rop, const ROperator& first) {
+  rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end());
+}
 
 TensorId Replacements::resolve(TensorId id) const {
   while (id.valid() && id.index() < by_.size() && by_[id.index()].valid()) id = by_[id.index()];

@@ -77,7 +77,7 @@ inline tamp_status fail_cuda(std::string& message, const char* call, cudaError_t
 #define TAMP_TRY_CUDA(message, call)                                                              \
   do {                                                                                            \
     const cudaError_t tamp_error = (call);                                                        \
-    if (tamp_error != cudaSuccess) return ::tamp_host::fail_cuda(message, #call, tamp_error);     \
+    if (tamp_error != cudaSuccess) return fail_cuda(message, #call, tamp_error);     \
   } while (false)
 
 inline void destroy(Instance* instance) {

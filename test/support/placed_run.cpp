@@ -46,7 +46,8 @@ class PlacedRun {
       i /= tensor.shape[d];
     }
     const Buffer& buffer = graph_.buffers[tensor.place.buffer.index()];
-    if (at < 0 || at >= buffer.elements || buffer.dtype != tensor.dtype) throw std::runtime_error("'" + tensor.name + "' leaves its buffer");
+    if (at < 0 || at >= buffer.elements || buffer.dtype != tensor.dtype)
+      throw std::runtime_error("'" + tensor.name + "' leaves its buffer");
     return at;
   }
 

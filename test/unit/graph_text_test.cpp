@@ -109,8 +109,8 @@ TEST_CASE("what is not of the form is refused with the line") {
   };
   for (const Row& row : {Row{"y = Elementwise(x) {relu(i0)} -> f32[1]", "not 'x'"}, Row{"x = input f32[1]\nx = input f32[1]", "a new name"},
                          Row{"x = input f33[1]", "not 'f33'"}, Row{"x = input f32[1]\ny = Convolution(x) -> f32[1]", "not 'Convolution'"},
-                         Row{"x = input f32[1]\ny = Softmax(x) {axis=1} -> f32[1]", "than 'axis'"}, Row{"x = input f32[1] junk", "the end of the line"},
-                         Row{"c = const f32[2] {1}", "as many values"}}) {
+                         Row{"x = input f32[1]\ny = Softmax(x) {axis=1} -> f32[1]", "than 'axis'"},
+                         Row{"x = input f32[1] junk", "the end of the line"}, Row{"c = const f32[2] {1}", "as many values"}}) {
     CAPTURE(row.text);
     CHECK_THROWS_WITH(parse_graph(row.text), Catch::Contains(row.message));
   }

@@ -1,10 +1,9 @@
 // vDevices are data that users may write themselves: what is read, and what is refused in which words.
 #include "compiler/ir/vdevice.h"
 
-#include <nlohmann/json.hpp>
-
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "compiler/support/error.h"
 #include "test/support/catch.h"
@@ -51,10 +50,10 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
 }
 
 TEST_CASE("a vDevice is read from a file whose name ends in .json") {
-  const std::string path = std::tmpnam(nullptr) + std::string(".json");
+  const std::string path = (std::filesystem::temp_directory_path() / "tamp_vdevice_test.json").string();
   std::ofstream(path) << good().dump();
   CHECK(read_vdevice(path).name == "mine");
-  std::remove(path.c_str());
+  std::filesystem::remove(path);
   CHECK_THROWS_WITH(read_vdevice(path), Catch::Contains("cannot be opened"));
 }
 
@@ -87,7 +86,8 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
     object[row.field] = row.value;
     CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), row.sentence);
   }
-  for (const auto& [field, value] : good().items()) {
+  const json whole = good();
+  for (const auto& [field, value] : whole.items()) {
     json object = good();
     object.erase(field);
     CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), "mine.json: field '" + field + "' is missing");

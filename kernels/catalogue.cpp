@@ -1,0 +1,47 @@
+// The one list of rKernel families. Order matters only between rKernels of equal estimated cost: the earlier one is taken.
+#include "kernels/catalogue.h"
+
+#include "compiler/support/error.h"
+#include "kernels/conv/depthwise.h"
+#include "kernels/conv/direct.h"
+#include "kernels/conv/implicit_gemm.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/indexed_copy.h"
+#include "kernels/gemm/gemv.h"
+#include "kernels/gemm/matmul_direct.h"
+#include "kernels/pool/pool.h"
+#include "kernels/reduce/lrn.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/reduce/softmax.h"
+
+namespace tamp::kernels {
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> list = {
+      implicit_gemm(),  // Conv and MatMul with constant weights, on tensor cores or FFMA
+      gemv(),           // MatMul of a few rows: weights streamed
+      depthwise(),      // Conv with one input channel per group
+      direct(),         // every other Conv
+      matmul_direct(),  // MatMul of two activations
+      pool(), reduce(), softmax(), lrn(), elementwise(),
+      indexed_copy(),  // Pad and Gather
+  };
+  return list;
+}
+
+const Family& family(const std::string& name) {
+  for (const Family& row : families()) {
+    if (row.name == name) return row;
+  }
+  TAMP_CHECK(false, "no rKernel family '" + name + "'");
+}
+
+std::vector<RKernel> candidates(const Request& request) {
+  std::vector<RKernel> all;
+  for (const Family& row : families()) {
+    for (RKernel& rkernel : row.candidates(request)) all.push_back(std::move(rkernel));
+  }
+  return all;
+}
+
+}  // namespace tamp::kernels
