@@ -91,6 +91,9 @@ std::string header_text(const Plan& plan) {
   w.line("int {}_output_count(void);", name);
   w.line("const tamp_port* {}_inputs(void);", name);
   w.line("const tamp_port* {}_outputs(void);", name);
+  w.line("#if defined(TAMP_TRACE) /* a build for looking inside: time stamps of the last run, see the end of {}.cu */", name);
+  w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions);", name);
+  w.line("#endif");
   w.blank();
   w.line("#ifdef __cplusplus");
   w.line("}}");

@@ -60,7 +60,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes, plan.program.weight_bytes, plan.weights_hash);
   w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
   w.line("{}_kernel,", name);
-  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, /*compute_capability=*/{},", plan.program.lanes.size(), compute_capability(plan.program.vdevice));
+  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},", plan.program.lanes.size(), compute_capability(plan.program.vdevice));
   w.line("kEventNames, kRecordNames");
   w.close(";");
   w.line("return instance;");
@@ -86,6 +86,14 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("int {}_output_count(void) {{ return {}; }}", name, graph.outputs.size());
   w.line("const tamp_port* {0}_inputs(void) {{ return {0}_detail::kInputs; }}", name);
   w.line("const tamp_port* {0}_outputs(void) {{ return {0}_detail::kOutputs; }}", name);
+  w.line("#if defined(TAMP_TRACE)");
+  w.line("// Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.");
+  w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions) {{", name);
+  w.line("  *columns = {}_detail::rk::kTraceColumns;", name);
+  w.line("  *instructions = context->model->instructions;");
+  w.line("  return context->trace;");
+  w.line("}}");
+  w.line("#endif");
   w.close("  // extern \"C\"");
 }
 

@@ -117,6 +117,7 @@ void emit_lanes(SourceWriter& w, const Plan& plan) {
   w.close(";");
   std::vector<std::string> starts;
   for (const size_t at : begin) starts.push_back(fmt::format("{}", at));
+  w.line("constexpr int kInstructionCount = {};", count);
   w.line("__device__ const uint32_t kLaneBegin[] = {{{}}};", join(starts, ", "));
 }
 

@@ -61,7 +61,8 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
   if (name.empty()) return vdevice.default_precision;
   if (name == "fp32") return Precision::fp32;
   if (name == "tf32") {
-    if (!vdevice.tf32) throw unsupported(fmt::format("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name)));
+    if (!vdevice.tf32)
+      throw unsupported(fmt::format("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name)));
     return Precision::tf32;
   }
   if (name == "fp16" || name == "bf16") throw unsupported(fmt::format("precision {} is not supported yet; supported: fp32, tf32", name));
@@ -101,8 +102,8 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   tamp::verify(compiled.source);
   ops::verify_shapes(compiled.source);
   dump("read", compiled.source);
-  spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(), compiled.source.tensors.size(),
-               stopwatch.lap_ms());
+  spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(),
+               compiled.source.tensors.size(), stopwatch.lap_ms());
 
   Graph graph = run_passes(compiled.source, dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
@@ -110,8 +111,8 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
   compiled.program = schedule::schedule(std::move(graph), vdevice, {.policy = options.policy, .precision = precision});
   dump("rprogram", compiled.program);
-  spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", compiled.program.policy,
-               vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),
+  spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)",
+               compiled.program.policy, vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),
                bytes_text(compiled.program.memory.arena_bytes), compiled.program.estimated_us, stopwatch.lap_ms());
 
   require_proof(compiled.program);

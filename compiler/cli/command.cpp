@@ -9,11 +9,14 @@
 
 namespace tamp::cli {
 
-CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary, const std::string& examples) {
+CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary,
+                      const std::string& examples) {
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer("Examples:\n" + examples);
-  command->add_flag_callback("-q,--quiet", [&invocation] { invocation.verbosity = Verbosity::quiet; }, "Print errors and results only");
-  command->add_flag_callback("-v,--verbose", [&invocation] { invocation.verbosity = Verbosity::verbose; }, "Print every decision");
+  command->add_flag_callback(
+      "-q,--quiet", [&invocation] { invocation.verbosity = Verbosity::quiet; }, "Print errors and results only");
+  command->add_flag_callback(
+      "-v,--verbose", [&invocation] { invocation.verbosity = Verbosity::verbose; }, "Print every decision");
   return command;
 }
 
@@ -22,8 +25,10 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vecto
 }
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")->option_text("NAME|FILE.json");
-  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores) or tf32; default: the vDevice's own")->option_text("P");
+  command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")
+      ->option_text("NAME|FILE.json");
+  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores) or tf32; default: the vDevice's own")
+      ->option_text("P");
   command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
   add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");
 }

@@ -26,7 +26,8 @@ void add_ops(CLI::App& app, Invocation& invocation);
 void add_devices(CLI::App& app, Invocation& invocation);
 
 // A subcommand with -q, -v and the examples under its help.
-CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary, const std::string& examples);
+CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary,
+                      const std::string& examples);
 
 // The options of everything that compiles.
 struct ModelArguments {

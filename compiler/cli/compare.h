@@ -8,8 +8,8 @@
 namespace tamp::cli {
 
 struct Difference {
-  double relative_l2 = 0;  // |got - expected| / |expected|, Euclidean; |got| where the reference is all zero
-  int64_t worst = -1;      // element with the largest absolute difference; -1 = all equal
+  double relative_l2 = 0;        // |got - expected| / |expected|, Euclidean; |got| where the reference is all zero
+  int64_t worst = -1;            // element with the largest absolute difference; -1 = all equal
   double got = 0, expected = 0;  // of that element
 };
 

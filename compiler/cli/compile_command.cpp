@@ -11,18 +11,28 @@ namespace tamp::cli {
 namespace {
 
 struct CompileArguments {
-  std::string model, output, dump;
+  std::string model, output, name, dump;
   bool embed_weights = false;
   ModelArguments options;
 };
 
+std::string chosen_name(const CompileArguments& arguments) {
+  if (arguments.name.empty()) return model_name(arguments.model);
+  if (identifier(arguments.name) != arguments.name) {
+    throw bad_input(
+        fmt::format("--name '{}' is not a legal name in C++; near it: {}", printable(arguments.name), identifier(arguments.name)));
+  }
+  return arguments.name;
+}
+
 ExitCode compile_model(const CompileArguments& arguments) {
-  const std::string name = model_name(arguments.model);
+  const std::string name = chosen_name(arguments);
   require_own_folder(arguments.output, name);
   CompileOptions options = compile_options(arguments.options, "h200");
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
-  codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights}, arguments.output);
+  codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights},
+                arguments.output);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
 }
@@ -37,7 +47,11 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --dump stages/");
   auto arguments = std::make_shared<CompileArguments>();
   command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
-  command->add_option("-o,--output", arguments->output, "Folder to write; an earlier compilation of the model is replaced")->required()->option_text("DIR");
+  command->add_option("-o,--output", arguments->output, "Folder to write; an earlier compilation of the model is replaced")
+      ->required()
+      ->option_text("DIR");
+  command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
+      ->option_text("NAME");
   add_model_options(*command, arguments->options);
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");

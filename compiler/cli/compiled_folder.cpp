@@ -93,7 +93,8 @@ void check(const CompiledFolder& read) {
   if (identifier(read.arch) != read.arch) throw bad_input("field 'arch' is not an architecture");
   for (const auto& lane : read.lanes) {
     for (const auto& entry : lane) {
-      if (entry.rop < -1 || entry.rop >= static_cast<int64_t>(read.rops.size())) throw bad_input("field 'lanes' names a rOperator that is not there");
+      if (entry.rop < -1 || entry.rop >= static_cast<int64_t>(read.rops.size()))
+        throw bad_input("field 'lanes' names a rOperator that is not there");
     }
   }
   for (const auto& ports : {read.inputs, read.outputs}) {
@@ -133,7 +134,8 @@ void require_own_folder(const std::string& folder, const std::string& name) {
   const std::vector<fs::path> files = rprogram_files(folder);
   for (const fs::path& file : files) {
     if (file.filename() != name + std::string(kSuffix)) {
-      throw bad_input(fmt::format("{}: holds another compiled model, {}; give an empty folder", printable(folder), printable(file.filename().string())));
+      throw bad_input(fmt::format("{}: holds another compiled model, {}; give an empty folder", printable(folder),
+                                  printable(file.filename().string())));
     }
   }
   if (files.empty() && fs::exists(fs::path(folder) / "CMakeLists.txt")) {

@@ -10,11 +10,17 @@ namespace {
 
 ExitCode list_devices() {
   using Align = Table::Align;
-  Table table({{"VDEVICE"}, {"ARCH"}, {"VEUS", Align::right}, {"SMEM/VEU", Align::right}, {"PRECISIONS"}, {"DEFAULT"}, {"DESCRIPTION", Align::left, 200}});
+  Table table({{"VDEVICE"},
+               {"ARCH"},
+               {"VEUS", Align::right},
+               {"SMEM/VEU", Align::right},
+               {"PRECISIONS"},
+               {"DEFAULT"},
+               {"DESCRIPTION", Align::left, 200}});
   for (const std::string& name : builtin_vdevices()) {
     const VDevice vdevice = read_vdevice(name);
-    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes), vdevice.tf32 ? "fp32 tf32" : "fp32",
-               name_of(vdevice.default_precision), vdevice.description});
+    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes),
+               vdevice.tf32 ? "fp32 tf32" : "fp32", name_of(vdevice.default_precision), vdevice.description});
   }
   fmt::print("{}", table.text());
   return ExitCode::ok;
@@ -23,8 +29,9 @@ ExitCode list_devices() {
 }  // namespace
 
 void add_devices(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, invocation, "devices", "List the built-in vDevices (GPUs as data)",
-                                  "  tamp devices\n  tamp compile model.onnx -o model/ --vdevice a100\n  tamp compile model.onnx -o model/ --vdevice my_gpu.json");
+  CLI::App* command = add_command(
+      app, invocation, "devices", "List the built-in vDevices (GPUs as data)",
+      "  tamp devices\n  tamp compile model.onnx -o model/ --vdevice a100\n  tamp compile model.onnx -o model/ --vdevice my_gpu.json");
   command->callback([&invocation] { invocation.run = list_devices; });
 }
 

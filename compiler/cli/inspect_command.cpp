@@ -27,7 +27,8 @@ ExitCode inspect_model(const std::string& path) {
   fmt::print("model       {}\n", printable(file_name(path)));
   if (!model.producer.empty()) fmt::print("producer    {}\n", printable(model.producer));
   fmt::print("IR version  {}\n", model.ir_version);
-  for (const auto& [domain, version] : model.opsets) fmt::print("opset       {} {}\n", domain.empty() ? "ai.onnx" : printable(domain), version);
+  for (const auto& [domain, version] : model.opsets)
+    fmt::print("opset       {} {}\n", domain.empty() ? "ai.onnx" : printable(domain), version);
   for (const auto& port : model.inputs) fmt::print("input       '{}' {}{}\n", printable(port.name), port.type, printable(port.shape));
   for (const auto& port : model.outputs) fmt::print("output      '{}' {}{}\n", printable(port.name), port.type, printable(port.shape));
   fmt::print("parameters  {} ({})\n", grouped(model.parameters), bytes_text(model.parameter_bytes));
@@ -40,7 +41,9 @@ ExitCode inspect_model(const std::string& path) {
     return ExitCode::ok;
   }
   fmt::print("not supported ({}):\n", plural(static_cast<int64_t>(model.unsupported.size()), "node"));
-  for (const std::string& sentence : model.unsupported) fmt::print("  {}\n", sentence);
+  const std::string prefix = printable(path) + ": ";  // said once is enough
+  for (const std::string& sentence : model.unsupported)
+    fmt::print("  {}\n", sentence.starts_with(prefix) ? sentence.substr(prefix.size()) : sentence);
   return ExitCode::unsupported;
 }
 
@@ -58,23 +61,38 @@ void print_head(const CompiledFolder& m) {
     rkernels.insert(rop.rkernel);
   }
   fmt::print("rProgram    {}, from {}\n", m.name, printable(m.source));
-  fmt::print("vDevice     {} ({}): {} of {} threads, {} of shared memory each\n", printable(m.vdevice), m.arch, plural(static_cast<int64_t>(m.lanes.size()), "vEU"),
-             m.threads, bytes_text(m.smem_bytes));
+  fmt::print("vDevice     {} ({}): {} of {} threads, {} of shared memory each\n", printable(m.vdevice), m.arch,
+             plural(static_cast<int64_t>(m.lanes.size()), "vEU"), m.threads, bytes_text(m.smem_bytes));
   fmt::print("compiled    {}, {} policy, estimated {:.1f} us\n", printable(m.precision), printable(m.policy), m.estimated_us);
   fmt::print("size        {}, {}, {} in {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), plural(rtasks, "rTask"),
-             plural(static_cast<int64_t>(waves.size()), "wave"), plural(static_cast<int64_t>(parts.size()), "part"), plural(m.events, "event"), plural(m.waits, "wait"));
+             plural(static_cast<int64_t>(waves.size()), "wave"), plural(static_cast<int64_t>(parts.size()), "part"),
+             plural(m.events, "event"), plural(m.waits, "wait"));
   fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
   fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
-  for (const Port& port : m.inputs) fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
-  for (const Port& port : m.outputs) fmt::print("output      '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+  for (const Port& port : m.inputs)
+    fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+  for (const Port& port : m.outputs)
+    fmt::print("output      '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
 }
 
 void print_rops(const CompiledFolder& m) {
-  Table table({{"ROPERATOR", Align::left, 40}, {"OP"}, {"SHAPE"}, {"WAVE", Align::right}, {"PART", Align::right}, {"RKERNEL", Align::left, 48}, {"RTASKS", Align::right},
-               {"VEUS", Align::right}, {"WAITS", Align::right}, {"FLOP", Align::right}, {"BYTES", Align::right}, {"WEIGHTS", Align::right}});
+  Table table({{"#", Align::right},
+               {"ROPERATOR", Align::left, 40},
+               {"OP"},
+               {"SHAPE"},
+               {"WAVE", Align::right},
+               {"PART", Align::right},
+               {"RKERNEL", Align::left, 48},
+               {"RTASKS", Align::right},
+               {"VEUS", Align::right},
+               {"WAITS", Align::right},
+               {"FLOP", Align::right},
+               {"BYTES", Align::right},
+               {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({printable(rop.name), rop.op, shape_text(rop.shape), std::to_string(rop.wave), std::to_string(rop.part), printable(rop.rkernel), grouped(rop.rtasks),
-               grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), rop.op, shape_text(rop.shape), std::to_string(rop.wave),
+               std::to_string(rop.part), printable(rop.rkernel), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
+               scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }
@@ -112,21 +130,24 @@ void print_waves(const CompiledFolder& m) {
   fmt::print("\n{}", table.text());
 }
 
-// "conv1 x3, pool1, fire2 x2": runs of rTasks of one rOperator.
-std::string lane_text(const CompiledFolder& m, const std::vector<CompiledFolder::LaneEntry>& lane) {
+// "0*3 1 2*2": runs of rTasks, by the number of their rOperator; "|" where an entry only waits and signals.
+std::string lane_text(const std::vector<CompiledFolder::LaneEntry>& lane) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < lane.size();) {
     size_t end = i;
     while (end < lane.size() && lane[end].rop == lane[i].rop) ++end;
-    const std::string name = lane[i].rop < 0 ? "(boundary)" : printable(m.rops[static_cast<size_t>(lane[i].rop)].name, 40);
-    runs.push_back(end - i == 1 ? name : fmt::format("{} x{}", name, end - i));
+    const std::string name = lane[i].rop < 0 ? "|" : std::to_string(lane[i].rop);
+    runs.push_back(end - i == 1 ? name : fmt::format("{}*{}", name, end - i));
     i = end;
   }
-  return join(runs, ", ");
+  return join(runs, " ");
 }
 
 void print_lanes(const CompiledFolder& m, bool all) {
-  Table table({{"VEU", Align::right}, {"RTASKS", Align::right}, {"WAITS", Align::right}, {"LANE", Align::left, all ? 100000 : kLaneWidth}});
+  Table table({{"VEU", Align::right},
+               {"RTASKS", Align::right},
+               {"WAITS", Align::right},
+               {"LANE (# of rOperator * rTasks)", Align::left, all ? 100000 : kLaneWidth}});
   const size_t shown = all ? m.lanes.size() : std::min(m.lanes.size(), kLanesShown);
   for (size_t veu = 0; veu < shown; ++veu) {
     int64_t rtasks = 0, waits = 0;
@@ -134,7 +155,7 @@ void print_lanes(const CompiledFolder& m, bool all) {
       rtasks += entry.rop >= 0 ? 1 : 0;
       waits += entry.waits;
     }
-    table.row({std::to_string(veu), grouped(rtasks), grouped(waits), lane_text(m, m.lanes[veu])});
+    table.row({std::to_string(veu), grouped(rtasks), grouped(waits), lane_text(m.lanes[veu])});
   }
   fmt::print("\n{}", table.text());
   if (shown < m.lanes.size()) fmt::print("... and {} more (-v shows all)\n", plural(static_cast<int64_t>(m.lanes.size() - shown), "vEU"));
@@ -160,7 +181,8 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
   command->add_option("model", *path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
   command->callback([&invocation, path] {
     invocation.run = [&invocation, path] {
-      return std::filesystem::is_directory(*path) ? inspect_folder(*path, invocation.verbosity == Verbosity::verbose) : inspect_model(*path);
+      return std::filesystem::is_directory(*path) ? inspect_folder(*path, invocation.verbosity == Verbosity::verbose)
+                                                  : inspect_model(*path);
     };
   });
 }

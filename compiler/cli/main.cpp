@@ -7,6 +7,7 @@
 #include <new>
 
 #include "compiler/cli/command.h"
+#include "compiler/support/text.h"
 
 namespace {
 
@@ -27,6 +28,8 @@ int parse(CLI::App& app, int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
     std::string message = wrong.what();
+    // CLI11 asks for a command before it looks at what stands in its place.
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') message = fmt::format("no command '{}'", tamp::printable(argv[1]));
     for (char& c : message) {
       if (c == '\n') c = ' ';
     }
@@ -54,7 +57,9 @@ int main(int argc, char** argv) {
   CLI::App app("tamp compiles an ONNX model to one CUDA source file that runs the whole network as one persistent kernel.", "tamp");
   app.set_version_flag("--version", "tamp " TAMP_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check.\n'tamp COMMAND --help' shows the options of a command with examples.");
+  app.footer(
+      "Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check.\n'tamp COMMAND --help' shows "
+      "the options of a command with examples.");
 
   Invocation invocation;
   tamp::cli::add_compile(app, invocation);

@@ -17,16 +17,17 @@ namespace tamp::cli {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kAlignment = 64;            // of the data's start, as NumPy writes it
+constexpr size_t kAlignment = 64;           // of the data's start, as NumPy writes it
 constexpr size_t kLongestHeader = 1 << 20;  // far more than 8 dimensions need
 
 struct TypeName {
   std::string_view descr;
   DType dtype;
 };
-constexpr std::array kTypes = {TypeName{"<f4", DType::f32}, TypeName{"<f8", DType::f64}, TypeName{"<f2", DType::f16}, TypeName{"<i8", DType::i64},
-                               TypeName{"<i4", DType::i32}, TypeName{"<i2", DType::i16}, TypeName{"|i1", DType::i8},  TypeName{"<u8", DType::u64},
-                               TypeName{"<u4", DType::u32}, TypeName{"<u2", DType::u16}, TypeName{"|u1", DType::u8},  TypeName{"|b1", DType::boolean}};
+constexpr std::array kTypes = {TypeName{"<f4", DType::f32}, TypeName{"<f8", DType::f64}, TypeName{"<f2", DType::f16},
+                               TypeName{"<i8", DType::i64}, TypeName{"<i4", DType::i32}, TypeName{"<i2", DType::i16},
+                               TypeName{"|i1", DType::i8},  TypeName{"<u8", DType::u64}, TypeName{"<u4", DType::u32},
+                               TypeName{"<u2", DType::u16}, TypeName{"|u1", DType::u8},  TypeName{"|b1", DType::boolean}};
 
 struct Header {
   DType dtype = DType::f32;
@@ -74,7 +75,8 @@ class HeaderReader {
     for (const TypeName& name : kTypes) {
       if (name.descr == descr) return name.dtype;
     }
-    throw wrong(path_, fmt::format("element type '{}' is not supported; supported: little-endian floats, integers and booleans", printable(descr, 40)));
+    throw wrong(path_, fmt::format("element type '{}' is not supported; supported: little-endian floats, integers and booleans",
+                                   printable(descr, 40)));
   }
   Shape tuple() {
     Shape shape;
@@ -179,8 +181,8 @@ ops::Value read_npy(const std::string& path) {
   const std::optional<uint64_t> bytes = data_bytes(header);
   const uint64_t found = file_bytes - (start.size() + length_bytes + header_bytes);
   if (!bytes || *bytes != found) {
-    throw wrong(path, fmt::format("holds {} bytes of data, its shape {} of {} needs {}", found, shape_text(header.shape), name_of(header.dtype),
-                                  bytes ? std::to_string(*bytes) : "more than memory has"));
+    throw wrong(path, fmt::format("holds {} bytes of data, its shape {} of {} needs {}", found, shape_text(header.shape),
+                                  name_of(header.dtype), bytes ? std::to_string(*bytes) : "more than memory has"));
   }
   auto data = std::make_shared<Bytes>(*bytes);
   file.read(reinterpret_cast<char*>(data->data()), static_cast<std::streamsize>(*bytes));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "compiler/cli/command.h"
 #include "compiler/cli/table.h"
@@ -22,7 +23,8 @@ ExitCode list_ops() {
   std::vector<frontend::SupportedOp> ops = frontend::supported_ops();
   std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
   Table table({{"OPERATOR"}, {"VERSIONS"}, {"LIMITS", Table::Align::left, 400}});
-  for (const auto& op : ops) table.row({op.domain.empty() ? op.name : op.domain + "." + op.name, versions_text(op.versions), op.limits});
+  for (const auto& op : ops)
+    table.row({op.domain == "ai.onnx" ? op.name : op.domain + "." + op.name, versions_text(op.versions), op.limits});
   fmt::print("{}{} operators\n", table.text(), ops.size());
   return ExitCode::ok;
 }

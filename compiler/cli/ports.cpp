@@ -59,9 +59,8 @@ std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports,
 }  // namespace
 
 double number_at(const ops::Value& value, int64_t i) {
-  return ops::with_storage(value.dtype, [&](auto zero) {
-    return ops::decode<double>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]);
-  });
+  return ops::with_storage(value.dtype,
+                           [&](auto zero) { return ops::decode<double>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]); });
 }
 
 ops::Value random_value(const Port& port, uint64_t seed, size_t position) {
@@ -123,7 +122,8 @@ void write_outputs(const std::string& folder, const std::vector<Port>& ports, co
     write_npy((std::filesystem::path(folder) / (name + ".npy")).string(), values[i]);
     names[ports[i].name] = name + ".npy";
   }
-  write_text(std::filesystem::path(folder) / "outputs.json", names.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  write_text(std::filesystem::path(folder) / "outputs.json",
+             names.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 std::string summary(const ops::Value& value) {

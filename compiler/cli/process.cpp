@@ -51,7 +51,8 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
-ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log, const std::filesystem::path& folder) {
+ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log,
+                          const std::filesystem::path& folder) {
   spdlog::debug("runs: {}", join(arguments, " "));
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

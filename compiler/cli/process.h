@@ -8,7 +8,7 @@
 namespace tamp::cli {
 
 struct ProcessResult {
-  int exit_code = 0;  // 128 + number if a signal ended it
+  int exit_code = 0;   // 128 + number if a signal ended it
   std::string output;  // stdout
   std::string errors;  // stderr
   bool ok() const { return exit_code == 0; }
@@ -16,7 +16,8 @@ struct ProcessResult {
 
 // Runs `arguments[0]` (looked up in PATH) in `folder` (empty: this process's) and waits. stdout and stderr are also left as
 // LOG.out and LOG.err. InternalError if the program cannot be started.
-ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log, const std::filesystem::path& folder = {});
+ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log,
+                          const std::filesystem::path& folder = {});
 
 // Full path of a program in PATH, or empty.
 std::string find_program(const std::string& name);
@@ -36,7 +37,7 @@ class TemporaryFolder {
   bool kept_ = false;
 };
 
-std::string read_text(const std::filesystem::path& path);                         // Error (bad input) if unreadable
-void write_text(const std::filesystem::path& path, std::string_view text);        // the same; makes parent folders
+std::string read_text(const std::filesystem::path& path);                   // Error (bad input) if unreadable
+void write_text(const std::filesystem::path& path, std::string_view text);  // the same; makes parent folders
 
 }  // namespace tamp::cli

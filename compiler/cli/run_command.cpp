@@ -53,9 +53,12 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
 
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
-  if (arguments.check) throw bad_input(fmt::format("--check compares with the model, {} is compiled; use 'tamp run MODEL.onnx --check'", printable(arguments.model)));
+  if (arguments.check)
+    throw bad_input(
+        fmt::format("--check compares with the model, {} is compiled; use 'tamp run MODEL.onnx --check'", printable(arguments.model)));
   if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !arguments.keep.empty()) {
-    throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --dim and --keep need the model", printable(arguments.model)));
+    throw bad_input(
+        fmt::format("{} is compiled already; --vdevice, --precision, --dim and --keep need the model", printable(arguments.model)));
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
@@ -68,13 +71,14 @@ void print_times(const Subject& subject, const RunResult& result) {
   TAMP_CHECK(!times.empty(), "the model's program printed no time");
   std::sort(times.begin(), times.end());
   const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
-  fmt::print("model   {}: vDevice {}, {}, {} policy, on {}\n", subject.model.name, printable(subject.model.vdevice), printable(subject.model.precision),
-             printable(subject.model.policy), result.device);
+  fmt::print("model   {}: vDevice {}, {}, {} policy, on {}\n", subject.model.name, printable(subject.model.vdevice),
+             printable(subject.model.precision), printable(subject.model.policy), result.device);
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)" : "";
   if (times.size() == 1) {
     fmt::print("time    {:.1f} us{}\n", median, note);
   } else {
-    fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median, times.back(), times.size(), note);
+    fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median,
+               times.back(), times.size(), note);
   }
 }
 
@@ -87,8 +91,8 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
     const double limit = tolerance(subject.precision, outputs[i].dtype);
     const bool within = d.relative_l2 <= limit;
     good = good && within;
-    fmt::print("check   '{}': {}, relative L2 {:.2e}, limit {:.0e} for {}", printable(subject.model.outputs[i].name), within ? "good" : "FAILED", d.relative_l2,
-               limit, name_of(subject.precision));
+    fmt::print("check   '{}': {}, relative L2 {:.2e}, limit {:.0e} for {}", printable(subject.model.outputs[i].name),
+               within ? "good" : "FAILED", d.relative_l2, limit, name_of(subject.precision));
     if (d.worst >= 0) fmt::print("; worst element {}: {:.7g}, expected {:.7g}", index_text(d.worst, outputs[i].shape), d.got, d.expected);
     fmt::print("\n");
   }
@@ -98,13 +102,16 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
 
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work) {
   const Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
-  if (subject.device == Device::cuda && subject.model.arch == "cpu") throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
-  if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1)) throw bad_input("--graph and --instances need a GPU");
+  if (subject.device == Device::cuda && subject.model.arch == "cpu")
+    throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
+  if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
+    throw bad_input("--graph and --instances need a GPU");
   const std::vector<ops::Value> inputs = read_inputs(subject.model.inputs, arguments.inputs, arguments.seed);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs, arguments.run);
   print_times(subject, result);
-  for (size_t i = 0; i < result.outputs.size(); ++i) fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
+  for (size_t i = 0; i < result.outputs.size(); ++i)
+    fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
   return arguments.check ? check_outputs(subject, inputs, result.outputs) : ExitCode::ok;
 }
@@ -122,26 +129,35 @@ ExitCode run_command(const RunArguments& arguments) {
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, invocation, "run", "Compile, build and run a model, on the GPU or without one",
-                                  "  tamp run resnet50.onnx --check\n"
-                                  "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
-                                  "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
-                                  "  tamp run model.onnx --repeat 100\n"
-                                  "  tamp run resnet50/            (a folder of 'tamp compile')\n"
-                                  "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
-                                  "--check accepts a relative L2 distance of 1e-4 in fp32 and of 5e-3 in tf32.");
+  CLI::App* command =
+      add_command(app, invocation, "run", "Compile, build and run a model, on the GPU or without one",
+                  "  tamp run resnet50.onnx --check\n"
+                  "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
+                  "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
+                  "  tamp run model.onnx --repeat 100\n"
+                  "  tamp run resnet50/            (a folder of 'tamp compile')\n"
+                  "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
+                  "--check accepts a relative L2 distance of 1e-4 in fp32 and of 5e-3 in tf32.");
   auto arguments = std::make_shared<RunArguments>();
   command->add_option("model", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
-  command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")->option_text("D");
+  command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
+      ->option_text("D");
   add_model_options(*command, arguments->options);
-  add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")->option_text("NAME=FILE");
-  command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")->option_text("DIR");
+  add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")
+      ->option_text("NAME=FILE");
+  command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")
+      ->option_text("DIR");
   command->add_flag("--check", arguments->check, "Compare with the reference; exit code 4 if too far off");
-  command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")->option_text("N")->check(CLI::Range(1, 1000000));
+  command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")
+      ->option_text("N")
+      ->check(CLI::Range(1, 1000000));
   command->add_option("--seed", arguments->seed, "Seed of random inputs (default 1)")->option_text("S");
-  command->add_option("--keep", arguments->keep, "Write the compiled model into this folder instead of a temporary one")->option_text("DIR");
+  command->add_option("--keep", arguments->keep, "Write the compiled model into this folder instead of a temporary one")
+      ->option_text("DIR");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
-  command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")->option_text("N")->check(CLI::Range(1, 8));
+  command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
+      ->option_text("N")
+      ->check(CLI::Range(1, 8));
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return run_command(*arguments); }; });
 }
 

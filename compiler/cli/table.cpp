@@ -27,7 +27,8 @@ std::string Table::text() const {
     std::string line;
     for (size_t i = 0; i < columns_.size(); ++i) {
       if (i > 0) line += "  ";
-      line += columns_[i].align == Align::right ? fmt::format("{:>{}}", cell_of(i), widths[i]) : fmt::format("{:<{}}", cell_of(i), widths[i]);
+      line +=
+          columns_[i].align == Align::right ? fmt::format("{:>{}}", cell_of(i), widths[i]) : fmt::format("{:<{}}", cell_of(i), widths[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";

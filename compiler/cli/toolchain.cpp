@@ -54,14 +54,30 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model) {
 
 std::vector<std::string> gxx_arguments(const CompiledFolder& model) {
   if (find_program("g++").empty()) throw bad_input("g++ is not found in PATH; --device cpu needs g++ 11 or newer and libboost-context-dev");
-  return {"g++", "-std=c++20", "-O2", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", "cuda_on_cpu", "-o", "runner", "-x", "c++", "main.cpp",
-          model.name + ".cu", "-x", "none", "-lboost_context"};
+  return {"g++",
+          "-std=c++20",
+          "-O2",
+          "-march=native",
+          "-Wno-unknown-pragmas",
+          "-DTAMP_CUDA_ON_CPU",
+          "-I",
+          "cuda_on_cpu",
+          "-o",
+          "runner",
+          "-x",
+          "c++",
+          "main.cpp",
+          model.name + ".cu",
+          "-x",
+          "none",
+          "-lboost_context"};
 }
 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
   // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
-  write_text(work / "main.cpp", fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
+  write_text(work / "main.cpp",
+             fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
   for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
   if (device == Device::cuda) return;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -82,7 +98,8 @@ std::string last_line(const std::string& text) {
   const std::string message = printable(last_line(result.errors), 400);
   if (result.exit_code == kRepeatsDiffer) throw Error(ExitCode::check_failed, message);
   if (result.exit_code == kDeviceTooSmall || result.exit_code == kOutOfMemory) throw bad_input(message);
-  if (result.exit_code > 128) throw InternalError(fmt::format("the model's program was ended by signal {}; log: {}.err", result.exit_code - 128, log.string()));
+  if (result.exit_code > 128)
+    throw InternalError(fmt::format("the model's program was ended by signal {}; log: {}.err", result.exit_code - 128, log.string()));
   throw InternalError(fmt::format("the model's program failed: {}; log: {}.err", message, log.string()));
 }
 
@@ -121,8 +138,9 @@ std::string vdevice_of_this_gpu() {
   for (const auto& [part, vdevice] : kGpus) {
     if (asked.output.find(part) != std::string::npos) return std::string(vdevice);
   }
-  throw bad_input(fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json ('tamp devices' lists the names)",
-                              printable(last_line(asked.output))));
+  throw bad_input(
+      fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json ('tamp devices' lists the names)",
+                  printable(last_line(asked.output))));
 }
 
 fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work) {
@@ -132,15 +150,16 @@ fs::path build_runner(const CompiledFolder& model, Device device, const fs::path
   const ProcessResult built = run_process(arguments, work / "build", work);
   if (!built.ok()) {
     spdlog::debug("{}\n{}{}", join(arguments, " "), built.output, built.errors);
-    throw InternalError(fmt::format("{} failed on the generated source of '{}' (exit code {}); log: {}", arguments[0], model.name, built.exit_code,
-                                    (work / "build.err").string()));
+    throw InternalError(fmt::format("{} failed on the generated source of '{}' (exit code {}); log: {}", arguments[0], model.name,
+                                    built.exit_code, (work / "build.err").string()));
   }
   return work / "runner";
 }
 
-RunResult run_model(const CompiledFolder& model, Device device, const fs::path& runner, const fs::path& work, const std::vector<ops::Value>& inputs,
-                    const RunOptions& options) {
-  std::vector<std::string> arguments = {runner.string(), "--repeat", std::to_string(options.repeat), "--instances", std::to_string(options.instances)};
+RunResult run_model(const CompiledFolder& model, Device device, const fs::path& runner, const fs::path& work,
+                    const std::vector<ops::Value>& inputs, const RunOptions& options) {
+  std::vector<std::string> arguments = {runner.string(), "--repeat", std::to_string(options.repeat), "--instances",
+                                        std::to_string(options.instances)};
   const auto add = [&](const char* flag, std::string value) { arguments.insert(arguments.end(), {flag, std::move(value)}); };
   if (options.graph) arguments.push_back("--graph");
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
@@ -155,7 +174,8 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   const ProcessResult ran = run_process(arguments, work / "run", work);
   if (!ran.ok()) throw_run_failure(ran, work / "run");
   RunResult result = parse_result(ran.output);
-  for (size_t i = 0; i < model.outputs.size(); ++i) result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
+  for (size_t i = 0; i < model.outputs.size(); ++i)
+    result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
   return result;
 }
 

@@ -16,6 +16,7 @@
 #include <limits>
 #include <set>
 
+#include "compiler/frontend/wire_scan.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -49,6 +50,10 @@ void read_container(const std::string& path, onnx::ModelProto& model) {
   }
 
   const google::protobuf::LogSilencer silence;
+  if (has_too_many_objects(descriptor.fd)) {
+    throw bad_input(fmt::format("{}: holds more than {} nodes, attributes, and names", file, kMaxObjects));
+  }
+  if (lseek(descriptor.fd, 0, SEEK_SET) != 0) throw bad_input(fmt::format("{}: cannot read the file: {}", file, std::strerror(errno)));
   google::protobuf::io::FileInputStream stream(descriptor.fd);
   if (!model.ParseFromZeroCopyStream(&stream) || stream.GetErrno() != 0) {
     throw bad_input(fmt::format("{}: not an ONNX model: the file is damaged, cut short, or something else", file));

@@ -41,7 +41,7 @@ struct MemoryPlan {
   std::vector<int64_t> scratch_offset;  // bytes, per rOperator; -1 = none
 };
 
-// The read-only data that NAME.weights holds, in order, 256-byte aligned.
+// The read-only data that NAME.weights holds, 256-byte aligned. Blobs with equal bytes have the same offset.
 struct WeightBlob {
   std::string name;    // "conv1 packed implicit_gemm<64x64>", "fc.bias"
   TensorId constant;   // a constant read in its own layout, or none

@@ -24,9 +24,9 @@ struct Step {
   ROperatorId rop;
   int32_t phase = 0;
   int64_t rtasks_left = 0;
-  int64_t completed = -1;             // position in the plan's order of its last rTask
-  std::map<size_t, size_t> last;      // per vEU that has such rTasks: where the last of them is in its lane
-  Clock clock;                        // when all of them are done
+  int64_t completed = -1;         // position in the plan's order of its last rTask
+  std::map<size_t, size_t> last;  // per vEU that has such rTasks: where the last of them is in its lane
+  Clock clock;                    // when all of them are done
   bool is_waited_for = false;
 };
 
@@ -35,11 +35,18 @@ constexpr size_t kNoStep = static_cast<size_t>(-1);
 class Assembler {
  public:
   Assembler(const Plan& plan, RProgram& program)
-      : plan_(plan), program_(program), veus_(static_cast<size_t>(program.vdevice.veus())), lanes_(veus_), clocks_(veus_, Clock(veus_, 0)), newest_(veus_, kNoStep), part_of_(veus_, 0) {
+      : plan_(plan),
+        program_(program),
+        veus_(static_cast<size_t>(program.vdevice.veus())),
+        lanes_(veus_),
+        clocks_(veus_, Clock(veus_, 0)),
+        newest_(veus_, kNoStep),
+        part_of_(veus_, 0) {
     for (size_t i = 0; i < plan.rkernels.size(); ++i) {
       first_step_.push_back(steps_.size());
       for (size_t p = 0; p < plan.rkernels[i].phases.size(); ++p) {
-        steps_.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks, -1, {}, Clock(veus_, 0)});
+        steps_.push_back(
+            {ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks, -1, {}, Clock(veus_, 0)});
       }
     }
   }
@@ -111,8 +118,10 @@ class Assembler {
     newest_[veu] = s;
     ++clock[veu];
     step.last[veu] = lanes_[veu].size();
-    if (follows_own) step.clock[veu] = clock[veu];
-    else join(step.clock, clock);
+    if (follows_own)
+      step.clock[veu] = clock[veu];
+    else
+      join(step.clock, clock);
     if (--step.rtasks_left == 0) step.completed = at;
     lanes_[veu].push_back(std::move(entry));
   }
@@ -190,11 +199,11 @@ class Assembler {
   RProgram& program_;
   size_t veus_;
   std::vector<Step> steps_;
-  std::vector<size_t> first_step_;           // per rOperator
+  std::vector<size_t> first_step_;  // per rOperator
   std::vector<std::vector<Entry>> lanes_;
-  std::vector<Clock> clocks_;                // per vEU, now
-  std::vector<size_t> newest_;               // per vEU: step of its last entry
-  std::vector<int32_t> part_of_;             // per vEU
+  std::vector<Clock> clocks_;     // per vEU, now
+  std::vector<size_t> newest_;    // per vEU: step of its last entry
+  std::vector<int32_t> part_of_;  // per vEU
   int32_t part_ = 0;
   Clock boundary_clock_;
   std::vector<std::vector<size_t>> part_ends_;  // per part but the last, per vEU: entries up to its end

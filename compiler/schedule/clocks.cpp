@@ -9,7 +9,7 @@ namespace {
 struct EventState {
   int64_t signals = 0, seen = 0;  // in the program, so far
   Clock clock;
-  std::vector<size_t> sleepers;   // vEUs that wait for it
+  std::vector<size_t> sleepers;  // vEUs that wait for it
 };
 
 }  // namespace

@@ -29,7 +29,8 @@ class Clocks {
 
   // Both must run.
   bool before(At a, At b) const {
-    return a.veu == b.veu ? a.position < b.position : rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
+    return a.veu == b.veu ? a.position < b.position
+                          : rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
   }
   // Lowers `clock` to what is done before `at` begins, too.
   void meet(Clock& clock, At at) const;

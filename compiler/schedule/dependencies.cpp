@@ -9,13 +9,15 @@ namespace tamp::schedule {
 namespace {
 
 constexpr int32_t kNobody = -1;  // not written yet
-constexpr int32_t kCaller = -2;  // an element of an input
+constexpr int32_t kCaller = -2;  // an element of an input or a constant
 
 struct Use {
   int32_t rop;
   TensorId tensor;
   bool is_write;
 };
+
+bool is_read_only(const Buffer& buffer) { return buffer.kind == BufferKind::input || buffer.kind == BufferKind::constant; }
 
 template <class F>
 void for_each_span(const Tensor& tensor, F f) {
@@ -53,7 +55,7 @@ Dependencies find_dependencies(const Graph& graph) {
   for (size_t b = 0; b < all_uses.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (all_uses[b].empty()) continue;
-    writer.assign(static_cast<size_t>(buffer.elements), buffer.kind == BufferKind::input ? kCaller : kNobody);
+    writer.assign(static_cast<size_t>(buffer.elements), is_read_only(buffer) ? kCaller : kNobody);
     for (const Use& use : all_uses[b]) {
       const Tensor& tensor = graph.tensor(use.tensor);
       const auto rop = static_cast<size_t>(use.rop);

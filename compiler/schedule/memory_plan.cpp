@@ -18,7 +18,7 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignme
 int64_t bytes_of_buffer(const Buffer& buffer) { return buffer.elements * bytes_of(buffer.dtype); }
 
 struct Item {
-  int64_t bytes = 0;      // aligned
+  int64_t bytes = 0;  // aligned
   int64_t* offset = nullptr;
   size_t first_write = SIZE_MAX;  // place in the order of the instructions
   Extent accesses, writes;

@@ -3,6 +3,9 @@
 // the families declare for each rTask. Each check assumes the ones before it, so the first that fails is the last.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/verify_memory.h"
@@ -16,7 +19,8 @@ bool in_range(int64_t value, size_t count) { return value >= 0 && value < static
 void verify_instruction(const RProgram& program, At at, const Instruction& i, Violations& violations) {
   const auto where = [&] { return fmt::format("vEU {} instruction {}", at.veu, at.position); };
   for (const EventId id : i.waits) {
-    if (!in_range(id.value, program.events.size())) violations.add(fmt::format("{} waits for event {}, which does not exist", where(), id.value));
+    if (!in_range(id.value, program.events.size()))
+      violations.add(fmt::format("{} waits for event {}, which does not exist", where(), id.value));
   }
   if (i.signal.valid() && !in_range(i.signal.value, program.events.size())) {
     violations.add(fmt::format("{} signals event {}, which does not exist", where(), i.signal.value));
@@ -51,14 +55,17 @@ void verify_fits(const RProgram& program, Violations& violations) {
     for (const Phase& phase : program.rkernels[i].phases) {
       const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), program.rkernels[i].name);
       if (phase.work_bytes > d.work_bytes()) {
-        violations.add(fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, d.work_bytes()));
+        violations.add(
+            fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, d.work_bytes()));
       }
       const RingWeights& ring = phase.ring;
       if (ring.chunks_per_rtask == 0) continue;
       if (ring.chunk_bytes <= 0 || ring.chunk_bytes % 16 != 0 || ring.chunk_bytes > d.weight_stage_bytes) {
-        violations.add(fmt::format("{} has weight chunks of {} bytes, a stage of '{}' has {}", who, ring.chunk_bytes, d.name, d.weight_stage_bytes));
+        violations.add(
+            fmt::format("{} has weight chunks of {} bytes, a stage of '{}' has {}", who, ring.chunk_bytes, d.name, d.weight_stage_bytes));
       }
-      if (ring.chunks_per_rtask < 0 || ring.rtasks_per_block < 1 || ring.blocks < 1) violations.add(who + " has a malformed ring of weights");
+      if (ring.chunks_per_rtask < 0 || ring.rtasks_per_block < 1 || ring.blocks < 1)
+        violations.add(who + " has a malformed ring of weights");
     }
   }
 }
@@ -109,15 +116,23 @@ void verify_ends(const RProgram& program, const Clocks& clocks, Violations& viol
   }
 }
 
+// Blobs are apart, or (equal ones) the same.
 void verify_weights(const RProgram& program, Violations& violations) {
-  int64_t end = 0;
+  std::set<std::pair<int64_t, int64_t>> stretches;
   for (const WeightBlob& blob : program.weights) {
-    if (blob.offset < end || blob.offset % kAlignmentBytes != 0 || blob.bytes < 0) {
-      violations.add(fmt::format("weights '{}' at byte {} overlap others or are not aligned", printable(blob.name), blob.offset));
-    }
-    end = blob.offset + blob.bytes;
+    const bool inside = blob.offset >= 0 && blob.bytes >= 0 && blob.offset + blob.bytes <= program.weight_bytes;
+    if (!inside)
+      violations.add(
+          fmt::format("weights '{}' end at byte {} of {}", printable(blob.name), blob.offset + blob.bytes, program.weight_bytes));
+    if (blob.offset % kAlignmentBytes != 0)
+      violations.add(fmt::format("weights '{}' at byte {} are not aligned", printable(blob.name), blob.offset));
+    stretches.insert({blob.offset, blob.offset + blob.bytes});
   }
-  if (end > program.weight_bytes) violations.add(fmt::format("weights end at byte {} of {}", end, program.weight_bytes));
+  int64_t end = 0;
+  for (const auto& [from, to] : stretches) {
+    if (from < end) violations.add(fmt::format("weights at byte {} overlap those before", from));
+    end = std::max(end, to);
+  }
 }
 
 }  // namespace

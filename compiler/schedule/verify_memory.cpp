@@ -70,13 +70,17 @@ class MemoryVerifier {
     }
     for (size_t i = 0; i < graph.rops.size(); ++i) {
       const std::string name = fmt::format("scratch of '{}'", printable(graph.rops[i].name));
-      spaces_.push_back({name, BufferKind::arena, program_.rkernels[i].scratch_elements, bytes_of(DType::f32), program_.memory.scratch_offset[i], {}});
+      spaces_.push_back(
+          {name, BufferKind::arena, program_.rkernels[i].scratch_elements, bytes_of(DType::f32), program_.memory.scratch_offset[i], {}});
     }
     for (const Space& space : spaces_) {
       if (space.arena_offset < 0) continue;
       const bool inside = space.arena_offset + space.elements * space.element_bytes <= program_.memory.arena_bytes;
-      if (!inside) violations_.add(fmt::format("{} at byte {} leaves the arena of {} bytes", space.name, space.arena_offset, program_.memory.arena_bytes));
-      if (space.arena_offset % kAlignmentBytes != 0) violations_.add(fmt::format("{} at byte {} is not aligned", space.name, space.arena_offset));
+      if (!inside)
+        violations_.add(
+            fmt::format("{} at byte {} leaves the arena of {} bytes", space.name, space.arena_offset, program_.memory.arena_bytes));
+      if (space.arena_offset % kAlignmentBytes != 0)
+        violations_.add(fmt::format("{} at byte {} is not aligned", space.name, space.arena_offset));
     }
   }
 
@@ -113,19 +117,21 @@ class MemoryVerifier {
     if (region.tensor.valid()) {
       const Tensor& tensor = program_.graph.tensor(region.tensor);
       if (tensor.role == Role::constant && !is_write) return;
-      if (!tensor.place.buffer.valid()) return violations_.add(fmt::format("{} {} '{}', which is not placed", describe(program_, at), verb, printable(tensor.name)));
+      if (!tensor.place.buffer.valid())
+        return violations_.add(fmt::format("{} {} '{}', which is not placed", describe(program_, at), verb, printable(tensor.name)));
       s = tensor.place.buffer.index();
     }
     Space& space = spaces_[s];
     const bool is_read_only = space.kind == BufferKind::input || space.kind == BufferKind::constant;
-    if (is_write && is_read_only) return violations_.add(fmt::format("{} writes {}, which is an input or a constant", describe(program_, at), space.name));
+    if (is_write && is_read_only)
+      return violations_.add(fmt::format("{} writes {}, which is an input or a constant", describe(program_, at), space.name));
     if (space.kind == BufferKind::arena && space.arena_offset < 0) {
       return violations_.add(fmt::format("{} {} {}, which has no place in the arena", describe(program_, at), verb, space.name));
     }
     const int64_t far = run.offset + (run.count - 1) * run.stride;
     if (std::min(run.offset, far) < 0 || std::max(run.offset, far) + run.length > space.elements) {
-      return violations_.add(fmt::format("{} {} elements {} to {} of {}, which has {}", describe(program_, at), verb, std::min(run.offset, far),
-                                         std::max(run.offset, far) + run.length, space.name, space.elements));
+      return violations_.add(fmt::format("{} {} elements {} to {} of {}, which has {}", describe(program_, at), verb,
+                                         std::min(run.offset, far), std::max(run.offset, far) + run.length, space.name, space.elements));
     }
     if (!is_read_only) space.accesses.push_back({static_cast<uint32_t>(clocks_.index(at)), is_write, run});
   }
@@ -156,7 +162,8 @@ class MemoryVerifier {
           ++fresh;
         } else if (clean) {
           clean = false;
-          violations_.add(fmt::format("element {} of {} is written by {} and by {}", e, space.name, who(static_cast<uint32_t>(writer)), who(access.instruction)));
+          violations_.add(fmt::format("element {} of {} is written by {} and by {}", e, space.name, who(static_cast<uint32_t>(writer)),
+                                      who(access.instruction)));
         }
       }
     });
@@ -177,7 +184,9 @@ class MemoryVerifier {
           }
         });
       }
-      if (missing >= 0) violations_.add(fmt::format("element {} of buffer {} belongs to '{}' and is never written", missing, buffer.value, printable(tensor.name)));
+      if (missing >= 0)
+        violations_.add(
+            fmt::format("element {} of buffer {} belongs to '{}' and is never written", missing, buffer.value, printable(tensor.name)));
     }
   }
 
@@ -246,7 +255,9 @@ class MemoryVerifier {
         if (writer == good || writer == kNobody || writer == static_cast<int32_t>(access.instruction)) continue;
         clean = before(static_cast<uint32_t>(writer), access.instruction);
         good = writer;
-        if (!clean) violations_.add(fmt::format("{} reads element {} of {} without waiting for {}", who(access.instruction), e, space.name, who(static_cast<uint32_t>(writer))));
+        if (!clean)
+          violations_.add(fmt::format("{} reads element {} of {} without waiting for {}", who(access.instruction), e, space.name,
+                                      who(static_cast<uint32_t>(writer))));
       }
     });
   }
@@ -338,7 +349,8 @@ class MemoryVerifier {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     if (static_cast<int64_t>(cuts.size()) * spans > kMaxComparisons) {
-      return violations_.add(fmt::format("{} and {} share arena bytes {} to {}, and neither is done before the other begins", a.space->name, b.space->name, low, high));
+      return violations_.add(fmt::format("{} and {} share arena bytes {} to {}, and neither is done before the other begins", a.space->name,
+                                         b.space->name, low, high));
     }
     struct Cell {
       std::vector<const Access*> of_a, of_b;
@@ -355,8 +367,8 @@ class MemoryVerifier {
       const Access* bad_a = nullptr;
       const Access* bad_b = nullptr;
       if (all_before(cells[c].of_a, cells[c].of_b, bad_a, bad_b) || all_before(cells[c].of_b, cells[c].of_a, bad_b, bad_a)) continue;
-      return violations_.add(fmt::format("{} and {} share arena byte {}, but {} and {} are not in order", a.space->name, b.space->name, cuts[c],
-                                         who(bad_a->instruction), who(bad_b->instruction)));
+      return violations_.add(fmt::format("{} and {} share arena byte {}, but {} and {} are not in order", a.space->name, b.space->name,
+                                         cuts[c], who(bad_a->instruction), who(bad_b->instruction)));
     }
   }
 

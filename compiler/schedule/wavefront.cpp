@@ -144,8 +144,10 @@ class Wavefront {
       const int64_t active = rtasks_of_phase(wave, choice, phase);
       for (const size_t i : longest_first(wave, choice, phase, active)) {
         const RKernel& rkernel = rkernel_of(wave[i], choice);
-        if (!next.finish[i].only.valid()) waits = predecessors(wave[i].id, part);
-        else waits = {next.finish[i]};  // the phase before
+        if (!next.finish[i].only.valid())
+          waits = predecessors(wave[i].id, part);
+        else
+          waits = {next.finish[i]};  // the phase before
         next.finish[i] = next.timetable.append_phase(wave[i].id, static_cast<int32_t>(phase), rkernel, waits, active);
       }
     }

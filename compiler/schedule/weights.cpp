@@ -1,5 +1,8 @@
-// The list of what NAME.weights holds. Bytes are written by codegen; only the sizes are needed here.
+// The list of what NAME.weights holds. Bytes are written by codegen; here they only decide what is equal: unrolled recurrent
+// networks use one matrix in a hundred rOperators, which must not become a hundred copies.
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
@@ -34,11 +37,32 @@ TensorId data_of(const Graph& graph, TensorId id) {
   return b.kind == BufferKind::constant && b.constant.valid() ? b.constant : id;
 }
 
-void append(RProgram& program, WeightBlob blob) {
-  blob.offset = (program.weight_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  program.weight_bytes = blob.offset + blob.bytes;
-  program.weights.push_back(std::move(blob));
-}
+std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+// Gives every blob its offset; equal ones get the same.
+class WeightsFile {
+ public:
+  explicit WeightsFile(RProgram& program) : program_(program) {}
+
+  void append(WeightBlob blob, std::shared_ptr<const Bytes> bytes) {
+    blob.bytes = static_cast<int64_t>(bytes->size());
+    auto& equals = by_hash_[std::hash<std::string_view>{}(view(*bytes))];
+    for (const auto& [known, offset] : equals) {
+      if (view(*known) != view(*bytes)) continue;
+      blob.offset = offset;
+      program_.weights.push_back(std::move(blob));
+      return;
+    }
+    blob.offset = (program_.weight_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    program_.weight_bytes = blob.offset + blob.bytes;
+    equals.emplace_back(std::move(bytes), blob.offset);
+    program_.weights.push_back(std::move(blob));
+  }
+
+ private:
+  RProgram& program_;
+  std::map<size_t, std::vector<std::pair<std::shared_ptr<const Bytes>, int64_t>>> by_hash_;
+};
 
 }  // namespace
 
@@ -46,6 +70,7 @@ void list_weights(RProgram& program, const select::Families& families) {
   const Graph& graph = program.graph;
   program.weights.clear();
   program.weight_bytes = 0;
+  WeightsFile file(program);
   std::set<TensorId> listed;
   for (const RKernel& rkernel : program.rkernels) {
     std::vector<TensorId> constants;
@@ -57,17 +82,17 @@ void list_weights(RProgram& program, const select::Families& families) {
       if (!listed.insert(data).second) continue;
       const Tensor& tensor = graph.tensor(data);
       TAMP_CHECK(tensor.data != nullptr, "constant '" + tensor.name + "' has no data");
-      append(program, {tensor.name, data, {}, 0, 0, static_cast<int64_t>(tensor.data->size())});
+      file.append({tensor.name, data, {}, 0, 0, 0}, tensor.data);
     }
   }
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
     const ROperator& rop = graph.rops[i];
     for (size_t p = 0; p < rkernel.phases.size(); ++p) {
-      const Bytes packed = select::family_of(families, rkernel).pack(graph, rop, rkernel, static_cast<int>(p));
-      if (packed.empty()) continue;
+      auto packed = std::make_shared<const Bytes>(select::family_of(families, rkernel).pack(graph, rop, rkernel, static_cast<int>(p)));
+      if (packed->empty()) continue;
       const std::string name = rop.name + " packed " + rkernel.name;
-      append(program, {name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, static_cast<int64_t>(packed.size())});
+      file.append({name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, 0}, std::move(packed));
     }
   }
 }

@@ -1,4 +1,4 @@
-// Four neighbouring channels of one pixel: loads, stores and the activation, for the epilogues of convolutions and matrix
+// Four neighbouring channels of one pixel: loads, stores and the epilogue of convolutions and matrix
 // products. Channels may lie apart (`stride` elements); `vector` says that they are contiguous, 16-byte aligned and that
 // all four exist, so that one 16-byte access does it. `left` is the number of channels that exist.
 #pragma once
@@ -7,51 +7,88 @@
 
 namespace rk {
 
-RK_INLINE float4 load_channels4(const float* p, int64_t stride, bool vector, int left) {
+RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) {
   if (vector) return load4(p);
   float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
   if (left > 0) v.x = load1(p);
   if (left > 1) v.y = load1(p + stride);
-  if (left > 2) v.z = load1(p + 2 * stride);
-  if (left > 3) v.w = load1(p + 3 * stride);
+  if (left > 2) v.z = load1(p + 2 * static_cast<int64_t>(stride));
+  if (left > 3) v.w = load1(p + 3 * static_cast<int64_t>(stride));
   return v;
 }
 
-RK_INLINE void store_channels4(float* p, int64_t stride, bool vector, int left, float4 v) {
+RK_INLINE void store_channels4(float* p, int stride, bool vector, int left, float4 v) {
   if (vector) {
     store4(p, v);
     return;
   }
   if (left > 0) store1(p, v.x);
   if (left > 1) store1(p + stride, v.y);
-  if (left > 2) store1(p + 2 * stride, v.z);
-  if (left > 3) store1(p + 3 * stride, v.w);
+  if (left > 2) store1(p + 2 * static_cast<int64_t>(stride), v.z);
+  if (left > 3) store1(p + 3 * static_cast<int64_t>(stride), v.w);
 }
 
 RK_INLINE float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// The activations that need more than two comparisons, out of line: the epilogues are unrolled over a tile, and every
-// copy of expf, tanhf and erff would be code that is run once.
-template <class Veu>
-RK_BODY float4 activate4_slow(int32_t kind, float4 v, float a, float b) {
-  return {activate(kind, v.x, a, b), activate(kind, v.y, a, b), activate(kind, v.z, a, b), activate(kind, v.w, a, b)};
+// The output pixel with number m, and where it is with the strides (image, channel, h, w) of a tensor. Offsets within a
+// tensor fit 32 bits.
+struct Pixel {
+  int32_t image, h, w;
+};
+
+RK_INLINE Pixel pixel_of(uint32_t m, const Divisor& pixels, const Divisor& out_w) {
+  uint32_t in_image, w;
+  const uint32_t image = divide(m, pixels, in_image);
+  const uint32_t h = divide(in_image, out_w, w);
+  return {static_cast<int32_t>(image), static_cast<int32_t>(h), static_cast<int32_t>(w)};
 }
 
-// none, relu and clip as one clip between bounds; the others by activate4_slow.
-template <class Veu>
-struct Activate4 {
-  int32_t kind;
-  float a, b, low, high;
+struct PixelStrides {
+  int32_t image, channel, h, w;
+};
+RK_INLINE int32_t offset_of(const Pixel& p, const PixelStrides& s) { return p.image * s.image + p.h * s.h + p.w * s.w; }
+RK_INLINE PixelStrides narrow(const int64_t (&s)[4]) {
+  return {static_cast<int32_t>(s[0]), static_cast<int32_t>(s[1]), static_cast<int32_t>(s[2]), static_cast<int32_t>(s[3])};
+}
 
-  RK_INLINE explicit Activate4(const EpilogueArgs& e) : kind(e.activation), a(e.a), b(e.b) {
-    constexpr float kInfinity = __builtin_huge_valf();
-    low = kind == kRelu ? 0.0f : (kind == kClip ? a : -kInfinity);
-    high = kind == kClip ? b : kInfinity;
-  }
-  RK_INLINE float4 operator()(float4 v) const {
-    if (kind > kClip) return activate4_slow<Veu>(kind, v, a, b);
-    return {clip(v.x, low, high), clip(v.y, low, high), clip(v.z, low, high), clip(v.w, low, high)};
+// How sums become results: 4 neighbouring channels, `left` of which exist, of any pixel. Made once per rTask.
+struct Finish4 {
+  EpilogueArgs epilogue;
+  Divisor pixels, out_w;
+  PixelStrides out_strides, residual_strides;
+  float* out;             // of the first of the 4 channels
+  const float* residual;  // or null
+  float4 bias;
+  int32_t left;
+  bool vector_out, vector_residual;
+
+  RK_INLINE void operator()(uint32_t m, float4 sum) const {
+    const Pixel p = pixel_of(m, pixels, out_w);
+    float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (residual != nullptr) r = load_channels4(residual + offset_of(p, residual_strides), residual_strides.channel, vector_residual, left);
+    const float4 v = finish4(epilogue, add4(sum, bias), r);
+    store_channels4(out + offset_of(p, out_strides), out_strides.channel, vector_out, left, v);
   }
 };
+
+// Channels n.. of the rTask's output; `bias` of channel n, or null.
+template <class Veu, class Args>
+RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, const float* bias, int64_t out_offset) {
+  Finish4 f;
+  f.epilogue = args.epilogue;
+  f.pixels = args.pixels;
+  f.out_w = args.out_w;
+  f.out_strides = args.out_strides;
+  f.residual_strides = narrow(args.epilogue.residual_strides);
+  f.out = task.address(args.out) + out_offset + static_cast<int64_t>(n) * args.out_strides.channel;
+  f.residual = task.address(args.epilogue.residual);
+  if (f.residual != nullptr) f.residual += static_cast<int64_t>(n) * f.residual_strides.channel;
+  f.bias = {0.0f, 0.0f, 0.0f, 0.0f};
+  if (bias != nullptr) f.bias = load_weight4(bias);
+  f.left = left;
+  f.vector_out = args.vector_out != 0;
+  f.vector_residual = args.vector_residual != 0;
+  return f;
+}
 
 }  // namespace rk

@@ -18,7 +18,7 @@ bool is_square(const Window& w) {
 
 Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
   Window window = window_of(graph, rop);
-  window.vector = 4;
+  if (has_vector_outputs(graph, window) && has_vector_inputs(graph, window)) window.vector = 4;
   window.pixels = pixels;
   return window;
 }
@@ -31,8 +31,11 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   Phase phase;
   phase.header = "kernels/conv/depthwise.cuh";
   phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
+  phase.template_args = {{"kVector", std::to_string(window.vector)}};
   if (square) {
-    phase.template_args = {{"kTaps", std::to_string(window.kernel[0])}, {"kStride", std::to_string(window.stride[1])}, {"kPixels", std::to_string(pixels)}};
+    phase.template_args.insert(phase.template_args.end(), {{"kTaps", std::to_string(window.kernel[0])},
+                                                           {"kStride", std::to_string(window.stride[1])},
+                                                           {"kPixels", std::to_string(pixels)}});
   }
   phase.args_type = "rk::DepthwiseArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
@@ -45,11 +48,11 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels) : static_cast<double>(window.kernel[1]);
   phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
   phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
-  phase.cost.flops = items * static_cast<double>(4 * pixels) * (2 * window.taps() + 20);
-  phase.cost.efficiency = pixels > 1 ? 0.3 : 0.15;
+  phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
+  phase.cost.efficiency = (pixels > 1 ? 0.3 : 0.15) * (window.vector == 4 ? 1 : 0.4);
   RKernel rkernel;
   rkernel.family = "depthwise";
-  rkernel.name = "depthwise<" + (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " + std::to_string(phase.rtasks) + ">";
+  rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " + (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " + std::to_string(phase.rtasks) + ">";
   rkernel.config = {{"pixels", pixels}, {"items_per_rtask", per_rtask}};
   rkernel.phases = {phase};
   return rkernel;
@@ -62,7 +65,6 @@ std::vector<RKernel> offers(const Request& request) {
   const Window window = window_of(graph, rop);
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};
-  if (!has_vector_outputs(graph, window) || !has_vector_inputs(graph, window)) return {};
   const int64_t veus = request.vdevice.veus();
   if (!is_square(window)) return {rkernel_of(request, 1, veus)};
   std::vector<RKernel> out = {rkernel_of(request, 1, veus), rkernel_of(request, 4, veus)};

@@ -1,5 +1,5 @@
-// Depthwise convolution of channels-last tensors, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c].
-// An item is four channels of kPixels neighbouring pixels of a row. Weights are packed as [tap][c].
+// Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
+// where they are aligned vectors, else 1) of kPixels neighbouring pixels of a row. Weights are packed as [tap][c].
 #pragma once
 
 #include "kernels/vdevice/window.cuh"
@@ -15,34 +15,34 @@ struct DepthwiseArgs {
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 // Filter kTaps x kTaps, stride kStride along the row, no dilation: pixels share the elements that they load.
-template <int kTaps, int kStride, int kPixels>
+template <int kVector, int kTaps, int kStride, int kPixels>
 RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const float* weights, int32_t channels, int32_t top, int32_t left,
                                 float4 (&acc)[kPixels]) {
   constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
+  const int32_t height = w.height, width = w.width;
+  const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
   // The loads of a small filter's rows are all under way together; a large one would run out of registers.
 #pragma unroll (kTaps <= 3 ? kTaps : 1)
   for (int ky = 0; ky < kTaps; ++ky) {
     const int32_t y = top + ky;
-    const bool row = y >= 0 && y < w.height;
+    const bool row = y >= 0 && y < height;
     float4 x[kSeen];
 #pragma unroll
     for (int i = 0; i < kSeen; ++i) {
       const int32_t column = left + i;
       x[i] = splat(0.0f);
-      if (row && column >= 0 && column < w.width) {
-        x[i] = load4(in + static_cast<int64_t>(y) * w.in_strides[2] + static_cast<int64_t>(column) * w.in_strides[3]);
-      }
+      if (row && column >= 0 && column < width) x[i] = load_channels<kVector>(in + y * row_stride + column * column_stride);
     }
 #pragma unroll
     for (int kx = 0; kx < kTaps; ++kx) {
-      const float4 weight = load_weight4(weights + (ky * kTaps + kx) * channels);
+      const float4 weight = load_weights<kVector>(weights + (ky * kTaps + kx) * channels);
 #pragma unroll
       for (int p = 0; p < kPixels; ++p) add_product(acc[p], x[p * kStride + kx], weight);
     }
   }
 }
 
-template <class Veu, int kTaps, int kStride, int kPixels>
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels>
 RK_BODY void depthwise(const Task<Veu>& task) {
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
@@ -51,60 +51,59 @@ RK_BODY void depthwise(const Task<Veu>& task) {
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     const WindowItem item = window_item(w, number);
-    const int32_t channel = item.channel_block * 4;
+    const int32_t channel = item.channel_block * kVector;
     const int32_t column = item.column_block * kPixels;
     const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     float4 acc[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
-    depthwise_square<kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.channels, item.row * w.stride[0] - w.pad[0],
-                                              column * kStride - w.pad[1], acc);
-#pragma unroll
-    for (int p = 0; p < kPixels; ++p) {
-      if (column + p < w.out_width) window_store<4>(task, w, args.epilogue, item.batch, channel, item.row, column + p, acc[p]);
-    }
+    depthwise_square<kVector, kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.channels,
+                                                       item.row * w.stride[0] - w.pad[0], column * kStride - w.pad[1], acc);
+    window_store<kVector, kPixels>(task, w, args.epilogue, item, acc);
   }
 }
 
 // Any filter, stride and dilation, one pixel an item; kBatch taps are loaded together.
-template <class Veu>
+template <class Veu, int kVector>
 RK_BODY void depthwise_any(const Task<Veu>& task) {
   constexpr int kBatch = 5;
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
-  const int32_t taps = w.kernel[0] * w.kernel[1];
+  const int32_t columns = w.kernel[1], taps = w.kernel[0] * columns;
+  const int32_t height = w.height, width = w.width, row_step = w.dilation[0], column_step = w.dilation[1], channels = args.channels;
+  const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     const WindowItem item = window_item(w, number);
-    const int32_t channel = item.channel_block * 4;
+    const int32_t channel = item.channel_block * kVector;
     const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     const float* weights = task.address(args.weights) + channel;
     const int32_t left = item.column_block * w.stride[1] - w.pad[1];
     int32_t y = item.row * w.stride[0] - w.pad[0], x = left, kx = 0;
-    float4 acc = splat(0.0f);
+    float4 acc[1] = {splat(0.0f)};
 #pragma unroll 1
     for (int32_t tap = 0; tap < taps; tap += kBatch) {
       float4 v[kBatch], weight[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b, weights += args.channels) {
-        const bool inside = tap + b < taps && y >= 0 && y < w.height && x >= 0 && x < w.width;
+      for (int b = 0; b < kBatch; ++b, weights += channels) {
+        const bool inside = tap + b < taps && y >= 0 && y < height && x >= 0 && x < width;
         v[b] = weight[b] = splat(0.0f);
         if (inside) {
-          v[b] = load4(in + static_cast<int64_t>(y) * w.in_strides[2] + static_cast<int64_t>(x) * w.in_strides[3]);
-          weight[b] = load_weight4(weights);
+          v[b] = load_channels<kVector>(in + y * row_stride + x * column_stride);
+          weight[b] = load_weights<kVector>(weights);
         }
-        x += w.dilation[1];
-        if (++kx < w.kernel[1]) continue;
+        x += column_step;
+        if (++kx < columns) continue;
         kx = 0;
         x = left;
-        y += w.dilation[0];
+        y += row_step;
       }
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) add_product(acc, v[b], weight[b]);
+      for (int b = 0; b < kBatch; ++b) add_product(acc[0], v[b], weight[b]);
     }
-    window_store<4>(task, w, args.epilogue, item.batch, channel, item.row, item.column_block, acc);
+    window_store<kVector, 1>(task, w, args.epilogue, item, acc);
   }
 }
 

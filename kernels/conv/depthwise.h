@@ -1,4 +1,4 @@
-// Depthwise convolution of channels-last tensors, one filter per channel.
+// Depthwise convolution, one filter per channel.
 #pragma once
 
 #include "kernels/catalogue.h"

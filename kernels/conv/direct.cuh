@@ -94,10 +94,7 @@ RK_BODY void direct(const Task<Veu>& task) {
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
     direct_window<kOutputs, kInputs, kPixels>(args, in, weights, item.row * w.stride[0] - w.pad[0], column * w.stride[1] - w.pad[1], acc);
-#pragma unroll
-    for (int p = 0; p < kPixels; ++p) {
-      if (column + p < w.out_width) window_store<kOutputs>(task, w, args.epilogue, item.batch, channel, item.row, column + p, acc[p]);
-    }
+    window_store<kOutputs, kPixels>(task, w, args.epilogue, item, acc);
   }
 }
 

@@ -15,7 +15,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kBlockK = 32;      // rk::kBlockK
+constexpr int64_t kGroupK = 32;      // rk::kGroupK
 constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
 constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
 constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
@@ -29,7 +29,9 @@ constexpr Tile kTiles[] = {{128, 64, 0.62, 0.55}, {64, 64, 0.55, 0.45}, {32, 64,
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
   int64_t tf32 = 0;
-  int64_t block_m = 0, block_n = 0, splits = 1, steps_per_split = 0, chunk_steps = 1, gather = 1, sum_rows = 0;
+  int64_t block_m = 0, block_n = 0, k_groups = 1, splits = 1, steps_per_split = 0, chunk_steps = 1, gather = 1, sum_rows = 0;
+
+  int64_t block_k() const { return kGroupK * k_groups; }  // k of a step
 };
 
 struct Blocks {
@@ -37,28 +39,29 @@ struct Blocks {
 };
 
 Blocks blocks_of(const Product& p, const Config& c) {
-  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), kBlockK), ceil_div(c.steps_per_split, c.chunk_steps),
+  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), c.block_k()), ceil_div(c.steps_per_split, c.chunk_steps),
           ceil_div(p.groups * p.channels, 4) * 4};
 }
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"tf32", c.tf32},       {"block_m", c.block_m},         {"block_n", c.block_n}, {"splits", c.splits}, {"steps_per_split", c.steps_per_split},
-          {"chunk_steps", c.chunk_steps}, {"gather", c.gather}, {"sum_rows", c.sum_rows}};
+  return {{"tf32", c.tf32},     {"block_m", c.block_m},                 {"block_n", c.block_n},         {"k_groups", c.k_groups},
+          {"splits", c.splits}, {"steps_per_split", c.steps_per_split}, {"chunk_steps", c.chunk_steps}, {"gather", c.gather},
+          {"sum_rows", c.sum_rows}};
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("tf32"),        value("block_m"), value("block_n"), value("splits"), value("steps_per_split"),
-          value("chunk_steps"), value("gather"),  value("sum_rows")};
+  return {value("tf32"),   value("block_m"),         value("block_n"),     value("k_groups"),
+          value("splits"), value("steps_per_split"), value("chunk_steps"), value("gather"), value("sum_rows")};
 }
 
 // --- packed data: ring blocks, taps, bias ------------------------------------------------------------------------------
 
 int64_t ring_bytes(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
-  return p.groups * b.n * c.splits * b.chunks * c.chunk_steps * kBlockK * c.block_n * 4;
+  return p.groups * b.n * c.splits * b.chunks * c.chunk_steps * c.block_k() * c.block_n * 4;
 }
-int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + 1) * (kBlockK / c.gather) * 8; }
+int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + 1) * (c.block_k() / c.gather) * 8; }
 int64_t bias_offset(const Product& p, const Config& c) { return ring_bytes(p, c) + ceil_div(taps_bytes(p, c), 16) * 16; }
 
 // To nearest, ties away from zero; NaN and infinity stay what they are.
@@ -79,7 +82,7 @@ int64_t index_in_step(const Config& c, int64_t k, int64_t n) {
 }
 
 void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t first_k, float* to) {
-  const int64_t last_k = std::min(kBlockK, p.k() - first_k), last_n = std::min(c.block_n, p.channels - first_n);
+  const int64_t last_k = std::min(c.block_k(), p.k() - first_k), last_n = std::min(c.block_n, p.channels - first_n);
   for (int64_t k = 0; k < last_k; ++k) {
     for (int64_t n = 0; n < last_n; ++n) {
       const float w = weight_at(data, p, group, first_n + n, first_k + k);
@@ -91,12 +94,12 @@ void pack_step(const float* data, const Product& p, const Config& c, int64_t gro
 void pack_ring(const Graph& graph, const Product& p, const Config& c, float* to) {
   const Blocks b = blocks_of(p, c);
   const float* const data = f32_data(graph.tensor(p.weights));
-  const int64_t step_elements = kBlockK * c.block_n;
+  const int64_t step_elements = c.block_k() * c.block_n;
   for (int64_t group = 0; group < p.groups; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
         const int64_t first = split * c.steps_per_split, last = std::min(first + c.steps_per_split, b.steps);
-        for (int64_t s = first; s < last; ++s) pack_step(data, p, c, group, n * c.block_n, s * kBlockK, to + (s - first) * step_elements);
+        for (int64_t s = first; s < last; ++s) pack_step(data, p, c, group, n * c.block_n, s * c.block_k(), to + (s - first) * step_elements);
         to += b.chunks * c.chunk_steps * step_elements;
       }
     }
@@ -107,18 +110,18 @@ void pack_ring(const Graph& graph, const Product& p, const Config& c, float* to)
 void pack_taps(const Product& p, const Config& c, std::byte* to) {
   struct Tap {
     int32_t offset;
-    int16_t dh, dw;
+    uint32_t place;
   };
   static_assert(sizeof(Tap) == 8);
   const int64_t count = taps_bytes(p, c) / 8;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t k = i * c.gather;
-    Tap tap = {INT32_MIN, 0, 0};
+    Tap tap = {INT32_MIN, 0};
     if (k < p.k()) {
       const int64_t t = k / p.in_channels;
       const int64_t dh = t / p.kernel[1] * p.dilation[0], dw = t % p.kernel[1] * p.dilation[1];
       const int64_t offset = dh * p.in_strides[2] + dw * p.in_strides[3] + k % p.in_channels * p.in_strides[1];
-      tap = {static_cast<int32_t>(offset), static_cast<int16_t>(dh), static_cast<int16_t>(dw)};
+      tap = {static_cast<int32_t>(offset), static_cast<uint32_t>(dh | dw << 16)};
     }
     std::memcpy(to + i * 8, &tap, 8);
   }
@@ -184,9 +187,9 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"taps", ArgValue{PackedArg{ring_bytes(p, c)}}},
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
       {"epilogue", epilogue(rop, p, whole, bias_offset(p, c))},
-      {"in_strides", array_arg({p.in_strides[0], p.in_strides[2], p.in_strides[3]})},
-      {"in_group_stride", arg(p.in_channels * p.in_strides[1])},
+      {"in_strides", array_arg(to_vector(p.in_strides))},
       {"out_strides", array_arg(to_vector(whole ? p.out_strides : partial_strides))},
+      {"in_group_stride", arg(p.in_channels * p.in_strides[1])},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * b.pitch)},
       {"rows", arg(p.rows())},
       {"channels", arg(p.channels)},
@@ -209,6 +212,11 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
+// The stages of A, and after them in the same place the sums of each group.
+int64_t work_bytes_of(const Config& c, int64_t a_stages) {
+  return std::max(a_stages * c.block_k() * c.block_m, c.k_groups * c.block_n * c.block_m) * 4;
+}
+
 Phase product_phase(const Request& request, const Product& p, const Config& c, const Tile& tile, int64_t a_stages) {
   const Blocks b = blocks_of(p, c);
   Phase phase;
@@ -217,16 +225,17 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, c
   phase.template_args = {{"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"},
                          {"BLOCK_M", std::to_string(c.block_m)},
                          {"BLOCK_N", std::to_string(c.block_n)},
+                         {"K_GROUPS", std::to_string(c.k_groups)},
                          {"GATHER", std::to_string(c.gather)},
                          {"A_STAGES", std::to_string(a_stages)},
                          {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
   phase.args_type = "rk::ImplicitGemmArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = p.groups * b.n * c.splits * b.m;
-  phase.work_bytes = a_stages * c.block_m * kBlockK * 4;
-  phase.ring = {c.chunk_steps * kBlockK * c.block_n * 4, b.chunks, b.m, p.groups * b.n * c.splits};
+  phase.work_bytes = work_bytes_of(c, a_stages);
+  phase.ring = {c.chunk_steps * c.block_k() * c.block_n * 4, b.chunks, b.m, p.groups * b.n * c.splits};
 
-  const double k = static_cast<double>(c.steps_per_split * kBlockK), m = static_cast<double>(c.block_m), n = static_cast<double>(c.block_n);
+  const double k = static_cast<double>(c.steps_per_split * c.block_k()), m = static_cast<double>(c.block_m), n = static_cast<double>(c.block_n);
   phase.cost.flops = 2 * m * n * k;
   phase.cost.tensor_core = c.tf32 != 0;
   phase.cost.efficiency = c.tf32 != 0 ? tile.tf32_efficiency : tile.fp32_efficiency;
@@ -269,17 +278,22 @@ Phase sum_phase(const Request& request, const Product& p, const Config& c) {
 }
 
 // The most steps of weights that a ring stage holds, a power of two.
-int64_t chunk_steps_of(const VDevice& vdevice, const Tile& tile, int64_t steps_per_split) {
+int64_t chunk_steps_of(const VDevice& vdevice, const Config& c) {
   int64_t steps = 1;
-  while (steps < 4 && steps < steps_per_split && 2 * steps * kBlockK * tile.n * 4 <= vdevice.weight_stage_bytes) steps *= 2;
+  while (steps < 4 && steps < c.steps_per_split && 2 * steps * c.block_k() * c.block_n * 4 <= vdevice.weight_stage_bytes) steps *= 2;
   return steps;
 }
 
 // As many stages as hide an L2 access behind the products of the others; 0: no room.
-int64_t a_stages_of(const VDevice& vdevice, const Tile& tile, bool tf32) {
-  const int64_t wanted = !tf32 ? 3 : tile.m >= 128 ? 4 : 6;
-  const int64_t stages = std::min(wanted, vdevice.work_bytes() / (tile.m * kBlockK * 4));
-  return stages < 2 ? 0 : stages;
+int64_t a_stages_of(const VDevice& vdevice, const Config& c) {
+  const int64_t wanted = c.tf32 != 0 ? 4 : 3;
+  const int64_t stages = std::min(wanted, vdevice.work_bytes() / (c.block_m * c.block_k() * 4));
+  return stages < 2 || work_bytes_of(c, stages) > vdevice.work_bytes() ? 0 : stages;
+}
+
+// Two groups of warps for the smaller tiles, if a ring stage holds a step of both.
+int64_t k_groups_of(const VDevice& vdevice, const Tile& tile) {
+  return tile.m * tile.n < 128 * 64 && 2 * kGroupK * tile.n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
 }
 
 // Rows of a rTask of the sum: about one rTask per vEU.
@@ -319,21 +333,23 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
   std::vector<RKernel> rkernels;
   for (const Tile& tile : kTiles) {
-    const int64_t a_stages = a_stages_of(vdevice, tile, tf32);
-    if (a_stages == 0 || kBlockK * tile.n * 4 > vdevice.weight_stage_bytes) continue;
+    Config c;
+    c.tf32 = tf32 ? 1 : 0;
+    c.block_m = tile.m;
+    c.block_n = tile.n;
+    c.k_groups = k_groups_of(vdevice, tile);
+    c.gather = vector ? 4 : 1;
+    c.sum_rows = sum_rows_of(vdevice, *p);
+    const int64_t a_stages = a_stages_of(vdevice, c);
+    if (a_stages == 0 || c.block_k() * tile.n * 4 > vdevice.weight_stage_bytes) continue;
+    const int64_t steps = ceil_div(p->k(), c.block_k());
+    const int64_t tiles = ceil_div(p->rows(), tile.m) * ceil_div(p->channels, tile.n) * p->groups;
     for (int64_t splits = 1; splits <= 32; splits *= 2) {
-      Config c;
-      c.tf32 = tf32 ? 1 : 0;
-      c.block_m = tile.m;
-      c.block_n = tile.n;
-      c.gather = vector ? 4 : 1;
-      const int64_t steps = ceil_div(p->k(), kBlockK);
-      const int64_t tiles = ceil_div(p->rows(), tile.m) * ceil_div(p->channels, tile.n) * p->groups;
       if (splits > 1 && !is_worth_splitting(vdevice, tiles, steps, splits)) break;
       c.steps_per_split = ceil_div(steps, splits);
       c.splits = ceil_div(steps, c.steps_per_split);  // no empty one
-      c.chunk_steps = chunk_steps_of(vdevice, tile, c.steps_per_split);
-      c.sum_rows = sum_rows_of(vdevice, *p);
+      c.chunk_steps = chunk_steps_of(vdevice, c);
+      if (c.splits * p->rows() * blocks_of(*p, c).pitch > INT32_MAX) break;  // the device's offsets
       rkernels.push_back(rkernel_of(request, *p, c, tile, a_stages));
     }
   }
@@ -359,8 +375,8 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   const int64_t first = m_block * c.block_m, last = std::min(first + c.block_m, p.rows());
   const int64_t begin = group * p.channels + n_block * c.block_n, end = std::min(begin + c.block_n, (group + 1) * p.channels);
   // With one tap a split reads only its channels.
-  const int64_t k_first = p.taps() == 1 ? split * c.steps_per_split * kBlockK : 0;
-  const int64_t k_last = p.taps() == 1 ? std::min(k_first + c.steps_per_split * kBlockK, p.in_channels) : p.in_channels;
+  const int64_t k_first = p.taps() == 1 ? split * c.steps_per_split * c.block_k() : 0;
+  const int64_t k_last = p.taps() == 1 ? std::min(k_first + c.steps_per_split * c.block_k(), p.in_channels) : p.in_channels;
   if (graph.tensor(p.in).role != Role::constant) {
     append_input(graph, p, first, last, group * p.in_channels + k_first, group * p.in_channels + k_last, out.reads);
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "kernels/conv/channels4.cuh"
-#include "kernels/conv/implicit_gemm.cuh"
 
 namespace rk {
 
@@ -13,9 +12,9 @@ constexpr int kSumColumns = 64;
 struct SplitKSumArgs {
   TensorRef partial;  // [splits][rows][pitch]
   TensorRef out;
-  EpilogueArgs epilogue;   // bias: padded to a multiple of 64; residual strides: image, channel, h, w
-  int64_t out_strides[4];  // image, channel, h, w
-  int64_t split_stride;    // of partial
+  EpilogueArgs epilogue;  // bias: padded to a multiple of 64; residual strides: image, channel, h, w
+  PixelStrides out_strides;
+  int64_t split_stride;   // of partial
   int32_t rows, channels, pitch, splits, rows_per_rtask;
   int32_t vector_out, vector_residual;
   Divisor row_blocks, pixels, out_w;
@@ -23,37 +22,37 @@ struct SplitKSumArgs {
 
 template <class Veu>
 RK_BODY void split_k_sum(const Task<Veu>& task) {
-  constexpr int kRowThreads = Veu::kComputeThreads / (kSumColumns / 4);
+  constexpr int kThreadsPerRow = kSumColumns / 4;
+  constexpr int kRowThreads = Veu::kComputeThreads / kThreadsPerRow;
+  constexpr int kAtOnce = 8;  // loads under way
   const auto& args = task.template arguments<SplitKSumArgs>();
   uint32_t row_block;
-  const int n = static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % (kSumColumns / 4) * 4;
+  const int n = static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
   if (n >= args.channels) return;
   const int first = static_cast<int>(row_block) * args.rows_per_rtask;
   const int last = min(first + args.rows_per_rtask, args.rows);
   const float* const partial = task.address(args.partial) + n;
-  const float* const residual = task.address(args.epilogue.residual);
-  const float* const bias = task.address(args.epilogue.bias);
-  float* const out = task.address(args.out) + n * args.out_strides[1];
-  const Activate4<Veu> activation(args.epilogue);
-  const bool residual_last = args.epilogue.residual_after_activation != 0;
-  const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
-  const float4 start = bias == nullptr ? zero : load_weight4(bias + n);
-
+  const int64_t split_stride = args.split_stride;
+  const int splits = args.splits;
+  const float* bias = task.address(args.epilogue.bias);
+  if (bias != nullptr) bias += n;
+  const Finish4 finish = finish_of(task, args, n, args.channels - n, bias, 0);
 #pragma unroll 1
-  for (int m = first + static_cast<int>(threadIdx.x) / (kSumColumns / 4); m < last; m += kRowThreads) {
-    const Pixel p = pixel_of(args, static_cast<uint32_t>(m));
-    float4 r = zero;
-    if (residual != nullptr) {
-      const int64_t stride = args.epilogue.residual_strides[1];
-      r = load_channels4(residual + offset_of(p, args.epilogue.residual_strides) + n * stride, stride, args.vector_residual != 0, args.channels - n);
-    }
-    float4 v = residual_last ? start : add4(start, r);
+  for (int m = first + static_cast<int>(threadIdx.x) / kThreadsPerRow; m < last; m += kRowThreads) {
     const float* from = partial + static_cast<int64_t>(m) * args.pitch;
-#pragma unroll 4
-    for (int s = 0; s < args.splits; ++s, from += args.split_stride) v = add4(v, load4(from));
-    v = activation(v);
-    if (residual_last) v = add4(v, r);
-    store_channels4(out + offset_of(p, args.out_strides), args.out_strides[1], args.vector_out != 0, args.channels - n, v);
+    float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+    for (int s = 0; s < splits; s += kAtOnce, from += kAtOnce * split_stride) {
+      float4 part[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        part[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (s + i < splits) part[i] = load4(from + i * split_stride);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum = add4(sum, part[i]);
+    }
+    finish(static_cast<uint32_t>(m), sum);
   }
 }
 

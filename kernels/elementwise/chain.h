@@ -10,7 +10,7 @@
 namespace tamp::kernels {
 
 // Limits and operand codes; the same as in elementwise.cuh.
-inline constexpr int64_t kChainStages = 4, kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;
+inline constexpr int64_t kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;
 inline constexpr int64_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64;
 
 struct ChainStep {

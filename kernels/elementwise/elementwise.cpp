@@ -140,9 +140,18 @@ ArgValue place_arg(TensorId id, int64_t start) {
   return arg(TensorArg{id, start});
 }
 
-int64_t prefetched_inputs(const Sweep& sweep, const VDevice& vdevice) {
+// How `work` is used: groups of four elements a thread has at a time, and the inputs that go through it. Chains with many
+// temporaries do not get four groups into it.
+struct Work {
+  int64_t groups = 4, prefetched = 0;
+};
+Work work_of(const Sweep& sweep, const VDevice& vdevice) {
   const int64_t units = vdevice.work_bytes() / (vdevice.compute_threads * 16);
-  return std::min<int64_t>(static_cast<int64_t>(sweep.chain.inputs.size()), (units - sweep.chain.temporaries) / kChainStages);
+  const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size());
+  Work work;
+  if (units / 4 < sweep.chain.temporaries + std::min<int64_t>(inputs, 1)) work.groups = 1;
+  work.prefetched = std::clamp<int64_t>(units / work.groups - sweep.chain.temporaries, 0, inputs);
+  return work;
 }
 
 std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefetched, int64_t groups_per_rtask) {
@@ -177,14 +186,15 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
 Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
   const int64_t elements = loop_elements(sweep.loop);
   const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
-  const int64_t prefetched = prefetched_inputs(sweep, request.vdevice);
+  const Work work = work_of(sweep, request.vdevice);
   Phase phase;
   phase.header = "kernels/elementwise/elementwise.cuh";
   phase.body = "rk::elementwise";
+  phase.template_args = {{"kGroups", std::to_string(work.groups)}};
   phase.args_type = "rk::ElementwiseArgs";
-  phase.args = arguments(request.graph, sweep, prefetched, groups_per_rtask);
+  phase.args = arguments(request.graph, sweep, work.prefetched, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
-  phase.work_bytes = (prefetched * kChainStages + sweep.chain.temporaries) * request.vdevice.compute_threads * 16;
+  phase.work_bytes = (work.prefetched + sweep.chain.temporaries) * work.groups * request.vdevice.compute_threads * 16;
 
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
   double bytes = 4 * share * (is_vector(request.graph, sweep, 0) ? 1 : 2);

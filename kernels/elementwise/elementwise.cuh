@@ -2,9 +2,10 @@
 // small loop interprets on four elements at a time. One body serves add, copies, transposes, broadcasts and fused chains.
 //
 // The flattened output is cut into groups of four elements. With `grouped` the four lie next to each other in the innermost
-// dimension, else each is decoded for itself. Inputs [0, prefetched) are copied by cp.async into `work` kChainStages - 1 groups
-// ahead; the others are loaded where they are used. `work` is units of one float4 per thread: kChainStages per prefetched
-// input, then one per temporary. The result of the step before is in registers (operand kAcc).
+// dimension, else each is decoded for itself. A thread does kGroups groups at a time, so that decoding a step and waiting for
+// memory are paid once for all of them. Inputs [0, prefetched) come to `work` by cp.async, the others are loaded where they are
+// used. `work` has units of one float4 per thread: kGroups per prefetched input, then kGroups per temporary. The result of the
+// step before is in registers (operand kAcc).
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
@@ -12,7 +13,6 @@
 
 namespace rk {
 
-constexpr int kChainStages = 4;
 constexpr int kChainRank = 8;
 constexpr int kChainInputs = 8;
 constexpr int kChainSteps = 16;
@@ -47,6 +47,7 @@ static_assert(sizeof(ElementwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int64_t chain_offset(const ElementwiseArgs& args, const int32_t* strides, uint32_t element) {
   int64_t offset = 0;
+#pragma unroll 1
   for (int d = args.rank - 1; d > 0; --d) {
     uint32_t at;
     element = divide(element, args.divisors[d - 1], at);
@@ -60,100 +61,136 @@ template <class Veu>
 RK_INLINE void chain_fetch(const Task<Veu>& task, const ElementwiseArgs& args, int i, uint32_t element, uint32_t count, float* to) {
   const float* const from = task.address(args.inputs[i]);
   const int32_t* const strides = args.in_strides[i];
-  if (!args.grouped) {
-    for (uint32_t j = 0; j < count; ++j) cp_async4(to + j, from + chain_offset(args, strides, element + j), true);
-    return;
+  int64_t offset = chain_offset(args, strides, element);
+  if (count == 4 && (args.in_vectors >> i & 1u) != 0) return cp_async16(to, from + offset, true);
+  const int64_t step = args.rank > 0 ? strides[args.rank - 1] : 0;
+#pragma unroll 1
+  for (uint32_t j = 0; j < count; ++j) {
+    cp_async4(to + j, from + offset, true);
+    if (args.grouped) offset += step;
+    else offset = chain_offset(args, strides, element + j + 1);
   }
-  const float* const first = from + chain_offset(args, strides, element);
-  if (count == 4 && (args.in_vectors >> i & 1u) != 0) return cp_async16(to, first, true);
-  const int64_t stride = args.rank > 0 ? strides[args.rank - 1] : 0;
-  for (uint32_t j = 0; j < count; ++j) cp_async4(to + j, first + j * stride, true);
 }
 
 template <class Veu>
-RK_INLINE float* chain_unit(const Task<Veu>& task, int unit) {
-  return reinterpret_cast<float*>(task.work) + (unit * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 4;
+RK_INLINE float4* chain_unit(const Task<Veu>& task, int unit) {
+  return task.template work_as<float4>() + unit * Veu::kComputeThreads + static_cast<int>(threadIdx.x);
 }
 
-template <class Veu>
-RK_INLINE void chain_prefetch(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t group, uint32_t end, int stage) {
-  if (group < end) {
-    const uint32_t left = args.elements - group * 4;
-    for (int i = 0; i < args.prefetched; ++i) {
-      chain_fetch(task, args, i, group * 4, left < 4 ? left : 4, chain_unit(task, i * kChainStages + stage));
+// The groups of one turn: number g is `first` + g * compute threads, if it is below `end`.
+struct ChainTurn {
+  uint32_t first, end, elements;
+
+  template <class Veu>
+  RK_INLINE uint32_t element(int g) const {
+    return (first + static_cast<uint32_t>(g) * Veu::kComputeThreads) * 4;
+  }
+  template <class Veu>
+  RK_INLINE uint32_t count(int g) const {  // elements of the group
+    if (first + static_cast<uint32_t>(g) * Veu::kComputeThreads >= end) return 0;
+    const uint32_t left = elements - element<Veu>(g);
+    return left < 4 ? left : 4;
+  }
+};
+
+// Input `i` without prefetching, one element after the other: see turn_groups.
+template <class Veu, int kGroups>
+RK_INLINE void chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, int i, const ChainTurn& turn, float4 (&to)[kGroups]) {
+  const float* const from = task.address(args.inputs[i]);
+#pragma unroll 1
+  for (int j = 0; j < 4 * kGroups; ++j) {
+    const uint32_t at = static_cast<uint32_t>(j) % 4;
+    float x = 0.0f;
+    if (at < turn.count<Veu>(j / 4)) x = load1(from + chain_offset(args, args.in_strides[i], turn.element<Veu>(j / 4) + at));
+    turn_groups(to, x);
+  }
+}
+
+template <class Veu, int kGroups>
+RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const ChainTurn& turn, const float4 (&acc)[kGroups],
+                             float4 (&to)[kGroups]) {
+  const int input = static_cast<int>(code) - static_cast<int>(kFirstInput);
+  int unit = -1;
+  if (code >= kFirstTemp && code < kFirstInput) unit = args.prefetched + static_cast<int>(code - kFirstTemp);
+  if (code >= kFirstInput && input < args.prefetched) unit = input;
+  if (unit >= 0) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) to[g] = *chain_unit(task, unit * kGroups + g);
+  } else if (code == kAcc) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) to[g] = acc[g];
+  } else if (code >= kFirstConstant) {
+    const float v = args.constants[code - kFirstConstant];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) to[g] = float4{v, v, v, v};
+  } else {
+    chain_direct<Veu, kGroups>(task, args, input, turn, to);
+  }
+}
+
+template <class Veu, int kGroups>
+RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
+#pragma unroll 1
+  for (int i = 0; i < args.prefetched; ++i) {
+#pragma unroll 1
+    for (int g = 0; g < kGroups; ++g) {
+      const uint32_t count = turn.count<Veu>(g);
+      if (count > 0) chain_fetch(task, args, i, turn.element<Veu>(g), count, &chain_unit(task, i * kGroups + g)->x);
     }
   }
   cp_async_commit();
+  cp_async_wait<0>();
 }
 
-template <class Veu>
-RK_INLINE float4 chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, int i, uint32_t element, uint32_t count) {
-  const float* const from = task.address(args.inputs[i]);
-  const int32_t* const strides = args.in_strides[i];
-  float4 v{0, 0, 0, 0};
-  v.x = load1(from + chain_offset(args, strides, element));
-  if (count > 1) v.y = load1(from + chain_offset(args, strides, element + 1));
-  if (count > 2) v.z = load1(from + chain_offset(args, strides, element + 2));
-  if (count > 3) v.w = load1(from + chain_offset(args, strides, element + 3));
-  return v;
-}
-
-template <class Veu>
-RK_INLINE float4 chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const float4& acc, int stage,
-                               uint32_t element, uint32_t count) {
-  if (code == kAcc) return acc;
-  if (code >= kFirstConstant) {
-    const float v = args.constants[code - kFirstConstant];
-    return float4{v, v, v, v};
-  }
-  if (code < kFirstInput) return *reinterpret_cast<const float4*>(chain_unit(task, args.prefetched * kChainStages + static_cast<int>(code - kFirstTemp)));
-  const int input = static_cast<int>(code - kFirstInput);
-  if (input < args.prefetched) return *reinterpret_cast<const float4*>(chain_unit(task, input * kChainStages + stage));
-  return chain_direct(task, args, input, element, count);
-}
-
-template <class Veu>
-RK_INLINE void chain_store(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t element, uint32_t count, const float4& v) {
+template <class Veu, int kGroups>
+RK_INLINE void chain_store(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn, float4 (&v)[kGroups]) {
   float* const out = task.address(args.out);
-  if (args.out_vector && count == 4) return store4(out + chain_offset(args, args.out_strides, element), v);
-  store1(out + chain_offset(args, args.out_strides, element), v.x);
-  if (count > 1) store1(out + chain_offset(args, args.out_strides, element + 1), v.y);
-  if (count > 2) store1(out + chain_offset(args, args.out_strides, element + 2), v.z);
-  if (count > 3) store1(out + chain_offset(args, args.out_strides, element + 3), v.w);
+#pragma unroll 1
+  for (int g = 0; g < kGroups; ++g) {
+    const uint32_t element = turn.element<Veu>(g), count = turn.count<Veu>(g);
+    const float4 mine = v[0];
+#pragma unroll
+    for (int k = 0; k + 1 < kGroups; ++k) v[k] = v[k + 1];
+    if (args.out_vector && count == 4) {
+      store4(out + chain_offset(args, args.out_strides, element), mine);
+      continue;
+    }
+    float4 rest = mine;
+#pragma unroll 1
+    for (uint32_t j = 0; j < count; ++j) {
+      store1(out + chain_offset(args, args.out_strides, element + j), rest.x);
+      rest = float4{rest.y, rest.z, rest.w, rest.x};
+    }
+  }
 }
 
-template <class Veu>
+template <class Veu, int kGroups>
 RK_BODY void elementwise(const Task<Veu>& task) {
   const ElementwiseArgs& args = task.template arguments<ElementwiseArgs>();
   const uint32_t groups = (args.elements + 3) / 4;
-  const uint32_t begin = task.index * args.groups_per_rtask + threadIdx.x;
   const uint32_t limit = (task.index + 1) * args.groups_per_rtask;
   const uint32_t end = limit < groups ? limit : groups;
-
 #pragma unroll 1
-  for (int s = 0; s < kChainStages - 1; ++s) chain_prefetch(task, args, begin + s * Veu::kComputeThreads, end, s);
-  int stage = 0;
-#pragma unroll 1
-  for (uint32_t group = begin; group < end; group += Veu::kComputeThreads) {
-    chain_prefetch(task, args, group + (kChainStages - 1) * Veu::kComputeThreads, end, (stage + kChainStages - 1) % kChainStages);
-    cp_async_wait<kChainStages - 1>();
-    const uint32_t element = group * 4;
-    const uint32_t left = args.elements - element;
-    const uint32_t count = left < 4 ? left : 4;
-    float4 acc{0, 0, 0, 0};
+  for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
+    const ChainTurn turn{first, end, args.elements};
+    chain_fetch_all<Veu, kGroups>(task, args, turn);
+    float4 acc[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) acc[g] = float4{0, 0, 0, 0};
 #pragma unroll 1
     for (int s = 0; s < args.steps; ++s) {
       const ChainStep step = args.chain[s];
-      const float4 x = chain_operand(task, args, step.x, acc, stage, element, count);
-      const float4 y = chain_operand(task, args, step.y, acc, stage, element, count);
-      const float4 z = chain_operand(task, args, step.z, acc, stage, element, count);
-      acc = chain_function(step.op, x, y, z);
-      if (step.to != 0) *reinterpret_cast<float4*>(chain_unit(task, args.prefetched * kChainStages + step.to - static_cast<int>(kFirstTemp))) = acc;
+      float4 x[kGroups], y[kGroups], z[kGroups];
+      chain_operand<Veu, kGroups>(task, args, step.x, turn, acc, x);
+      chain_operand<Veu, kGroups>(task, args, step.y, turn, acc, y);
+      chain_operand<Veu, kGroups>(task, args, step.z, turn, acc, z);
+      chain_function<kGroups>(step.op, x, y, z, acc);
+      if (step.to == 0) continue;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) *chain_unit(task, (args.prefetched + step.to - static_cast<int>(kFirstTemp)) * kGroups + g) = acc[g];
     }
-    chain_store(task, args, element, count, acc);
-    stage = (stage + 1) % kChainStages;
+    chain_store<Veu, kGroups>(task, args, turn, acc);
   }
-  cp_async_wait<0>();
 }
 
 }  // namespace rk

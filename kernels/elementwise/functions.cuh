@@ -59,43 +59,54 @@ RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
     case kOpOr: return truth(x != 0.0f || y != 0.0f);
     case kOpXor: return truth((x != 0.0f) != (y != 0.0f));
     case kOpNot: return truth(x == 0.0f);
+    case kOpWhere: return x != 0.0f ? y : z;
+    case kOpNeg: return -x;
+    case kOpAbs: return fabsf(x);
+    case kOpLeakyRelu:
+    case kOpPrelu: return x < 0.0f ? x * y : x;
     default: return x;
   }
 }
 
-template <class F>
-RK_INLINE float4 map4(const float4& x, const float4& y, const float4& z, F f) {
-  return float4{f(x.x, y.x, z.x), f(x.y, y.y, z.y), f(x.z, y.z, z.z), f(x.w, y.w, z.w)};
+template <int kGroups, class F>
+RK_INLINE void map_groups(const float4 (&x)[kGroups], const float4 (&y)[kGroups], const float4 (&z)[kGroups], float4 (&to)[kGroups], F f) {
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    to[g] = float4{f(x[g].x, y[g].x, z[g].x), f(x[g].y, y[g].y, z[g].y), f(x[g].z, y[g].z, z[g].z), f(x[g].w, y[g].w, z[g].w)};
+  }
 }
 
-// f(x, y, z) of four elements. Attributes come as operands: y = a, z = b.
-RK_INLINE float4 chain_function(uint32_t op, float4 x, float4 y, float4 z) {
+// Element 0 goes to the end, the others move up; no element is picked by a run-time index, so all stay in registers.
+template <int kGroups>
+RK_INLINE void turn_groups(float4 (&v)[kGroups], float last) {
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) v[g] = float4{v[g].y, v[g].z, v[g].w, g + 1 < kGroups ? v[g + 1 < kGroups ? g + 1 : g].x : last};
+}
+
+// to = f(x, y, z) of kGroups groups of four elements. Attributes come as operands: y = a, z = b.
+template <int kGroups>
+RK_INLINE void chain_function(uint32_t op, float4 (&x)[kGroups], float4 (&y)[kGroups], float4 (&z)[kGroups], float4 (&to)[kGroups]) {
   switch (op) {
     case kOpIdentity:
-    case kOpCast: return x;
-    case kOpAdd: return map4(x, y, z, [](float a, float b, float) { return a + b; });
-    case kOpSub: return map4(x, y, z, [](float a, float b, float) { return a - b; });
-    case kOpMul: return map4(x, y, z, [](float a, float b, float) { return a * b; });
-    case kOpMin: return map4(x, y, z, [](float a, float b, float) { return min_of(a, b); });
-    case kOpMax: return map4(x, y, z, [](float a, float b, float) { return max_of(a, b); });
-    case kOpNeg: return map4(x, y, z, [](float a, float, float) { return -a; });
-    case kOpAbs: return map4(x, y, z, [](float a, float, float) { return fabsf(a); });
-    case kOpRelu: return map4(x, y, z, [](float a, float, float) { return relu(a); });
-    case kOpLeakyRelu:
-    case kOpPrelu: return map4(x, y, z, [](float a, float b, float) { return a < 0.0f ? a * b : a; });
-    case kOpClip: return map4(x, y, z, [](float a, float b, float c) { return min_of(max_of(a, b), c); });
-    case kOpWhere: return map4(x, y, z, [](float a, float b, float c) { return a != 0.0f ? b : c; });
+    case kOpCast: return map_groups(x, y, z, to, [](float a, float, float) { return a; });
+    case kOpAdd: return map_groups(x, y, z, to, [](float a, float b, float) { return a + b; });
+    case kOpSub: return map_groups(x, y, z, to, [](float a, float b, float) { return a - b; });
+    case kOpMul: return map_groups(x, y, z, to, [](float a, float b, float) { return a * b; });
+    case kOpMin: return map_groups(x, y, z, to, [](float a, float b, float) { return min_of(a, b); });
+    case kOpMax: return map_groups(x, y, z, to, [](float a, float b, float) { return max_of(a, b); });
+    case kOpRelu: return map_groups(x, y, z, to, [](float a, float, float) { return relu(a); });
+    case kOpClip: return map_groups(x, y, z, to, [](float a, float b, float c) { return min_of(max_of(a, b), c); });
     default: break;
   }
-  // Four turns of a carousel: no element is picked by a run-time index, so the vectors stay in registers.
 #pragma unroll 1
-  for (int i = 0; i < 4; ++i) {
-    const float r = chain_scalar(op, x.x, y.x, z.x);
-    x = float4{x.y, x.z, x.w, r};
-    y = float4{y.y, y.z, y.w, y.x};
-    z = float4{z.y, z.z, z.w, z.x};
+  for (int i = 0; i < 4 * kGroups; ++i) {
+    const float r = chain_scalar(op, x[0].x, y[0].x, z[0].x);
+    turn_groups(x, r);
+    turn_groups(y, y[0].x);
+    turn_groups(z, z[0].x);
   }
-  return x;
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) to[g] = x[g];
 }
 
 }  // namespace rk

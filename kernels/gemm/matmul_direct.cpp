@@ -54,6 +54,13 @@ Product product_of(const Graph& graph, const ROperator& rop) {
   return p;
 }
 
+// Four elements along the dimension of stride 1 are 16 aligned bytes, wherever a step of 32 or a tile begins.
+bool is_vector(const Graph& graph, const Product& p, Operand operand) {
+  const auto [row, column] = p.strides[operand];
+  if ((row != 1 && column != 1) || (row == 1 ? column : row) % 4 != 0 || graph.tensor(p.tensors[operand]).place.offset % 4 != 0) return false;
+  return std::all_of(p.batch.begin(), p.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+}
+
 int64_t tile_count(const Product& p, int64_t tile) { return loop_elements(p.batch) * ceil_div(p.m, tile) * ceil_div(p.n, tile); }
 
 RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64_t rtasks) {
@@ -93,9 +100,12 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
                 {"tiles", arg(tiles)},
                 {"tiles_per_rtask", arg(per_rtask)},
                 {"alpha", float_arg(attrs.alpha)},
-                {"beta", float_arg(attrs.beta)}};
+                {"beta", float_arg(attrs.beta)},
+                {"a_vector", arg(int64_t{is_vector(request.graph, p, kA)})},
+                {"b_vector", arg(int64_t{is_vector(request.graph, p, kB)})},
+                {"out_vector", arg(int64_t{is_vector(request.graph, p, kOut) && p.strides[kOut].column == 1})}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(tiles, per_rtask));
-  phase.work_bytes = ceil_div(2 * 2 * 32 * (tile + 1) * 4, 128) * 128;  // two stages of A and B, kMatmulWorkBytes
+  phase.work_bytes = 2 * 2 * 32 * (tile + 4) * 4;  // two stages of A and B, rk::MatmulStage
   const double count = static_cast<double>(per_rtask), k = static_cast<double>(ceil_div(p.k, 32) * 32), edge = static_cast<double>(tile);
   phase.cost.flops = count * 2 * edge * edge * k;
   phase.cost.efficiency = tile == 64 ? 0.35 : 0.2;

@@ -1,6 +1,6 @@
 // Y[b, m, n] = alpha * sum over k of A[b, m, k] * B[b, k, n] + beta * C[b, m, n], with general strides, so that transposes and
-// broadcasts are strides. fp32 multiply-adds. A tile of kTile x kTile outputs; steps of kStep along k go through shared memory,
-// one step ahead. Thread (ty, tx) of 16 x 16 has outputs (ty + 16 i, tx + 16 j).
+// broadcasts are strides. fp32 multiply-adds. A tile of kTile x kTile outputs; steps of kMatmulStep along k go from memory through
+// registers to shared memory, one step ahead. Thread (ty, tx) of 16 x 16 has kEach x kEach neighbouring outputs.
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
@@ -21,31 +21,88 @@ struct MatmulDirectArgs {
   Divisor tiles_m, tiles_n;
   uint32_t tiles, tiles_per_rtask;
   float alpha, beta;
+  uint8_t a_vector, b_vector, out_vector;  // four elements along the dimension of stride 1 are 16 aligned bytes
 };
 static_assert(sizeof(MatmulDirectArgs) <= 768, "an argument slot has 768 bytes");
 
 constexpr int kMatmulStep = 32;
 
+// [k][m] and [k][n]; the pitch keeps rows 16-byte aligned.
 template <int kTile>
-struct MatmulStage {
-  static constexpr int kPitch = kTile + 1;  // odd: no bank conflicts in either direction
+struct alignas(16) MatmulStage {
+  static constexpr int kPitch = kTile + 4;
   float a[kMatmulStep * kPitch], b[kMatmulStep * kPitch];
 };
-template <int kTile>
-constexpr int kMatmulWorkBytes = 2 * static_cast<int>(sizeof(MatmulStage<kTile>));
 
-// to[k][x] = from[x * x_stride + k * k_stride] for x < x_end and k < k_end, else 0. Neighbouring lanes take neighbouring memory.
+// One operand's part of a step: matrix[x, k] for x < x_end and k < k_end. Groups of four run along the dimension of stride 1.
+struct MatmulSource {
+  const float* first;
+  int32_t x_stride, k_stride, x_end, k_end;
+  bool along_k, vector;
+};
+template <int kTile>
+struct MatmulGroups {
+  static constexpr int kCount = kTile / 32;  // per thread
+  float4 v[kCount];
+};
+
+struct MatmulPlace {
+  int x, k;
+};
+template <int kTile>
+RK_INLINE MatmulPlace matmul_place(bool along_k, int group) {
+  if (along_k) return {group / (kMatmulStep / 4), group % (kMatmulStep / 4) * 4};
+  return {group % (kTile / 4) * 4, group / (kTile / 4)};
+}
+
 template <class Veu, int kTile>
-RK_INLINE void matmul_fetch(float* to, const float* from, int32_t x_stride, int32_t k_stride, int32_t x_end, int32_t k_end) {
-  constexpr int kElements = kTile * kMatmulStep;
-  const bool k_first = k_stride == 1 || k_stride == -1;
-#pragma unroll 4
-  for (int e = static_cast<int>(threadIdx.x); e < kElements; e += Veu::kComputeThreads) {
-    const int k = k_first ? e % kMatmulStep : e / kTile;
-    const int x = k_first ? e / kMatmulStep : e % kTile;
-    const bool valid = x < x_end && k < k_end;
-    const int64_t offset = valid ? static_cast<int64_t>(x) * x_stride + static_cast<int64_t>(k) * k_stride : 0;
-    cp_async4(to + k * MatmulStage<kTile>::kPitch + x, from + offset, valid);
+RK_INLINE void matmul_load(const MatmulSource& s, MatmulGroups<kTile>& to) {
+#pragma unroll
+  for (int g = 0; g < MatmulGroups<kTile>::kCount; ++g) {
+    const MatmulPlace at = matmul_place<kTile>(s.along_k, static_cast<int>(threadIdx.x) + g * Veu::kComputeThreads);
+    const float* const p = s.first + static_cast<int64_t>(at.x) * s.x_stride + static_cast<int64_t>(at.k) * s.k_stride;
+    const int64_t step = s.along_k ? s.k_stride : s.x_stride;
+    const bool exists = at.x < s.x_end && at.k < s.k_end;
+    const int left = !exists ? 0 : s.along_k ? s.k_end - at.k : s.x_end - at.x;
+    if (s.vector && left >= 4) {
+      to.v[g] = load4(p);
+      continue;
+    }
+    to.v[g].x = left > 0 ? load1(p) : 0.0f;
+    to.v[g].y = left > 1 ? load1(p + step) : 0.0f;
+    to.v[g].z = left > 2 ? load1(p + 2 * step) : 0.0f;
+    to.v[g].w = left > 3 ? load1(p + 3 * step) : 0.0f;
+  }
+}
+
+template <class Veu, int kTile>
+RK_INLINE void matmul_put(float* to, bool along_k, const MatmulGroups<kTile>& from) {
+  constexpr int kPitch = MatmulStage<kTile>::kPitch;
+#pragma unroll
+  for (int g = 0; g < MatmulGroups<kTile>::kCount; ++g) {
+    const MatmulPlace at = matmul_place<kTile>(along_k, static_cast<int>(threadIdx.x) + g * Veu::kComputeThreads);
+    float* const p = to + at.k * kPitch + at.x;
+    const int step = along_k ? kPitch : 1;
+    p[0] = from.v[g].x;
+    p[step] = from.v[g].y;
+    p[2 * step] = from.v[g].z;
+    p[3 * step] = from.v[g].w;
+  }
+}
+
+// kEach neighbouring floats of shared memory.
+template <int kEach>
+RK_INLINE void matmul_read(const float* p, float (&to)[kEach]) {
+  if constexpr (kEach == 4) {
+    const float4 v = *reinterpret_cast<const float4*>(p);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
+  } else {
+    const float2 v = *reinterpret_cast<const float2*>(p);
+    to[0] = v.x;
+    to[1] = v.y;
   }
 }
 
@@ -69,58 +126,72 @@ RK_INLINE MatmulBatch matmul_batch(const MatmulDirectArgs& args, uint32_t batch)
 }
 
 template <class Veu, int kTile>
-RK_INLINE void matmul_multiply(const Task<Veu>& task, const MatmulDirectArgs& args, const float* a, const float* b, int32_t rows, int32_t columns,
-                               float (&acc)[kTile / 16][kTile / 16]) {
+RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSource b, float (&acc)[kTile / 16][kTile / 16]) {
   constexpr int kEach = kTile / 16;
   constexpr int kPitch = MatmulStage<kTile>::kPitch;
-  MatmulStage<kTile>* const stages = reinterpret_cast<MatmulStage<kTile>*>(task.work);
+  MatmulStage<kTile>* const stages = task.template work_as<MatmulStage<kTile>>();
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
-  const int steps = (args.k + kMatmulStep - 1) / kMatmulStep;
-  const auto fetch = [&](int step) {
-    if (step < steps) {
-      const int32_t k = step * kMatmulStep;
-      MatmulStage<kTile>& stage = stages[step % 2];
-      matmul_fetch<Veu, kTile>(stage.a, a + static_cast<int64_t>(k) * args.a_k, args.a_m, args.a_k, rows, args.k - k);
-      matmul_fetch<Veu, kTile>(stage.b, b + static_cast<int64_t>(k) * args.b_k, args.b_n, args.b_k, columns, args.k - k);
-    }
-    cp_async_commit();
-  };
-  fetch(0);
+  const int steps = (a.k_end + kMatmulStep - 1) / kMatmulStep;
+  MatmulGroups<kTile> next_a, next_b;
+  // Turn t loads step t, and multiplies step t - 1 meanwhile. One barrier a turn: who writes a stage has seen everybody leave it.
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    fetch(step + 1);
-    cp_async_wait<1>();
-    sync_compute<Veu>();
-    const MatmulStage<kTile>& stage = stages[step % 2];
+  for (int turn = 0; turn <= steps; ++turn) {
+    MatmulStage<kTile>& stage = stages[turn % 2];
+    if (turn > 0) {
+      matmul_put<Veu, kTile>(stage.a, a.along_k, next_a);
+      matmul_put<Veu, kTile>(stage.b, b.along_k, next_b);
+      sync_compute<Veu>();
+    }
+    if (turn < steps) {
+      matmul_load<Veu, kTile>(a, next_a);
+      matmul_load<Veu, kTile>(b, next_b);
+      a.first += static_cast<int64_t>(kMatmulStep) * a.k_stride;
+      b.first += static_cast<int64_t>(kMatmulStep) * b.k_stride;
+      a.k_end -= kMatmulStep;
+      b.k_end -= kMatmulStep;
+    }
+    if (turn == 0) continue;
 #pragma unroll 4
     for (int k = 0; k < kMatmulStep; ++k) {
       float x[kEach], y[kEach];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) x[i] = stage.a[k * kPitch + ty + 16 * i];
-#pragma unroll
-      for (int j = 0; j < kEach; ++j) y[j] = stage.b[k * kPitch + tx + 16 * j];
+      matmul_read<kEach>(stage.a + k * kPitch + ty * kEach, x);
+      matmul_read<kEach>(stage.b + k * kPitch + tx * kEach, y);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kEach; ++j) acc[i][j] += x[i] * y[j];
       }
     }
-    sync_compute<Veu>();  // before the next fetch overwrites the stage
   }
-  cp_async_wait<0>();
+  sync_compute<Veu>();  // the next tile begins with the same stages
 }
 
-template <class Veu>
-RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args, const MatmulBatch& at, int32_t m, int32_t n, float acc) {
+// Columns n, n + 1, .. of row m.
+template <int kEach, class Veu>
+RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args, const MatmulBatch& at, int32_t m, int32_t n, const float (&acc)[kEach]) {
+  static_assert(kEach <= 4, "a float4 of columns");
   const EpilogueArgs& e = args.epilogue;
-  float y = args.alpha * acc;
-  if (const float* const c = task.address(args.c)) {
-    y += args.beta * load1(c + at.c + static_cast<int64_t>(m) * args.c_m + static_cast<int64_t>(n) * args.c_n);
+  const float* const c = task.address(args.c);
+  const float* const bias = task.address(e.bias);
+  const float* const residual = task.address(e.residual);
+  float y[4] = {0, 0, 0, 0}, r[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const int32_t column = n + j;
+    if (column >= args.n) continue;
+    y[j] = args.alpha * acc[j];
+    if (c != nullptr) y[j] += args.beta * load1(c + at.c + static_cast<int64_t>(m) * args.c_m + static_cast<int64_t>(column) * args.c_n);
+    if (bias != nullptr) y[j] += load_weight1(bias + column);
+    if (residual != nullptr) r[j] = load1(residual + at.residual + m * e.residual_strides[0] + column * e.residual_strides[1]);
   }
-  if (const float* const bias = task.address(e.bias)) y += load_weight1(bias + n);
-  float r = 0.0f;
-  if (const float* const residual = task.address(e.residual)) r = load1(residual + at.residual + m * e.residual_strides[0] + n * e.residual_strides[1]);
-  store1(task.address(args.out) + at.out + static_cast<int64_t>(m) * args.out_m + static_cast<int64_t>(n) * args.out_n, finish(e, y, r));
+  const float4 v = finish4(e, float4{y[0], y[1], y[2], y[3]}, float4{r[0], r[1], r[2], r[3]});
+  const float result[4] = {v.x, v.y, v.z, v.w};
+  float* const out = task.address(args.out) + at.out + static_cast<int64_t>(m) * args.out_m;
+  if (kEach == 4 && args.out_vector && n + 4 <= args.n) return store4(out + n, v);
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    if (n + j < args.n) store1(out + static_cast<int64_t>(n + j) * args.out_n, result[j]);
+  }
 }
 
 template <class Veu, int kTile>
@@ -143,15 +214,19 @@ RK_BODY void matmul_direct(const Task<Veu>& task) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) acc[i][j] = 0.0f;
     }
-    const float* const a = task.address(args.a) + at.a + static_cast<int64_t>(m0) * args.a_m;
-    const float* const b = task.address(args.b) + at.b + static_cast<int64_t>(n0) * args.b_n;
-    matmul_multiply<Veu, kTile>(task, args, a, b, args.m - m0, args.n - n0, acc);
+    const MatmulSource a{task.address(args.a) + at.a + static_cast<int64_t>(m0) * args.a_m, args.a_m, args.a_k, args.m - m0, args.k,
+                         args.a_k == 1, args.a_vector != 0};
+    const MatmulSource b{task.address(args.b) + at.b + static_cast<int64_t>(n0) * args.b_n, args.b_n, args.b_k, args.n - n0, args.k,
+                         args.b_k == 1, args.b_vector != 0};
+    matmul_multiply<Veu, kTile>(task, a, b, acc);
+    // Rows move up instead of being picked by an index, so that the epilogue is there once.
+#pragma unroll 1
+    for (int32_t m = m0 + ty * kEach; m < args.m && m < m0 + (ty + 1) * kEach; ++m) {
+      matmul_store<kEach>(task, args, at, m, n0 + tx * kEach, acc[0]);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+      for (int i = 0; i + 1 < kEach; ++i) {
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        const int32_t m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
-        if (m < args.m && n < args.n) matmul_store(task, args, at, m, n, acc[i][j]);
+        for (int j = 0; j < kEach; ++j) acc[i][j] = acc[i + 1][j];
       }
     }
   }

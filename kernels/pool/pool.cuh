@@ -28,7 +28,11 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top,
   const WindowArgs& w = args.window;
   const bool average = args.average != 0;
   const float4 nothing = splat(average ? 0.0f : -INFINITY);
-  const int32_t taps = w.kernel[0] * w.kernel[1];
+  const int32_t columns = w.kernel[1], taps = w.kernel[0] * columns;
+  const int32_t height = w.height, width = w.width, row_step = w.dilation[0], column_step = w.dilation[1];
+  const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
+  const bool count_pads = args.count_pads != 0;
+  const int32_t counted_height = args.counted_height, counted_width = args.counted_width;
   float4 acc = nothing;
   int32_t y = top, x = left, kx = 0, counted = 0;
 #pragma unroll 1
@@ -37,15 +41,15 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top,
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const bool exists = tap + b < taps;
-      const bool inside = exists && y >= 0 && y < w.height && x >= 0 && x < w.width;
+      const bool inside = exists && y >= 0 && y < height && x >= 0 && x < width;
       v[b] = nothing;
-      if (inside) v[b] = load_channels<kVector>(in + static_cast<int64_t>(y) * w.in_strides[2] + static_cast<int64_t>(x) * w.in_strides[3]);
-      counted += exists && (args.count_pads ? y < args.counted_height && x < args.counted_width : inside);
-      x += w.dilation[1];
-      if (++kx < w.kernel[1]) continue;
+      if (inside) v[b] = load_channels<kVector>(in + y * row_stride + x * column_stride);
+      counted += exists && (count_pads ? y < counted_height && x < counted_width : inside);
+      x += column_step;
+      if (++kx < columns) continue;
       kx = 0;
       x = left;
-      y += w.dilation[0];
+      y += row_step;
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) acc = pool_step(average, acc, v[b]);
@@ -66,8 +70,8 @@ RK_BODY void pool(const Task<Veu>& task) {
     const WindowItem item = window_item(w, number);
     const int32_t channel = item.channel_block * kVector;
     const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
-    const float4 acc = pool_window<kVector>(args, in, item.row * w.stride[0] - w.pad[0], item.column_block * w.stride[1] - w.pad[1]);
-    window_store<kVector>(task, w, args.epilogue, item.batch, channel, item.row, item.column_block, acc);
+    float4 acc[1] = {pool_window<kVector>(args, in, item.row * w.stride[0] - w.pad[0], item.column_block * w.stride[1] - w.pad[1])};
+    window_store<kVector, 1>(task, w, args.epilogue, item, acc);
   }
 }
 

@@ -38,7 +38,7 @@ Formula formula_of(ReduceKind kind) {
   TAMP_CHECK(false, "unknown reduction");
 }
 
-Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+Rows rows_of(const Graph& graph, const ROperator& rop) {
   const Reduce& attrs = std::get<Reduce>(rop.attrs);
   const Tensor& in = graph.tensor(rop.inputs[0]);
   const Tensor& out = graph.tensor(rop.outputs[0]);
@@ -55,12 +55,11 @@ Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
   const auto fits = [](const LoopDim& dim) { return dim.strides[0] % 4 == 0; };
   const bool dense = !rows.kept.empty() && rows.kept.back().strides[0] == 1 && rows.kept.back().extent % 4 == 0 && in.place.offset % 4 == 0;
   if (dense && std::all_of(rows.kept.begin(), rows.kept.end() - 1, fits) && std::all_of(rows.reduced.begin(), rows.reduced.end(), fits)) rows.vector = 4;
-  lay_threads(rows, vdevice);
   return rows;
 }
 
 // The second phase's view of the scratch: split after split, in each the rows in the order of `first.kept`.
-Rows rows_of_partials(const Rows& first, int64_t splits, const VDevice& vdevice) {
+Rows rows_of_partials(const Rows& first, int64_t splits) {
   Rows rows;
   rows.kept = first.kept;
   int64_t step = 1;
@@ -70,7 +69,6 @@ Rows rows_of_partials(const Rows& first, int64_t splits, const VDevice& vdevice)
   }
   rows.kept = normalised(rows.kept);
   rows.reduced = {LoopDim{splits, {step, 0}}};
-  lay_threads(rows, vdevice);
   return rows;
 }
 
@@ -128,11 +126,12 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
   const Cut cut = cut_of(rows, splits);
   RKernel rkernel;
   rkernel.family = "reduce";
-  rkernel.config = {{"rows_per_rtask", per_rtask}, {"splits", cut.splits}, {"compute_threads", request.vdevice.compute_threads}};
+  rkernel.config = {{"rows_per_rtask", per_rtask}, {"splits", cut.splits}};
   if (cut.splits == 1) {
     rkernel.phases = {phase_of(rows, in, out, formula, count, cut, per_rtask, request.vdevice)};
   } else {
-    const Rows second = rows_of_partials(rows, cut.splits, request.vdevice);
+    Rows second = rows_of_partials(rows, cut.splits);
+    lay_threads(second, request.vdevice);
     const Formula partial{formula.prepare, formula.combine, kFinishNone}, rest{kPrepareNone, formula.combine, formula.finish};
     const int64_t second_per_rtask = rows_per_rtask(second, rtasks);
     const ArgValue scratch{ScratchArg{0}};
@@ -148,7 +147,8 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Reduce>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
-  const Rows rows = rows_of(request.graph, rop, request.vdevice);
+  Rows rows = rows_of(request.graph, rop);
+  lay_threads(rows, request.vdevice);
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
   const int64_t veus = request.vdevice.veus();
   std::vector<RKernel> out = {rkernel_of(request, rows, veus, 1)};
@@ -163,15 +163,13 @@ std::vector<RKernel> offers(const Request& request) {
 Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  VDevice vdevice;
-  vdevice.compute_threads = rkernel.config_value("compute_threads");
   const TensorId from = rop.inputs[0], to = rop.outputs[0];
   const int64_t splits = rkernel.config_value("splits");
-  const Rows rows = rows_of(graph, rop, vdevice);
+  const Rows rows = rows_of(graph, rop);
   const int64_t rtasks = rkernel.phases[static_cast<size_t>(phase)].rtasks / (phase == 0 ? splits : 1);
   const int64_t split = index / rtasks, within = index % rtasks;
   if (phase == 1) {  // the partial results lie split after split; reading all of a split is close enough
-    const Rows second = rows_of_partials(rows, splits, vdevice);
+    const Rows second = rows_of_partials(rows, splits);
     const int64_t per_rtask = rkernel.config_value("second_rows_per_rtask");
     append_runs(second.kept, 1, to, graph.tensor(to).place.offset, within * per_rtask, std::min((within + 1) * per_rtask, second.rows()), out.writes);
     out.reads.push_back({TensorId(), Run{0, 1, 0, rkernel.scratch_elements}});

@@ -80,7 +80,7 @@ RK_INLINE Rowful<kVector> combine_rowfuls(int32_t combine, Rowful<kVector> a, co
 template <class Veu, int kVector>
 RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const float* in, uint32_t first,
                                       uint32_t last, int32_t prepare, int32_t combine, const Rowful<kVector>& largest) {
-  constexpr int kBatch = 4;  // loads under way per thread
+  constexpr uint32_t kBatch = 4;  // loads under way per thread
   Rowful<kVector> acc;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_start(combine);
@@ -88,17 +88,19 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
   for (uint32_t r = first + t.part; r < last; r += kBatch * t.parts) {
     Rowful<kVector> x[kBatch];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
+    for (uint32_t b = 0; b < kBatch; ++b) {
       if (r + b * t.parts < last) x[b] = load_rowful<kVector>(in + reduced_in_offset(rows, r + b * t.parts));
     }
+    // Not unrolled, the elements move up: expf is there once per vector element.
+#pragma unroll 1
+    for (uint32_t at = r; at < last && at < r + kBatch * t.parts; at += t.parts) {
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (r + b * t.parts >= last) continue;
+      for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_combine(combine, acc.v[i], reduce_prepare(prepare, x[0].v[i], largest.v[i]));
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_combine(combine, acc.v[i], reduce_prepare(prepare, x[b].v[i], largest.v[i]));
+      for (uint32_t b = 0; b + 1 < kBatch; ++b) x[b] = x[b + 1];
     }
   }
-  Rowful<kVector>* const shared = reinterpret_cast<Rowful<kVector>*>(task.work);
+  Rowful<kVector>* const shared = task.template work_as<Rowful<kVector>>();
   return combine_parts<Veu>(shared, t, acc, [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
 }
 
@@ -119,9 +121,13 @@ RK_BODY void reduce(const Task<Veu>& task) {
     const uint32_t row = row0 + t.lane;
     const uint32_t known = row < end ? row : end - 1;  // lanes without a row repeat the last
     const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, known);
-    Rowful<kVector> largest{};
-    if (args.prepare == kPrepareExp) largest = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, kPrepareNone, kCombineMax, largest);
-    const Rowful<kVector> acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, args.prepare, args.combine, largest);
+    // With kPrepareExp a pass for the maximum comes first.
+    Rowful<kVector> largest{}, acc{};
+#pragma unroll 1
+    for (int pass = args.prepare == kPrepareExp ? 0 : 1; pass < 2; ++pass) {
+      largest = acc;
+      acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, pass == 0 ? kPrepareNone : args.prepare, pass == 0 ? kCombineMax : args.combine, largest);
+    }
     if (row >= end || t.part != 0) continue;
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +
                        static_cast<int64_t>(split) * args.split_stride;

@@ -50,16 +50,24 @@ RK_INLINE RowThread row_thread(const RowsArgs& r) {
 RK_INLINE float nan_max(float a, float b) { return a != a || a > b ? a : b; }
 RK_INLINE float nan_min(float a, float b) { return a != a || a < b ? a : b; }
 
-// Combines the parts' values of every lane, always in the same order; all compute threads get their lane's result. `shared`
-// holds one T per thread.
+// Combines the parts' values of every lane, always in the same order, eight at a time (a step costs a barrier); all compute
+// threads get their lane's result. `shared` holds one T per thread.
 template <class Veu, class T, class F>
 RK_INLINE T combine_parts(T* shared, const RowThread& t, T v, F combine) {
   T* const mine = shared + t.part * t.lanes + t.lane;
   *mine = v;
 #pragma unroll 1
-  for (uint32_t half = t.parts / 2; half > 0; half /= 2) {
+  for (uint32_t parts = t.parts; parts > 1;) {
+    const uint32_t left = parts > 8 ? parts / 8 : 1;
     sync_compute<Veu>();
-    if (t.part < half) *mine = combine(*mine, mine[half * t.lanes]);
+    if (t.part < left) {
+#pragma unroll
+      for (uint32_t i = 1; i < 8; ++i) {
+        if (i * left < parts) v = combine(v, mine[i * left * t.lanes]);
+      }
+      *mine = v;
+    }
+    parts = left;
   }
   sync_compute<Veu>();
   const T result = shared[t.lane];

@@ -9,7 +9,7 @@
 namespace tamp::kernels {
 namespace {
 
-Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+Rows rows_of(const Graph& graph, const ROperator& rop) {
   const Softmax& attrs = std::get<Softmax>(rop.attrs);
   const Tensor& in = graph.tensor(rop.inputs[0]);
   const Tensor& out = graph.tensor(rop.outputs[0]);
@@ -21,7 +21,6 @@ Rows rows_of(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
   }
   rows.kept = normalised(rows.kept);
   rows.reduced = normalised(rows.reduced);
-  lay_threads(rows, vdevice);
   return rows;
 }
 
@@ -48,7 +47,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   RKernel rkernel;
   rkernel.family = "softmax";
   rkernel.name = "softmax<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", per_rtask}, {"compute_threads", vdevice.compute_threads}};
+  rkernel.config = {{"rows_per_rtask", per_rtask}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -56,7 +55,8 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Softmax>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
-  const Rows rows = rows_of(request.graph, rop, request.vdevice);
+  Rows rows = rows_of(request.graph, rop);
+  lay_threads(rows, request.vdevice);
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
   std::vector<RKernel> out = {rkernel_of(request, rows, request.vdevice.veus())};
   if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, request.vdevice.veus() / 4)));
@@ -66,9 +66,7 @@ std::vector<RKernel> offers(const Request& request) {
 Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  VDevice vdevice;
-  vdevice.compute_threads = rkernel.config_value("compute_threads");
-  const Rows rows = rows_of(graph, rop, vdevice);
+  const Rows rows = rows_of(graph, rop);
   const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
   const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
   append_row_reads(rows, graph, rop.inputs[0], begin, end, out.reads);

@@ -13,38 +13,18 @@ struct SoftmaxArgs {
 };
 static_assert(sizeof(SoftmaxArgs) <= 768, "an argument slot has 768 bytes");
 
-// f(element number of this thread, index in the row, x) for this thread's elements, loads kBatch at a time.
-template <class F>
-RK_INLINE void for_row_elements(const RowsArgs& rows, const RowThread& t, const float* in, F f) {
-  constexpr int kBatch = 4;
-  uint32_t k = 0;
-#pragma unroll 1
-  for (uint32_t r = t.part; r < rows.reduced; r += kBatch * t.parts, k += kBatch) {
-    float x[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) x[b] = r + b * t.parts < rows.reduced ? load1(in + reduced_in_offset(rows, r + b * t.parts)) : 0.0f;
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (r + b * t.parts < rows.reduced) f(k + b, r + b * t.parts, x[b]);
-    }
-  }
-}
-
-// The same from what the thread keeps.
-template <class Veu, class F>
-RK_INLINE void for_kept_elements(const RowsArgs& rows, const RowThread& t, const float* kept, F f) {
-#pragma unroll 2
-  for (uint32_t r = t.part, k = 0; r < rows.reduced; r += t.parts, ++k) f(k, r, kept[k * Veu::kComputeThreads]);
-}
+enum SoftmaxPass : int { kFindLargest, kAddUp, kWrite, kSoftmaxPasses };
 
 template <class Veu>
 RK_BODY void softmax(const Task<Veu>& task) {
+  constexpr uint32_t kBatch = 4;  // loads under way per thread
   const SoftmaxArgs& args = task.template arguments<SoftmaxArgs>();
   const RowsArgs& rows = args.rows;
   const RowThread t = row_thread<Veu>(rows);
-  float* const shared = reinterpret_cast<float*>(task.work);
+  float* const shared = task.template work_as<float>();
   float* const kept = shared + Veu::kComputeThreads + threadIdx.x;
-  const bool keeps = args.kept_per_thread != 0;
+  const uint32_t reduced = rows.reduced;
+  const bool keeps = args.kept_per_thread != 0, log = args.log != 0;
   const uint32_t limit = (task.index + 1) * rows.rows_per_rtask;
   const uint32_t end = limit < rows.rows ? limit : rows.rows;
 #pragma unroll 1
@@ -53,27 +33,37 @@ RK_BODY void softmax(const Task<Veu>& task) {
     const uint32_t row = live ? row0 + t.lane : end - 1;  // lanes without a row repeat the last, and store nothing
     const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
-
-    float largest = -INFINITY;
-    for_row_elements(rows, t, in, [&](uint32_t k, uint32_t, float x) {
-      largest = nan_max(largest, x);
-      if (keeps) kept[k * Veu::kComputeThreads] = x;
-    });
-    largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });
-
-    float sum = 0.0f;
-    const auto add = [&](uint32_t, uint32_t, float x) { sum += expf(x - largest); };
-    if (keeps) for_kept_elements<Veu>(rows, t, kept, add);
-    else for_row_elements(rows, t, in, add);
-    sum = combine_parts<Veu>(shared, t, sum, [](float a, float b) { return a + b; });
-    if (!live) continue;
-
-    const float log_sum = logf(sum);
-    const auto write = [&](uint32_t, uint32_t r, float x) {
-      store1(out + reduced_out_offset(rows, r), args.log ? x - largest - log_sum : expf(x - largest) / sum);
-    };
-    if (keeps) for_kept_elements<Veu>(rows, t, kept, write);
-    else for_row_elements(rows, t, in, write);
+    float largest = -INFINITY, sum = 0.0f;
+    // One loop for the three walks: its code is there once.
+#pragma unroll 1
+    for (int pass = 0; pass < kSoftmaxPasses; ++pass) {
+      const float log_sum = pass == kWrite ? logf(sum) : 0.0f;
+#pragma unroll 1
+      for (uint32_t r = t.part, k = 0; r < reduced; r += kBatch * t.parts, k += kBatch) {
+        float x[kBatch];
+#pragma unroll
+        for (uint32_t b = 0; b < kBatch; ++b) {
+          x[b] = 0.0f;
+          if (r + b * t.parts >= reduced) continue;
+          x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, r + b * t.parts));
+        }
+#pragma unroll
+        for (uint32_t b = 0; b < kBatch; ++b) {
+          const uint32_t at = r + b * t.parts;
+          if (at >= reduced) continue;
+          if (pass == kFindLargest) {
+            largest = nan_max(largest, x[b]);
+            if (keeps) kept[(k + b) * Veu::kComputeThreads] = x[b];
+            continue;
+          }
+          const float e = expf(x[b] - largest);
+          if (pass == kAddUp) sum += e;
+          else if (live) store1(out + reduced_out_offset(rows, at), log ? x[b] - largest - log_sum : e / sum);
+        }
+      }
+      if (pass == kFindLargest) largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });
+      if (pass == kAddUp) sum = combine_parts<Veu>(shared, t, sum, [](float a, float b) { return a + b; });
+    }
   }
 }
 

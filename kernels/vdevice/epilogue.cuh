@@ -47,4 +47,20 @@ RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
   return activate(e.activation, acc + r, e.a, e.b);
 }
 
+// The same for four elements. An epilogue is unrolled over a tile, so what needs more than two comparisons is not: expf, tanhf
+// and erff once per copy would be kilobytes of code that runs once. Four turns of a carousel keep the vector in registers.
+RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
+  const bool after = e.residual_after_activation != 0;
+  if (!after) v = float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w};
+  if (e.activation == kRelu) {
+    v = float4{relu(v.x), relu(v.y), relu(v.z), relu(v.w)};
+  } else if (e.activation == kClip) {
+    v = float4{clip(v.x, e.a, e.b), clip(v.y, e.a, e.b), clip(v.z, e.a, e.b), clip(v.w, e.a, e.b)};
+  } else if (e.activation != kNone) {
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(e.activation, v.x, e.a, e.b)};
+  }
+  return after ? float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w} : v;
+}
+
 }  // namespace rk

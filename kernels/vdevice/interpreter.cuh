@@ -67,6 +67,7 @@ struct Report {
 
 struct Launch {
   uint64_t bases[kMaxBases];
+  uint64_t* trace;  // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
@@ -77,6 +78,18 @@ constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
+
+// --- trace (compiled in with -DTAMP_TRACE only) ---------------------------------------------------------------------------
+
+enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
+
+RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn column) {
+#if defined(TAMP_TRACE)
+  if (launch.trace != nullptr) launch.trace[static_cast<size_t>(instruction) * kTraceColumns + column] = now_ns();
+#else
+  (void)launch, (void)instruction, (void)column;
+#endif
+}
 
 // --- shared memory -----------------------------------------------------------------------------------------------------
 
@@ -90,7 +103,7 @@ struct alignas(16) Slot {
   uint16_t body;
   uint16_t signal;
   uint32_t first_chunk;
-  uint32_t unused;
+  uint32_t instruction;  // position in the instruction table, for the trace
   char args[kMaxArgsBytes];
 };
 
@@ -226,6 +239,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
     }
     const uint16_t event = lane == 0 ? instruction.wait[0] : lane == 1 ? instruction.wait[1] : lane == 2 ? instruction.wait[2] : kNone16;
+    if (lane == 0 && runs) trace(launch, i, kTraceWaiting);
     if (event != kNone16) {
       wait_for_event(launch, instruction, event, tables.event_count[event] * epoch);
       fence();
@@ -237,6 +251,8 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       slot.body = body;
       slot.signal = instruction.signal;
       slot.first_chunk = chunk;
+      slot.instruction = i;
+      if (runs) trace(launch, i, kTraceInputsReady);
     }
     __syncwarp();
     if (lane == 0) arrive(control.ready[slots_used % kSlots]);
@@ -254,12 +270,14 @@ RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
     Slot& slot = control.slots[n % kSlots];
     wait(control.done[n % kSlots], (n / kSlots) & 1u);
     const uint16_t event = slot.signal;
-    const bool last = slot.body == kBodyEnd;
-    if (last) break;
+    const uint32_t instruction = slot.instruction;
+    const bool runs = slot.body < kBodyNothing;
+    if (slot.body == kBodyEnd) break;
     arrive(control.free[n % kSlots]);
     if (event == kNone16) continue;
     fence();
     signal(event_word(launch, event));
+    if (runs) trace(launch, instruction, kTraceSignalled);
   }
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   const uint32_t left = atomicAdd(state_line(launch, kExitLine), 1u) + 1u;
@@ -268,14 +286,16 @@ RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
 }
 
 template <class Program>
-RK_INLINE void run_compute(Control<typename Program::Veu>& control, char* stages, char* work) {
+RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control, char* stages, char* work) {
   using Veu = typename Program::Veu;
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
     Slot& slot = control.slots[n % kSlots];
     wait(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
+    const uint32_t instruction = slot.instruction;
     if (body < kBodyNothing) {
+      if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
       Task<Veu> task;
       task.index = slot.index;
       task.args = slot.args;
@@ -285,6 +305,7 @@ RK_INLINE void run_compute(Control<typename Program::Veu>& control, char* stages
       Program::run(body, task);
     }
     sync_compute<Veu>();
+    if (threadIdx.x == 0 && body < kBodyNothing) trace(launch, instruction, kTraceComputed);
     if (threadIdx.x == 0) arrive(control.done[n % kSlots]);
     if (body == kBodyEnd) return;
   }
@@ -316,7 +337,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
-  if (warp < kLoader) run_compute<Program>(control, stages, work);
+  if (warp < kLoader) run_compute<Program>(launch, control, stages, work);
   else if (warp == kLoader) run_loader<Veu>(launch, tables, control, stages);
   else if (warp == kLoader + 1) run_waiter<Veu>(launch, tables, control);
   else run_signaller<Veu>(launch, control);

@@ -47,8 +47,46 @@ RK_INLINE float4 load_weight4(const float* p) {
 #endif
 }
 
-RK_INLINE void store1(float* p, float v) { *p = v; }
-RK_INLINE void store4(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
+// A pointer whose memory the compiler cannot see (they come out of structs) said to be shared or global memory. Worth it: a
+// generic access takes the long way, and may alias everything, so that arguments would be read again after every store.
+template <class T>
+RK_INLINE T* as_shared(T* p) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isShared(p));
+#endif
+  return p;
+}
+template <class T>
+RK_INLINE T* as_global(T* p) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
+RK_INLINE void store1(float* p, float v) { *as_global(p) = v; }
+RK_INLINE void store4(float* p, float4 v) { *as_global(reinterpret_cast<float4*>(p)) = v; }
+
+// 16 bytes of shared memory, `offset` bytes from `base`, aligned. For pointers of which the compiler cannot see that they are
+// to shared memory: it would take the slower way of a generic access. Ordered with the other functions of this folder.
+RK_INLINE float4 load_shared4(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return *reinterpret_cast<const float4*>(static_cast<const char*>(base) + offset);
+#endif
+}
+
+RK_INLINE void store_shared4(void* base, int offset, float4 v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+#else
+  *reinterpret_cast<float4*>(static_cast<char*>(base) + offset) = v;
+#endif
+}
 
 // Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
 // there after commit + wait by this thread, for other threads after a barrier on top.

@@ -5,7 +5,7 @@
 //   b[0] = B[t][g]  b[1] = B[t+4][g]
 //   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
 // (PTX ISA, mma.m16n8k8 for .tf32). The GPU reads the upper 19 bits of an operand; to_tf32 rounds to nearest first, ties
-// away from zero, as cvt.rna.tf32 does, with one integer addition.
+// away from zero. (An integer addition would do it too, but turns the GPU's own NaN, 0x7fffffff, into a zero.)
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -14,9 +14,13 @@ namespace rk {
 
 RK_INLINE uint32_t to_tf32(float x) {
 #if defined(TAMP_CUDA_ON_CPU)
-  return (cuda_on_cpu::bits_of(x) + 0x1000u) & 0xffffe000u;
+  return x != x ? 0x7fffe000u : (cuda_on_cpu::bits_of(x) + 0x1000u) & 0xffffe000u;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return rounded;
 #else
-  return __float_as_uint(x) + 0x1000u;
+  return __float_as_uint(x);
 #endif
 }
 
@@ -33,16 +37,16 @@ RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 #endif
 }
 
-// Four 8 x 16-byte matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8; afterwards r[i] of
+// Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8; afterwards r[i] of
 // lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32 when
 // the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
-RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* smem_row) {
+RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::ldmatrix4(r, smem_row);
+  cuda_on_cpu::ldmatrix4(r, static_cast<const char*>(base) + offset);
 #elif defined(__CUDA_ARCH__)
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(smem_address(smem_row))
+               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
                : "memory");
 #endif
 }

@@ -108,18 +108,27 @@ RK_INLINE uint64_t now_ns() {
 // Waits for the phase of this parity to complete. All arrivals come from the same vEU, so nothing but a bug in a body
 // can make it wait for ever; after kBarrierBudgetNs it traps (the stand-in finds the deadlock exactly).
 constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
-RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::wait(barrier, parity);
-#elif defined(__CUDA_ARCH__)
-  if (passed(barrier, parity)) return;
+RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
   uint32_t spins = 0;
   uint64_t start = 0;
   while (!passed(barrier, parity)) {
     if ((++spins & 0xffffu) != 0) continue;
     if (start == 0) start = now_ns();
+#if defined(__CUDA_ARCH__)
     if (now_ns() - start > kBarrierBudgetNs) __trap();
+#endif
   }
+}
+RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::wait(barrier, parity);
+#elif defined(__CUDA_ARCH__)
+  // The usual short wait stays in the caller, what may be long is one copy of code.
+#pragma unroll 1
+  for (int i = 0; i < 64; ++i) {
+    if (passed(barrier, parity)) return;
+  }
+  wait_long(barrier, parity);
 #endif
 }
 

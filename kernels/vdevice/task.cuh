@@ -73,10 +73,14 @@ struct Task {
 
   template <class Args>
   RK_INLINE const Args& arguments() const {
-    return *static_cast<const Args*>(args);
+    return *as_shared(static_cast<const Args*>(args));
+  }
+  template <class T>
+  RK_INLINE T* work_as() const {
+    return as_shared(reinterpret_cast<T*>(work));
   }
   RK_INLINE float* address(const TensorRef& ref) const {
-    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(bases[ref.base] + static_cast<uint64_t>(ref.offset_bytes));
+    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(as_shared(bases)[ref.base] + static_cast<uint64_t>(ref.offset_bytes));
   }
 };
 

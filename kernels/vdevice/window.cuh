@@ -58,26 +58,33 @@ RK_INLINE float4 load_channels(const float* p) {
   return kVector == 4 ? load4(p) : float4{load1(p), 0, 0, 0};
 }
 
-// Bias, residual, activation, store of kVector channels of one output pixel.
-template <int kVector, class Veu>
-RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, int32_t batch, int32_t channel, int32_t row,
-                            int32_t column, float4 acc) {
-  if (const float* const bias = task.address(e.bias)) {
-    acc.x += load_weight1(bias + channel);
-    if (kVector == 4) {
-      acc.y += load_weight1(bias + channel + 1);
-      acc.z += load_weight1(bias + channel + 2);
-      acc.w += load_weight1(bias + channel + 3);
-    }
+template <int kVector>
+RK_INLINE float4 load_weights(const float* p) {
+  return kVector == 4 ? load_weight4(p) : float4{load_weight1(p), 0, 0, 0};
+}
+
+// Bias, residual, activation and store of kVector channels of kPixels output pixels from `column` on, as far as the row goes.
+template <int kVector, int kPixels, class Veu>
+RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, const WindowItem& item, float4 (&acc)[kPixels]) {
+  const int32_t channel = item.channel_block * kVector, column = item.column_block * kPixels;
+  const float* const bias = task.address(e.bias);
+  const float4 b = bias != nullptr ? load_weights<kVector>(bias + channel) : splat(0.0f);
+  const int64_t* const s = e.residual_strides;
+  const float* residual = task.address(e.residual);
+  if (residual != nullptr) residual += item.batch * s[0] + channel * s[1] + item.row * s[2] + column * s[3];
+  float* out = task.address(w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
+  const int32_t pixels = w.out_width - column < kPixels ? w.out_width - column : kPixels;
+  // Not unrolled, see finish4; the accumulators move up instead of being picked by an index.
+#pragma unroll 1
+  for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
+    float4 r = splat(0.0f);
+    if (residual != nullptr) r = load_channels<kVector>(residual + p * s[3]);
+    const float4 v = finish4(e, float4{acc[0].x + b.x, acc[0].y + b.y, acc[0].z + b.z, acc[0].w + b.w}, r);
+    if (kVector == 4) store4(out, v);
+    else store1(out, v.x);
+#pragma unroll
+    for (int i = 0; i + 1 < kPixels; ++i) acc[i] = acc[i + 1];
   }
-  float4 r = splat(0.0f);
-  if (const float* const residual = task.address(e.residual)) {
-    const int64_t* const s = e.residual_strides;
-    r = load_channels<kVector>(residual + batch * s[0] + channel * s[1] + row * s[2] + column * s[3]);
-  }
-  float* const out = task.address(w.out) + window_offset(w.out_strides, batch, channel, row, column);
-  if (kVector == 4) store4(out, float4{finish(e, acc.x, r.x), finish(e, acc.y, r.y), finish(e, acc.z, r.z), finish(e, acc.w, r.w)});
-  else store1(out, finish(e, acc.x, r.x));
 }
 
 }  // namespace rk

@@ -31,7 +31,7 @@ struct Model {
   const char* weights_path;        // where NULL in tamp_options leads
   const void* embedded_weights;    // or null
   void (*kernel)(rk::Launch);
-  int veus, threads, smem_bytes, events;
+  int veus, threads, smem_bytes, events, instructions;
   int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const char* const* event_names;  // for messages
   const char* const* record_names;
@@ -53,6 +53,7 @@ struct Instance {
   uint32_t* state = nullptr;
   rk::Report* report = nullptr;         // host view
   rk::Report* report_on_device = nullptr;
+  uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   uint64_t wait_budget_ns = 0;
   bool failed = false;
   std::string message;
@@ -85,6 +86,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->arena);
   cudaFree(instance->weights);
   cudaFree(instance->state);
+  cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   delete instance;
 }
@@ -172,6 +174,11 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.weights), model.weight_bytes + 256));
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.state), state_bytes));
   TAMP_TRY_CUDA(message, cudaMemset(instance.state, 0, state_bytes));
+#if defined(TAMP_TRACE)
+  const size_t trace_bytes = sizeof(uint64_t) * rk::kTraceColumns * static_cast<size_t>(model.instructions);
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.trace), trace_bytes + 8));
+  TAMP_TRY_CUDA(message, cudaMemset(instance.trace, 0, trace_bytes));
+#endif
   TAMP_TRY_CUDA(message, cudaHostAlloc(reinterpret_cast<void**>(&instance.report), sizeof(rk::Report), cudaHostAllocMapped));
   std::memset(static_cast<void*>(instance.report), 0, sizeof(rk::Report));
   TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&instance.report_on_device), instance.report, 0));
@@ -237,6 +244,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
   for (int i = 0; i < model.output_count; ++i) launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.state = instance->state;
+  launch.trace = instance->trace;
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   void* arguments[] = {&launch};

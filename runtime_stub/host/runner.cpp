@@ -3,6 +3,7 @@
 //
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
+//          [--train N] [--trace FILE]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
@@ -39,6 +40,8 @@ struct Job {
   int repeat = 1;
   int instances = 1;
   bool graph = false;
+  int train = 0;      // also times N launches back to back, as a server under load would see them
+  std::string trace;  // time stamps of the last run, u64 [instruction][column]; needs a build with -DTAMP_TRACE
   double wait_budget_seconds = 0;
 };
 
@@ -66,13 +69,24 @@ Job read_job(int argc, char** argv) {
     }
     if (++i == argc) stop(1, flag + " needs a value");
     const std::string value = argv[i];
-    if (flag == "--weights") job.weights = value;
-    else if (flag == "--input") job.inputs.push_back(value);
-    else if (flag == "--output") job.outputs.push_back(value);
-    else if (flag == "--repeat") job.repeat = std::atoi(value.c_str());
-    else if (flag == "--instances") job.instances = std::atoi(value.c_str());
-    else if (flag == "--wait-budget") job.wait_budget_seconds = std::atof(value.c_str());
-    else stop(1, "unknown option " + flag);
+    if (flag == "--weights")
+      job.weights = value;
+    else if (flag == "--input")
+      job.inputs.push_back(value);
+    else if (flag == "--output")
+      job.outputs.push_back(value);
+    else if (flag == "--repeat")
+      job.repeat = std::atoi(value.c_str());
+    else if (flag == "--instances")
+      job.instances = std::atoi(value.c_str());
+    else if (flag == "--train")
+      job.train = std::atoi(value.c_str());
+    else if (flag == "--trace")
+      job.trace = value;
+    else if (flag == "--wait-budget")
+      job.wait_budget_seconds = std::atof(value.c_str());
+    else
+      stop(1, "unknown option " + flag);
   }
   if (job.repeat < 1 || job.instances < 1) stop(1, "--repeat and --instances must be at least 1");
   if (static_cast<int>(job.inputs.size()) != MODEL(input_count)() || static_cast<int>(job.outputs.size()) != MODEL(output_count)()) {
@@ -197,7 +211,9 @@ std::vector<std::vector<char>> finish(Instance& instance) {
 
 void require_same(const std::vector<std::vector<char>>& first, const std::vector<std::vector<char>>& now, int run) {
   for (size_t i = 0; i < first.size(); ++i) {
-    if (first[i] != now[i]) stop(4, "output '" + std::string(MODEL(outputs)()[i].name) + "' of run " + std::to_string(run) + " is not bitwise that of the first run");
+    if (first[i] != now[i])
+      stop(4, "output '" + std::string(MODEL(outputs)()[i].name) + "' of run " + std::to_string(run) +
+                  " is not bitwise that of the first run");
   }
 }
 
@@ -230,6 +246,32 @@ void run_all(const Job& job, std::vector<Instance>& instances) {
   write_outputs(job, first);
 }
 
+void run_train(const Job& job, Instance& instance) {
+  constexpr int kRounds = 7;
+  for (int round = 0; round < kRounds; ++round) {
+    CHECK_CUDA(cudaEventRecord(instance.before, instance.stream));
+    for (int i = 0; i < job.train; ++i) launch(instance);
+    CHECK_CUDA(cudaEventRecord(instance.after, instance.stream));
+    finish(instance);
+    float milliseconds = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&milliseconds, instance.before, instance.after));
+    std::printf("train %.3f\n", static_cast<double>(milliseconds) * 1e3 / job.train);
+  }
+}
+
+#if defined(TAMP_TRACE)
+void write_trace(const Job& job, const Instance& instance) {
+  int columns = 0, instructions = 0;
+  const uint64_t* const stamps = MODEL(trace)(instance.context, &columns, &instructions);
+  std::vector<uint64_t> host(static_cast<size_t>(columns) * static_cast<size_t>(instructions));
+  CHECK_CUDA(cudaMemcpy(host.data(), stamps, host.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
+  std::ofstream file(job.trace, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(host.data()), static_cast<std::streamsize>(host.size() * sizeof(uint64_t)));
+  file.close();
+  if (!file) stop(1, job.trace + ": cannot be written");
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -246,6 +288,12 @@ int main(int argc, char** argv) {
   }
 #endif
   run_all(job, instances);
+  if (job.train > 0) run_train(job, instances[0]);
+#if defined(TAMP_TRACE)
+  if (!job.trace.empty()) write_trace(job, instances[0]);
+#else
+  if (!job.trace.empty()) stop(1, "--trace needs a build with -DTAMP_TRACE");
+#endif
   for (Instance& instance : instances) free_instance(instance);
   return 0;
 }

@@ -5,6 +5,7 @@ starts with "error: ", says what is wrong, has the right exit code (1 bad input,
 
     bad_inputs.py TAMP [NAME...]        NAME: only the cases whose name contains it
 """
+
 import dataclasses
 import os
 import pathlib
@@ -45,6 +46,7 @@ def case(name, code, make, says="", **kwargs):
 
 # --- container -------------------------------------------------------------------------------------------------------
 
+
 def edit(model, change):
     change(model)
     return model
@@ -62,6 +64,20 @@ def deep_nesting(folder):
     return made.SerializeToString()
 
 
+def field(number, payload):
+    """A length-delimited field of protobuf's wire format."""
+    length, varint = len(payload), b""
+    while length > 127:
+        varint, length = varint + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + varint + bytes([length]) + payload
+
+
+def fifteen_million_nodes(folder):
+    """30 MB of empty nodes, which a parser turns into 5 GB."""
+    header = edit(m.relu(), lambda x: x.ClearField("graph")).SerializeToString()
+    return header + field(7, m.relu().graph.SerializeToString() + field(1, b"") * (15 << 20))
+
+
 good = m.relu().SerializeToString()
 case("empty_file", BAD, b"", "empty")
 case("truncated_half", BAD, good[: len(good) // 2], "not an ONNX model")
@@ -71,6 +87,7 @@ case("text", BAD, b"this is no model, it is a line of text\n" * 10, "not an ONNX
 case("tensor_as_model", BAD, m.constant("w", [1, 2, 3]).SerializeToString(), "not an ONNX model")
 case("deep_nesting", BAD, deep_nesting, "not an ONNX model")
 case("no_graph", BAD, lambda f: edit(m.relu(), lambda x: x.ClearField("graph")), "no graph")
+case("fifteen_million_nodes", BAD, fifteen_million_nodes, "more than")
 case("model_is_a_folder", BAD, lambda f: (f / "model.onnx").mkdir(), "not a regular file")
 case("model_is_a_fifo", BAD, lambda f: os.mkfifo(f / "model.onnx"), "not a regular file")
 case("model_is_missing", BAD, lambda f: None, "cannot open")
@@ -93,12 +110,33 @@ case("unknown_op", UNSUPPORTED, m.model([m.node("Frobnicate", ["x"], ["y"], "f")
 case("unknown_domain", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"], domain="com.example")]), "com.example.Relu")
 case("empty_op_type", UNSUPPORTED, m.model([m.node("", ["x"], ["y"])]), "names no operator")
 case("op_type_injection", UNSUPPORTED, m.model([m.node(INJECTION, ["x"], ["y"])]), "not supported")
-case("all_unsupported_at_once", UNSUPPORTED,
-     m.model([m.node("A", ["x"], ["t"]), m.node("Relu", ["t"], ["u"]), m.node("B", ["u"], ["v"]), m.node("C", ["v"], ["y"])]), "(A, opset 17)", lines=3)
-case("control_flow", UNSUPPORTED, lambda f: m.model([helper.make_node(
-    "If", ["c"], ["y"], then_branch=m.relu().graph, else_branch=m.relu().graph)], initializers=[m.constant("c", True, np.bool_)]), "control flow")
-case("local_function", UNSUPPORTED, lambda f: edit(m.model([m.node("Twice", ["x"], ["y"], domain="my")]), lambda x: x.functions.append(
-    helper.make_function("my", "Twice", ["a"], ["b"], [m.node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]))), "local functions")
+case(
+    "all_unsupported_at_once",
+    UNSUPPORTED,
+    m.model([m.node("A", ["x"], ["t"]), m.node("Relu", ["t"], ["u"]), m.node("B", ["u"], ["v"]), m.node("C", ["v"], ["y"])]),
+    "(A, opset 17)",
+    lines=3,
+)
+case(
+    "control_flow",
+    UNSUPPORTED,
+    lambda f: m.model(
+        [helper.make_node("If", ["c"], ["y"], then_branch=m.relu().graph, else_branch=m.relu().graph)],
+        initializers=[m.constant("c", True, np.bool_)],
+    ),
+    "control flow",
+)
+case(
+    "local_function",
+    UNSUPPORTED,
+    lambda f: edit(
+        m.model([m.node("Twice", ["x"], ["y"], domain="my")]),
+        lambda x: x.functions.append(
+            helper.make_function("my", "Twice", ["a"], ["b"], [m.node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)])
+        ),
+    ),
+    "local functions",
+)
 
 
 def function_bomb(folder):
@@ -113,7 +151,9 @@ def function_bomb(folder):
 
 def function_recursion(folder):
     made = m.model([m.node("R", ["x"], ["y"], domain="my")])
-    made.functions.append(helper.make_function("my", "R", ["a"], ["b"], [m.node("R", ["a"], ["b"], domain="my")], [helper.make_opsetid("my", 1)]))
+    made.functions.append(
+        helper.make_function("my", "R", ["a"], ["b"], [m.node("R", ["a"], ["b"], domain="my")], [helper.make_opsetid("my", 1)])
+    )
     return made
 
 
@@ -133,25 +173,45 @@ def chain(length, broken=False):
 
 case("no_nodes_undefined_output", BAD, m.model([]), "'y'")
 case("no_outputs", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[]), "no outputs")
-case("cycle", BAD, m.model([m.node("Add", ["x", "b"], ["a"], "p"), m.node("Relu", ["a"], ["b"], "q"), m.node("Relu", ["b"], ["y"])]), "cycle")
+case(
+    "cycle", BAD, m.model([m.node("Add", ["x", "b"], ["a"], "p"), m.node("Relu", ["a"], ["b"], "q"), m.node("Relu", ["b"], ["y"])]), "cycle"
+)
 case("self_loop", BAD, m.model([m.node("Add", ["x", "y"], ["y"], "p")]), "cycle")
 case("cycle_of_20000", BAD, lambda f: chain(20000, broken=True), "cycle")
 case("missing_input", BAD, m.model([m.node("Add", ["x", "nowhere"], ["y"], "p")]), "'nowhere'")
 case("duplicate_output", BAD, m.model([m.node("Relu", ["x"], ["y"]), m.node("Tanh", ["x"], ["y"])]), "makes 'y'")
 case("output_shadows_input", BAD, m.model([m.node("Relu", ["x"], ["x"]), m.node("Tanh", ["x"], ["y"])]), "makes 'x'")
 case("duplicate_input", BAD, m.model([m.node("Relu", ["x"], ["y"])], inputs=[m.value("x", [1, 4])] * 2), "two graph inputs")
-case("duplicate_initializer", BAD, m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.constant("w", [1.0])] * 2), "two initializers")
+case(
+    "duplicate_initializer", BAD, m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.constant("w", [1.0])] * 2), "two initializers"
+)
 case("required_input_left_out", BAD, m.model([m.node("Add", ["x", ""], ["y"])]), "Add")
 
 case("accept_smallest", ACCEPT, m.relu())
 case("accept_unsorted", ACCEPT, m.model([m.node("Relu", ["t"], ["y"]), m.node("Tanh", ["x"], ["t"])]))
 case("accept_same_node_names", ACCEPT, chain(50))
 case("accept_dead_nodes", ACCEPT, m.model([m.node("Relu", ["x"], ["y"]), m.node("Tanh", ["x"], ["unused"])]))
-case("accept_domain_alias", ACCEPT, lambda f: edit(m.model([m.node("Relu", ["x"], ["y"], domain="ai.onnx")]), lambda x: setattr(x.opset_import[0], "domain", "ai.onnx")))
-case("accept_initializer_as_input", ACCEPT, m.model(
-    [m.node("Add", ["x", "w"], ["y"])], inputs=[m.value("x", [1, 4]), m.value("w", [4])], initializers=[m.constant("w", [1.0, 2, 3, 4])], ir=3))
+case(
+    "accept_domain_alias",
+    ACCEPT,
+    lambda f: edit(m.model([m.node("Relu", ["x"], ["y"], domain="ai.onnx")]), lambda x: setattr(x.opset_import[0], "domain", "ai.onnx")),
+)
+case(
+    "accept_initializer_as_input",
+    ACCEPT,
+    m.model(
+        [m.node("Add", ["x", "w"], ["y"])],
+        inputs=[m.value("x", [1, 4]), m.value("w", [4])],
+        initializers=[m.constant("w", [1.0, 2, 3, 4])],
+        ir=3,
+    ),
+)
 case("accept_trailing_optional", ACCEPT, m.model([m.node("Clip", ["x", "", ""], ["y"])]))
-case("accept_several_outputs", ACCEPT, m.model([m.node("Relu", ["x"], ["y"]), m.node("Identity", ["y"], ["z"])], outputs=[m.value("y", [1, 4]), m.value("z", [1, 4])]))
+case(
+    "accept_several_outputs",
+    ACCEPT,
+    m.model([m.node("Relu", ["x"], ["y"]), m.node("Identity", ["y"], ["z"])], outputs=[m.value("y", [1, 4]), m.value("z", [1, 4])]),
+)
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
@@ -171,7 +231,12 @@ def odd_names(folder):
 
 
 case("accept_odd_names", ACCEPT, odd_names)
-case("name_in_a_refusal", BAD, m.model([m.node("MatMul", ["x", "w"], ["y"], INJECTION)], initializers=[m.constant("w", np.ones((3, 4)))]), "inner extents 4 and 3")
+case(
+    "name_in_a_refusal",
+    BAD,
+    m.model([m.node("MatMul", ["x", "w"], ["y"], INJECTION)], initializers=[m.constant("w", np.ones((3, 4)))]),
+    "inner extents 4 and 3",
+)
 case("empty_input_name", BAD, m.model([m.node("Relu", ["x"], ["y"])], inputs=[m.value("x", [1, 4]), m.value("", [1])]), "no name")
 
 # --- initializers ----------------------------------------------------------------------------------------------------
@@ -227,14 +292,31 @@ case("input_type_77", BAD, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x",
 case("input_int64", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, 4], TensorProto.INT64)]), "INT64")
 case("input_2_to_80", BAD, symbolic([1 << 40, 1 << 40]), "impossible shape")
 case("input_8g_elements", UNSUPPORTED, symbolic([1 << 33]), "elements")
-case("sequence_input", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"])], [helper.make_tensor_sequence_value_info("x", 1, [1, 4])]), "sequence")
+case(
+    "sequence_input",
+    UNSUPPORTED,
+    m.model([m.node("Relu", ["x"], ["y"])], [helper.make_tensor_sequence_value_info("x", 1, [1, 4])]),
+    "sequence",
+)
 case("symbols_unbound", BAD, symbolic(["N", 4, "T", "N"]), "--dim N=value --dim T=value")
 case("anonymous_dim_unbound", BAD, symbolic([None, 4]), "--dim x.0=value")
 case("unknown_dim_given", BAD, symbolic(["N", 4]), "symbolic dimensions: N", args=("--dim", "N=2", "--dim", "M=3"))
 case("output_shape_lies", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[m.value("y", [1, 5])]), "[1,5]")
 case("output_type_lies", BAD, m.model([m.node("Relu", ["x"], ["y"])], outputs=[m.value("y", [1, 4], TensorProto.DOUBLE)]), "DOUBLE")
-case("value_info_lies", BAD, lambda f: edit(m.model([m.node("Relu", ["x"], ["t"]), m.node("Tanh", ["t"], ["y"])]), lambda x: x.graph.value_info.append(m.value("t", [2, 2]))), "[2,2]")
-case("int_known_at_run_time_only", UNSUPPORTED, m.model([m.node("Cast", ["x"], ["t"], to=TensorProto.INT64), m.node("Cast", ["t"], ["y"], to=1)]), "i64")
+case(
+    "value_info_lies",
+    BAD,
+    lambda f: edit(
+        m.model([m.node("Relu", ["x"], ["t"]), m.node("Tanh", ["t"], ["y"])]), lambda x: x.graph.value_info.append(m.value("t", [2, 2]))
+    ),
+    "[2,2]",
+)
+case(
+    "int_known_at_run_time_only",
+    UNSUPPORTED,
+    m.model([m.node("Cast", ["x"], ["t"], to=TensorProto.INT64), m.node("Cast", ["t"], ["y"], to=1)]),
+    "i64",
+)
 case("accept_symbols_bound", ACCEPT, symbolic(["N", 4, "N"]), args=("--dim", "N=3"))
 case("accept_anonymous_dim_bound", ACCEPT, symbolic([None, 4]), args=("--dim", "x.0=3"))
 
@@ -243,7 +325,12 @@ case("accept_anonymous_dim_bound", ACCEPT, symbolic([None, 4]), args=("--dim", "
 case("concat_without_axis", BAD, m.model([m.node("Concat", ["x", "x"], ["y"])]), "'axis' is missing")
 case("attribute_of_wrong_type", BAD, m.conv(strides=[1.0, 1.0]), "expected ints")
 case("attribute_unknown", BAD, m.model([m.node("Relu", ["x"], ["y"], alpha=1.0)]), "unknown attribute 'alpha'")
-case("attribute_twice", BAD, lambda f: edit(m.conv(strides=[1, 1]), lambda x: x.graph.node[0].attribute.append(helper.make_attribute("strides", [1, 1]))), "twice")
+case(
+    "attribute_twice",
+    BAD,
+    lambda f: edit(m.conv(strides=[1, 1]), lambda x: x.graph.node[0].attribute.append(helper.make_attribute("strides", [1, 1]))),
+    "twice",
+)
 case("attribute_of_newer_version", BAD, m.pool("AveragePool", dilations=[1, 1]), "unknown attribute 'dilations'")
 case("axis_out_of_range", BAD, m.unary("Softmax", [1, 4], [1, 4], axis=2), "'axis' is 2")
 case("axis_int_min", BAD, m.unary("Softmax", [1, 4], [1, 4], axis=-(1 << 63)), "axis")
@@ -261,7 +348,12 @@ case("conv_channels", BAD, m.conv(w=(6, 5, 3, 3)), "channels")
 case("conv_kernel_against_w", BAD, m.conv(kernel_shape=[5, 5]), "'kernel_shape' is [5,5]")
 case("conv_bias_length", BAD, m.conv(bias=5), "B has shape [5]")
 case("conv_3d", UNSUPPORTED, m.conv(x=(1, 4, 8, 8, 8), w=(6, 4, 3, 3, 3), y=(1, 6, 6, 6, 6)), "3-D convolution")
-case("batch_norm_scale_length", BAD, m.unary("BatchNormalization", [1, 3, 4], [1, 3, 4], [m.constant(n, np.ones(3 + (n == "s"))) for n in "sbmv"], "sbmv"), "scale")
+case(
+    "batch_norm_scale_length",
+    BAD,
+    m.unary("BatchNormalization", [1, 3, 4], [1, 3, 4], [m.constant(n, np.ones(3 + (n == "s"))) for n in "sbmv"], "sbmv"),
+    "scale",
+)
 case("matmul_inner_extent", BAD, m.unary("MatMul", [1, 4], [1, 3], [m.constant("w", np.ones((5, 3)))], "w"), "inner extents 4 and 5")
 case("broadcast_impossible", BAD, m.unary("Add", [1, 4], [1, 4], [m.constant("w", [1.0, 2, 3])], "w"), "broadcast")
 case("max_pool_indices", UNSUPPORTED, lambda f: edit(m.pool(), lambda x: x.graph.node[0].output.append("i")), "Indices")
@@ -275,8 +367,10 @@ def shape_operand(op, x, wanted, **kwargs):
 
 def fold(op, a, b, dtype=np.int64):
     """y = x + f32(op(a, b)), where the operands are constants."""
-    return m.model([m.node(op, ["a", "b"], ["c"], "folded"), m.node("Cast", ["c"], ["d"], to=1), m.node("Add", ["x", "d"], ["y"])],
-                   initializers=[m.constant("a", a, dtype), m.constant("b", b, dtype)])
+    return m.model(
+        [m.node(op, ["a", "b"], ["c"], "folded"), m.node("Cast", ["c"], ["d"], to=1), m.node("Add", ["x", "d"], ["y"])],
+        initializers=[m.constant("a", a, dtype), m.constant("b", b, dtype)],
+    )
 
 
 def sliced(start, end, step, y):
@@ -288,21 +382,53 @@ case("reshape_two_free", BAD, shape_operand("Reshape", [2, 6], [-1, -1]), "more 
 case("reshape_count", BAD, shape_operand("Reshape", [2, 6], [5, 2]), "do not fit")
 case("reshape_minus_2", BAD, shape_operand("Reshape", [2, 6], [-2, 6]), "-2")
 case("reshape_overflow", BAD, shape_operand("Reshape", [2, 6], [1 << 30, 1 << 30, 1 << 30]), "do not fit")
-case("reshape_run_time_shape", UNSUPPORTED, m.model(
-    [m.node("Reshape", ["x", "s"], ["y"], "r")], [m.value("x", [1, 4]), m.value("s", [2], TensorProto.INT64)]), "INT64")
+case(
+    "reshape_run_time_shape",
+    UNSUPPORTED,
+    m.model([m.node("Reshape", ["x", "s"], ["y"], "r")], [m.value("x", [1, 4]), m.value("s", [2], TensorProto.INT64)]),
+    "INT64",
+)
 case("slice_step_0", BAD, sliced(0, 8, 0, [1, 8]), "step 0")
-case("split_sum", BAD, lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [1, 2])]), "add up to 4")
-case("split_negative", BAD, lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [5, -1])]), "split [5,-1]")
+case(
+    "split_sum",
+    BAD,
+    lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [1, 2])]),
+    "add up to 4",
+)
+case(
+    "split_negative",
+    BAD,
+    lambda f: m.model([m.node("Split", ["x", "s"], ["y", "z"], axis=1)], initializers=[m.ints("s", [5, -1])]),
+    "split [5,-1]",
+)
 case("gather_out_of_range", BAD, m.unary("Gather", [4, 3], [1, 3], [m.ints("i", [4])], "i"), "index 4")
-case("gather_run_time_indices", UNSUPPORTED, m.model(
-    [m.node("Gather", ["w", "x"], ["y"])], [m.value("x", [2], TensorProto.INT64)], [m.value("y", [2])], [m.constant("w", [1.0, 2, 3])]), "INT64")
+case(
+    "gather_run_time_indices",
+    UNSUPPORTED,
+    m.model(
+        [m.node("Gather", ["w", "x"], ["y"])], [m.value("x", [2], TensorProto.INT64)], [m.value("y", [2])], [m.constant("w", [1.0, 2, 3])]
+    ),
+    "INT64",
+)
 case("expand_does_not_fit", BAD, shape_operand("Expand", [1, 4], [2, 3]), "broadcast")
 case("tile_negative", BAD, shape_operand("Tile", [1, 4], [1, -2]), "negative")
-case("constant_of_shape_negative", BAD, lambda f: m.model([m.node("ConstantOfShape", ["s"], ["t"]), m.node("Add", ["x", "t"], ["y"])], initializers=[m.ints("s", [-1])]), "negative")
-case("range_delta_0", BAD, lambda f: m.model(
-    [m.node("Range", ["a", "b", "d"], ["t"]), m.node("Add", ["x", "t"], ["y"])], initializers=[m.constant(n, v) for n, v in zip("abd", (0, 4, 0))]), "delta is 0")
+case(
+    "constant_of_shape_negative",
+    BAD,
+    lambda f: m.model([m.node("ConstantOfShape", ["s"], ["t"]), m.node("Add", ["x", "t"], ["y"])], initializers=[m.ints("s", [-1])]),
+    "negative",
+)
+case(
+    "range_delta_0",
+    BAD,
+    lambda f: m.model(
+        [m.node("Range", ["a", "b", "d"], ["t"]), m.node("Add", ["x", "t"], ["y"])],
+        initializers=[m.constant(n, v) for n, v in zip("abd", (0, 4, 0))],
+    ),
+    "delta is 0",
+)
 case("pad_removes_too_much", BAD, m.unary("Pad", [1, 4], None, [m.ints("p", [0, -3, 0, -2])], "p"), "remove more")
-case("pad_reflects_too_far", BAD, m.unary("Pad", [1, 4], None, [m.ints("p", [0, 4, 0, 0])], "p", mode="reflect"), "pad 4")
+case("pad_reflects_too_far", BAD, m.unary("Pad", [1, 4], None, [m.ints("p", [0, 4, 0, 0])], "p", mode="reflect"), "pads 4 and 0")
 case("squeeze_not_1", BAD, m.unary("Squeeze", [1, 4], None, [m.ints("a", [1])], "a"), "extent 4")
 case("unsqueeze_duplicate", BAD, m.unary("Unsqueeze", [1, 4], None, [m.ints("a", [0, 0])], "a"), "twice")
 case("flatten_axis", BAD, m.unary("Flatten", [1, 4], None, axis=5), "'axis' is 5")
@@ -316,19 +442,48 @@ case("accept_mod_overflow_folded", ACCEPT, fold("Mod", [INT_MIN], [-1]))
 
 def bomb(op, dtype):
     """A few bytes of constants that ask for terabytes of result."""
-    return m.model([m.node(op, ["a", "s"] if op == "Expand" else ["s"], ["t"]), m.node("Shape", ["t"], ["u"]), m.node("ReduceSum", ["t"], ["v"]),
-                    m.node("Cast", ["v"], ["w"], to=1), m.node("Add", ["x", "w"], ["y"])],
-                   initializers=[m.constant("a", [1], dtype), m.ints("s", [1 << 20, 1 << 20])])
+    return m.model(
+        [
+            m.node(op, ["a", "s"] if op == "Expand" else ["s"], ["t"]),
+            m.node("Shape", ["t"], ["u"]),
+            m.node("ReduceSum", ["t"], ["v"]),
+            m.node("Cast", ["v"], ["w"], to=1),
+            m.node("Add", ["x", "w"], ["y"]),
+        ],
+        initializers=[m.constant("a", [1], dtype), m.ints("s", [1 << 20, 1 << 20])],
+    )
 
 
 case("expand_bomb", UNSUPPORTED, bomb("Expand", np.int64), "elements")
-case("expand_bomb_2g", BAD, lambda f: m.model(
-    [m.node("Expand", ["a", "s"], ["t"]), m.node("ReduceSum", ["t"], ["u"]), m.node("Cast", ["u"], ["v"], to=1), m.node("Add", ["x", "v"], ["y"])],
-    initializers=[m.ints("a", [1]), m.ints("s", [1 << 28])]), "folded")
+case(
+    "expand_bomb_2g",
+    BAD,
+    lambda f: m.model(
+        [
+            m.node("Expand", ["a", "s"], ["t"]),
+            m.node("ReduceSum", ["t"], ["u"]),
+            m.node("Cast", ["u"], ["v"], to=1),
+            m.node("Add", ["x", "v"], ["y"]),
+        ],
+        initializers=[m.ints("a", [1]), m.ints("s", [1 << 28])],
+    ),
+    "folded",
+)
 case("constant_of_shape_bomb", UNSUPPORTED, bomb("ConstantOfShape", np.float32), "elements")
-case("range_bomb", BAD, lambda f: m.model(
-    [m.node("Range", ["a", "b", "d"], ["t"]), m.node("ReduceSum", ["t"], ["u"]), m.node("Cast", ["u"], ["v"], to=1), m.node("Add", ["x", "v"], ["y"])],
-    initializers=[m.ints(n, v) for n, v in zip("abd", (0, INT_MAX, 1))]), "Range")
+case(
+    "range_bomb",
+    BAD,
+    lambda f: m.model(
+        [
+            m.node("Range", ["a", "b", "d"], ["t"]),
+            m.node("ReduceSum", ["t"], ["u"]),
+            m.node("Cast", ["u"], ["v"], to=1),
+            m.node("Add", ["x", "v"], ["y"]),
+        ],
+        initializers=[m.ints(n, v) for n, v in zip("abd", (0, INT_MAX, 1))],
+    ),
+    "Range",
+)
 
 
 def many_bombs(folder):
@@ -427,7 +582,9 @@ def run(tamp, path, out, args, limit):
     """Runs the compiler and waits for it alone, for its own peak of memory."""
     with tempfile.TemporaryFile() as errors:
         begin = time.monotonic()
-        process = subprocess.Popen([tamp, "compile", str(path), "-o", str(out), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            [tamp, "compile", str(path), "-o", str(out), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+        )
         pid = 0
         while pid == 0 and time.monotonic() - begin < limit:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)

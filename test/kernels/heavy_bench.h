@@ -53,7 +53,7 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
                       vdevice.weight_stages, vdevice.weight_stage_bytes);
   text += "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) {\n" + cases + "    }\n  }\n};\n";
   return text + args + "int main(int argc, char** argv) {\n  const std::vector<driver::CaseRow> cases = {\n" + rows +
-         "  };\n  return driver::run<Program>(cases, argv[1], argc > 2);\n}\n";
+         "  };\n  return driver::run<Program>(cases, argv[1], argc > 2 ? argv[2] : nullptr);\n}\n";
 }
 
 inline std::string check_close(const Trial& trial, const Results& results, double tolerance) {

@@ -1,6 +1,7 @@
 // Runs rTasks of bodies that take weights from the ring, with a loader warp as the interpreter has one. Compiles with nvcc and,
-// over the stand-in, with g++. Two uses: `check` runs rTask by rTask, everything poisoned that the rTask has not declared to
-// read, and notes what it writes; `time` (on a GPU) runs whole phases on all vEUs and prints microseconds.
+// over the stand-in, with g++. Two uses: checking runs rTask by rTask, everything poisoned that the rTask has not declared to
+// read, and notes what it writes; timing (on a GPU) runs the phases of the cases whose name holds a text on all vEUs, and
+// prints microseconds.
 // Files: cases.bin -> results.bin, written and read by heavy_bench.h; words of 8 bytes, buffers of 4.
 #pragma once
 
@@ -139,7 +140,7 @@ void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args,
   check(cudaLaunchKernel(kernel<Program>, dim3(veus), dim3(kThreads), arguments, bytes, nullptr));
 }
 
-// --- check -------------------------------------------------------------------------------------------------------------
+// --- checking -------------------------------------------------------------------------------------------------------------
 
 inline std::vector<std::vector<uint32_t>> poisoned(Reader& in, const std::vector<Buffer>& buffers) {
   std::vector<std::vector<uint32_t>> seen;
@@ -177,7 +178,7 @@ void check_rtask(const PhaseRow& row, int64_t t, int32_t number, void* args, Rea
   }
 }
 
-// --- time --------------------------------------------------------------------------------------------------------------
+// --- timing --------------------------------------------------------------------------------------------------------------
 
 template <class Program>
 void time_phase(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, const char* name) {
@@ -209,7 +210,7 @@ struct CaseRow {
 };
 
 template <class Program>
-void run_case(const CaseRow& c, bool timing, Reader& in, FILE* out) {
+void run_case(const CaseRow& c, const char* timing, Reader& in, FILE* out) {
   std::vector<Buffer> buffers(static_cast<size_t>(in.word()));
   for (Buffer& b : buffers) {
     b.constant = in.word() != 0;
@@ -226,9 +227,9 @@ void run_case(const CaseRow& c, bool timing, Reader& in, FILE* out) {
     void* args = nullptr;
     check(cudaMalloc(reinterpret_cast<char**>(&args), row.args_bytes));
     check(cudaMemcpy(args, row.args, row.args_bytes, cudaMemcpyHostToDevice));
-    if (timing) time_phase<Program>(row, buffers, args, c.name);
+    if (timing != nullptr && std::strstr(c.name, timing) != nullptr) time_phase<Program>(row, buffers, args, c.name);
     for (int64_t t = 0; t < rtasks; ++t, ++number) {
-      if (timing) poisoned(in, {});
+      if (timing != nullptr) poisoned(in, {});
       else check_rtask<Program>(row, t, number, args, in, buffers);
     }
     check(cudaFree(args));
@@ -241,7 +242,7 @@ void run_case(const CaseRow& c, bool timing, Reader& in, FILE* out) {
 }
 
 template <class Program>
-int run(const std::vector<CaseRow>& cases, const char* folder, bool timing) {
+int run(const std::vector<CaseRow>& cases, const char* folder, const char* timing) {
   Reader in{std::fopen((std::string(folder) + "/cases.bin").c_str(), "rb")};
   FILE* const out = std::fopen((std::string(folder) + "/results.bin").c_str(), "wb");
   if (in.file == nullptr || out == nullptr) return 2;

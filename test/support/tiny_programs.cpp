@@ -17,7 +17,9 @@ void read_all_inputs(const Graph& graph, const ROperator& rop, Accesses& out) {
 }
 
 // Piece `index` of `count` nearly equal ones of [0, total).
-std::pair<int64_t, int64_t> piece(int64_t total, int64_t count, int64_t index) { return {total * index / count, total * (index + 1) / count}; }
+std::pair<int64_t, int64_t> piece(int64_t total, int64_t count, int64_t index) {
+  return {total * index / count, total * (index + 1) / count};
+}
 
 Phase phase_of(const std::string& body, int64_t rtasks) {
   Phase phase;
@@ -53,13 +55,19 @@ std::vector<RKernel> split_candidates(const kernels::Request& request) {
   for (const int64_t parts : {2, 3}) {
     Phase partial = phase_of("rk::partial", parts);
     partial.ring = {64, 2, 1, parts};
-    found.push_back({"split", "split<" + std::to_string(parts) + ">", {partial, phase_of("rk::sum", std::min<int64_t>(2, elements))}, parts * elements, {{"parts", parts}}});
+    found.push_back({"split",
+                     "split<" + std::to_string(parts) + ">",
+                     {partial, phase_of("rk::sum", std::min<int64_t>(2, elements))},
+                     parts * elements,
+                     {{"parts", parts}}});
   }
   return found;
 }
 
-Bytes split_pack(const Graph&, const ROperator&, const RKernel& rkernel, int phase) {
-  return phase == 0 ? Bytes(static_cast<size_t>(128 * rkernel.config_value("parts"))) : Bytes();
+// Made from the last operand alone.
+Bytes split_pack(const Graph&, const ROperator& rop, const RKernel& rkernel, int phase) {
+  return phase == 0 ? Bytes(static_cast<size_t>(128 * rkernel.config_value("parts")), static_cast<std::byte>(rop.inputs.back().value))
+                    : Bytes();
 }
 
 void split_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
@@ -211,7 +219,8 @@ void GraphBuilder::output(TensorId id) {
 }
 
 const select::Families& tiny_families() {
-  static const select::Families families = {{"tiles", tiles_candidates, pack_nothing, tiles_accesses}, {"split", split_candidates, split_pack, split_accesses}};
+  static const select::Families families = {{"tiles", tiles_candidates, pack_nothing, tiles_accesses},
+                                            {"split", split_candidates, split_pack, split_accesses}};
   return families;
 }
 

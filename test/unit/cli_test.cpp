@@ -86,7 +86,8 @@ TEST_CASE("a wrong .npy file is refused by name") {
       {npy_text("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", eight), "Fortran order"},
       {npy_text("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", eight), "element type '>f4'"},
       {npy_text("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }", eight), "element type '<c8'"},
-      {npy_text("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", eight), "holds 8 bytes of data, its shape [3] of f32 needs 12"},
+      {npy_text("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", eight),
+       "holds 8 bytes of data, its shape [3] of f32 needs 12"},
       {npy_text("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", eight), "needs 4"},
       {npy_text("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 2), }", eight), "more than memory has"},
       {npy_text("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }", eight), "header cannot be read"},
@@ -136,7 +137,9 @@ TEST_CASE("inputs come from files of the right name, type and shape") {
   CHECK(message_of([&] { read_inputs(ports, {"z=" + path}, 1); }).find("an input of the model: 'x', 'x=y'") != std::string::npos);
   CHECK(message_of([&] { read_inputs(ports, {"x=" + path, "x=" + path}, 1); }).find("given twice") != std::string::npos);
   CHECK(message_of([&] { read_inputs(ports, {"x=a.txt"}, 1); }).find("known: .npy, .pb") != std::string::npos);
-  CHECK(message_of([&] { read_inputs({{"x", DType::f32, {1, 2}}}, {"x=" + path}, 1); }).find("holds f32[2], input 'x' is f32[1,2]") != std::string::npos);
+  CHECK(message_of([&] {
+          read_inputs({{"x", DType::f32, {1, 2}}}, {"x=" + path}, 1);
+        }).find("holds f32[2], input 'x' is f32[1,2]") != std::string::npos);
   CHECK(message_of([&] { read_inputs({{"x", DType::i64, {2}}}, {"x=" + path}, 1); }).find("input 'x' is i64[2]") != std::string::npos);
 }
 
@@ -162,7 +165,8 @@ TEST_CASE("the comparison finds the worst element and never passes what is not f
 TEST_CASE("outputs are written under legal, different names") {
   const TemporaryFolder folder;
   const std::string out = folder.path() / "out";
-  write_outputs(out, {{"a/b", DType::f32, {1}}, {"a.b", DType::f32, {1}}, {"../../x", DType::f32, {1}}}, {floats({1}, {1}), floats({1}, {2}), floats({1}, {3})});
+  write_outputs(out, {{"a/b", DType::f32, {1}}, {"a.b", DType::f32, {1}}, {"../../x", DType::f32, {1}}},
+                {floats({1}, {1}), floats({1}, {2}), floats({1}, {3})});
   CHECK(number_at(read_npy(out + "/a_b.npy"), 0) == 1);
   CHECK(number_at(read_npy(out + "/a_b_1.npy"), 0) == 2);
   CHECK(number_at(read_npy(out + "/x.npy"), 0) == 3);

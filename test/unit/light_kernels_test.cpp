@@ -332,6 +332,10 @@ TEST_CASE("depthwise convolution agrees with the reference") {
       {"dilated", square(3, 1, 8, 2, 2), {1, 8, 7, 9}, 8},
       {"1x5 with stride 3", {{1, 5}, {1, 3}, {1, 1}, {0, 2}, {0, 1}, 8}, {1, 8, 3, 17}, 8},
       {"one dimension", {{3}, {1}, {1}, {1}, {1}, 8}, {2, 8, 11}, 8},
+      {"odd channels", square(3, 1, 5, 1), {1, 5, 7, 9}, 5},
+      {"odd channels with stride 2", square(5, 2, 39, 2), {2, 39, 8, 9}, 39, Lay::channels_last, Lay::slice, true},
+      {"rows", square(3, 2, 6, 1), {1, 6, 7, 9}, 6, Lay::rows, Lay::rows},
+      {"odd channels, dilated", square(3, 1, 3, 2, 2), {1, 3, 7, 9}, 3},
   };
   std::vector<Case> cases;
   for (const ConvCase& c : table) cases.push_back(conv_case(c));

@@ -74,7 +74,8 @@ TEST_CASE("a rTask's time is its fixed cost and the longest of arithmetic, activ
     double flops, activation_bytes, weight_bytes, us;
   };
   for (const Row& row : {Row{3e6, 0, 0, 4}, Row{3e6, 2e3, 0, 4}, Row{3e6, 5e3, 0, 6}, Row{3e6, 5e3, 7e3, 8}, Row{0, 0, 0, 1}}) {
-    CHECK(select::after({}, select::cost_of(phase_with(row.flops, row.activation_bytes, row.weight_bytes), machine, 4), 0).free_us == Approx(row.us));
+    CHECK(select::after({}, select::cost_of(phase_with(row.flops, row.activation_bytes, row.weight_bytes), machine, 4), 0).free_us ==
+          Approx(row.us));
   }
 }
 
@@ -252,13 +253,26 @@ TEST_CASE("the weights file lists constants that are read as they are and what t
   CHECK(program.weight_bytes == 256 + program.weights[1].bytes);
 }
 
+TEST_CASE("equal weights are in the file once") {
+  GraphBuilder b;
+  const TensorId w = b.constant("w", {3, 3});
+  TensorId t = b.input("x", {1, 3});
+  for (const char* name : {"a", "b", "c"}) t = b.split(name, {t, w}, {1, 3});
+  b.output(t);
+  const RProgram program = schedule_tiny(b.take(), 2);
+  REQUIRE(program.weights.size() == 3);
+  for (const WeightBlob& blob : program.weights) CHECK(blob.offset == 0);
+  CHECK(program.weight_bytes == program.weights[0].bytes);
+}
+
 TEST_CASE("rOperators that no family can run are all named in one error") {
   GraphBuilder b;
   const TensorId x = b.input("x", {4});
   b.output(b.tiles("fine", {x}, {4}));
   Graph graph = b.take();
   for (const char* name : {"first", "second"}) {
-    const TensorId out = add_tensor(graph, {name, DType::f32, {4}, Role::activation, nullptr, {BufferId(static_cast<int64_t>(graph.buffers.size())), 0, {1}}});
+    const TensorId out = add_tensor(
+        graph, {name, DType::f32, {4}, Role::activation, nullptr, {BufferId(static_cast<int64_t>(graph.buffers.size())), 0, {1}}});
     graph.buffers.push_back({BufferKind::arena, 4, DType::f32, -1, {}});
     graph.rops.push_back({name, Lrn{}, {}, {x}, {out}, {name}});
   }
@@ -268,7 +282,8 @@ TEST_CASE("rOperators that no family can run are all named in one error") {
       FAIL("accepted");
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::unsupported);
-      CHECK_THAT(error.what(), Catch::Contains("node 'first' (LRN): f32[4] -> f32[4]") && Catch::Contains("node 'second'") && Catch::Contains("tiny"));
+      CHECK_THAT(error.what(),
+                 Catch::Contains("node 'first' (LRN): f32[4] -> f32[4]") && Catch::Contains("node 'second'") && Catch::Contains("tiny"));
     }
   }
 }

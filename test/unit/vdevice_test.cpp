@@ -14,9 +14,21 @@ using nlohmann::json;
 namespace {
 
 json good() {
-  return {{"name", "mine"},         {"arch", "sm_90"},          {"sms", 4},           {"smem_bytes", 100 * 1024}, {"weight_stages", 2},
-          {"weight_stage_bytes", 8192}, {"clock_ghz", 1.5},     {"fp32_tflops", 10},  {"l2_bytes", 1e6},          {"l2_gb_per_s", 1000},
-          {"dram_gb_per_s", 500},   {"edge_us", 0.5},           {"same_veu_us", 0.1}, {"rtask_us", 0.3},          {"barrier_us", 1},
+  return {{"name", "mine"},
+          {"arch", "sm_90"},
+          {"sms", 4},
+          {"smem_bytes", 100 * 1024},
+          {"weight_stages", 2},
+          {"weight_stage_bytes", 8192},
+          {"clock_ghz", 1.5},
+          {"fp32_tflops", 10},
+          {"l2_bytes", 1e6},
+          {"l2_gb_per_s", 1000},
+          {"dram_gb_per_s", 500},
+          {"edge_us", 0.5},
+          {"same_veu_us", 0.1},
+          {"rtask_us", 0.3},
+          {"barrier_us", 1},
           {"launch_us", 4}};
 }
 

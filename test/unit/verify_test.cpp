@@ -114,7 +114,9 @@ class SlowProof {
 
   using Elements = std::map<std::pair<size_t, int64_t>, std::vector<Touch>>;
 
-  bool is_input(size_t space) const { return space < program_.graph.buffers.size() && program_.graph.buffers[space].kind == BufferKind::input; }
+  bool is_input(size_t space) const {
+    return space < program_.graph.buffers.size() && program_.graph.buffers[space].kind == BufferKind::input;
+  }
 
   bool written_once_and_then_read(const Elements& elements) const {
     for (const auto& [key, touches] : elements) {
@@ -224,7 +226,8 @@ std::vector<RProgram> programs() {
   std::mt19937 random(7);
   for (const NamedGraph& tiny : tiny_graphs()) {
     for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
-      for (const int64_t veus : {2, 3}) all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families()));
+      for (const int64_t veus : {2, 3})
+        all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families()));
     }
     for (const int64_t veus : {2, 3, 4}) all.push_back(scattered(tiny.graph, veus, random));
   }
@@ -281,7 +284,8 @@ TEST_CASE("a Wait left out is found") {
 TEST_CASE("no policy that waits for producers only makes a Wait that could be left out") {
   for (const NamedGraph& tiny : tiny_graphs()) {
     for (const int64_t veus : {2, 3, 5}) {
-      RProgram program = schedule::schedule(tiny.graph, tiny_vdevice(veus), {schedule::Policy::wavefront, Precision::fp32}, tiny_families());
+      RProgram program =
+          schedule::schedule(tiny.graph, tiny_vdevice(veus), {schedule::Policy::wavefront, Precision::fp32}, tiny_families());
       for_each_instruction(program, [&](auto& lane, size_t p) {
         const auto waits = lane[p].waits;
         for (size_t w = 0; w < waits.size(); ++w) {
@@ -452,8 +456,9 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
       {"signals event 99, which does not exist", [](RProgram& p) { p.lanes[0][0].signal = EventId(99); }},
       {"rTask that does not exist", [](RProgram& p) { p.lanes[0][0].rtask.index = 99; }},
       {"leaves the arena", [](RProgram& p) { p.memory.arena_bytes = 4; }},
-      {"overlap others or are not aligned", [](RProgram& p) { p.weights.at(1).offset -= 256; }},
-      {"weights end at", [](RProgram& p) { p.weight_bytes -= 1; }},
+      {"are not aligned", [](RProgram& p) { p.weights.at(1).offset += 16, p.weight_bytes += 16; }},
+      {"overlap those before", [](RProgram& p) { p.weights.at(1).bytes -= 1, p.weights.at(1).offset = 0; }},
+      {"end at byte", [](RProgram& p) { p.weight_bytes -= 1; }},
   };
   for (const Row& row : rows) {
     RProgram program = good;
@@ -472,10 +477,14 @@ TEST_CASE("a region that leaves its buffer, or writes an input, is found") {
     families[0].accesses = accesses;
     return schedule::verify(program, 1, families);
   };
-  const auto beyond = with_accesses([](const Graph&, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) { out.writes.push_back({rop.outputs[0], {0, 2, 7, 1}}); });
+  const auto beyond = with_accesses([](const Graph&, const ROperator& rop, const RKernel&, int, int64_t, Accesses& out) {
+    out.writes.push_back({rop.outputs[0], {0, 2, 7, 1}});
+  });
   REQUIRE(beyond.size() == 1);
   CHECK_THAT(beyond[0], Catch::Contains("writes elements 0 to 8 of buffer 1, which has 7"));
-  const auto input = with_accesses([](const Graph& graph, const ROperator&, const RKernel&, int, int64_t, Accesses& out) { out.writes.push_back({graph.inputs[0], {0, 1, 0, 7}}); });
+  const auto input = with_accesses([](const Graph& graph, const ROperator&, const RKernel&, int, int64_t, Accesses& out) {
+    out.writes.push_back({graph.inputs[0], {0, 1, 0, 7}});
+  });
   REQUIRE(input.size() == 1);
   CHECK_THAT(input[0], Catch::Contains("which is an input or a constant"));
   const auto nothing = with_accesses([](const Graph&, const ROperator&, const RKernel&, int, int64_t, Accesses&) {});
@@ -497,10 +506,15 @@ TEST_CASE("random rPrograms with random damage get the same verdict from both pr
       auto& offsets = program.memory.buffer_offset;
       int64_t& offset = offsets[random() % offsets.size()];
       switch (random() % 4) {
-        case 0: if (!i.waits.empty()) i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(random() % i.waits.size())); break;
-        case 1: if (!program.events.empty()) i.waits.push_back(EventId(static_cast<int64_t>(random() % program.events.size()))); break;
+        case 0:
+          if (!i.waits.empty()) i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(random() % i.waits.size()));
+          break;
+        case 1:
+          if (!program.events.empty()) i.waits.push_back(EventId(static_cast<int64_t>(random() % program.events.size())));
+          break;
         case 2: std::swap(i, lane[random() % lane.size()]); break;
-        default: if (offset >= 0) offset = static_cast<int64_t>(random() % 4) * 256;
+        default:
+          if (offset >= 0) offset = static_cast<int64_t>(random() % 4) * 256;
       }
       compare(program, "random damage", tally);
     }

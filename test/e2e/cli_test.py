@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""The command line: exit codes, help, inputs and outputs, determinism, and what is left behind when something fails.
+
+    cli_test.py TAMP [WORD...]
+"""
+import hashlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import stat
+import sys
+
+import numpy as np
+from onnx import numpy_helper
+
+import harness
+import models as m
+
+COMMANDS = ["compile", "run", "inspect", "ops", "devices"]
+
+
+def relu(tamp, name="relu.onnx"):
+    path = tamp.folder / name
+    path.write_bytes(m.relu().SerializeToString())
+    return path
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+# --- usage -----------------------------------------------------------------------------------------------------------
+
+def test_every_command_has_help_with_examples(tamp):
+    assert all(command in tamp("--help").stdout for command in COMMANDS)
+    for command in COMMANDS:
+        text = tamp(command, "--help").stdout
+        for part in ["Examples:", f"  tamp {command}", "--quiet", "--verbose"]:
+            assert part in text, f"'tamp {command} --help' lacks {part!r}"
+    assert tamp("--version").stdout.startswith("tamp ")
+
+
+def test_wrong_usage_is_bad_input(tamp):
+    relu(tamp)
+    compiling = ["compile", "relu.onnx", "-o", "out"]
+    for args, says in [
+        ([], "subcommand"),
+        (["destroy"], "no command 'destroy'"),
+        (["compile"], "model is required"),
+        (["compile", "relu.onnx"], "--output is required"),
+        ([*compiling, "--frobnicate"], "--frobnicate"),
+        ([*compiling, "--vdevice", "abacus"], "vDevice 'abacus' is not known"),
+        ([*compiling, "--vdevice", "none.json"], "none.json: cannot be opened"),
+        ([*compiling, "--precision", "fp12"], "precision 'fp12' is not known"),
+        ([*compiling, "--policy", "chaos"], "chaos"),
+        ([*compiling, "--name", "3 x"], "near it: m_3_x"),
+        ([*compiling, "--dim", "N"], "--dim"),
+        ([*compiling, "--dim", "N=0"], "--dim"),
+        (["compile", "none.onnx", "-o", "out"], "none.onnx"),
+        (["compile", "relu.onnx", "-o", "relu.onnx"], "not a folder"),
+        (["inspect", "none.onnx"], "none.onnx"),
+        (["inspect", "."], "rprogram.json"),
+        (["run", "."], "rprogram.json"),
+        (["run", "relu.onnx", "--device", "abacus"], "--device 'abacus'"),
+        (["run", "relu.onnx", "--repeat", "0"], "--repeat"),
+        (["run", "relu.onnx", "--device", "cpu", "--input", "y=a.npy"], "an input of the model: 'x'"),
+        (["run", "relu.onnx", "--device", "cpu", "--input", "x=none.npy"], "none.npy"),
+        (["run", "relu.onnx", "--device", "cpu", "--graph"], "need a GPU"),
+    ]:
+        tamp(*args, code=1, says=says)
+    assert not (tamp.folder / "out").exists()
+
+
+def test_what_is_not_supported_has_its_own_exit_code(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--precision", "fp16", code=2, says="fp16")
+    tamp("compile", "relu.onnx", "-o", "out", "--precision", "bf16", code=2, says="bf16")
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "t4", "--precision", "tf32", code=2, says="tf32: vDevice 't4'")
+    odd = m.model([m.node("Relu", ["x"], ["a"]), m.node("Frobnicate", ["a"], ["b"], "f"), m.node("Untangle", ["b"], ["y"], "u")])
+    (tamp.folder / "odd.onnx").write_bytes(odd.SerializeToString())
+    for args in [("compile", "odd.onnx", "-o", "out"), ("run", "odd.onnx", "--device", "cpu")]:
+        done = tamp(*args, code=2, says="Frobnicate")
+        assert "Untangle" in done.stderr, "only the first unsupported operator is listed"
+    shown = tamp("inspect", "odd.onnx", code=2, error=False).stdout  # a result like any other: on stdout, no error line
+    assert "Frobnicate" in shown and "Untangle" in shown, shown
+    assert not (tamp.folder / "out").exists()
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+def test_tables_list_operators_and_devices(tamp):
+    ops = tamp("ops").stdout
+    assert all(f"\n{op} " in ops for op in ["Conv", "MatMul", "Relu", "Softmax"]), ops
+    devices = tamp("devices").stdout
+    assert all(f"\n{name} " in devices for name in ["h200", "a100", "t4", "cpu"]), devices
+
+
+def test_inspect_shows_models_and_compiled_folders(tamp):
+    path = harness.ROOT / "examples" / "models" / "squeezenet1_0.onnx"
+    model = tamp("inspect", path).stdout  # its weights need not be there to be counted
+    assert "'input' f32[1,3,224,224]" in model and "1,246,280" in model and "supported   every node" in model, model
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out")
+    folder = tamp("inspect", "out").stdout
+    for part in ["vDevice     h200", "ROPERATOR", "RKERNEL", "WAVE", "VEU", "'x' f32[1,4]"]:
+        assert part in folder, f"lacks {part!r}: {folder}"
+
+
+# --- compile ---------------------------------------------------------------------------------------------------------
+
+def test_the_same_model_gives_the_same_bytes(tamp):
+    relu(tamp)
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    (tamp.folder / "elsewhere").mkdir()
+    for name in ["relu", "conv"]:
+        for options in [[], ["--embed-weights"], ["--policy", "sequential"], ["--vdevice", "cpu"], ["--precision", "fp32"]]:
+            first, second = tamp.folder / f"{name}_a", tamp.folder / "elsewhere" / f"{name}_b"
+            tamp("compile", f"{name}.onnx", "-o", first, *options)
+            tamp("compile", tamp.folder / f"{name}.onnx", "-o", second, *options)
+            assert digests(first) == digests(second), f"{name} with {options} differs"
+            expected = {"CMakeLists.txt", f"{name}.cu", f"{name}.h", f"{name}.rprogram.json", f"{name}.weights"}
+            expected -= {f"{name}.weights"} if "--embed-weights" in options else set()
+            assert expected <= set(digests(first)), sorted(digests(first))
+            for folder in (first, second):
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+
+
+def test_dumps_show_every_stage(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--dump", "stages")
+    names = sorted(path.name for path in (tamp.folder / "stages").iterdir())
+    assert names[0] == "00_read.txt" and names[-1].endswith("_rprogram.txt") and len(names) > 3, names
+    assert "Relu" in (tamp.folder / "stages" / "00_read.txt").read_text() or "relu" in (tamp.folder / "stages" / "00_read.txt").read_text()
+
+
+def test_quiet_is_quiet_and_stdout_holds_results_only(tamp):
+    relu(tamp)
+    quiet = tamp("compile", "relu.onnx", "-o", "out", "-q")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    normal = tamp("compile", "relu.onnx", "-o", "out")
+    assert normal.stdout == "" and "info: " in normal.stderr and "debug" not in normal.stderr
+    assert "debug: " in tamp("compile", "relu.onnx", "-o", "out", "-v").stderr
+
+
+def test_a_full_disk_leaves_nothing_half_written(tamp):
+    relu(tamp)
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    before = sorted(tamp.folder.iterdir())
+    tamp("compile", "relu.onnx", "-o", "out", code=1, says="out.tamp-", preexec_fn=small_files)
+    assert sorted(tamp.folder.iterdir()) == before, "something was left behind"
+
+
+def test_folders_of_others_are_not_overwritten(tamp):
+    relu(tamp)
+    (tamp.folder / "mine").mkdir()
+    (tamp.folder / "mine" / "CMakeLists.txt").write_text("project(mine)\n")
+    tamp("compile", "relu.onnx", "-o", "mine", code=1, says="CMakeLists.txt that tamp did not write")
+    assert (tamp.folder / "mine" / "CMakeLists.txt").read_text() == "project(mine)\n"
+    tamp("compile", "relu.onnx", "-o", "out")
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "a100")
+    assert '"a100"' in (tamp.folder / "out" / "relu.rprogram.json").read_text()
+    (tamp.folder / "other.onnx").write_bytes(m.relu().SerializeToString())
+    tamp("compile", "other.onnx", "-o", "out", code=1, says="another compiled model")
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+def test_run_takes_npy_and_pb_and_writes_npy(tamp):
+    relu(tamp)
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    np.save(tamp.folder / "x.npy", x)
+    (tamp.folder / "x.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    for source in ["x.npy", "x.pb"]:
+        done = tamp("run", "relu.onnx", "--device", "cpu", "--input", f"x={source}", "--output-dir", "out", "--check", "--keep", "kept")
+        names = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+        y = np.load(tamp.folder / "out" / names["y"])
+        assert y.dtype == np.float32 and y.shape == (1, 4) and (y == np.maximum(x, 0)).all(), y
+        assert "output  'y' f32[1,4]" in done.stdout and "check   'y': good" in done.stdout, done.stdout
+    again = tamp("run", "kept", "--input", "x=x.npy", "--repeat", "3")  # the compiled folder, which is the stand-in's
+    assert "of 3 runs, all bitwise equal" in again.stdout and "first 0 2 0 4" in again.stdout, again.stdout
+
+
+def test_inputs_of_the_wrong_type_or_shape_are_refused(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
+    for x, says in [
+        (np.zeros((1, 4), np.float64), "holds f64[1,4], input 'x' is f32[1,4]"),
+        (np.zeros((4,), np.float32), "holds f32[4], input 'x' is f32[1,4]"),
+        (np.asfortranarray(np.zeros((2, 2), np.float32)), "Fortran order"),
+        (np.zeros((1, 4), ">f4"), "element type '>f4'"),
+    ]:
+        np.save(tamp.folder / "x.npy", x)
+        tamp("run", "out", "--input", "x=x.npy", code=1, says=says)
+    (tamp.folder / "x.pb").write_bytes(b"\xff\xff\xff")
+    tamp("run", "out", "--input", "x=x.pb", code=1, says="x.pb")
+
+
+def test_seeds_choose_the_random_inputs(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
+
+    def output(seed):
+        return [line for line in tamp("run", "out", "--seed", seed).stdout.splitlines() if line.startswith("output")]
+
+    assert output(1) == output(1) != output(2)
+
+
+def test_options_that_need_the_model_are_refused_for_a_folder(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
+    tamp("run", "out", "--check", code=1, says="--check")
+    tamp("run", "out", "--precision", "fp32", code=1, says="compiled already")
+    tamp("run", "out", "--vdevice", "cpu", code=1, says="compiled already")
+
+
+def test_a_missing_gpu_is_said_before_anything_is_built(tamp):
+    if any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists():
+        return
+    relu(tamp)
+    tamp("run", "relu.onnx", "--device", "cuda", code=1, says="no NVIDIA GPU")
+    assert "no GPU: runs on the CPU" in tamp("run", "relu.onnx").stderr
+
+
+# --- run: what a user sees when the child processes fail; a fake g++ first in PATH makes them fail ---------------------
+
+def fake_gxx(tamp, script):
+    folder = tamp.folder / "fake"
+    folder.mkdir(exist_ok=True)
+    path = folder / "g++"
+    path.write_text("#!/bin/sh\n" + script)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    temporary = tamp.folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
+
+
+def real_gxx():
+    for folder in os.environ["PATH"].split(":"):
+        if os.access(f"{folder}/g++", os.X_OK):
+            return f"{folder}/g++"
+    raise AssertionError("g++ is not in PATH")
+
+
+def test_a_wrong_output_fails_the_check(tamp):
+    relu(tamp)
+    env = fake_gxx(tamp, f"sed -i 's/  write_outputs(job, first);/  first[0][3] ^= 0x40; write_outputs(job, first);/' runner.cpp\nexec {real_gxx()} \"$@\"\n")
+    done = tamp("run", "relu.onnx", "--device", "cpu", "--check", code=4, says="outputs differ from the reference", env=env)
+    assert "check   'y': FAILED" in done.stdout and "worst element [0,0]" in done.stdout, done.stdout
+    assert not list((tamp.folder / "temporary").iterdir()), "a temporary folder was left behind"
+
+
+def test_repeats_that_differ_fail(tamp):
+    relu(tamp)
+    env = fake_gxx(tamp, f"sed -i 's/      require_same(first, outputs, run);/      if (run == 1) first[0][0] ^= 1;\\n&/' runner.cpp\nexec {real_gxx()} \"$@\"\n")
+    tamp("run", "relu.onnx", "--device", "cpu", "--repeat", "2", code=4, says="output 'y' of run 1 is not bitwise that of the first run", env=env)
+
+
+def test_a_failed_build_names_its_log(tamp):
+    relu(tamp)
+    env = fake_gxx(tamp, "echo 'the sky is falling' >&2\nexit 1\n")
+    done = tamp("run", "relu.onnx", "--device", "cpu", "-v", code=3, says="g++ failed", env=env)
+    log = pathlib.Path(done.stderr.split("log: ")[-1].strip())
+    assert log.read_text() == "the sky is falling\n"
+    assert "the sky is falling" in done.stderr
+
+
+def test_a_model_that_crashes_is_reported_with_its_signal(tamp):
+    relu(tamp)
+    env = fake_gxx(tamp, "printf '#!/bin/sh\\nkill -SEGV $$\\n' > runner\nchmod +x runner\n")
+    tamp("run", "relu.onnx", "--device", "cpu", code=3, says="signal 11", env=env)
+
+
+def test_no_compiler_is_said(tamp):
+    relu(tamp)
+    tamp("run", "relu.onnx", "--device", "cpu", code=1, says="g++ is not found", env={"PATH": str(tamp.folder)})
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Whole models on the stand-in, compared with ONNX Runtime: compiled, built with g++, and run three times in different
+orders of the vEUs; the outputs of all three must be bitwise equal. The order comes from a seed (TAMP_SEED), another one for
+each model and policy.
+
+    models_test.py TAMP [WORD...]
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+
+import harness
+import models as m
+
+REPEATS = 3
+LIMIT = {"fp32": 1e-4, "tf32": 5e-3}
+
+
+def random(name, *shape):
+    generator = np.random.default_rng(sum(name.encode()) * 1000003 + int(np.prod(shape)))
+    return generator.standard_normal(shape, dtype=np.float32)
+
+
+def weight(name, *shape):
+    """He-scaled, so that activations stay of order 1 through any depth."""
+    return m.constant(name, random(name, *shape) * np.sqrt(2 / np.prod(shape[1:])).astype(np.float32))
+
+
+def port(name, *shape):
+    return m.value(name, list(shape))
+
+
+# --- the models ------------------------------------------------------------------------------------------------------
+
+def lone_relu():
+    return m.relu()
+
+
+def conv_odd():
+    """Nothing is a multiple of a tile; asymmetric pads, strides and dilations."""
+    return m.model(
+        [m.node("Conv", ["x", "w1", "b1"], ["a"], "c1", pads=[0, 1, 2, 1], strides=[2, 1]), m.node("LeakyRelu", ["a"], ["b"], "l1", alpha=0.1),
+         m.node("Conv", ["b", "w2"], ["c"], "c2", dilations=[2, 2], pads=[2, 2, 2, 2]), m.node("Relu", ["c"], ["y"], "r2")],
+        [port("x", 2, 5, 13, 11)], [port("y", 2, 17, 7, 11)],
+        [weight("w1", 7, 5, 3, 3), m.constant("b1", random("b1", 7)), weight("w2", 17, 7, 3, 3)])
+
+
+def inception():
+    """Four branches side by side, joined by Concat: the graph that wavefronts are for."""
+    nodes = [m.node("Conv", ["x", "w1"], ["b1"], "c1"),
+             m.node("Conv", ["x", "w2"], ["a2"], "c2"), m.node("Relu", ["a2"], ["r2"], "r2"), m.node("Conv", ["r2", "w3"], ["b2"], "c3", pads=[1, 1, 1, 1]),
+             m.node("Conv", ["x", "w4"], ["a3"], "c4"), m.node("Relu", ["a3"], ["r3"], "r3"), m.node("Conv", ["r3", "w5"], ["b3"], "c5", pads=[2, 2, 2, 2]),
+             m.node("MaxPool", ["x"], ["a4"], "p1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), m.node("Conv", ["a4", "w6"], ["b4"], "c6"),
+             m.node("Concat", ["b1", "b2", "b3", "b4"], ["j"], "join", axis=1), m.node("Relu", ["j"], ["y"], "r4")]
+    weights = [weight("w1", 8, 12, 1, 1), weight("w2", 6, 12, 1, 1), weight("w3", 10, 6, 3, 3), weight("w4", 4, 12, 1, 1), weight("w5", 5, 4, 5, 5), weight("w6", 7, 12, 1, 1)]
+    return m.model(nodes, [port("x", 1, 12, 9, 9)], [port("y", 1, 30, 9, 9)], weights)
+
+
+def mobile():
+    """Inverted residual with squeeze-and-excite: pointwise, depthwise, a gate, a skip connection."""
+    nodes = [m.node("Conv", ["x", "we"], ["e0"], "expand"), m.node("HardSwish", ["e0"], ["e"], "hs"),
+             m.node("Conv", ["e", "wd"], ["d0"], "depthwise", group=24, pads=[1, 1, 1, 1]), m.node("Clip", ["d0", "zero", "six"], ["d"], "relu6"),
+             m.node("GlobalAveragePool", ["d"], ["p"], "squeeze"), m.node("Conv", ["p", "w1"], ["s1"], "se1"), m.node("Relu", ["s1"], ["s2"], "ser"),
+             m.node("Conv", ["s2", "w2"], ["s3"], "se2"), m.node("Sigmoid", ["s3"], ["gate"], "sig"), m.node("Mul", ["d", "gate"], ["g"], "excite"),
+             m.node("Conv", ["g", "wp"], ["q"], "project"), m.node("Add", ["q", "x"], ["y"], "skip")]
+    weights = [weight("we", 24, 8, 1, 1), weight("wd", 24, 1, 3, 3), weight("w1", 6, 24, 1, 1), weight("w2", 24, 6, 1, 1), weight("wp", 8, 24, 1, 1),
+               m.constant("zero", 0.0), m.constant("six", 6.0)]
+    return m.model(nodes, [port("x", 1, 8, 7, 7)], [port("y", 1, 8, 7, 7)], weights)
+
+
+def batch_norm():
+    """Conv, BatchNormalization, residual, average pooling, Gemm."""
+    norm = [m.constant("scale", random("scale", 16)), m.constant("shift", random("shift", 16)), m.constant("mean", random("mean", 16)),
+            m.constant("var", np.abs(random("var", 16)) + 0.5)]
+    nodes = [m.node("Conv", ["x", "w1"], ["c1"], "c1", pads=[1, 1, 1, 1]), m.node("BatchNormalization", ["c1", "scale", "shift", "mean", "var"], ["n1"], "bn"),
+             m.node("Relu", ["n1"], ["r1"], "r1"), m.node("Conv", ["r1", "w2"], ["c2"], "c2", pads=[1, 1, 1, 1]), m.node("Add", ["c2", "r1"], ["s"], "add"),
+             m.node("Relu", ["s"], ["r2"], "r2"), m.node("AveragePool", ["r2"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+             m.node("Flatten", ["p"], ["f"], "flat"), m.node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1)]
+    return m.model(nodes, [port("x", 1, 3, 10, 10)], [port("y", 1, 13)],
+                   [weight("w1", 16, 3, 3, 3), weight("w2", 16, 16, 3, 3), weight("w3", 13, 400), m.constant("b3", random("b3", 13)), *norm])
+
+
+def attention():
+    """Two heads of self-attention: MatMul of two activations, Softmax, Reshape, Transpose."""
+    nodes = []
+    for name in "qkv":
+        nodes += [m.node("MatMul", ["x", f"w{name}"], [f"{name}0"], f"m{name}"), m.node("Reshape", [f"{name}0", "heads"], [f"{name}1"], f"r{name}"),
+                  m.node("Transpose", [f"{name}1"], [f"{name}2"], f"t{name}", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])]
+    nodes += [m.node("MatMul", ["q2", "k2"], ["s0"], "scores"), m.node("Div", ["s0", "root"], ["s1"], "scale"), m.node("Softmax", ["s1"], ["p"], "softmax", axis=-1),
+              m.node("MatMul", ["p", "v2"], ["o0"], "mix"), m.node("Transpose", ["o0"], ["o1"], "to", perm=[0, 2, 1, 3]),
+              m.node("Reshape", ["o1", "flat"], ["o2"], "ro"), m.node("MatMul", ["o2", "wo"], ["o3"], "out"), m.node("Add", ["o3", "x"], ["y"], "skip")]
+    weights = [weight(f"w{name}", 24, 24) for name in "qkvo"] + [m.ints("heads", [1, 9, 2, 12]), m.ints("flat", [1, 9, 24]), m.constant("root", 12 ** 0.5)]
+    return m.model(nodes, [port("x", 1, 9, 24)], [port("y", 1, 9, 24)], weights)
+
+
+def reductions():
+    """Several outputs, broadcasting, reductions over several axes, Slice with steps, Pad, LRN, a 1-D convolution."""
+    nodes = [m.node("ReduceMean", ["x"], ["mean"], "mean", axes=[2], keepdims=1), m.node("Sub", ["x", "mean"], ["c"], "centre"),
+             m.node("ReduceMax", ["c"], ["most"], "most", axes=[1, 2], keepdims=0), m.node("Slice", ["c", "starts", "ends", "axes", "steps"], ["s"], "slice"),
+             m.node("Pad", ["s", "pads"], ["p"], "pad"), m.node("Conv", ["p", "w"], ["v"], "conv1d"), m.node("Tanh", ["v"], ["t"], "tanh"),
+             m.node("LRN", ["c4"], ["n"], "lrn", size=3), m.node("Unsqueeze", ["c", "last"], ["c4"], "up")]
+    nodes[-1], nodes[-2] = nodes[-2], nodes[-1]
+    weights = [m.ints("starts", [10]), m.ints("ends", [-100]), m.ints("axes", [2]), m.ints("steps", [-2]), m.ints("pads", [0, 0, 1, 0, 0, 2]), m.ints("last", [3]),
+               weight("w", 6, 5, 3)]
+    return m.model(nodes, [port("x", 2, 5, 11)], [port("most", 2), port("t", 2, 6, 7), port("n", 2, 5, 11, 1)], weights)
+
+
+def through():
+    """An output that is an input, one that is a constant, one made twice over, and an input that nobody reads."""
+    nodes = [m.node("Identity", ["x"], ["same"], "id"), m.node("Relu", ["x"], ["r"], "r1"), m.node("Identity", ["r"], ["again"], "id2")]
+    return m.model(nodes, [port("x", 3, 5), port("unread", 2)], [port("same", 3, 5), port("k", 2, 2), port("r", 3, 5), port("again", 3, 5)],
+                   [m.constant("k", random("k", 2, 2))])
+
+
+def deep():
+    """Forty small layers: more waves and events than vEUs."""
+    nodes, weights, last = [], [], "x"
+    for i in range(40):
+        nodes += [m.node("MatMul", [last, f"w{i}"], [f"a{i}"], f"m{i}"), m.node("Tanh", [f"a{i}"], [f"t{i}"], f"t{i}")]
+        weights.append(weight(f"w{i}", 20, 20))
+        last = f"t{i}"
+    return m.model(nodes, [port("x", 3, 20)], [port(last, 3, 20)], weights)
+
+
+SMALL = [lone_relu, conv_odd, inception, mobile, batch_norm, attention, reductions, through, deep]
+
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+def compare(got, expected, limit, name):
+    assert got.shape == expected.shape and got.dtype == expected.dtype, f"{name}: {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}"
+    error = np.linalg.norm((got - expected).ravel()) / (np.linalg.norm(expected.ravel()) or 1)
+    assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
+
+
+def check_model(tamp, path, *options, seed=1, precision="fp32"):
+    """Runs the model three times on the stand-in and compares every output with ONNX Runtime."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    inputs = {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
+    arguments = []
+    for index, (name, values) in enumerate(inputs.items()):
+        np.save(tamp.folder / f"in{index}.npy", values)
+        arguments += ["--input", f"{name}=in{index}.npy"]
+    done = tamp("run", path, "--device", "cpu", "--repeat", REPEATS, "--check", "--precision", precision, "--output-dir", "out", *arguments, *options,
+                env={"TAMP_SEED": str(seed)})
+    assert f"of {REPEATS} runs, all bitwise equal" in done.stdout, done.stdout
+    files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+    expected = session.run(None, inputs)
+    assert list(files) == [entry.name for entry in session.get_outputs()]
+    for entry, values in zip(session.get_outputs(), expected):
+        compare(np.load(tamp.folder / "out" / files[entry.name]), values, LIMIT[precision], entry.name)
+
+
+def small_test(make, policy, seed):
+    def test(tamp):
+        path = tamp.folder / f"{make.__name__}.onnx"
+        path.write_bytes(make().SerializeToString())
+        check_model(tamp, path, "--policy", policy, seed=seed)
+    test.__name__ = f"test_{make.__name__}_{policy}"
+    return test
+
+
+def precision_test(make):
+    def test(tamp):
+        path = tamp.folder / f"{make.__name__}.onnx"
+        path.write_bytes(make().SerializeToString())
+        check_model(tamp, path, seed=11, precision="tf32")
+    test.__name__ = f"test_{make.__name__}_tf32"
+    return test
+
+
+def example(tamp, name):
+    subprocess.run([sys.executable, harness.ROOT / "examples" / "make_weights.py", harness.ROOT / "examples" / "models" / f"{name}.onnx", "--into", tamp.folder],
+                   check=True, stdout=subprocess.DEVNULL)
+    return pathlib.Path(tamp.folder) / f"{name}.onnx"
+
+
+def test_example_mnist_mlp(tamp):
+    check_model(tamp, example(tamp, "mnist_mlp"), seed=21)
+
+
+def test_example_squeezenet(tamp):
+    check_model(tamp, example(tamp, "squeezenet1_0"), seed=22)
+
+
+def test_example_resnet18(tamp):
+    check_model(tamp, example(tamp, "resnet18"), seed=23)
+
+
+def test_other_orders_give_the_same_answer(tamp):
+    """Three seeds of their own, for the model with the most side by side."""
+    path = tamp.folder / "inception.onnx"
+    path.write_bytes(inception().SerializeToString())
+    for seed in (2, 3, 4):
+        check_model(tamp, path, seed=seed)
+
+
+def test_symbolic_dimensions_take_their_value_from_dim(tamp):
+    made = m.model([m.node("MatMul", ["x", "w"], ["a"], "m"), m.node("Relu", ["a"], ["y"], "r")], [port("x", "batch", 6)], [port("y", "batch", 10)], [weight("w", 6, 10)])
+    path = tamp.folder / "batched.onnx"
+    path.write_bytes(made.SerializeToString())
+    tamp("run", path, "--device", "cpu", "--check", "--dim", "batch=5", "--output-dir", "out")
+    assert np.load(tamp.folder / "out" / "y.npy").shape == (5, 10)
+    tamp("run", path, "--device", "cpu", code=1, says="batch")
+
+
+def all_tests():
+    tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
+    return tests + [precision_test(make) for make in (conv_odd, inception, attention)] + harness.tests_of(globals())
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(all_tests()))

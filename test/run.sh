@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# All tests, from a fresh clone: installs what is missing (Debian, Ubuntu), builds, runs the unit tests (ctest) and the
+# end-to-end tests (test/e2e). What needs nvcc or a GPU runs where there is one. The last line is "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. cmake/packages.sh
+
+passed=0
+failed=0
+log=build/test.log
+
+# count COMMAND...: runs it and adds up what it says about itself ("N passed, N failed", or ctest's summary).
+count() {
+  local status=0 good=0 bad=0
+  echo "== $*"
+  "$@" 2>&1 | tee "$log" || status=$?
+  if [[ $(tail -n 1 "$log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    good=${BASH_REMATCH[1]}
+    bad=${BASH_REMATCH[2]}
+  elif [[ $(grep -E 'tests? passed, .* out of ' "$log" || true) =~ ([0-9]+)\ tests?\ failed\ out\ of\ ([0-9]+) ]]; then
+    bad=${BASH_REMATCH[1]}
+    good=$((BASH_REMATCH[2] - bad))
+  fi
+  # A program that died before it could count is a failure too.
+  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  passed=$((passed + good))
+  failed=$((failed + bad))
+}
+
+find_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
+find_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
+
+install_packages "${build_packages[@]}" "${test_packages[@]}"
+mkdir -p build
+if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
+  echo "installing numpy, onnx, onnxruntime into build/venv"
+  python3 -m venv build/venv
+  build/venv/bin/python -m pip install --quiet --disable-pip-version-check numpy onnx onnxruntime
+fi
+
+if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+cmake --preset release -DTAMP_TESTS=ON
+cmake --build --preset release -j"$(nproc)"
+
+excluded='gpu'
+find_nvcc || { excluded='gpu|nvcc'; echo "no nvcc: tests that compile for a GPU are left out"; }
+count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
+
+tamp=$PWD/build/release/bin/tamp
+for program in cli_test user_project_test models_test bad_inputs; do
+  count build/venv/bin/python "test/e2e/$program.py" "$tamp"
+done
+
+if find_gpu && find_nvcc; then
+  before=$passed
+  before_failed=$failed
+  count ctest --preset release -L gpu --no-tests=ignore
+  count build/venv/bin/python test/e2e/gpu_test.py "$tamp"
+  echo "on the GPU: $((passed - before)) passed, $((failed - before_failed)) failed"
+else
+  echo "no GPU: tests that run on one are left out"
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
