@@ -49,7 +49,7 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
   phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
   phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
-  phase.cost.efficiency = (pixels > 1 ? 0.3 : 0.15) * (window.vector == 4 ? 1 : 0.4);
+  phase.cost.efficiency = window.vector == 4 ? 0.15 : 0.06;
   RKernel rkernel;
   rkernel.family = "depthwise";
   rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " + (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " + std::to_string(phase.rtasks) + ">";

@@ -291,9 +291,10 @@ int64_t a_stages_of(const VDevice& vdevice, const Config& c) {
   return stages < 2 || work_bytes_of(c, stages) > vdevice.work_bytes() ? 0 : stages;
 }
 
-// Two groups of warps for the smaller tiles, if a ring stage holds a step of both.
-int64_t k_groups_of(const VDevice& vdevice, const Tile& tile) {
-  return tile.m * tile.n < 128 * 64 && 2 * kGroupK * tile.n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
+// Two groups of warps for the smaller tiles, if a ring stage holds a step of both. (fp32 with taps for every k lacks registers.)
+int64_t k_groups_of(const VDevice& vdevice, const Config& c) {
+  if (c.tf32 == 0 && c.gather == 1) return 1;
+  return c.block_m * c.block_n < 128 * 64 && 2 * kGroupK * c.block_n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
 }
 
 // Rows of a rTask of the sum: about one rTask per vEU.
@@ -337,8 +338,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.tf32 = tf32 ? 1 : 0;
     c.block_m = tile.m;
     c.block_n = tile.n;
-    c.k_groups = k_groups_of(vdevice, tile);
     c.gather = vector ? 4 : 1;
+    c.k_groups = k_groups_of(vdevice, c);
     c.sum_rows = sum_rows_of(vdevice, *p);
     const int64_t a_stages = a_stages_of(vdevice, c);
     if (a_stages == 0 || c.block_k() * tile.n * 4 > vdevice.weight_stage_bytes) continue;

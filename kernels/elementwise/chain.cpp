@@ -68,7 +68,7 @@ std::optional<Chain> make_chain(const Graph& graph, const std::vector<TensorId>&
     }
     if (attributes_of(steps[s].op) > 0) codes.push_back(constant_code(chain, steps[s].a));
     if (attributes_of(steps[s].op) > 1) codes.push_back(constant_code(chain, steps[s].b));
-    codes.resize(3, kAcc);
+    codes.resize(3, kUnused);
     // A temporary whose last reader is this step is free for this step's result: it is read first.
     for (size_t from = 0; from < s; ++from) {
       if (temp_of[from] != 0 && last[from] == s) busy[static_cast<size_t>(temp_of[from] - kFirstTemp)] = false;
@@ -90,7 +90,7 @@ std::optional<Chain> make_chain(const Graph& graph, const std::vector<TensorId>&
 Chain copy_chain(TensorId input) {
   Chain chain;
   chain.inputs = {input};
-  chain.steps = {{static_cast<int64_t>(ElementwiseOp::identity), kFirstInput, kAcc, kAcc, 0}};
+  chain.steps = {{static_cast<int64_t>(ElementwiseOp::identity), kFirstInput, kUnused, kUnused, 0}};
   return chain;
 }
 

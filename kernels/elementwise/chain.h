@@ -11,10 +11,10 @@ namespace tamp::kernels {
 
 // Limits and operand codes; the same as in elementwise.cuh.
 inline constexpr int64_t kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;
-inline constexpr int64_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64;
+inline constexpr int64_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
 
 struct ChainStep {
-  int64_t op = 0, x = kAcc, y = kAcc, z = kAcc, to = 0;
+  int64_t op = 0, x = kUnused, y = kUnused, z = kUnused, to = 0;
 };
 
 struct Chain {

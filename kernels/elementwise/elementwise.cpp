@@ -183,6 +183,20 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
                            {"constants", ArgValue{constants}}};
 }
 
+// What a rTask costs besides memory, in flops at efficiency 0.25: a turn of the loop has a latency of its own (1 us on an
+// H200), and then each step has a price per element.
+double interpreting_flops(const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
+  const double turns = static_cast<double>(ceil_div(groups_per_rtask, 256 * work.groups));
+  double per_element = 0;
+  for (const ChainStep& step : sweep.chain.steps) {
+    const auto op = static_cast<ElementwiseOp>(step.op);
+    const bool cheap = op <= ElementwiseOp::abs || op == ElementwiseOp::relu || op == ElementwiseOp::clip ||
+                       (op >= ElementwiseOp::add && op <= ElementwiseOp::mul) || op == ElementwiseOp::min || op == ElementwiseOp::max;
+    per_element += cheap ? 20 : 60;
+  }
+  return turns * 1e5 + static_cast<double>(groups_per_rtask * 4) * per_element;
+}
+
 Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
   const int64_t elements = loop_elements(sweep.loop);
   const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
@@ -203,7 +217,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
     bytes += 4 * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
   }
   phase.cost.activation_bytes = bytes;
-  phase.cost.flops = share * 8 * static_cast<double>(sweep.chain.steps.size());  // decoding a step costs more than the step
+  phase.cost.flops = interpreting_flops(sweep, work, groups_per_rtask);
   phase.cost.efficiency = 0.25;
   return phase;
 }

@@ -18,8 +18,8 @@ constexpr int kChainInputs = 8;
 constexpr int kChainSteps = 16;
 constexpr int kChainConstants = 24;
 
-// Operand codes of a step: the result of the step before, a temporary, an input, a constant.
-constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64;
+// Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
+constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
 
 struct ChainStep {
   uint8_t op, x, y, z;
@@ -46,6 +46,7 @@ struct ElementwiseArgs {
 static_assert(sizeof(ElementwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 RK_INLINE int64_t chain_offset(const ElementwiseArgs& args, const int32_t* strides, uint32_t element) {
+  if (args.rank <= 1) return static_cast<int64_t>(element) * strides[0];
   int64_t offset = 0;
 #pragma unroll 1
   for (int d = args.rank - 1; d > 0; --d) {
@@ -109,6 +110,7 @@ RK_INLINE void chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, 
 template <class Veu, int kGroups>
 RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const ChainTurn& turn, const float4 (&acc)[kGroups],
                              float4 (&to)[kGroups]) {
+  if (code == kUnused) return;
   const int input = static_cast<int>(code) - static_cast<int>(kFirstInput);
   int unit = -1;
   if (code >= kFirstTemp && code < kFirstInput) unit = args.prefetched + static_cast<int>(code - kFirstTemp);
@@ -180,7 +182,7 @@ RK_BODY void elementwise(const Task<Veu>& task) {
 #pragma unroll 1
     for (int s = 0; s < args.steps; ++s) {
       const ChainStep step = args.chain[s];
-      float4 x[kGroups], y[kGroups], z[kGroups];
+      float4 x[kGroups] = {}, y[kGroups] = {}, z[kGroups] = {};
       chain_operand<Veu, kGroups>(task, args, step.x, turn, acc, x);
       chain_operand<Veu, kGroups>(task, args, step.y, turn, acc, y);
       chain_operand<Veu, kGroups>(task, args, step.z, turn, acc, z);

@@ -24,15 +24,11 @@ RK_INLINE float floor_mod(float x, float y) {
 
 RK_INLINE float gelu_tanh(float x) { return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x))); }
 
-// The dear ones and the rare ones, one element at a time so that their code exists once.
+// The rare ones, one element at a time so that their code exists once.
 RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
   switch (op) {
-    case kOpSqrt: return sqrtf(x);
     case kOpReciprocal: return 1.0f / x;
-    case kOpDiv: return x / y;
-    case kOpExp: return expf(x);
     case kOpLog: return logf(x);
-    case kOpErf: return erff(x);
     case kOpSin: return sinf(x);
     case kOpCos: return cosf(x);
     case kOpFloor: return floorf(x);
@@ -40,12 +36,9 @@ RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
     case kOpRound: return rintf(x);
     case kOpSign: return x != x ? x : truth(x > 0.0f) - truth(x < 0.0f);
     case kOpElu: return x < 0.0f ? y * expm1f(x) : x;
-    case kOpSigmoid: return sigmoid(x);
     case kOpHardSigmoid: return clip(x * y + z, 0.0f, 1.0f);
     case kOpHardSwish: return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f);
-    case kOpTanh: return tanhf(x);
     case kOpSoftplus: return log1pf(expf(-fabsf(x))) + max_of(x, 0.0f);
-    case kOpGelu: return activate(kGelu, x, 0.0f, 0.0f);
     case kOpGeluTanh: return gelu_tanh(x);
     case kOpPow: return powf(x, y);
     case kOpMod: return floor_mod(x, y);
@@ -59,7 +52,6 @@ RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
     case kOpOr: return truth(x != 0.0f || y != 0.0f);
     case kOpXor: return truth((x != 0.0f) != (y != 0.0f));
     case kOpNot: return truth(x == 0.0f);
-    case kOpWhere: return x != 0.0f ? y : z;
     case kOpNeg: return -x;
     case kOpAbs: return fabsf(x);
     case kOpLeakyRelu:
@@ -76,14 +68,37 @@ RK_INLINE void map_groups(const float4 (&x)[kGroups], const float4 (&y)[kGroups]
   }
 }
 
-// Element 0 goes to the end, the others move up; no element is picked by a run-time index, so all stay in registers.
+// Element 0 goes away, the others move up, and `last` is the new end. No element is picked by a run-time index, so all stay in
+// registers.
 template <int kGroups>
 RK_INLINE void turn_groups(float4 (&v)[kGroups], float last) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) v[g] = float4{v[g].y, v[g].z, v[g].w, g + 1 < kGroups ? v[g + 1 < kGroups ? g + 1 : g].x : last};
 }
+// Likewise by whole groups.
+template <int kGroups>
+RK_INLINE void turn_groups(float4 (&v)[kGroups], const float4& last) {
+#pragma unroll
+  for (int g = 0; g + 1 < kGroups; ++g) v[g] = v[g + 1];
+  v[kGroups - 1] = last;
+}
 
-// to = f(x, y, z) of kGroups groups of four elements. Attributes come as operands: y = a, z = b.
+// The dear ones that models are full of: four elements side by side. False: not one of them.
+RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1], const float4 (&z)[1], float4 (&to)[1]) {
+  switch (op) {
+    case kOpDiv: map_groups(x, y, z, to, [](float a, float b, float) { return a / b; }); return true;
+    case kOpSqrt: map_groups(x, y, z, to, [](float a, float, float) { return sqrtf(a); }); return true;
+    case kOpExp: map_groups(x, y, z, to, [](float a, float, float) { return expf(a); }); return true;
+    case kOpErf: map_groups(x, y, z, to, [](float a, float, float) { return erff(a); }); return true;
+    case kOpSigmoid: map_groups(x, y, z, to, [](float a, float, float) { return sigmoid(a); }); return true;
+    case kOpTanh: map_groups(x, y, z, to, [](float a, float, float) { return tanhf(a); }); return true;
+    case kOpGelu: map_groups(x, y, z, to, [](float a, float, float) { return 0.5f * a * (1.0f + erff(a * 0.70710678118654752f)); }); return true;
+    case kOpWhere: map_groups(x, y, z, to, [](float a, float b, float c) { return a != 0.0f ? b : c; }); return true;
+    default: return false;
+  }
+}
+
+// to = f(x, y, z) of kGroups groups of four elements. Attributes come as operands: y = a, z = b. x, y and z are used up.
 template <int kGroups>
 RK_INLINE void chain_function(uint32_t op, float4 (&x)[kGroups], float4 (&y)[kGroups], float4 (&z)[kGroups], float4 (&to)[kGroups]) {
   switch (op) {
@@ -99,11 +114,20 @@ RK_INLINE void chain_function(uint32_t op, float4 (&x)[kGroups], float4 (&y)[kGr
     default: break;
   }
 #pragma unroll 1
-  for (int i = 0; i < 4 * kGroups; ++i) {
-    const float r = chain_scalar(op, x[0].x, y[0].x, z[0].x);
-    turn_groups(x, r);
-    turn_groups(y, y[0].x);
-    turn_groups(z, z[0].x);
+  for (int g = 0; g < kGroups; ++g) {
+    float4 x1[1] = {x[0]}, y1[1] = {y[0]}, z1[1] = {z[0]}, r[1] = {x[0]};
+    if (!chain_four(op, x1, y1, z1, r)) {
+#pragma unroll 1
+      for (int i = 0; i < 4; ++i) {
+        turn_groups(r, chain_scalar(op, x1[0].x, y1[0].x, z1[0].x));
+        turn_groups(x1, 0.0f);
+        turn_groups(y1, 0.0f);
+        turn_groups(z1, 0.0f);
+      }
+    }
+    turn_groups(x, r[0]);
+    turn_groups(y, y1[0]);
+    turn_groups(z, z1[0]);
   }
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) to[g] = x[g];

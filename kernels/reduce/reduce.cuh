@@ -28,15 +28,8 @@ RK_INLINE float reduce_start(int32_t combine) {
 }
 
 RK_INLINE float reduce_combine(int32_t combine, float a, float b) {
-  if (combine == kCombineSum) return a + b;
   if (combine == kCombineMax) return nan_max(a, b);
   return combine == kCombineMin ? nan_min(a, b) : a * b;
-}
-
-RK_INLINE float reduce_prepare(int32_t prepare, float x, float largest) {
-  if (prepare == kPrepareNone) return x;
-  if (prepare == kPrepareAbs) return fabsf(x);
-  return prepare == kPrepareSquare ? x * x : expf(x - largest);
 }
 
 RK_INLINE float reduce_finish(const ReduceArgs& args, float v, float largest) {
@@ -71,34 +64,51 @@ RK_INLINE Rowful<kVector> load_rowful(const float* p) {
 
 template <int kVector>
 RK_INLINE Rowful<kVector> combine_rowfuls(int32_t combine, Rowful<kVector> a, const Rowful<kVector>& b) {
+  if (combine == kCombineSum) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) a.v[i] += b.v[i];
+    return a;
+  }
 #pragma unroll
   for (int i = 0; i < kVector; ++i) a.v[i] = reduce_combine(combine, a.v[i], b.v[i]);
   return a;
 }
 
-// One pass over reduced elements [first, last) of this thread's row.
+template <int kVector>
+RK_INLINE void prepare_rowful(int32_t prepare, Rowful<kVector>& x, const Rowful<kVector>& largest) {
+  if (prepare == kPrepareNone) return;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (prepare == kPrepareSquare) x.v[i] *= x.v[i];
+    else x.v[i] = prepare == kPrepareAbs ? fabsf(x.v[i]) : expf(x.v[i] - largest.v[i]);
+  }
+}
+
+// One pass over reduced elements [first, last) of this thread's row, kBatch loads under way. Everything is asked per batch, so
+// that the elements of a batch go through the arithmetic side by side.
 template <class Veu, int kVector>
 RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const float* in, uint32_t first,
                                       uint32_t last, int32_t prepare, int32_t combine, const Rowful<kVector>& largest) {
-  constexpr uint32_t kBatch = 4;  // loads under way per thread
-  Rowful<kVector> acc;
+  constexpr uint32_t kBatch = 4;
+  Rowful<kVector> start;
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_start(combine);
+  for (int i = 0; i < kVector; ++i) start.v[i] = reduce_start(combine);
+  Rowful<kVector> acc = start;
 #pragma unroll 1
   for (uint32_t r = first + t.part; r < last; r += kBatch * t.parts) {
     Rowful<kVector> x[kBatch];
 #pragma unroll
     for (uint32_t b = 0; b < kBatch; ++b) {
-      if (r + b * t.parts < last) x[b] = load_rowful<kVector>(in + reduced_in_offset(rows, r + b * t.parts));
+      const uint32_t at = r + b * t.parts;
+      x[b] = load_rowful<kVector>(in + reduced_in_offset(rows, at < last ? at : r));
     }
-    // Not unrolled, the elements move up: expf is there once per vector element.
-#pragma unroll 1
-    for (uint32_t at = r; at < last && at < r + kBatch * t.parts; at += t.parts) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) acc.v[i] = reduce_combine(combine, acc.v[i], reduce_prepare(prepare, x[0].v[i], largest.v[i]));
+    for (uint32_t b = 0; b < kBatch; ++b) prepare_rowful(prepare, x[b], largest);
 #pragma unroll
-      for (uint32_t b = 0; b + 1 < kBatch; ++b) x[b] = x[b + 1];
+    for (uint32_t b = 1; b < kBatch; ++b) {
+      if (r + b * t.parts >= last) x[b] = start;
     }
+    acc = combine_rowfuls(combine, acc, combine_rowfuls(combine, combine_rowfuls(combine, x[0], x[1]), combine_rowfuls(combine, x[2], x[3])));
   }
   Rowful<kVector>* const shared = task.template work_as<Rowful<kVector>>();
   return combine_parts<Veu>(shared, t, acc, [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });

@@ -23,6 +23,7 @@ struct RowsArgs {
 
 RK_INLINE int64_t nest_offset(const int32_t* strides, const Divisor* divisors, int rank, uint32_t index) {
   int64_t offset = 0;
+  if (rank <= 1) return static_cast<int64_t>(index) * strides[0];
 #pragma unroll 1
   for (int d = rank - 1; d > 0; --d) {
     uint32_t at;

@@ -34,31 +34,37 @@ RK_BODY void softmax(const Task<Veu>& task) {
     const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
     float largest = -INFINITY, sum = 0.0f;
-    // One loop for the three walks: its code is there once.
+    // One loop for the three walks: its code is there once. Elements that do not exist are -inf, which changes neither the
+    // maximum nor the sum.
 #pragma unroll 1
     for (int pass = 0; pass < kSoftmaxPasses; ++pass) {
-      const float log_sum = pass == kWrite ? logf(sum) : 0.0f;
+      const float log_sum = pass == kWrite && log ? logf(sum) : 0.0f;
+      const float scale = 1.0f / sum;
 #pragma unroll 1
       for (uint32_t r = t.part, k = 0; r < reduced; r += kBatch * t.parts, k += kBatch) {
         float x[kBatch];
 #pragma unroll
         for (uint32_t b = 0; b < kBatch; ++b) {
-          x[b] = 0.0f;
-          if (r + b * t.parts >= reduced) continue;
-          x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, r + b * t.parts));
+          const uint32_t at = r + b * t.parts;
+          x[b] = -INFINITY;
+          if (at < reduced) x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, at));
         }
+        if (pass == kFindLargest) {
+#pragma unroll
+          for (uint32_t b = 0; b < kBatch; ++b) {
+            largest = nan_max(largest, x[b]);
+            if (keeps && r + b * t.parts < reduced) kept[(k + b) * Veu::kComputeThreads] = x[b];
+          }
+          continue;
+        }
+        float e[kBatch];
+#pragma unroll
+        for (uint32_t b = 0; b < kBatch; ++b) e[b] = expf(x[b] - largest);
 #pragma unroll
         for (uint32_t b = 0; b < kBatch; ++b) {
-          const uint32_t at = r + b * t.parts;
-          if (at >= reduced) continue;
-          if (pass == kFindLargest) {
-            largest = nan_max(largest, x[b]);
-            if (keeps) kept[(k + b) * Veu::kComputeThreads] = x[b];
-            continue;
-          }
-          const float e = expf(x[b] - largest);
-          if (pass == kAddUp) sum += e;
-          else if (live) store1(out + reduced_out_offset(rows, at), log ? x[b] - largest - log_sum : e / sum);
+          const bool exists = r + b * t.parts < reduced;
+          if (pass == kAddUp) sum += exists ? e[b] : 0.0f;
+          else if (exists && live) store1(out + reduced_out_offset(rows, r + b * t.parts), log ? x[b] - largest - log_sum : e[b] * scale);
         }
       }
       if (pass == kFindLargest) largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });

@@ -169,7 +169,7 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
     for (uint32_t c = 0; c < chunks; ++c, ++chunk, from += bytes) {
       const uint32_t stage = chunk % Veu::kWeightStages;
       const uint32_t round = chunk / Veu::kWeightStages;
-      if (round > 0) wait(control.empty[stage], (round - 1) & 1u);
+      if (round > 0) wait_warp(control.empty[stage], (round - 1) & 1u);
       copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage]);
     }
   }
@@ -230,7 +230,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     Slot& slot = control.slots[slots_used % kSlots];
     uint16_t body = i == end ? kBodyEnd : kBodyNothing;
     uint32_t chunks = 0;
-    if (uses_slot && slots_used >= kSlots) wait(control.free[slots_used % kSlots], (slots_used / kSlots - 1) & 1u);
+    if (uses_slot && slots_used >= kSlots) wait_warp(control.free[slots_used % kSlots], (slots_used / kSlots - 1) & 1u);
     if (runs) {
       const Record& record = tables.records[instruction.record];
       body = record.body;
@@ -291,7 +291,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
     Slot& slot = control.slots[n % kSlots];
-    wait(control.ready[n % kSlots], (n / kSlots) & 1u);
+    wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t instruction = slot.instruction;
     if (body < kBodyNothing) {

@@ -132,6 +132,15 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
+// The same for a whole warp, which leaves it together: lanes may see the phase complete at different times, and bar.sync,
+// ldmatrix and mma.sync want the warp converged.
+RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
+  wait(barrier, parity);
+#if defined(__CUDA_ARCH__)
+  __syncwarp();
+#endif
+}
+
 // Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. All 32 lanes
 // of one warp call it; `full` was made with count 32. Weights only: on sm_90 the copy goes through the async proxy.
 RK_INLINE void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full) {

@@ -52,7 +52,7 @@ struct WeightPipe {
   // The next chunk, 128-byte aligned, when it has arrived.
   RK_INLINE const char* acquire() {
     const uint32_t stage = next % Veu::kWeightStages;
-    wait(full[stage], (next / Veu::kWeightStages) & 1u);
+    wait_warp(full[stage], (next / Veu::kWeightStages) & 1u);
     return stages + stage * Veu::kWeightStageBytes;
   }
   // This warp has read the chunk that acquire() gave last. Every lane calls it.

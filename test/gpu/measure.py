@@ -32,7 +32,7 @@ def inputs_of(folder, name, meta):
 
 def timed(command):
     start = time.time()
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-3000:]}")
     return done, time.time() - start
