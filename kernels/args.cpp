@@ -30,9 +30,10 @@ bool has_epilogue(const ROperator& rop) {
 
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides) {
   const Epilogue& e = rop.epilogue;
-  return ArgValue{ArgList{e.bias.valid() ? arg(TensorArg{e.bias}) : null_arg(), e.residual.valid() ? arg(TensorArg{e.residual}) : null_arg(),
-                          array_arg(residual_strides, 4), arg(static_cast<int64_t>(e.activation)),
-                          arg(int64_t{e.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
+  return ArgValue{ArgList{e.bias.valid() ? arg(TensorArg{e.bias}) : null_arg(),
+                          e.residual.valid() ? arg(TensorArg{e.residual}) : null_arg(), array_arg(residual_strides, 4),
+                          arg(static_cast<int64_t>(e.activation)), arg(int64_t{e.residual_after_activation}), float_arg(e.a),
+                          float_arg(e.b)}};
 }
 
 bool is_plain_f32(const Tensor& tensor) {

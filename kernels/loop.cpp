@@ -119,13 +119,15 @@ void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t 
   append_upwards(nest, low, high, tensor, regions);
 }
 
-void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end, std::vector<Region>& regions) {
+void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end,
+                 std::vector<Region>& regions) {
   for_each_box(extents(loop), begin, end, [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
     append_nest_box(loop, operand, tensor, offset, low, high, regions);
   });
 }
 
-void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high, std::vector<Region>& regions) {
+void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high,
+                std::vector<Region>& regions) {
   append_upwards(graph.tensor(id), low, high, id, regions);
 }
 

@@ -34,12 +34,14 @@ using Box = std::function<void(const std::vector<int64_t>& low, const std::vecto
 void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t end, const Box& box);
 
 // What operand `operand`, which starts at element `offset` of its buffer, touches there.
-void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end, std::vector<Region>& regions);
+void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end,
+                 std::vector<Region>& regions);
 // The box [low, high) of the nest.
 void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, const std::vector<int64_t>& low,
                      const std::vector<int64_t>& high, std::vector<Region>& regions);
 // The box [low, high) of a placed tensor, in logical coordinates.
-void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high, std::vector<Region>& regions);
+void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high,
+                std::vector<Region>& regions);
 // The whole of a placed tensor; nothing of a constant.
 void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions);
 

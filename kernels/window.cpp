@@ -116,7 +116,8 @@ Window window_of(const Graph& graph, const ROperator& rop) {
 }
 
 bool has_vector_outputs(const Graph& graph, const Window& w) {
-  return w.channels % 4 == 0 && is_vector(graph, w.out, w.out_strides) && (!w.residual.valid() || is_vector(graph, w.residual, w.residual_strides));
+  return w.channels % 4 == 0 && is_vector(graph, w.out, w.out_strides) &&
+         (!w.residual.valid() || is_vector(graph, w.residual, w.residual_strides));
 }
 
 bool has_vector_inputs(const Graph& graph, const Window& w) { return w.in_channels % 4 == 0 && is_vector(graph, w.in, w.in_strides); }
@@ -127,8 +128,8 @@ int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rt
 
 ArgValue window_arg(const Window& w, int64_t per_rtask) {
   const auto array = [](const auto& values) { return array_arg(std::vector<int64_t>(values.begin(), values.end())); };
-  return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height), arg(w.width),
-                          arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
+  return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height),
+                          arg(w.width), arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
                           divisor_arg(w.channels / w.vector), divisor_arg(w.out_height), divisor_arg(ceil_div(w.out_width, w.pixels)),
                           arg(w.items()), arg(per_rtask), arg(int64_t{w.channels_innermost})}};
 }
@@ -136,12 +137,13 @@ ArgValue window_arg(const Window& w, int64_t per_rtask) {
 void window_accesses(const Graph& graph, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {
   const std::array<int64_t, 4> extents = item_extents(w);
   const int64_t end = std::min((index + 1) * per_rtask, w.items());
-  for_each_box({extents.begin(), extents.end()}, index * per_rtask, end, [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
-    const Block block = output_block(w, low, high);
-    append_block(graph, w.out, block, out.writes);
-    if (w.residual.valid()) append_block(graph, w.residual, block, out.reads);
-    append_block(graph, w.in, input_block(w, block), out.reads);
-  });
+  for_each_box({extents.begin(), extents.end()}, index * per_rtask, end,
+               [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
+                 const Block block = output_block(w, low, high);
+                 append_block(graph, w.out, block, out.writes);
+                 if (w.residual.valid()) append_block(graph, w.residual, block, out.reads);
+                 append_block(graph, w.in, input_block(w, block), out.reads);
+               });
 }
 
 double window_bytes(const Window& w, double items, double reads_per_output) {

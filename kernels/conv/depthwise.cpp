@@ -13,7 +13,8 @@ namespace {
 // Square filters of 3, 5 or 7 with stride 1 or 2 have a body of their own.
 bool is_square(const Window& w) {
   const int64_t taps = w.kernel[0];
-  return w.kernel[1] == taps && (taps == 3 || taps == 5 || taps == 7) && (w.stride[1] == 1 || w.stride[1] == 2) && w.dilation[0] == 1 && w.dilation[1] == 1;
+  return w.kernel[1] == taps && (taps == 3 || taps == 5 || taps == 7) && (w.stride[1] == 1 || w.stride[1] == 2) && w.dilation[0] == 1 &&
+         w.dilation[1] == 1;
 }
 
 Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
@@ -33,9 +34,9 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   if (square) {
-    phase.template_args.insert(phase.template_args.end(), {{"kTaps", std::to_string(window.kernel[0])},
-                                                           {"kStride", std::to_string(window.stride[1])},
-                                                           {"kPixels", std::to_string(pixels)}});
+    phase.template_args.insert(
+        phase.template_args.end(),
+        {{"kTaps", std::to_string(window.kernel[0])}, {"kStride", std::to_string(window.stride[1])}, {"kPixels", std::to_string(pixels)}});
   }
   phase.args_type = "rk::DepthwiseArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
@@ -45,14 +46,17 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   // Pixels of an item share the columns that they load.
-  const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels) : static_cast<double>(window.kernel[1]);
+  const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels)
+                                : static_cast<double>(window.kernel[1]);
   phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
   phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
   phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
   phase.cost.efficiency = window.vector == 4 ? 0.15 : 0.06;
   RKernel rkernel;
   rkernel.family = "depthwise";
-  rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " + (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " + std::to_string(phase.rtasks) + ">";
+  rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " +
+                 (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " +
+                 std::to_string(phase.rtasks) + ">";
   rkernel.config = {{"pixels", pixels}, {"items_per_rtask", per_rtask}};
   rkernel.phases = {phase};
   return rkernel;

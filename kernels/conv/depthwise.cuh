@@ -22,7 +22,7 @@ RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const floa
   const int32_t height = w.height, width = w.width;
   const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
   // The loads of a small filter's rows are all under way together; a large one would run out of registers.
-#pragma unroll (kTaps <= 3 ? kTaps : 1)
+#pragma unroll(kTaps <= 3 ? kTaps : 1)
   for (int ky = 0; ky < kTaps; ++ky) {
     const int32_t y = top + ky;
     const bool row = y >= 0 && y < height;

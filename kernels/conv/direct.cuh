@@ -55,7 +55,8 @@ RK_INLINE void direct_tap(const DirectArgs& args, const float* const (&x)[kPixel
 }
 
 template <int kOutputs, int kInputs, int kPixels>
-RK_INLINE void direct_window(const DirectArgs& args, const float* in, const float* weights, int32_t top, int32_t left, float4 (&acc)[kPixels]) {
+RK_INLINE void direct_window(const DirectArgs& args, const float* in, const float* weights, int32_t top, int32_t left,
+                             float4 (&acc)[kPixels]) {
   const WindowArgs& w = args.window;
 #pragma unroll 1
   for (int32_t ky = 0; ky < w.kernel[0]; ++ky) {

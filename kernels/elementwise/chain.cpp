@@ -83,7 +83,8 @@ std::optional<Chain> make_chain(const Graph& graph, const std::vector<TensorId>&
     chain.steps.push_back({static_cast<int64_t>(steps[s].op), codes[0], codes[1], codes[2], temp_of[s]});
   }
   chain.temporaries = static_cast<int64_t>(busy.size());
-  if (static_cast<int64_t>(chain.inputs.size()) > kChainInputs || static_cast<int64_t>(chain.constants.size()) > kChainConstants) return std::nullopt;
+  if (static_cast<int64_t>(chain.inputs.size()) > kChainInputs || static_cast<int64_t>(chain.constants.size()) > kChainConstants)
+    return std::nullopt;
   return chain;
 }
 

@@ -68,7 +68,8 @@ std::vector<Sweep> slice_sweep(const Graph& graph, const ROperator& rop, const S
 
 // Walks two shapes of equal element count together, from the last dimension: the nest of both, or nullopt if a dimension of
 // one straddles a boundary of the other ([2,3] and [3,2]).
-std::optional<Loop> common_loop(const Shape& out, const std::vector<int64_t>& out_strides, const Shape& in, const std::vector<int64_t>& in_strides) {
+std::optional<Loop> common_loop(const Shape& out, const std::vector<int64_t>& out_strides, const Shape& in,
+                                const std::vector<int64_t>& in_strides) {
   if (element_count(out) == 0) return Loop{LoopDim{0, {0, 0}}};
   Loop loop;
   size_t i = out.size(), j = in.size();
@@ -167,20 +168,20 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
   for (const float value : sweep.chain.constants) constants.push_back(float_arg(value));
   if (constants.empty()) constants.push_back(float_arg(0));
   return {{"out", place_arg(sweep.out, sweep.starts[0])},
-                           {"inputs", ArgValue{inputs}},
-                           {"out_strides", array_arg(strides(sweep.loop, 0), kChainRank)},
-                           {"in_strides", ArgValue{in_strides}},
-                           {"divisors", divisors_arg(inner_extents(sweep.loop), kChainRank - 1)},
-                           {"elements", arg(loop_elements(sweep.loop))},
-                           {"groups_per_rtask", arg(groups_per_rtask)},
-                           {"rank", arg(static_cast<int64_t>(sweep.loop.size()))},
-                           {"prefetched", arg(prefetched)},
-                           {"steps", arg(static_cast<int64_t>(sweep.chain.steps.size()))},
-                           {"grouped", arg(int64_t{is_grouped(sweep)})},
-                           {"out_vector", arg(int64_t{is_vector(graph, sweep, 0)})},
-                           {"in_vectors", arg(in_vectors)},
-                           {"chain", ArgValue{chain}},
-                           {"constants", ArgValue{constants}}};
+          {"inputs", ArgValue{inputs}},
+          {"out_strides", array_arg(strides(sweep.loop, 0), kChainRank)},
+          {"in_strides", ArgValue{in_strides}},
+          {"divisors", divisors_arg(inner_extents(sweep.loop), kChainRank - 1)},
+          {"elements", arg(loop_elements(sweep.loop))},
+          {"groups_per_rtask", arg(groups_per_rtask)},
+          {"rank", arg(static_cast<int64_t>(sweep.loop.size()))},
+          {"prefetched", arg(prefetched)},
+          {"steps", arg(static_cast<int64_t>(sweep.chain.steps.size()))},
+          {"grouped", arg(int64_t{is_grouped(sweep)})},
+          {"out_vector", arg(int64_t{is_vector(graph, sweep, 0)})},
+          {"in_vectors", arg(in_vectors)},
+          {"chain", ArgValue{chain}},
+          {"constants", ArgValue{constants}}};
 }
 
 // What a rTask costs besides memory, in flops at efficiency 0.25: a turn of the loop has a latency of its own (1 us on an

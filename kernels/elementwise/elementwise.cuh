@@ -68,8 +68,10 @@ RK_INLINE void chain_fetch(const Task<Veu>& task, const ElementwiseArgs& args, i
 #pragma unroll 1
   for (uint32_t j = 0; j < count; ++j) {
     cp_async4(to + j, from + offset, true);
-    if (args.grouped) offset += step;
-    else offset = chain_offset(args, strides, element + j + 1);
+    if (args.grouped)
+      offset += step;
+    else
+      offset = chain_offset(args, strides, element + j + 1);
   }
 }
 
@@ -108,8 +110,8 @@ RK_INLINE void chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, 
 }
 
 template <class Veu, int kGroups>
-RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const ChainTurn& turn, const float4 (&acc)[kGroups],
-                             float4 (&to)[kGroups]) {
+RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const ChainTurn& turn,
+                             const float4 (&acc)[kGroups], float4 (&to)[kGroups]) {
   if (code == kUnused) return;
   const int input = static_cast<int>(code) - static_cast<int>(kFirstInput);
   int unit = -1;
@@ -189,7 +191,8 @@ RK_BODY void elementwise(const Task<Veu>& task) {
       chain_function<kGroups>(step.op, x, y, z, acc);
       if (step.to == 0) continue;
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) *chain_unit(task, (args.prefetched + step.to - static_cast<int>(kFirstTemp)) * kGroups + g) = acc[g];
+      for (int g = 0; g < kGroups; ++g)
+        *chain_unit(task, (args.prefetched + step.to - static_cast<int>(kFirstTemp)) * kGroups + g) = acc[g];
     }
     chain_store<Veu, kGroups>(task, args, turn, acc);
   }

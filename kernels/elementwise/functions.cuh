@@ -7,10 +7,52 @@
 namespace rk {
 
 enum ChainOp : uint8_t {
-  kOpIdentity, kOpNeg, kOpAbs, kOpSqrt, kOpReciprocal, kOpExp, kOpLog, kOpErf, kOpSin, kOpCos, kOpFloor, kOpCeil, kOpRound, kOpSign,
-  kOpRelu, kOpLeakyRelu, kOpElu, kOpClip, kOpSigmoid, kOpHardSigmoid, kOpHardSwish, kOpTanh, kOpSoftplus, kOpGelu, kOpGeluTanh,
-  kOpAdd, kOpSub, kOpMul, kOpDiv, kOpPow, kOpMin, kOpMax, kOpMod, kOpFmod, kOpPrelu,
-  kOpEqual, kOpLess, kOpLessEqual, kOpGreater, kOpGreaterEqual, kOpAnd, kOpOr, kOpXor, kOpNot, kOpWhere, kOpCast,
+  kOpIdentity,
+  kOpNeg,
+  kOpAbs,
+  kOpSqrt,
+  kOpReciprocal,
+  kOpExp,
+  kOpLog,
+  kOpErf,
+  kOpSin,
+  kOpCos,
+  kOpFloor,
+  kOpCeil,
+  kOpRound,
+  kOpSign,
+  kOpRelu,
+  kOpLeakyRelu,
+  kOpElu,
+  kOpClip,
+  kOpSigmoid,
+  kOpHardSigmoid,
+  kOpHardSwish,
+  kOpTanh,
+  kOpSoftplus,
+  kOpGelu,
+  kOpGeluTanh,
+  kOpAdd,
+  kOpSub,
+  kOpMul,
+  kOpDiv,
+  kOpPow,
+  kOpMin,
+  kOpMax,
+  kOpMod,
+  kOpFmod,
+  kOpPrelu,
+  kOpEqual,
+  kOpLess,
+  kOpLessEqual,
+  kOpGreater,
+  kOpGreaterEqual,
+  kOpAnd,
+  kOpOr,
+  kOpXor,
+  kOpNot,
+  kOpWhere,
+  kOpCast,
 };
 
 RK_INLINE float max_of(float x, float y) { return x != x || x > y ? x : y; }
@@ -92,7 +134,9 @@ RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1
     case kOpErf: map_groups(x, y, z, to, [](float a, float, float) { return erff(a); }); return true;
     case kOpSigmoid: map_groups(x, y, z, to, [](float a, float, float) { return sigmoid(a); }); return true;
     case kOpTanh: map_groups(x, y, z, to, [](float a, float, float) { return tanhf(a); }); return true;
-    case kOpGelu: map_groups(x, y, z, to, [](float a, float, float) { return 0.5f * a * (1.0f + erff(a * 0.70710678118654752f)); }); return true;
+    case kOpGelu:
+      map_groups(x, y, z, to, [](float a, float, float) { return 0.5f * a * (1.0f + erff(a * 0.70710678118654752f)); });
+      return true;
     case kOpWhere: map_groups(x, y, z, to, [](float a, float b, float c) { return a != 0.0f ? b : c; }); return true;
     default: return false;
   }

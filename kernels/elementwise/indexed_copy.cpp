@@ -186,7 +186,8 @@ Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rt
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Pad>(rop.attrs) && !std::holds_alternative<Gather>(rop.attrs)) return {};
-  if (has_epilogue(rop) || !is_plain_f32(request.graph.tensor(rop.inputs[0])) || !is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
+  if (has_epilogue(rop) || !is_plain_f32(request.graph.tensor(rop.inputs[0])) || !is_plain_f32(request.graph.tensor(rop.outputs[0])))
+    return {};
   const std::optional<Map> map = map_of(request.graph, rop);
   if (!map || map->loop.size() > kRank) return {};
   const bool vector = is_vector(request.graph, rop, *map);

@@ -15,12 +15,12 @@ struct IndexedCopyArgs {
   TensorRef tables;                // int32 offsets in elements
   int32_t out_strides[kCopyRank];  // dimensions in the output's memory order, outermost first
   int32_t in_strides[kCopyRank];
-  int32_t table_at[kCopyRank];     // first entry of the dimension's table; -1: none, the stride counts
+  int32_t table_at[kCopyRank];  // first entry of the dimension's table; -1: none, the stride counts
   int32_t joint_steps[kCopyRank];
-  int32_t joint_at;                // -1: none
+  int32_t joint_at;  // -1: none
   Divisor divisors[kCopyRank - 1];
   int32_t rank;
-  uint32_t items;                  // vectors of kVector elements
+  uint32_t items;  // vectors of kVector elements
   uint32_t items_per_rtask;
   float value;
 };
@@ -33,8 +33,10 @@ struct CopyPlace {
 
 RK_INLINE void copy_lookup(const float* tables, int32_t at, CopyPlace& place) {
   const int32_t offset = __float_as_int(load_weight1(tables + at));
-  if (offset == kOutside) place.outside = true;
-  else place.in += offset;
+  if (offset == kOutside)
+    place.outside = true;
+  else
+    place.in += offset;
 }
 
 RK_INLINE CopyPlace copy_place(const IndexedCopyArgs& args, const float* tables, uint32_t item) {
@@ -74,14 +76,18 @@ RK_BODY void indexed_copy(const Task<Veu>& task) {
       const CopyPlace place = copy_place(args, tables, item + b * Veu::kComputeThreads);
       to[b] = place.out;
       if (place.outside) continue;
-      if (kVector == 4) v[b] = load4(in + place.in);
-      else v[b].x = load1(in + place.in);
+      if (kVector == 4)
+        v[b] = load4(in + place.in);
+      else
+        v[b].x = load1(in + place.in);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (item + b * Veu::kComputeThreads >= end) continue;
-      if (kVector == 4) store4(out + to[b], v[b]);
-      else store1(out + to[b], v[b].x);
+      if (kVector == 4)
+        store4(out + to[b], v[b]);
+      else
+        store1(out + to[b], v[b].x);
     }
   }
 }

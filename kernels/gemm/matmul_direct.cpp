@@ -57,7 +57,8 @@ Product product_of(const Graph& graph, const ROperator& rop) {
 // Four elements along the dimension of stride 1 are 16 aligned bytes, wherever a step of 32 or a tile begins.
 bool is_vector(const Graph& graph, const Product& p, Operand operand) {
   const auto [row, column] = p.strides[operand];
-  if ((row != 1 && column != 1) || (row == 1 ? column : row) % 4 != 0 || graph.tensor(p.tensors[operand]).place.offset % 4 != 0) return false;
+  if ((row != 1 && column != 1) || (row == 1 ? column : row) % 4 != 0 || graph.tensor(p.tensors[operand]).place.offset % 4 != 0)
+    return false;
   return std::all_of(p.batch.begin(), p.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
 }
 

@@ -168,7 +168,8 @@ RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSour
 
 // Columns n, n + 1, .. of row m.
 template <int kEach, class Veu>
-RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args, const MatmulBatch& at, int32_t m, int32_t n, const float (&acc)[kEach]) {
+RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args, const MatmulBatch& at, int32_t m, int32_t n,
+                            const float (&acc)[kEach]) {
   static_assert(kEach <= 4, "a float4 of columns");
   const EpilogueArgs& e = args.epilogue;
   const float* const c = task.address(args.c);
@@ -214,10 +215,20 @@ RK_BODY void matmul_direct(const Task<Veu>& task) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j) acc[i][j] = 0.0f;
     }
-    const MatmulSource a{task.address(args.a) + at.a + static_cast<int64_t>(m0) * args.a_m, args.a_m, args.a_k, args.m - m0, args.k,
-                         args.a_k == 1, args.a_vector != 0};
-    const MatmulSource b{task.address(args.b) + at.b + static_cast<int64_t>(n0) * args.b_n, args.b_n, args.b_k, args.n - n0, args.k,
-                         args.b_k == 1, args.b_vector != 0};
+    const MatmulSource a{task.address(args.a) + at.a + static_cast<int64_t>(m0) * args.a_m,
+                         args.a_m,
+                         args.a_k,
+                         args.m - m0,
+                         args.k,
+                         args.a_k == 1,
+                         args.a_vector != 0};
+    const MatmulSource b{task.address(args.b) + at.b + static_cast<int64_t>(n0) * args.b_n,
+                         args.b_n,
+                         args.b_k,
+                         args.n - n0,
+                         args.k,
+                         args.b_k == 1,
+                         args.b_vector != 0};
     matmul_multiply<Veu, kTile>(task, a, b, acc);
     // Rows move up instead of being picked by an index, so that the epilogue is there once.
 #pragma unroll 1

@@ -18,7 +18,8 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
   const Tensor& in = graph.tensor(rop.inputs[0]);
   const Tensor& out = graph.tensor(rop.outputs[0]);
   Loop loop;
-  for (size_t d = 0; d < in.shape.size(); ++d) loop.push_back({in.shape[d], {out.place.strides[d], in.place.strides[d], d == 1 ? kChannel : 0}});
+  for (size_t d = 0; d < in.shape.size(); ++d)
+    loop.push_back({in.shape[d], {out.place.strides[d], in.place.strides[d], d == 1 ? kChannel : 0}});
   return normalised(loop);
 }
 

@@ -46,15 +46,18 @@ Rows rows_of(const Graph& graph, const ROperator& rop) {
   size_t o = 0;  // output dimension
   for (size_t d = 0; d < in.shape.size(); ++d) {
     const bool reduced = std::find(attrs.axes.begin(), attrs.axes.end(), static_cast<int64_t>(d)) != attrs.axes.end();
-    if (reduced) rows.reduced.push_back({in.shape[d], {in.place.strides[d], 0}});
-    else rows.kept.push_back({in.shape[d], {in.place.strides[d], out.place.strides[o]}});
+    if (reduced)
+      rows.reduced.push_back({in.shape[d], {in.place.strides[d], 0}});
+    else
+      rows.kept.push_back({in.shape[d], {in.place.strides[d], out.place.strides[o]}});
     if (!reduced || attrs.keepdims) ++o;
   }
   rows.kept = normalised(rows.kept);
   rows.reduced = normalised(rows.reduced);
   const auto fits = [](const LoopDim& dim) { return dim.strides[0] % 4 == 0; };
   const bool dense = !rows.kept.empty() && rows.kept.back().strides[0] == 1 && rows.kept.back().extent % 4 == 0 && in.place.offset % 4 == 0;
-  if (dense && std::all_of(rows.kept.begin(), rows.kept.end() - 1, fits) && std::all_of(rows.reduced.begin(), rows.reduced.end(), fits)) rows.vector = 4;
+  if (dense && std::all_of(rows.kept.begin(), rows.kept.end() - 1, fits) && std::all_of(rows.reduced.begin(), rows.reduced.end(), fits))
+    rows.vector = 4;
   return rows;
 }
 
@@ -92,22 +95,18 @@ Cut cut_of(const Rows& rows, int64_t splits) {
   return {std::max<int64_t>(1, ceil_div(rows.reduced_elements(), per_split)), per_split};
 }
 
-Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut, int64_t per_rtask,
-               const VDevice& vdevice) {
+Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut,
+               int64_t per_rtask, const VDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
   Phase phase;
   phase.header = "kernels/reduce/reduce.cuh";
   phase.body = "rk::reduce";
   phase.template_args = {{"kVector", std::to_string(rows.vector)}};
   phase.args_type = "rk::ReduceArgs";
-  phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)},
-                {"rtasks_per_split", divisor_arg(rtasks)},
-                {"reduced_per_split", arg(cut.per_split)},
-                {"split_stride", arg(rows.rows() * rows.vector)},
-                {"prepare", arg(int64_t{formula.prepare})},
-                {"combine", arg(int64_t{formula.combine})},
-                {"finish", arg(int64_t{formula.finish})},
-                {"count", float_arg(static_cast<float>(count))}};
+  phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)}, {"rtasks_per_split", divisor_arg(rtasks)},
+                {"reduced_per_split", arg(cut.per_split)},    {"split_stride", arg(rows.rows() * rows.vector)},
+                {"prepare", arg(int64_t{formula.prepare})},   {"combine", arg(int64_t{formula.combine})},
+                {"finish", arg(int64_t{formula.finish})},     {"count", float_arg(static_cast<float>(count))}};
   phase.rtasks = rtasks * cut.splits;
   phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
@@ -140,7 +139,8 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
                       phase_of(second, scratch, out, rest, count, cut_of(second, 1), second_per_rtask, request.vdevice)};
     rkernel.config.emplace_back("second_rows_per_rtask", second_per_rtask);
   }
-  rkernel.name = "reduce<" + std::to_string(rows.vector) + " wide, " + std::to_string(rkernel.phases[0].rtasks) + ", split " + std::to_string(cut.splits) + ">";
+  rkernel.name = "reduce<" + std::to_string(rows.vector) + " wide, " + std::to_string(rkernel.phases[0].rtasks) + ", split " +
+                 std::to_string(cut.splits) + ">";
   return rkernel;
 }
 
@@ -171,7 +171,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   if (phase == 1) {  // the partial results lie split after split; reading all of a split is close enough
     const Rows second = rows_of_partials(rows, splits);
     const int64_t per_rtask = rkernel.config_value("second_rows_per_rtask");
-    append_runs(second.kept, 1, to, graph.tensor(to).place.offset, within * per_rtask, std::min((within + 1) * per_rtask, second.rows()), out.writes);
+    append_runs(second.kept, 1, to, graph.tensor(to).place.offset, within * per_rtask, std::min((within + 1) * per_rtask, second.rows()),
+                out.writes);
     out.reads.push_back({TensorId(), Run{0, 1, 0, rkernel.scratch_elements}});
     return;
   }

@@ -79,8 +79,10 @@ RK_INLINE void prepare_rowful(int32_t prepare, Rowful<kVector>& x, const Rowful<
   if (prepare == kPrepareNone) return;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    if (prepare == kPrepareSquare) x.v[i] *= x.v[i];
-    else x.v[i] = prepare == kPrepareAbs ? fabsf(x.v[i]) : expf(x.v[i] - largest.v[i]);
+    if (prepare == kPrepareSquare)
+      x.v[i] *= x.v[i];
+    else
+      x.v[i] = prepare == kPrepareAbs ? fabsf(x.v[i]) : expf(x.v[i] - largest.v[i]);
   }
 }
 
@@ -108,10 +110,12 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
     for (uint32_t b = 1; b < kBatch; ++b) {
       if (r + b * t.parts >= last) x[b] = start;
     }
-    acc = combine_rowfuls(combine, acc, combine_rowfuls(combine, combine_rowfuls(combine, x[0], x[1]), combine_rowfuls(combine, x[2], x[3])));
+    acc =
+        combine_rowfuls(combine, acc, combine_rowfuls(combine, combine_rowfuls(combine, x[0], x[1]), combine_rowfuls(combine, x[2], x[3])));
   }
   Rowful<kVector>* const shared = task.template work_as<Rowful<kVector>>();
-  return combine_parts<Veu>(shared, t, acc, [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
+  return combine_parts<Veu>(shared, t, acc,
+                            [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
 }
 
 template <class Veu, int kVector>
@@ -136,7 +140,8 @@ RK_BODY void reduce(const Task<Veu>& task) {
 #pragma unroll 1
     for (int pass = args.prepare == kPrepareExp ? 0 : 1; pass < 2; ++pass) {
       largest = acc;
-      acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, pass == 0 ? kPrepareNone : args.prepare, pass == 0 ? kCombineMax : args.combine, largest);
+      acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, pass == 0 ? kPrepareNone : args.prepare,
+                                      pass == 0 ? kCombineMax : args.combine, largest);
     }
     if (row >= end || t.part != 0) continue;
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +

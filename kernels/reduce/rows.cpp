@@ -34,8 +34,10 @@ void lay_threads(Rows& rows, const VDevice& vdevice) {
   // Two elements per thread keep the tree short and the loads wide; 32 lanes (128 bytes) or 32 parts make whole lines.
   const int64_t parts = std::clamp<int64_t>(power_of_two_from(ceil_div(rows.reduced_elements(), 2)), 1, threads);
   const int64_t line = rows.vector == 4 ? 8 : 32;
-  if (rows.lanes_first) rows.lanes = std::clamp<int64_t>(threads / parts, std::min(line, power_of_two_from(rows.rows())), threads);
-  else rows.lanes = threads / parts;
+  if (rows.lanes_first)
+    rows.lanes = std::clamp<int64_t>(threads / parts, std::min(line, power_of_two_from(rows.rows())), threads);
+  else
+    rows.lanes = threads / parts;
   // With rows to spare, a warp or less per row has fewer steps to combine.
   while (ceil_div(rows.rows(), rows.lanes) > vdevice.veus() && threads / rows.lanes > 32) rows.lanes *= 2;
 }
@@ -47,10 +49,11 @@ int64_t rows_per_rtask(const Rows& rows, int64_t rtasks) {
 
 ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int64_t per_rtask) {
   const Loop kept = in_units(rows.kept, rows.vector);
-  return ArgValue{ArgList{in, out, array_arg(strides(kept, 0), kRank), array_arg(strides(kept, 1), kRank), array_arg(strides(rows.reduced, 0), kRank),
-                          array_arg(strides(rows.reduced, 1), kRank), divisors_arg(inner_extents(kept), kRank - 1),
-                          divisors_arg(inner_extents(rows.reduced), kRank - 1), arg(rows.rows()), arg(rows.reduced_elements()), arg(per_rtask),
-                          arg(static_cast<int64_t>(kept.size())), arg(static_cast<int64_t>(rows.reduced.size())),
+  return ArgValue{ArgList{in, out, array_arg(strides(kept, 0), kRank), array_arg(strides(kept, 1), kRank),
+                          array_arg(strides(rows.reduced, 0), kRank), array_arg(strides(rows.reduced, 1), kRank),
+                          divisors_arg(inner_extents(kept), kRank - 1), divisors_arg(inner_extents(rows.reduced), kRank - 1),
+                          arg(rows.rows()), arg(rows.reduced_elements()), arg(per_rtask), arg(static_cast<int64_t>(kept.size())),
+                          arg(static_cast<int64_t>(rows.reduced.size())),
                           arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes)))), arg(int64_t{rows.lanes_first})}};
 }
 

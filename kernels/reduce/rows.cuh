@@ -11,7 +11,7 @@ constexpr int kRowsRank = 8;
 
 struct RowsArgs {
   TensorRef in, out;
-  int32_t kept_in[kRowsRank], kept_out[kRowsRank];        // outermost dimension first
+  int32_t kept_in[kRowsRank], kept_out[kRowsRank];  // outermost dimension first
   int32_t reduced_in[kRowsRank], reduced_out[kRowsRank];
   Divisor kept_divisors[kRowsRank - 1], reduced_divisors[kRowsRank - 1];
   uint32_t rows, reduced;
@@ -32,8 +32,12 @@ RK_INLINE int64_t nest_offset(const int32_t* strides, const Divisor* divisors, i
   }
   return offset + static_cast<int64_t>(index) * strides[0];
 }
-RK_INLINE int64_t reduced_in_offset(const RowsArgs& r, uint32_t index) { return nest_offset(r.reduced_in, r.reduced_divisors, r.reduced_rank, index); }
-RK_INLINE int64_t reduced_out_offset(const RowsArgs& r, uint32_t index) { return nest_offset(r.reduced_out, r.reduced_divisors, r.reduced_rank, index); }
+RK_INLINE int64_t reduced_in_offset(const RowsArgs& r, uint32_t index) {
+  return nest_offset(r.reduced_in, r.reduced_divisors, r.reduced_rank, index);
+}
+RK_INLINE int64_t reduced_out_offset(const RowsArgs& r, uint32_t index) {
+  return nest_offset(r.reduced_out, r.reduced_divisors, r.reduced_rank, index);
+}
 
 // This thread's place among lanes and parts.
 struct RowThread {

@@ -47,7 +47,8 @@ RK_BODY void softmax(const Task<Veu>& task) {
         for (uint32_t b = 0; b < kBatch; ++b) {
           const uint32_t at = r + b * t.parts;
           x[b] = -INFINITY;
-          if (at < reduced) x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, at));
+          if (at < reduced)
+            x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, at));
         }
         if (pass == kFindLargest) {
 #pragma unroll
@@ -63,8 +64,10 @@ RK_BODY void softmax(const Task<Veu>& task) {
 #pragma unroll
         for (uint32_t b = 0; b < kBatch; ++b) {
           const bool exists = r + b * t.parts < reduced;
-          if (pass == kAddUp) sum += exists ? e[b] : 0.0f;
-          else if (exists && live) store1(out + reduced_out_offset(rows, r + b * t.parts), log ? x[b] - largest - log_sum : e[b] * scale);
+          if (pass == kAddUp)
+            sum += exists ? e[b] : 0.0f;
+          else if (exists && live)
+            store1(out + reduced_out_offset(rows, r + b * t.parts), log ? x[b] - largest - log_sum : e[b] * scale);
         }
       }
       if (pass == kFindLargest) largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });

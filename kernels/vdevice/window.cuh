@@ -65,7 +65,8 @@ RK_INLINE float4 load_weights(const float* p) {
 
 // Bias, residual, activation and store of kVector channels of kPixels output pixels from `column` on, as far as the row goes.
 template <int kVector, int kPixels, class Veu>
-RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, const WindowItem& item, float4 (&acc)[kPixels]) {
+RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, const WindowItem& item,
+                            float4 (&acc)[kPixels]) {
   const int32_t channel = item.channel_block * kVector, column = item.column_block * kPixels;
   const float* const bias = task.address(e.bias);
   const float4 b = bias != nullptr ? load_weights<kVector>(bias + channel) : splat(0.0f);
@@ -80,8 +81,10 @@ RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const Ep
     float4 r = splat(0.0f);
     if (residual != nullptr) r = load_channels<kVector>(residual + p * s[3]);
     const float4 v = finish4(e, float4{acc[0].x + b.x, acc[0].y + b.y, acc[0].z + b.z, acc[0].w + b.w}, r);
-    if (kVector == 4) store4(out, v);
-    else store1(out, v.x);
+    if (kVector == 4)
+      store4(out, v);
+    else
+      store1(out, v.x);
 #pragma unroll
     for (int i = 0; i + 1 < kPixels; ++i) acc[i] = acc[i + 1];
   }

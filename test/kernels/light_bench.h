@@ -126,8 +126,10 @@ inline std::string kernel_text(const Trial& trial, size_t number, size_t p) {
   std::string args, templates;
   for (const Arg& a : phase.args) args += fmt::format("      .{} = {},\n", a.name, value_text(trial, p, a.value));
   for (const auto& [name, text] : phase.template_args) templates += fmt::format(", {}", text);
-  return fmt::format("// {}: {}\n__global__ void k{}_{}(const driver::Param param) {{\n  const {} args = {{\n{}  }};\n  {}<driver::Veu{}>(driver::task_of(param, args));\n}}\n",
-                     trial.source->name, trial.rkernel.name, number, p, phase.args_type, args, phase.body, templates);
+  return fmt::format(
+      "// {}: {}\n__global__ void k{}_{}(const driver::Param param) {{\n  const {} args = {{\n{}  }};\n  "
+      "{}<driver::Veu{}>(driver::task_of(param, args));\n}}\n",
+      trial.source->name, trial.rkernel.name, number, p, phase.args_type, args, phase.body, templates);
 }
 
 inline std::string source_text(const std::vector<Trial>& trials) {
@@ -145,7 +147,8 @@ inline std::string source_text(const std::vector<Trial>& trials) {
   }
   std::string text = "#include \"test/kernels/light_driver.cuh\"\n";
   for (const std::string& header : headers) text += "#include \"" + header + "\"\n";
-  return text + kernels + "int main(int, char** argv) {\n  const std::vector<driver::Case> cases = {\n" + rows + "  };\n  return driver::run(cases, argv[1]);\n}\n";
+  return text + kernels + "int main(int, char** argv) {\n  const std::vector<driver::Case> cases = {\n" + rows +
+         "  };\n  return driver::run(cases, argv[1]);\n}\n";
 }
 
 // --- the data -----------------------------------------------------------------------------------------------------------
@@ -154,7 +157,9 @@ class WordFile {
  public:
   explicit WordFile(const std::filesystem::path& path) : file_(path, std::ios::binary) {}
   void word(int64_t w) { file_.write(reinterpret_cast<const char*>(&w), sizeof w); }
-  void words(const std::vector<uint32_t>& w) { file_.write(reinterpret_cast<const char*>(w.data()), static_cast<std::streamsize>(w.size() * 4)); }
+  void words(const std::vector<uint32_t>& w) {
+    file_.write(reinterpret_cast<const char*>(w.data()), static_cast<std::streamsize>(w.size() * 4));
+  }
 
  private:
   std::ofstream file_;
@@ -177,7 +182,9 @@ inline void write_data(const std::vector<Trial>& trials, const std::filesystem::
       for (int64_t t = 0; t < phase.rtasks; ++t, ++number) {
         file.word(static_cast<int64_t>(trial.accesses[number].reads.size()));
         for (const Region& region : trial.accesses[number].reads) {
-          for (const int64_t w : {static_cast<int64_t>(trial.buffer_of(region.tensor)), region.run.offset, region.run.count, region.run.stride, region.run.length}) file.word(w);
+          for (const int64_t w : {static_cast<int64_t>(trial.buffer_of(region.tensor)), region.run.offset, region.run.count,
+                                  region.run.stride, region.run.length})
+            file.word(w);
         }
       }
     }
@@ -201,7 +208,8 @@ inline std::string check_values(const Trial& trial, const Results& results) {
   std::string problem;
   for_each_element(out, [&](size_t i, size_t at) {
     const float got = std::bit_cast<float>(words[at]);
-    const bool same = std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
+    const bool same =
+        std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
     if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);
   });
   return problem;
@@ -226,7 +234,8 @@ inline std::string check_writes(const Trial& trial, const Results& results) {
     for (size_t i = 0; i < results.owner[b].size(); ++i) {
       const auto found = declared.find({b, static_cast<int64_t>(i)});
       const int32_t want = found == declared.end() ? -1 : found->second;
-      if (results.owner[b][i] != want) return fmt::format("buffer {} element {} was written by rTask {}, declared by {}", b, i, results.owner[b][i], want);
+      if (results.owner[b][i] != want)
+        return fmt::format("buffer {} element {} was written by rTask {}, declared by {}", b, i, results.owner[b][i], want);
     }
   }
   return "";
@@ -264,7 +273,8 @@ inline VDevice small_vdevice() {
   return vdevice;
 }
 
-inline std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, std::vector<std::string>& problems) {
+inline std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::vector<kernels::Family>& families,
+                                    std::vector<std::string>& problems) {
   std::vector<Trial> trials;
   const VDevice vdevice = small_vdevice();
   for (const Case& c : cases) {
@@ -289,8 +299,10 @@ inline std::vector<std::string> run_cases(const std::vector<Case>& cases, const 
   std::ofstream(folder / "cases.cu") << source_text(trials);
   write_data(trials, folder / "cases.bin");
   const std::string stand_in = (root / "runtime_stub/cuda_on_cpu").string();
-  const std::string compile = fmt::format("g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o '{}/cases' -lboost_context",
-                                          stand_in, root.string(), folder.string(), folder.string());
+  const std::string compile = fmt::format(
+      "g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o '{}/cases' "
+      "-lboost_context",
+      stand_in, root.string(), folder.string(), folder.string());
   if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};
   if (std::system(fmt::format("'{}/cases' '{}'", folder.string(), folder.string()).c_str()) != 0) return {"the generated program failed"};
   for (const std::string& problem : check_results(trials, folder / "results.bin")) problems.push_back(problem);

@@ -79,7 +79,8 @@ struct Buffer {
 };
 constexpr uint32_t kPoison = 0x7fc0dead;
 
-inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, Reader& in, std::vector<Buffer>& buffers, size_t work_bytes) {
+inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, Reader& in, std::vector<Buffer>& buffers,
+                      size_t work_bytes) {
   std::vector<std::vector<uint32_t>> seen;
   for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), kPoison));
   for (int64_t reads = in.word(); reads > 0; --reads) {

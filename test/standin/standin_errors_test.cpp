@@ -62,7 +62,7 @@ __global__ void copy_past_the_end(const float* in) { rk::cp_async16(shared() + 1
 __global__ void copy_unaligned(const float* in) { rk::cp_async16(shared() + 4, in, true); }
 __global__ void load_past_the_end() {
   uint32_t r[4];
-  rk::ldmatrix4(r, shared() + 1020);
+  rk::ldmatrix4(r, shared(), 1020);
 }
 __global__ void disagree_on_barrier() { cuda_on_cpu::named_barrier(1, threadIdx.x < 32 ? 64 : 32); }
 __global__ void write_below_shared() {

@@ -158,7 +158,7 @@ __global__ void multiply(const float* a, const float* b, float* d, bool by_ldmat
   __syncwarp();
   uint32_t fa[4] = {__float_as_uint(a[g * 8 + t]), __float_as_uint(a[(g + 8) * 8 + t]), __float_as_uint(a[g * 8 + t + 4]),
                     __float_as_uint(a[(g + 8) * 8 + t + 4])};
-  if (by_ldmatrix) rk::ldmatrix4(fa, smem + (lane / 8 % 2 * 8 + lane % 8) * 8 + lane / 16 * 4);
+  if (by_ldmatrix) rk::ldmatrix4(fa, smem, ((lane / 8 % 2 * 8 + lane % 8) * 8 + lane / 16 * 4) * 4);
   const uint32_t fb[2] = {__float_as_uint(b[t * 8 + g]), __float_as_uint(b[(t + 4) * 8 + g])};
   float* const mine = d + rk::warp_id() * 128;
   float fd[4] = {mine[g * 8 + 2 * t], mine[g * 8 + 2 * t + 1], mine[(g + 8) * 8 + 2 * t], mine[(g + 8) * 8 + 2 * t + 1]};

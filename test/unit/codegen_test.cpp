@@ -23,7 +23,7 @@ RProgram small_program() {
       "x = input f32[1,3,9,9]\n"
       "w = const f32[5,3,3,3]\n"
       "c = Conv(x, w) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} -> f32[1,5,9,9]\n"
-      "y = Elementwise(c) {relu(0)} -> f32[1,5,9,9]\n"
+      "y = Elementwise(c) {relu(i0)} -> f32[1,5,9,9]\n"
       "outputs(y)\n");
   for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
   return schedule::schedule(std::move(graph), read_vdevice("cpu"), {});

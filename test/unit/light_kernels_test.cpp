@@ -20,7 +20,8 @@ namespace {
 void expect_no_problems(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder = (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_light_" + name);
+  const std::filesystem::path folder =
+      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_light_" + name);
   CHECK(join(run_cases(cases, families, root, folder), "\n") == "");
   if (!kept) std::filesystem::remove_all(folder);
 }
@@ -78,10 +79,22 @@ Case long_chain() {
   inputs.push_back(maker.constant({1}, Lay::rows, {0.25F}));
   inputs.push_back(maker.constant({5, 1}));
   using enum ElementwiseOp;
-  Elementwise chain{{{add, {0, 1}, 0, 0}, {mul, {-1, 2}, 0, 0}, {relu, {-1}, 0, 0}, {sub, {3, 4}, 0, 0}, {clip, {-2}, -0.5F, 0.5F},
-                     {add, {-1, -2}, 0, 0}, {mul, {-6, -3}, 0, 0}, {mul, {-7, 6}, 0, 0}, {add, {-8, 7}, 0, 0}, {add, {-9, 5}, 0, 0},
-                     {leaky_relu, {-10}, 0.1F, 0}, {where, {-3, -4, -5}, 0, 0}, {add, {-12, -11}, 0, 0}, {max, {-13, -1}, 0, 0},
-                     {mul, {-14, -14}, 0, 0}, {add, {-15, -4}, 0, 0}}};
+  Elementwise chain{{{add, {0, 1}, 0, 0},
+                     {mul, {-1, 2}, 0, 0},
+                     {relu, {-1}, 0, 0},
+                     {sub, {3, 4}, 0, 0},
+                     {clip, {-2}, -0.5F, 0.5F},
+                     {add, {-1, -2}, 0, 0},
+                     {mul, {-6, -3}, 0, 0},
+                     {mul, {-7, 6}, 0, 0},
+                     {add, {-8, 7}, 0, 0},
+                     {add, {-9, 5}, 0, 0},
+                     {leaky_relu, {-10}, 0.1F, 0},
+                     {where, {-3, -4, -5}, 0, 0},
+                     {add, {-12, -11}, 0, 0},
+                     {max, {-13, -1}, 0, 0},
+                     {mul, {-14, -14}, 0, 0},
+                     {add, {-15, -4}, 0, 0}}};
   return maker.finish(chain, inputs, maker.output({3, 5, 7}));
 }
 
@@ -92,7 +105,8 @@ std::vector<Case> elementwise_cases() {
       binary_case("one element", {1}, Lay::rows, {}, Lay::rows, {1}, Lay::rows),
       binary_case("scalar shape", {}, Lay::rows, {}, Lay::rows, {}, Lay::rows),
       binary_case("dense", {33}, Lay::rows, {33}, Lay::rows, {33}, Lay::rows),
-      binary_case("dense and larger than a pass", {4 * 1024 * 3 + 5}, Lay::rows, {4 * 1024 * 3 + 5}, Lay::rows, {4 * 1024 * 3 + 5}, Lay::rows),
+      binary_case("dense and larger than a pass", {4 * 1024 * 3 + 5}, Lay::rows, {4 * 1024 * 3 + 5}, Lay::rows, {4 * 1024 * 3 + 5},
+                  Lay::rows),
       binary_case("channels last", image, Lay::channels_last, image, Lay::channels_last, image, Lay::channels_last),
       binary_case("channels last and rows", wide, Lay::channels_last, wide, Lay::rows, wide, Lay::channels_last),
       binary_case("a value per channel", wide, Lay::channels_last, {8, 1, 1}, Lay::rows, wide, Lay::channels_last),
@@ -133,7 +147,8 @@ Case pad_case(const std::string& name, const Pad& attrs, const Shape& in, Lay la
   return maker.finish(attrs, {x}, maker.output(out, lay));
 }
 
-Case gather_case(const std::string& name, int64_t axis, const Shape& in, const Shape& index_shape, const std::vector<int64_t>& indices, Lay lay) {
+Case gather_case(const std::string& name, int64_t axis, const Shape& in, const Shape& index_shape, const std::vector<int64_t>& indices,
+                 Lay lay) {
   CaseMaker maker(name);
   const TensorId x = maker.input(in, lay);
   const TensorId i = maker.indices(index_shape, indices);
@@ -163,11 +178,14 @@ std::vector<Case> indexed_copy_cases() {
   };
 }
 
-TEST_CASE("pad and gather agree with the reference") { expect_no_problems(indexed_copy_cases(), {kernels::indexed_copy()}, "indexed_copy"); }
+TEST_CASE("pad and gather agree with the reference") {
+  expect_no_problems(indexed_copy_cases(), {kernels::indexed_copy()}, "indexed_copy");
+}
 
 // --- pooling ------------------------------------------------------------------------------------------------------------
 
-Case pool_case(const std::string& name, const Pool& attrs, const Shape& in, const Shape& out_pixels, Lay lay_in, Lay lay_out, bool epilogue = false) {
+Case pool_case(const std::string& name, const Pool& attrs, const Shape& in, const Shape& out_pixels, Lay lay_in, Lay lay_out,
+               bool epilogue = false) {
   CaseMaker maker(name);
   const TensorId x = maker.input(in, lay_in);
   Shape out = {in[0], in[1]};
@@ -198,11 +216,13 @@ std::vector<Case> pool_cases() {
       pool_case("rows to channels last", {max, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 8, 6, 6}, {3, 3}, rows, last),
       pool_case("average", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 8, 7, 7}, {4, 4}, last, last),
       pool_case("average with overhang", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {0, 0}, true}, {1, 4, 7, 7}, {4, 4}, last, last),
-      pool_case("average of 4x4 with pads counted", {average, {4, 4}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, true}, {1, 3, 5, 5}, {5, 5}, rows, rows),
+      pool_case("average of 4x4 with pads counted", {average, {4, 4}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, true}, {1, 3, 5, 5}, {5, 5}, rows,
+                rows),
       pool_case("one dimension", {max, {5}, {2}, {1}, {2}, {2}, false}, {2, 3, 15}, {8}, rows, rows),
       pool_case("one dimension, channels last", {average, {3}, {1}, {2}, {0}, {0}, false}, {2, 4, 9}, {5}, last, last),
       pool_case("epilogue", {average, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 4, 4, 5}, {3, 4}, last, last, true),
-      pool_case("epilogue, one channel at a time", {max, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 3, 4, 5}, {3, 4}, rows, rows, true),
+      pool_case("epilogue, one channel at a time", {max, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 3, 4, 5}, {3, 4}, rows, rows,
+                true),
   };
 }
 
@@ -264,21 +284,23 @@ Case lrn_case(const std::string& name, const Lrn& attrs, const Shape& shape, Lay
 
 TEST_CASE("softmax agrees with the reference") {
   const Lay last = Lay::channels_last, rows = Lay::rows;
-  expect_no_problems({softmax_case("classes", {1, 1, false}, {1, 1000}, rows, rows), softmax_case("rows of 33", {2, 2, false}, {3, 5, 33}, rows, rows),
-                      softmax_case("log", {1, 1, true}, {7, 19}, rows, rows), softmax_case("channels", {1, 1, false}, {2, 9, 4, 5}, last, last),
-                      softmax_case("channels of rows", {1, 1, false}, {2, 9, 4, 5}, rows, rows),
-                      softmax_case("joint dimensions", {1, 3, false}, {2, 3, 4, 5}, last, rows), softmax_case("everything", {0, 1, false}, {3, 3}, rows, rows),
-                      softmax_case("of one element", {1, 1, false}, {5, 1}, rows, rows),
-                      softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows)},
-                     {kernels::softmax()}, "softmax");
+  expect_no_problems(
+      {softmax_case("classes", {1, 1, false}, {1, 1000}, rows, rows), softmax_case("rows of 33", {2, 2, false}, {3, 5, 33}, rows, rows),
+       softmax_case("log", {1, 1, true}, {7, 19}, rows, rows), softmax_case("channels", {1, 1, false}, {2, 9, 4, 5}, last, last),
+       softmax_case("channels of rows", {1, 1, false}, {2, 9, 4, 5}, rows, rows),
+       softmax_case("joint dimensions", {1, 3, false}, {2, 3, 4, 5}, last, rows),
+       softmax_case("everything", {0, 1, false}, {3, 3}, rows, rows), softmax_case("of one element", {1, 1, false}, {5, 1}, rows, rows),
+       softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows)},
+      {kernels::softmax()}, "softmax");
 }
 
 TEST_CASE("local response normalisation agrees with the reference") {
   const Lay last = Lay::channels_last, rows = Lay::rows;
-  expect_no_problems({lrn_case("size 5", {5, 0.5F, 0.75F, 1.0F}, {2, 9, 5, 7}, last), lrn_case("even size", {4, 0.5F, 0.75F, 2.0F}, {1, 6, 5, 3}, rows),
-                      lrn_case("wider than the channels", {9, 0.5F, 0.5F, 1.0F}, {1, 3, 17, 19}, last),
-                      lrn_case("one channel", {3, 0.5F, 0.75F, 1.0F}, {2, 1, 4}, rows)},
-                     {kernels::lrn()}, "lrn");
+  expect_no_problems(
+      {lrn_case("size 5", {5, 0.5F, 0.75F, 1.0F}, {2, 9, 5, 7}, last), lrn_case("even size", {4, 0.5F, 0.75F, 2.0F}, {1, 6, 5, 3}, rows),
+       lrn_case("wider than the channels", {9, 0.5F, 0.5F, 1.0F}, {1, 3, 17, 19}, last),
+       lrn_case("one channel", {3, 0.5F, 0.75F, 1.0F}, {2, 1, 4}, rows)},
+      {kernels::lrn()}, "lrn");
 }
 
 // --- convolution --------------------------------------------------------------------------------------------------------
