@@ -130,7 +130,7 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
              program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }
     const Printer printer(plan, r);
-    w.open(fmt::format("__device__ const rk::Padded<{}> {} =", phase.args_type, record.symbol) + " {");
+    w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
     for (const Arg& arg : phase.args) w.line(".{} = {},", arg.name, printer.print(arg.value));
     w.close("};");
   }

@@ -9,7 +9,7 @@ void SourceWriter::text(std::string_view one_line) {
 }
 
 void SourceWriter::open(std::string_view head) {
-  text(fmt::format("{} {{", head));
+  text(fmt::format("{}{}{{", head, head.ends_with('{') ? "" : " "));
   ++depth_;
 }
 

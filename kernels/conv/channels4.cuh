@@ -56,35 +56,35 @@ struct Finish4 {
   EpilogueArgs epilogue;
   Divisor pixels, out_w;
   PixelStrides out_strides, residual_strides;
-  float* out;             // of the first of the 4 channels
-  const float* residual;  // or null
+  float* out;  // of the first of the 4 channels
+  const float* residual;
   float4 bias;
   int32_t left;
-  bool vector_out, vector_residual;
+  bool has_residual, vector_out, vector_residual;
 
   RK_INLINE void operator()(uint32_t m, float4 sum) const {
     const Pixel p = pixel_of(m, pixels, out_w);
     float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (residual != nullptr) r = load_channels4(residual + offset_of(p, residual_strides), residual_strides.channel, vector_residual, left);
+    if (has_residual) r = load_channels4(residual + offset_of(p, residual_strides), residual_strides.channel, vector_residual, left);
     const float4 v = finish4(epilogue, add4(sum, bias), r);
     store_channels4(out + offset_of(p, out_strides), out_strides.channel, vector_out, left, v);
   }
 };
 
-// Channels n.. of the rTask's output; `bias` of channel n, or null.
+// Channels n.. of the rTask's output, whose bias is at `bias_offset`.
 template <class Veu, class Args>
-RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, const float* bias, int64_t out_offset) {
-  Finish4 f;
+RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, int bias_offset, int64_t out_offset) {
+  Finish4 f{};
   f.epilogue = args.epilogue;
   f.pixels = args.pixels;
   f.out_w = args.out_w;
   f.out_strides = args.out_strides;
   f.residual_strides = narrow(args.epilogue.residual_strides);
   f.out = task.address(args.out) + out_offset + static_cast<int64_t>(n) * args.out_strides.channel;
-  f.residual = task.address(args.epilogue.residual);
-  if (f.residual != nullptr) f.residual += static_cast<int64_t>(n) * f.residual_strides.channel;
+  f.has_residual = args.epilogue.residual.base != kNullBase;
+  if (f.has_residual) f.residual = task.address(args.epilogue.residual) + static_cast<int64_t>(n) * f.residual_strides.channel;
   f.bias = {0.0f, 0.0f, 0.0f, 0.0f};
-  if (bias != nullptr) f.bias = load_weight4(bias);
+  if (args.epilogue.bias.base != kNullBase) f.bias = load_weight4(task.address(args.epilogue.bias) + bias_offset);
   f.left = left;
   f.vector_out = args.vector_out != 0;
   f.vector_residual = args.vector_residual != 0;

@@ -114,9 +114,8 @@ template <class Veu, int BLOCK_N>
 RK_INLINE Finish4 finish_of(const Task<Veu>& task, const ImplicitGemmArgs& args, const TileOf& tile) {
   const int column = static_cast<int>(threadIdx.x) % (BLOCK_N / 4) * 4;
   const int in_group = static_cast<int>(tile.n_block) * BLOCK_N + column;
-  const float* bias = task.address(args.epilogue.bias);
-  if (bias != nullptr) bias += (tile.group * args.n_blocks.divisor + tile.n_block) * BLOCK_N + static_cast<uint32_t>(column);
-  return finish_of(task, args, static_cast<int>(tile.group) * args.channels + in_group, args.channels - in_group, bias,
+  const int bias_offset = static_cast<int>(tile.group * args.n_blocks.divisor + tile.n_block) * BLOCK_N + column;
+  return finish_of(task, args, static_cast<int>(tile.group) * args.channels + in_group, args.channels - in_group, bias_offset,
                    tile.split * args.split_stride);
 }
 
@@ -161,7 +160,7 @@ RK_BODY void implicit_gemm(const Task<Veu>& task) {
   TileProduct<Math, BLOCK_M, BLOCK_N, K_GROUPS> product;
   product.clear();
 
-  const char* chunk = nullptr;
+  const char* chunk = work;
   int read = 0, write = 0;  // stages, as offsets
 #pragma unroll 1
   for (int s = 1 - A_STAGES; s < steps; ++s) {  // the copies are A_STAGES - 1 steps ahead
