@@ -71,9 +71,15 @@ struct Finish4 {
   }
 };
 
-// Channels n.. of the rTask's output, whose bias is at `bias_offset`.
 template <class Veu, class Args>
-RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, int bias_offset, int64_t out_offset) {
+RK_INLINE float4 load_bias4(const Task<Veu>& task, const Args& args, int offset) {
+  if (args.epilogue.bias.base == kNullBase) return {0.0f, 0.0f, 0.0f, 0.0f};
+  return load_weight4(task.address(args.epilogue.bias) + offset);
+}
+
+// Channels n.. of the rTask's output.
+template <class Veu, class Args>
+RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, const float4& bias, int64_t out_offset) {
   Finish4 f{};
   f.epilogue = args.epilogue;
   f.pixels = args.pixels;
@@ -83,8 +89,7 @@ RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int 
   f.out = task.address(args.out) + out_offset + static_cast<int64_t>(n) * args.out_strides.channel;
   f.has_residual = args.epilogue.residual.base != kNullBase;
   if (f.has_residual) f.residual = task.address(args.epilogue.residual) + static_cast<int64_t>(n) * f.residual_strides.channel;
-  f.bias = {0.0f, 0.0f, 0.0f, 0.0f};
-  if (args.epilogue.bias.base != kNullBase) f.bias = load_weight4(task.address(args.epilogue.bias) + bias_offset);
+  f.bias = bias;
   f.left = left;
   f.vector_out = args.vector_out != 0;
   f.vector_residual = args.vector_residual != 0;

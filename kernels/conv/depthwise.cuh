@@ -43,7 +43,8 @@ RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const floa
 }
 
 template <class Veu, int kVector, int kTaps, int kStride, int kPixels>
-RK_BODY void depthwise(const Task<Veu>& task) {
+RK_BODY void depthwise(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
@@ -65,7 +66,8 @@ RK_BODY void depthwise(const Task<Veu>& task) {
 
 // Any filter, stride and dilation, one pixel an item; kBatch taps are loaded together.
 template <class Veu, int kVector>
-RK_BODY void depthwise_any(const Task<Veu>& task) {
+RK_BODY void depthwise_any(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   constexpr int kBatch = 5;
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;

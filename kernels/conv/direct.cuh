@@ -22,27 +22,51 @@ RK_INLINE float4 scaled(const float4& acc, float x, const float4& w) {
   return float4{acc.x + x * w.x, acc.y + x * w.y, acc.z + x * w.z, acc.w + x * w.w};
 }
 
+// What the loops need, read once: a load under a condition is not moved out of a loop by the compiler.
+struct DirectSteps {
+  int64_t channel, row, column;               // input strides
+  int64_t weight, weight_row, weight_column;  // of a channel, a row, a column
+  int32_t rows, columns, height, width, group_channels;
+  int32_t column_stride, row_dilation, column_dilation;
+  bool weights_constant;
+
+  RK_INLINE explicit DirectSteps(const DirectArgs& a)
+      : channel(a.window.in_strides[1]),
+        row(a.window.in_strides[2]),
+        column(a.window.in_strides[3]),
+        weight(a.weight_strides[1]),
+        weight_row(a.weight_strides[2]),
+        weight_column(a.weight_strides[3]),
+        rows(a.window.kernel[0]),
+        columns(a.window.kernel[1]),
+        height(a.window.height),
+        width(a.window.width),
+        group_channels(a.group_channels),
+        column_stride(a.window.stride[1]),
+        row_dilation(a.window.dilation[0]),
+        column_dilation(a.window.dilation[1]),
+        weights_constant(a.weights_constant != 0) {}
+};
+
 template <int kOutputs>
-RK_INLINE float4 direct_weight(const DirectArgs& args, const float* p) {
+RK_INLINE float4 direct_weight(const DirectSteps& steps, const float* p) {
   if (kOutputs == 4) return load_weight4(p);
-  return float4{args.weights_constant ? load_weight1(p) : load1(p), 0, 0, 0};
+  return float4{steps.weights_constant ? load_weight1(p) : load1(p), 0, 0, 0};
 }
 
 // acc[p] += sum over the group's channels of one tap. x[p] is null outside the input.
 template <int kOutputs, int kInputs, int kPixels>
-RK_INLINE void direct_tap(const DirectArgs& args, const float* const (&x)[kPixels], const float* weights, float4 (&acc)[kPixels]) {
-  const int64_t channel_step = args.window.in_strides[1];
-  const int64_t weight_step = args.weight_strides[1];
+RK_INLINE void direct_tap(const DirectSteps& steps, const float* const (&x)[kPixels], const float* weights, float4 (&acc)[kPixels]) {
 #pragma unroll 2
-  for (int32_t c = 0; c < args.group_channels; c += kInputs, weights += kInputs * weight_step) {
+  for (int32_t c = 0; c < steps.group_channels; c += kInputs, weights += kInputs * steps.weight) {
     float4 v[kPixels], weight[kInputs];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
       v[p] = splat(0.0f);
-      if (x[p] != nullptr) v[p] = load_channels<kInputs>(x[p] + c * channel_step);
+      if (x[p] != nullptr) v[p] = load_channels<kInputs>(x[p] + c * steps.channel);
     }
 #pragma unroll
-    for (int i = 0; i < kInputs; ++i) weight[i] = direct_weight<kOutputs>(args, weights + i * weight_step);
+    for (int i = 0; i < kInputs; ++i) weight[i] = direct_weight<kOutputs>(steps, weights + i * steps.weight);
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
       acc[p] = scaled(acc[p], v[p].x, weight[0]);
@@ -55,32 +79,33 @@ RK_INLINE void direct_tap(const DirectArgs& args, const float* const (&x)[kPixel
 }
 
 template <int kOutputs, int kInputs, int kPixels>
-RK_INLINE void direct_window(const DirectArgs& args, const float* in, const float* weights, int32_t top, int32_t left,
+RK_INLINE void direct_window(const DirectSteps& steps, const float* in, const float* weights, int32_t top, int32_t left,
                              float4 (&acc)[kPixels]) {
-  const WindowArgs& w = args.window;
 #pragma unroll 1
-  for (int32_t ky = 0; ky < w.kernel[0]; ++ky) {
-    const int32_t y = top + ky * w.dilation[0];
-    if (y < 0 || y >= w.height) continue;
-    const float* const row = in + static_cast<int64_t>(y) * w.in_strides[2];
+  for (int32_t ky = 0; ky < steps.rows; ++ky) {
+    const int32_t y = top + ky * steps.row_dilation;
+    if (y < 0 || y >= steps.height) continue;
+    const float* const row = in + y * steps.row;
+    const float* tap = weights + ky * steps.weight_row;
 #pragma unroll 1
-    for (int32_t kx = 0; kx < w.kernel[1]; ++kx) {
+    for (int32_t kx = 0; kx < steps.columns; ++kx, tap += steps.weight_column) {
       const float* x[kPixels];
 #pragma unroll
       for (int p = 0; p < kPixels; ++p) {
-        const int32_t column = left + p * w.stride[1] + kx * w.dilation[1];
-        x[p] = column >= 0 && column < w.width ? row + static_cast<int64_t>(column) * w.in_strides[3] : nullptr;
+        const int32_t column = left + p * steps.column_stride + kx * steps.column_dilation;
+        x[p] = column >= 0 && column < steps.width ? row + column * steps.column : nullptr;
       }
-      const int64_t tap = static_cast<int64_t>(ky) * args.weight_strides[2] + static_cast<int64_t>(kx) * args.weight_strides[3];
-      direct_tap<kOutputs, kInputs, kPixels>(args, x, weights + tap, acc);
+      direct_tap<kOutputs, kInputs, kPixels>(steps, x, tap, acc);
     }
   }
 }
 
 template <class Veu, int kOutputs, int kInputs, int kPixels>
-RK_BODY void direct(const Task<Veu>& task) {
+RK_BODY void direct(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const DirectArgs& args = task.template arguments<DirectArgs>();
   const WindowArgs& w = args.window;
+  const DirectSteps steps(args);
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
 #pragma unroll 1
@@ -94,7 +119,7 @@ RK_BODY void direct(const Task<Veu>& task) {
     float4 acc[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
-    direct_window<kOutputs, kInputs, kPixels>(args, in, weights, item.row * w.stride[0] - w.pad[0], column * w.stride[1] - w.pad[1], acc);
+    direct_window<kOutputs, kInputs, kPixels>(steps, in, weights, item.row * w.stride[0] - w.pad[0], column * w.stride[1] - w.pad[1], acc);
     window_store<kOutputs, kPixels>(task, w, args.epilogue, item, acc);
   }
 }

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kGroupK = 32;      // rk::kGroupK
 constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
+constexpr int64_t kMostStages = 4;   // of A
 constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
 constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
 
@@ -61,7 +62,7 @@ int64_t ring_bytes(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
   return p.groups * b.n * c.splits * b.chunks * c.chunk_steps * c.block_k() * c.block_n * 4;
 }
-int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + 1) * (c.block_k() / c.gather) * 8; }
+int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + kMostStages) * (c.block_k() / c.gather) * 8; }
 int64_t bias_offset(const Product& p, const Config& c) { return ring_bytes(p, c) + ceil_div(taps_bytes(p, c), 16) * 16; }
 
 // To nearest, ties away from zero; NaN and infinity stay what they are.
@@ -116,7 +117,7 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
   const int64_t count = taps_bytes(p, c) / 8;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t k = i * c.gather;
-    Tap tap = {INT32_MIN, 0};
+    Tap tap = {0, 0xffffffffU};
     if (k < p.k()) {
       const int64_t t = k / p.in_channels;
       const int64_t dh = t / p.kernel[1] * p.dilation[0], dw = t % p.kernel[1] * p.dilation[1];
@@ -286,15 +287,18 @@ int64_t chunk_steps_of(const VDevice& vdevice, const Config& c) {
 
 // As many stages as hide an L2 access behind the products of the others; 0: no room.
 int64_t a_stages_of(const VDevice& vdevice, const Config& c) {
-  const int64_t wanted = c.tf32 != 0 ? 4 : 3;
+  const int64_t wanted = c.tf32 != 0 && c.k_groups * c.block_m < 256 ? kMostStages : 3;
   const int64_t stages = std::min(wanted, vdevice.work_bytes() / (c.block_m * c.block_k() * 4));
   return stages < 2 || work_bytes_of(c, stages) > vdevice.work_bytes() ? 0 : stages;
 }
 
-// Two groups of warps for the smaller tiles, if a ring stage holds a step of both. (fp32 with taps for every k lacks registers.)
-int64_t k_groups_of(const VDevice& vdevice, const Config& c) {
-  if (c.tf32 == 0 && c.gather == 1) return 1;
-  return c.block_m * c.block_n < 128 * 64 && 2 * kGroupK * c.block_n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
+// Two groups of warps, unless their parts of C or the taps of every k would not fit the registers, or one step the ring.
+int64_t k_groups_of(const VDevice& vdevice, Config c) {
+  c.k_groups = 2;
+  const bool large = c.block_m * c.block_n >= 128 * 64;
+  if (c.tf32 == 0 && (large || c.gather == 1)) return 1;
+  if (large && (c.gather == 1 || a_stages_of(vdevice, c) < 3)) return 1;
+  return c.block_k() * c.block_n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
 }
 
 // Rows of a rTask of the sum: about one rTask per vEU.

@@ -34,7 +34,7 @@ RK_BODY void split_k_sum(const Task<Veu>& task) {
   const float* const partial = task.address(args.partial) + n;
   const int64_t split_stride = args.split_stride;
   const int splits = args.splits;
-  const Finish4 finish = finish_of(task, args, n, args.channels - n, n, 0);
+  const Finish4 finish = finish_of(task, args, n, args.channels - n, load_bias4(task, args, n), 0);
 #pragma unroll 1
   for (int m = first + static_cast<int>(threadIdx.x) / kThreadsPerRow; m < last; m += kRowThreads) {
     const float* from = partial + static_cast<int64_t>(m) * args.pitch;

@@ -1,10 +1,11 @@
-// The product of one tile by the 8 compute warps of a vEU: C[BLOCK_M][BLOCK_N] += A[BLOCK_M][k] * B[k][BLOCK_N], k in steps of
-// 32 * K_GROUPS. The warps are K_GROUPS groups; each takes 32 of the k of a step, so that a warp has a large enough part
-// of C to read little from shared memory for each multiplication. store() leaves one C per group in shared memory.
+// The product of one tile by the 8 compute warps of a vEU: C[BLOCK_M][BLOCK_N] += A[BLOCK_M][k] * B[k][BLOCK_N]. The warps are
+// K_GROUPS groups, each of which makes a C of its own from its share of k, 32 of k a step; store() leaves them all in shared
+// memory, to be added. With two groups a warp has a larger part of C, so that it reads less for each multiplication, and
+// the groups need not keep step: one multiplies while the other waits.
 //
-// A step of A is K_GROUPS tiles in shared memory, row-major, 128 bytes a row, its eight 16-byte cells permuted by cell_offset
-// so that 8 rows at the same k lie in different banks. A step of B is K_GROUPS tiles in the order in which they are read
-// (index_in_step in kernels/conv/implicit_gemm.cpp):
+// A is in shared memory, row-major, 128 bytes a row, its eight 16-byte cells permuted by cell_offset so that 8 rows at the
+// same k lie in different banks. B is in shared memory in the order in which it is read (index_in_step in
+// kernels/conv/implicit_gemm.cpp):
 //   Fp32: B[k][n];
 //   Tf32: per 8 of k and 16 of n, lane by lane {b0, b1 of one mma, b0, b1 of a second}. The columns of the two are dealt out
 //         so that the 4 results of a lane in a row are 4 neighbouring channels.
@@ -43,7 +44,6 @@ struct TileProduct<Fp32, BLOCK_M, BLOCK_N, K_GROUPS> {
 
   float4 sum[kRows];
 
-  RK_INLINE static int group() { return warp_id() / kWarps; }
   RK_INLINE static int first_row() { return warp_id() % kWarps / kWarpColumns * 4 + lane_id() / 8; }
   RK_INLINE static int column() { return warp_id() % kWarpColumns * 32 + lane_id() % 8 * 4; }
 
@@ -52,10 +52,10 @@ struct TileProduct<Fp32, BLOCK_M, BLOCK_N, K_GROUPS> {
     for (int i = 0; i < kRows; ++i) sum[i] = {0.0f, 0.0f, 0.0f, 0.0f};
   }
 
-  RK_INLINE void step(const char* a_tiles, const char* b_tiles) {
-    const char* const a_row = a_tiles + (group() * BLOCK_M + first_row()) * kRowBytes;
+  RK_INLINE void step(const char* a_tile, const char* b_tile) {
+    const char* const a_row = a_tile + first_row() * kRowBytes;
     const int permutation = first_row() & 7;  // the same for all rows of the thread
-    const char* const b_column = b_tiles + group() * BLOCK_N * kRowBytes + column() * 4;
+    const char* const b_column = b_tile + column() * 4;
 #pragma unroll kUnroll
     for (int cell = 0; cell < kGroupK / 4; ++cell) {
       float4 a[kRows];
@@ -75,7 +75,7 @@ struct TileProduct<Fp32, BLOCK_M, BLOCK_N, K_GROUPS> {
   }
 
   RK_INLINE void store(char* to) const {
-    to += group() * BLOCK_M * BLOCK_N * 4;
+    to += warp_id() / kWarps * BLOCK_M * BLOCK_N * 4;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) store_shared4(to, sum_offset<BLOCK_N>(first_row() + i * kRowThreads, column()), sum[i]);
   }
@@ -100,7 +100,6 @@ struct TileProduct<Tf32, BLOCK_M, BLOCK_N, K_GROUPS> {
 
   float sum[kTilesM][4][4];
 
-  RK_INLINE static int group() { return warp_id() / kWarps; }
   RK_INLINE static int warp_row() { return warp_id() % kWarps / kWarpsN * kWarpM; }
   RK_INLINE static int warp_column() { return warp_id() % kWarpsN * 32; }
 
@@ -115,11 +114,11 @@ struct TileProduct<Tf32, BLOCK_M, BLOCK_N, K_GROUPS> {
     }
   }
 
-  RK_INLINE void step(const char* a_tiles, const char* b_tiles) {
+  RK_INLINE void step(const char* a_tile, const char* b_tile) {
     // Lane l reads row l % 16 of a 16-row tile, at k 0-3 (l < 16) or 4-7; see ldmatrix4.
-    const char* const a_row = a_tiles + (group() * BLOCK_M + warp_row() + lane_id() % 16) * kRowBytes;
+    const char* const a_row = a_tile + (warp_row() + lane_id() % 16) * kRowBytes;
     const int cell = (lane_id() / 16) ^ (lane_id() & 7);
-    const char* const b_lane = b_tiles + group() * BLOCK_N * kRowBytes + (warp_column() / 16 * kWarp + lane_id()) * 16;
+    const char* const b_lane = b_tile + (warp_column() / 16 * kWarp + lane_id()) * 16;
 #pragma unroll
     for (int k8 = 0; k8 < kGroupK / 8; ++k8) {
       uint32_t a[kTilesM][4];
@@ -143,7 +142,7 @@ struct TileProduct<Tf32, BLOCK_M, BLOCK_N, K_GROUPS> {
   }
 
   RK_INLINE void store(char* to) const {
-    to += group() * BLOCK_M * BLOCK_N * 4;
+    to += warp_id() / kWarps * BLOCK_M * BLOCK_N * 4;
     const int row = warp_row() + lane_id() / 4, column = warp_column() + lane_id() % 4 * 4;
 #pragma unroll
     for (int i = 0; i < kTilesM * 2; ++i) {

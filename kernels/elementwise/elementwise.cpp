@@ -193,7 +193,7 @@ double interpreting_flops(const Sweep& sweep, const Work& work, int64_t groups_p
     const auto op = static_cast<ElementwiseOp>(step.op);
     const bool cheap = op <= ElementwiseOp::abs || op == ElementwiseOp::relu || op == ElementwiseOp::clip ||
                        (op >= ElementwiseOp::add && op <= ElementwiseOp::mul) || op == ElementwiseOp::min || op == ElementwiseOp::max;
-    per_element += cheap ? 20 : 60;
+    per_element += cheap ? 14 : 40;
   }
   return turns * 1e5 + static_cast<double>(groups_per_rtask * 4) * per_element;
 }

@@ -57,10 +57,8 @@ RK_INLINE int64_t chain_offset(const ElementwiseArgs& args, const int32_t* strid
   return offset + static_cast<int64_t>(element) * strides[0];
 }
 
-// Starts the copy of elements [element, element + count) of input `i` to four floats in shared memory.
-template <class Veu>
-RK_INLINE void chain_fetch(const Task<Veu>& task, const ElementwiseArgs& args, int i, uint32_t element, uint32_t count, float* to) {
-  const float* const from = task.address(args.inputs[i]);
+// Starts the copy of elements [element, element + count) of input `i`, at `from`, to four floats in shared memory.
+RK_INLINE void chain_fetch(const ElementwiseArgs& args, int i, const float* from, uint32_t element, uint32_t count, float* to) {
   const int32_t* const strides = args.in_strides[i];
   int64_t offset = chain_offset(args, strides, element);
   if (count == 4 && (args.in_vectors >> i & 1u) != 0) return cp_async16(to, from + offset, true);
@@ -134,12 +132,19 @@ RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args,
 
 template <class Veu, int kGroups>
 RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
+  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // no decoding, no end
 #pragma unroll 1
   for (int i = 0; i < args.prefetched; ++i) {
+    const float* const from = task.address(args.inputs[i]);
+    if (whole && (args.in_vectors >> i & 1u) != 0) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) cp_async16(chain_unit(task, i * kGroups + g), from + turn.element<Veu>(g), true);
+      continue;
+    }
 #pragma unroll 1
     for (int g = 0; g < kGroups; ++g) {
       const uint32_t count = turn.count<Veu>(g);
-      if (count > 0) chain_fetch(task, args, i, turn.element<Veu>(g), count, &chain_unit(task, i * kGroups + g)->x);
+      if (count > 0) chain_fetch(args, i, from, turn.element<Veu>(g), count, &chain_unit(task, i * kGroups + g)->x);
     }
   }
   cp_async_commit();
@@ -149,27 +154,31 @@ RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& arg
 template <class Veu, int kGroups>
 RK_INLINE void chain_store(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn, float4 (&v)[kGroups]) {
   float* const out = task.address(args.out);
+  if (args.rank <= 1 && args.out_vector && turn.count<Veu>(kGroups - 1) == 4) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) store4(out + turn.element<Veu>(g), v[g]);
+    return;
+  }
 #pragma unroll 1
   for (int g = 0; g < kGroups; ++g) {
     const uint32_t element = turn.element<Veu>(g), count = turn.count<Veu>(g);
-    const float4 mine = v[0];
-#pragma unroll
-    for (int k = 0; k + 1 < kGroups; ++k) v[k] = v[k + 1];
+    float4 mine = v[0];
+    turn_groups(v, mine);
     if (args.out_vector && count == 4) {
       store4(out + chain_offset(args, args.out_strides, element), mine);
       continue;
     }
-    float4 rest = mine;
 #pragma unroll 1
     for (uint32_t j = 0; j < count; ++j) {
-      store1(out + chain_offset(args, args.out_strides, element + j), rest.x);
-      rest = float4{rest.y, rest.z, rest.w, rest.x};
+      store1(out + chain_offset(args, args.out_strides, element + j), mine.x);
+      mine = float4{mine.y, mine.z, mine.w, mine.x};
     }
   }
 }
 
 template <class Veu, int kGroups>
-RK_BODY void elementwise(const Task<Veu>& task) {
+RK_BODY void elementwise(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const ElementwiseArgs& args = task.template arguments<ElementwiseArgs>();
   const uint32_t groups = (args.elements + 3) / 4;
   const uint32_t limit = (task.index + 1) * args.groups_per_rtask;

@@ -57,8 +57,9 @@ RK_INLINE CopyPlace copy_place(const IndexedCopyArgs& args, const float* tables,
 
 // kVector 4: four elements that lie next to each other in x and y, 16-byte aligned.
 template <class Veu, int kVector>
-RK_BODY void indexed_copy(const Task<Veu>& task) {
-  constexpr int kBatch = 4;  // loads under way per thread
+RK_BODY void indexed_copy(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  constexpr int kBatch = 4;       // loads under way per thread
   const IndexedCopyArgs& args = task.template arguments<IndexedCopyArgs>();
   const float* const in = task.address(args.in);
   const float* const tables = task.address(args.tables);

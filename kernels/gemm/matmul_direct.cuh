@@ -21,7 +21,7 @@ struct MatmulDirectArgs {
   Divisor tiles_m, tiles_n;
   uint32_t tiles, tiles_per_rtask;
   float alpha, beta;
-  uint8_t a_vector, b_vector, out_vector;  // four elements along the dimension of stride 1 are 16 aligned bytes
+  uint8_t a_vector, b_vector, out_vector;  // the dimension of stride 1 is whole groups of 16 aligned bytes
 };
 static_assert(sizeof(MatmulDirectArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -55,23 +55,33 @@ RK_INLINE MatmulPlace matmul_place(bool along_k, int group) {
   return {group % (kTile / 4) * 4, group / (kTile / 4)};
 }
 
+// All loads of a step are under way before the first is waited for: nothing here depends on a loaded value.
 template <class Veu, int kTile>
 RK_INLINE void matmul_load(const MatmulSource& s, MatmulGroups<kTile>& to) {
+  constexpr int kCount = MatmulGroups<kTile>::kCount;
+  const float* from[kCount];
+  int left[kCount];  // elements of the group that exist
 #pragma unroll
-  for (int g = 0; g < MatmulGroups<kTile>::kCount; ++g) {
+  for (int g = 0; g < kCount; ++g) {
     const MatmulPlace at = matmul_place<kTile>(s.along_k, static_cast<int>(threadIdx.x) + g * Veu::kComputeThreads);
-    const float* const p = s.first + static_cast<int64_t>(at.x) * s.x_stride + static_cast<int64_t>(at.k) * s.k_stride;
-    const int64_t step = s.along_k ? s.k_stride : s.x_stride;
-    const bool exists = at.x < s.x_end && at.k < s.k_end;
-    const int left = !exists ? 0 : s.along_k ? s.k_end - at.k : s.x_end - at.x;
-    if (s.vector && left >= 4) {
-      to.v[g] = load4(p);
-      continue;
+    from[g] = s.first + static_cast<int64_t>(at.x) * s.x_stride + static_cast<int64_t>(at.k) * s.k_stride;
+    left[g] = at.x >= s.x_end || at.k >= s.k_end ? 0 : s.along_k ? s.k_end - at.k : s.x_end - at.x;
+    to.v[g] = float4{0, 0, 0, 0};
+  }
+  if (s.vector) {
+#pragma unroll
+    for (int g = 0; g < kCount; ++g) {
+      if (left[g] > 0) to.v[g] = load4(from[g]);
     }
-    to.v[g].x = left > 0 ? load1(p) : 0.0f;
-    to.v[g].y = left > 1 ? load1(p + step) : 0.0f;
-    to.v[g].z = left > 2 ? load1(p + 2 * step) : 0.0f;
-    to.v[g].w = left > 3 ? load1(p + 3 * step) : 0.0f;
+    return;
+  }
+  const int64_t step = s.along_k ? s.k_stride : s.x_stride;
+#pragma unroll
+  for (int g = 0; g < kCount; ++g) {
+    if (left[g] > 0) to.v[g].x = load1(from[g]);
+    if (left[g] > 1) to.v[g].y = load1(from[g] + step);
+    if (left[g] > 2) to.v[g].z = load1(from[g] + 2 * step);
+    if (left[g] > 3) to.v[g].w = load1(from[g] + 3 * step);
   }
 }
 
@@ -151,15 +161,21 @@ RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSour
       b.k_end -= kMatmulStep;
     }
     if (turn == 0) continue;
-#pragma unroll 4
+    // The operands of k + 1 are read while those of k are multiplied.
+    const float* const at_a = stage.a + ty * kEach;
+    const float* const at_b = stage.b + tx * kEach;
+    float x[2][kEach], y[2][kEach];
+    matmul_read<kEach>(at_a, x[0]);
+    matmul_read<kEach>(at_b, y[0]);
+#pragma unroll 8
     for (int k = 0; k < kMatmulStep; ++k) {
-      float x[kEach], y[kEach];
-      matmul_read<kEach>(stage.a + k * kPitch + ty * kEach, x);
-      matmul_read<kEach>(stage.b + k * kPitch + tx * kEach, y);
+      const int next = (k + 1) % kMatmulStep;
+      matmul_read<kEach>(at_a + next * kPitch, x[(k + 1) % 2]);
+      matmul_read<kEach>(at_b + next * kPitch, y[(k + 1) % 2]);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-        for (int j = 0; j < kEach; ++j) acc[i][j] += x[i] * y[j];
+        for (int j = 0; j < kEach; ++j) acc[i][j] += x[k % 2][i] * y[k % 2][j];
       }
     }
   }
@@ -196,7 +212,8 @@ RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args,
 }
 
 template <class Veu, int kTile>
-RK_BODY void matmul_direct(const Task<Veu>& task) {
+RK_BODY void matmul_direct(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   static_assert(Veu::kComputeThreads == 256, "16 x 16 threads");
   constexpr int kEach = kTile / 16;
   const MatmulDirectArgs& args = task.template arguments<MatmulDirectArgs>();

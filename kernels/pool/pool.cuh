@@ -60,7 +60,8 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top,
 }
 
 template <class Veu, int kVector>
-RK_BODY void pool(const Task<Veu>& task) {
+RK_BODY void pool(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const PoolArgs& args = task.template arguments<PoolArgs>();
   const WindowArgs& w = args.window;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;

@@ -55,7 +55,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
                 {"beta", float_arg(attrs.beta)}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
   phase.cost.activation_bytes = static_cast<double>(per_rtask) * 4 * static_cast<double>(attrs.size + 1);
-  phase.cost.flops = static_cast<double>(per_rtask) * (80 + 4 * static_cast<double>(attrs.size));
+  phase.cost.flops = static_cast<double>(per_rtask) * (250 + 4 * static_cast<double>(attrs.size));
   phase.cost.efficiency = 0.2;
   RKernel rkernel;
   rkernel.family = "lrn";

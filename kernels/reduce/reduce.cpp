@@ -101,7 +101,7 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   Phase phase;
   phase.header = "kernels/reduce/reduce.cuh";
   phase.body = "rk::reduce";
-  phase.template_args = {{"kVector", std::to_string(rows.vector)}};
+  phase.template_args = {{"kVector", std::to_string(rows.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
   phase.args_type = "rk::ReduceArgs";
   phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)}, {"rtasks_per_split", divisor_arg(rtasks)},
                 {"reduced_per_split", arg(cut.per_split)},    {"split_stride", arg(rows.rows() * rows.vector)},
@@ -111,7 +111,7 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
   phase.cost.activation_bytes = 4 * elements * (formula.prepare == kPrepareExp ? 2 : 1) + 4 * static_cast<double>(per_rtask * rows.vector);
-  phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 200;
+  phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 500;
   phase.cost.efficiency = 0.2;
   return phase;
 }

@@ -88,10 +88,11 @@ RK_INLINE void prepare_rowful(int32_t prepare, Rowful<kVector>& x, const Rowful<
 
 // One pass over reduced elements [first, last) of this thread's row, kBatch loads under way. Everything is asked per batch, so
 // that the elements of a batch go through the arithmetic side by side.
-template <class Veu, int kVector>
+template <class Veu, int kVector, bool kFlat>
 RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const float* in, uint32_t first,
                                       uint32_t last, int32_t prepare, int32_t combine, const Rowful<kVector>& largest) {
   constexpr uint32_t kBatch = 4;
+  const int32_t stride = rows.reduced_in[0];
   Rowful<kVector> start;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) start.v[i] = reduce_start(combine);
@@ -102,7 +103,7 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
 #pragma unroll
     for (uint32_t b = 0; b < kBatch; ++b) {
       const uint32_t at = r + b * t.parts;
-      x[b] = load_rowful<kVector>(in + reduced_in_offset(rows, at < last ? at : r));
+      x[b] = load_rowful<kVector>(in + reduced_offset<kFlat>(rows, rows.reduced_in, stride, at < last ? at : r));
     }
 #pragma unroll
     for (uint32_t b = 0; b < kBatch; ++b) prepare_rowful(prepare, x[b], largest);
@@ -118,8 +119,9 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
                             [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
 }
 
-template <class Veu, int kVector>
-RK_BODY void reduce(const Task<Veu>& task) {
+template <class Veu, int kVector, bool kFlat>
+RK_BODY void reduce(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const ReduceArgs& args = task.template arguments<ReduceArgs>();
   const RowsArgs& rows = args.rows;
   const RowThread t = row_thread<Veu>(rows);
@@ -140,8 +142,8 @@ RK_BODY void reduce(const Task<Veu>& task) {
 #pragma unroll 1
     for (int pass = args.prepare == kPrepareExp ? 0 : 1; pass < 2; ++pass) {
       largest = acc;
-      acc = reduce_pass<Veu, kVector>(task, rows, t, in, first, last, pass == 0 ? kPrepareNone : args.prepare,
-                                      pass == 0 ? kCombineMax : args.combine, largest);
+      acc = reduce_pass<Veu, kVector, kFlat>(task, rows, t, in, first, last, pass == 0 ? kPrepareNone : args.prepare,
+                                             pass == 0 ? kCombineMax : args.combine, largest);
     }
     if (row >= end || t.part != 0) continue;
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +

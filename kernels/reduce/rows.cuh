@@ -32,11 +32,11 @@ RK_INLINE int64_t nest_offset(const int32_t* strides, const Divisor* divisors, i
   }
   return offset + static_cast<int64_t>(index) * strides[0];
 }
-RK_INLINE int64_t reduced_in_offset(const RowsArgs& r, uint32_t index) {
-  return nest_offset(r.reduced_in, r.reduced_divisors, r.reduced_rank, index);
-}
-RK_INLINE int64_t reduced_out_offset(const RowsArgs& r, uint32_t index) {
-  return nest_offset(r.reduced_out, r.reduced_divisors, r.reduced_rank, index);
+
+// Where reduced element `index` lies. kFlat: the reduced elements are one dimension, as most are.
+template <bool kFlat>
+RK_INLINE int64_t reduced_offset(const RowsArgs& r, const int32_t* strides, int32_t stride, uint32_t index) {
+  return kFlat ? static_cast<int64_t>(index) * stride : nest_offset(strides, r.reduced_divisors, r.reduced_rank, index);
 }
 
 // This thread's place among lanes and parts.

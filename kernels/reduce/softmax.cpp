@@ -28,12 +28,13 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ROperator& rop = request.rop;
   const VDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
-  const int64_t per_thread = ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads);
+  const int64_t per_thread = ceil_div(ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads), 4) * 4;
   constexpr int64_t kMostKept = 24;
   const int64_t kept = per_thread <= kMostKept ? per_thread : 0;
   Phase phase;
   phase.header = "kernels/reduce/softmax.cuh";
   phase.body = "rk::softmax";
+  phase.template_args = {{"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
   phase.args_type = "rk::SoftmaxArgs";
   phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
                 {"kept_per_thread", arg(kept)},
@@ -42,7 +43,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   phase.cost.activation_bytes = elements * (kept > 0 ? 8 : 16);
-  phase.cost.flops = elements * 80 + static_cast<double>(vdevice.compute_threads) * 400;
+  phase.cost.flops = elements * 120 + static_cast<double>(vdevice.compute_threads) * 400;
   phase.cost.efficiency = 0.2;
   RKernel rkernel;
   rkernel.family = "softmax";

@@ -8,15 +8,16 @@ namespace rk {
 
 struct SoftmaxArgs {
   RowsArgs rows;
-  uint32_t kept_per_thread;  // elements per thread in shared memory; 0: none, x is read again
+  uint32_t kept_per_thread;  // elements per thread in shared memory, in whole batches; 0: none, x is read again
   int32_t log;
 };
 static_assert(sizeof(SoftmaxArgs) <= 768, "an argument slot has 768 bytes");
 
 enum SoftmaxPass : int { kFindLargest, kAddUp, kWrite, kSoftmaxPasses };
 
-template <class Veu>
-RK_BODY void softmax(const Task<Veu>& task) {
+template <class Veu, bool kFlat>
+RK_BODY void softmax(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
   const SoftmaxArgs& args = task.template arguments<SoftmaxArgs>();
   const RowsArgs& rows = args.rows;
@@ -24,6 +25,7 @@ RK_BODY void softmax(const Task<Veu>& task) {
   float* const shared = task.template work_as<float>();
   float* const kept = shared + Veu::kComputeThreads + threadIdx.x;
   const uint32_t reduced = rows.reduced;
+  const int32_t in_stride = rows.reduced_in[0], out_stride = rows.reduced_out[0];
   const bool keeps = args.kept_per_thread != 0, log = args.log != 0;
   const uint32_t limit = (task.index + 1) * rows.rows_per_rtask;
   const uint32_t end = limit < rows.rows ? limit : rows.rows;
@@ -43,31 +45,40 @@ RK_BODY void softmax(const Task<Veu>& task) {
 #pragma unroll 1
       for (uint32_t r = t.part, k = 0; r < reduced; r += kBatch * t.parts, k += kBatch) {
         float x[kBatch];
+        bool exists[kBatch];
 #pragma unroll
-        for (uint32_t b = 0; b < kBatch; ++b) {
-          const uint32_t at = r + b * t.parts;
-          x[b] = -INFINITY;
-          if (at < reduced)
-            x[b] = keeps && pass != kFindLargest ? kept[(k + b) * Veu::kComputeThreads] : load1(in + reduced_in_offset(rows, at));
-        }
-        if (pass == kFindLargest) {
+        for (uint32_t b = 0; b < kBatch; ++b) exists[b] = r + b * t.parts < reduced;
+        if (keeps && pass != kFindLargest) {
+#pragma unroll
+          for (uint32_t b = 0; b < kBatch; ++b) x[b] = kept[(k + b) * Veu::kComputeThreads];
+        } else {
 #pragma unroll
           for (uint32_t b = 0; b < kBatch; ++b) {
-            largest = nan_max(largest, x[b]);
-            if (keeps && r + b * t.parts < reduced) kept[(k + b) * Veu::kComputeThreads] = x[b];
+            x[b] = load1(in + reduced_offset<kFlat>(rows, rows.reduced_in, in_stride, exists[b] ? r + b * t.parts : r));
           }
+        }
+#pragma unroll
+        for (uint32_t b = 0; b < kBatch; ++b) x[b] = exists[b] ? x[b] : -INFINITY;
+        if (pass == kFindLargest) {
+          largest = nan_max(largest, nan_max(nan_max(x[0], x[1]), nan_max(x[2], x[3])));
+          if (!keeps) continue;
+#pragma unroll
+          for (uint32_t b = 0; b < kBatch; ++b) kept[(k + b) * Veu::kComputeThreads] = x[b];
           continue;
         }
         float e[kBatch];
 #pragma unroll
         for (uint32_t b = 0; b < kBatch; ++b) e[b] = expf(x[b] - largest);
+        if (pass == kAddUp) {
+#pragma unroll
+          for (uint32_t b = 0; b < kBatch; ++b) sum += exists[b] ? e[b] : 0.0f;
+          continue;
+        }
 #pragma unroll
         for (uint32_t b = 0; b < kBatch; ++b) {
-          const bool exists = r + b * t.parts < reduced;
-          if (pass == kAddUp)
-            sum += exists ? e[b] : 0.0f;
-          else if (exists && live)
-            store1(out + reduced_out_offset(rows, r + b * t.parts), log ? x[b] - largest - log_sum : e[b] * scale);
+          if (!exists[b] || !live) continue;
+          const int64_t to = reduced_offset<kFlat>(rows, rows.reduced_out, out_stride, r + b * t.parts);
+          store1(out + to, log ? x[b] - largest - log_sum : e[b] * scale);
         }
       }
       if (pass == kFindLargest) largest = combine_parts<Veu>(shared, t, largest, [](float a, float b) { return nan_max(a, b); });

@@ -39,6 +39,16 @@ RK_INLINE float load_weight1(const float* p) {
 #endif
 }
 
+template <class T>
+RK_INLINE uint2 load_weight2(const T* p) {  // any 8 bytes
+  static_assert(sizeof(T) == 8);
+#if defined(__CUDA_ARCH__)
+  return __ldg(reinterpret_cast<const uint2*>(p));
+#else
+  return *reinterpret_cast<const uint2*>(p);
+#endif
+}
+
 RK_INLINE float4 load_weight4(const float* p) {
 #if defined(__CUDA_ARCH__)
   return __ldg(reinterpret_cast<const float4*>(p));

@@ -4,8 +4,11 @@
 //   a[0] = A[g][t]  a[1] = A[g+8][t]  a[2] = A[g][t+4]  a[3] = A[g+8][t+4]
 //   b[0] = B[t][g]  b[1] = B[t+4][g]
 //   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
-// (PTX ISA, mma.m16n8k8 for .tf32). The GPU reads the upper 19 bits of an operand; to_tf32 rounds to nearest first, ties
-// away from zero. (An integer addition would do it too, but turns the GPU's own NaN, 0x7fffffff, into a zero.)
+// (PTX ISA, mma.m16n8k8 for .tf32). The GPU reads the upper 19 bits of an operand and ignores the rest. to_tf32 adds a part
+// of half of the last place that remains before that, in proportion to the mantissa: what is cut off and what is added
+// cancel on average, tf32 numbers stay what they are, the error is below 0.7 of a last place (0.5 is rounding to nearest), and
+// it is one multiply-add, which keeps NaN. (cvt.rna.tf32 is two dependent instructions on sm_90; x + 0x1000 as integers makes
+// the GPU's own NaN, 0x7fffffff, a zero.)
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -13,14 +16,11 @@
 namespace rk {
 
 RK_INLINE uint32_t to_tf32(float x) {
+  constexpr float kShare = 3.384e-4f;  // 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2
 #if defined(TAMP_CUDA_ON_CPU)
-  return x != x ? 0x7fffe000u : (cuda_on_cpu::bits_of(x) + 0x1000u) & 0xffffe000u;
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  uint32_t rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
-  return rounded;
+  return cuda_on_cpu::bits_of(fmaf(x, kShare, x)) & 0xffffe000u;
 #else
-  return __float_as_uint(x);
+  return __float_as_uint(fmaf(x, kShare, x));
 #endif
 }
 

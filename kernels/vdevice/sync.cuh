@@ -31,6 +31,16 @@ RK_INLINE void sync_compute() {
 #endif
 }
 
+// kThreads compute threads, whole warps, among themselves: named barrier `id`, from 2 (0 and 1 are taken).
+template <int kThreads>
+RK_INLINE void sync_group(int id) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::named_barrier(static_cast<uint32_t>(id), kThreads);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+#endif
+}
+
 // All threads of the vEU, once, after the barriers are made; also shows them to the async proxy.
 RK_INLINE void sync_all() {
 #if defined(TAMP_CUDA_ON_CPU)

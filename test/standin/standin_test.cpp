@@ -187,11 +187,22 @@ TEST_CASE("mma_tf32 is the product of operands cut to 19 bits") {
   }
 }
 
-TEST_CASE("to_tf32 rounds to nearest, ties away from zero") {
-  CHECK(rk::to_tf32(1.0f) == __float_as_uint(1.0f));
-  CHECK(rk::to_tf32(__uint_as_float(0x3f801000u)) == 0x3f802000u);
-  CHECK(rk::to_tf32(__uint_as_float(0x3f800fffu)) == 0x3f800000u);
-  CHECK(rk::to_tf32(__uint_as_float(0xbf801000u)) == 0xbf802000u);
+TEST_CASE("to_tf32 keeps tf32 numbers, infinity and NaN, and is off by less than 0.7 of a last place, on average by nothing") {
+  for (const uint32_t bits : {0u, 0x80000000u, 0x3f800000u, 0xbf802000u, 0x3fffe000u, 0x7f800000u, 0xff800000u}) {
+    CHECK((rk::to_tf32(__uint_as_float(bits)) & 0xffffe000u) == bits);
+  }
+  for (const uint32_t nan : {0x7fffffffu, 0x7fc00000u, 0xffc00000u}) {
+    const float kept = __uint_as_float(rk::to_tf32(__uint_as_float(nan)) & 0xffffe000u);
+    CHECK(kept != kept);
+  }
+  double sum = 0;
+  for (uint32_t bits = 0x3f800000u; bits < 0x40000000u; bits += 0x3fu) {  // 1 to 2: a last place is 2^-10
+    const float x = __uint_as_float(bits);
+    const double error = static_cast<double>(__uint_as_float(rk::to_tf32(x) & 0xffffe000u)) - static_cast<double>(x);
+    if (error > 0.7 / 1024 || error < -0.7 / 1024) FAIL(x);
+    sum += error / static_cast<double>(x);
+  }
+  CHECK(sum / (0x800000 / 0x3f) == Approx(0).margin(0.01 / 1024));
 }
 
 // --- barriers ----------------------------------------------------------------------------------------------------------
