@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh clone to a network that runs: installs what is missing (Debian, Ubuntu), builds the compiler, makes weights for
+# From a fresh clone to a network that runs: installs what is missing (Debian 12), builds the compiler, makes weights for
 # SqueezeNet, compiles it, runs it on the GPU (or, without one, on the CPU with tamp's stand-in for CUDA), and compares the
 # result with the reference. Takes some minutes the first time, most of them for the build.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, from a fresh clone: installs what is missing (Debian, Ubuntu), builds, runs the unit tests (ctest) and the
+# All tests, from a fresh clone: installs what is missing (Debian 12), builds, runs the unit tests (ctest) and the
 # end-to-end tests (test/e2e). What needs nvcc or a GPU runs where there is one. The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +47,7 @@ find_nvcc || { excluded='gpu|nvcc'; echo "no nvcc: tests that compile for a GPU 
 count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
 
 tamp=$PWD/build/release/bin/tamp
-for program in cli_test user_project_test models_test bad_inputs; do
+for program in cli_test user_project_test mutants_test models_test bad_inputs; do
   count build/venv/bin/python "test/e2e/$program.py" "$tamp"
 done
 

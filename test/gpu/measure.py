@@ -84,6 +84,37 @@ def run(work, folder, name, precision, meta, repeat):
     return result
 
 
+def floor_us(path, precision):
+    """Least time by arithmetic and by weight bytes: multiply-adds of Conv, Gemm and MatMul at 302 (tf32, mma.sync) or 60 (fp32) TFLOP/s,
+    weights once at 4.3 TB/s; -> (arithmetic, bytes)."""
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*model.graph.value_info, *model.graph.input, *model.graph.output]}
+    weights = {w.name: list(w.dims) for w in model.graph.initializer}
+    flops = 0.0
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            flops += 2.0 * np.prod(shapes[node.output[0]]) * np.prod(weights[node.input[1]][1:])
+        elif node.op_type in ("Gemm", "MatMul") and node.input[1] in weights:
+            flops += 2.0 * np.prod(weights[node.input[1]])
+    return flops / (302e12 if precision == "tf32" else 60e12) * 1e6, 4.0 * sum(np.prod(w) for w in weights.values()) / 4.3e12 * 1e6
+
+
+def write_table(path, results, folder):
+    lines = ["| model | precision | error | bar | tamp us | PyTorch eager, CUDA graph us | ratio | floor us: arithmetic / weights | rOperators | waves | tamp compile s | nvcc s |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for key, row in results.items():
+        name, precision = key.split()
+        if "plain" not in row:
+            lines.append(f"| {name} | {precision} | failed | | | | | | | | | |")
+            continue
+        arithmetic, weight_time = floor_us(folder / f"{name}.onnx", precision)
+        time, peer = row["graph"]["train_us"], row.get("pytorch_graph_us")
+        lines.append(f"| {name} | {precision} | {row['plain']['error']:.1e} | {row['plain']['bar']:.1e} | {time:.1f} | {peer:.1f} | {peer / time:.2f} | {arithmetic:.1f} / {weight_time:.1f} | {row['rops']} | {row['waves']} | {row['compile_s']:.1f} | {row['nvcc_s']:.1f} |"
+                     if peer else f"| {name} | {precision} | {row['plain']['error']:.1e} | {row['plain']['bar']:.1e} | {time:.1f} | | | {arithmetic:.1f} / {weight_time:.1f} | {row['rops']} | {row['waves']} | {row['compile_s']:.1f} | {row['nvcc_s']:.1f} |")
+    path.write_text("\n".join(lines) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tamp", required=True, type=pathlib.Path)
@@ -96,6 +127,7 @@ def main():
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path, help="write a Markdown table")
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp())
@@ -126,6 +158,8 @@ def main():
               f"compile {row['compile_s']:.1f} s nvcc {row['nvcc_s']:.1f} s regs {row['registers']} spills {row['spill_bytes']} warnings {row['warnings']} {row.get('failure', '')}", flush=True)
     if args.out:
         args.out.write_text(json.dumps(results, indent=1))
+    if args.table:
+        write_table(args.table, results, args.models)
     print(f"{len(pairs) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Breaks generated source on purpose and asserts that it shows: a lost signal ends with an error that names who waited for
+what (and does not hang), a dropped Wait and a wrong offset give other answers. Runs on the stand-in.
+
+    mutants_test.py TAMP [WORD...]
+"""
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+import harness
+
+
+def compiled(tamp):
+    """mnist_mlp compiled for the stand-in: two matrix products, the second waits for the first."""
+    subprocess.run([sys.executable, harness.ROOT / "examples/make_weights.py", harness.ROOT / "examples/models/mnist_mlp.onnx", "--into", tamp.folder], check=True,
+                   capture_output=True)
+    tamp("compile", "mnist_mlp.onnx", "-o", "mnist_mlp", "--vdevice", "cpu", "-q")
+    return tamp.folder / "mnist_mlp" / "mnist_mlp.cu"
+
+
+def answer(tamp, seed=1):
+    tamp("run", "mnist_mlp", "--device", "cpu", "--output-dir", "out", "-q", env={"TAMP_SEED": str(seed)})
+    return [np.load(tamp.folder / "out" / file) for file in json.loads((tamp.folder / "out" / "outputs.json").read_text()).values()][0]
+
+
+def mutate(source, pattern, replacement, count):
+    text, changed = re.subn(pattern, replacement, source.read_text(), count=count)
+    assert changed > 0, f"nothing in {source} looks like {pattern}"
+    source.write_text(text)
+
+
+def test_a_lost_signal_ends_with_the_name_of_the_wait(tamp):
+    mutate(compiled(tamp), r"\{(r_\w+), e_\w+, (\d+), ", r"{\1, kNo, \2, ", 1)
+    done = tamp("run", "mnist_mlp", "--device", "cpu", code=3, says="waited in vain for event")
+    assert re.search(r"vEU \d+, rTask \d+ of '.*': waited in vain for event '.*', seen \d+, wanted \d+", done.stderr), done.stderr
+
+
+def test_a_dropped_wait_gives_a_wrong_answer_within_a_few_seeds(tamp):
+    source = compiled(tamp)
+    right = answer(tamp)
+    assert all(np.array_equal(right, answer(tamp, seed)) for seed in (2, 3)), "the order of vEUs changes the right program's answer"
+    mutate(source, r", \{e_\w+, kNo, kNo\}", ", {kNo, kNo, kNo}", 0)
+    assert any(not np.array_equal(right, answer(tamp, seed), equal_nan=False) for seed in range(1, 6))
+
+
+def test_a_wrong_offset_gives_a_wrong_answer(tamp):
+    source = compiled(tamp)
+    right = answer(tamp)
+    mutate(source, r"\.in = \{rk::kArena, 0, (\d+)\}", lambda match: f".in = {{rk::kArena, 0, {int(match[1]) + 16}}}", 1)
+    assert not np.array_equal(right, answer(tamp))
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))
