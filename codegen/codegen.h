@@ -9,8 +9,8 @@
 namespace tamp::codegen {
 
 struct EmitOptions {
-  std::string name;            // legal identifier; NAME.cu, NAME.h, ...
-  std::string source_name;     // model file name without folder, for the banner
+  std::string name;         // legal identifier; NAME.cu, NAME.h, ...
+  std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
 };
 

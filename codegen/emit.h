@@ -15,13 +15,13 @@ struct Plan {
   const RProgram& program;
   const EmitOptions& options;
   std::vector<RecordName> records;
-  std::vector<size_t> first_record;                    // per rOperator: its first phase's row
+  std::vector<size_t> first_record;  // per rOperator: its first phase's row
   std::vector<std::string> event_symbols;
-  std::vector<std::string> bodies;                     // distinct bodies as C++ text, in order of first use
+  std::vector<std::string> bodies;  // distinct bodies as C++ text, in order of first use
   std::vector<uint16_t> body_of_record;
-  std::vector<std::vector<int64_t>> blob_of_record;    // per record: index into program.weights, or empty
-  std::vector<int64_t> blob_of_constant;               // per tensor: index into program.weights, or -1
-  int64_t work_bytes = 0;                              // the largest of all phases, rounded up
+  std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
+  std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
+  int64_t work_bytes = 0;                            // the largest of all phases, rounded up
   Bytes weights;
   uint64_t weights_hash = 0;
 
@@ -32,7 +32,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options);
 void emit_banner(SourceWriter& w, const Plan& plan);
 void emit_arguments(SourceWriter& w, const Plan& plan);  // one Args object per record
 void emit_records(SourceWriter& w, const Plan& plan);
-void emit_bodies(SourceWriter& w, const Plan& plan);     // Veu, the switch
+void emit_bodies(SourceWriter& w, const Plan& plan);  // Veu, the switch
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_lanes(SourceWriter& w, const Plan& plan);
 void emit_kernel(SourceWriter& w, const Plan& plan);

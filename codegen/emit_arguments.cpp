@@ -61,7 +61,8 @@ class Printer {
     switch (buffer.kind) {
       case BufferKind::arena: return place("rk::kArena", plan_.program.memory.buffer_offset[t.place.buffer.index()] + bytes);
       case BufferKind::input: return place(fmt::format("rk::kFirstPort + {}", buffer.io_index), bytes);
-      case BufferKind::output: return place(fmt::format("rk::kFirstPort + {}", static_cast<int64_t>(graph.inputs.size()) + buffer.io_index), bytes);
+      case BufferKind::output:
+        return place(fmt::format("rk::kFirstPort + {}", static_cast<int64_t>(graph.inputs.size()) + buffer.io_index), bytes);
       case BufferKind::constant: {
         const int64_t blob = plan_.blob_of_constant[buffer.constant.index()];
         TAMP_CHECK(blob >= 0, "constant '" + t.name + "' is not among the weights");
@@ -126,8 +127,8 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
       w.line("// {}", headline(program.graph, rop));
       std::vector<std::string> origin;
       for (const std::string& name : rop.origin) origin.push_back(comment(name));
-      w.line("// wave {}, rKernel {}, {} rTasks (onnx: {})", program.wave[record.rop.index()], comment(program.rkernels[record.rop.index()].name),
-             program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
+      w.line("// wave {}, rKernel {}, {} rTasks (onnx: {})", program.wave[record.rop.index()],
+             comment(program.rkernels[record.rop.index()].name), program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }
     const Printer printer(plan, r);
     w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));

@@ -33,7 +33,8 @@ std::string cmake_text(const Plan& plan) {
   w.line("  target_link_libraries({} PUBLIC Boost::context)", name);
   w.line("else()");
   w.line("  set_property(TARGET {} PROPERTY CUDA_STANDARD)", name);
-  w.line("  target_compile_options({} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)  # CMake before 3.25.2 knows no CUDA_STANDARD 20", name);
+  w.line("  target_compile_options({} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)  # CMake before 3.25.2 knows no CUDA_STANDARD 20",
+         name);
   if (gpu) w.line("  set_target_properties({} PROPERTIES CUDA_ARCHITECTURES {})", name, arch.substr(3));
   w.line("  target_link_libraries({} PUBLIC CUDA::cudart)", name);
   w.line("endif()");

@@ -10,8 +10,8 @@ namespace {
 std::string port_text(const Tensor& tensor) {
   std::vector<std::string> extents;
   for (const int64_t extent : tensor.shape) extents.push_back(fmt::format("{}", extent));
-  return fmt::format("{{\"{}\", \"{}\", {}, {{{}}}, {}}},", c_string(tensor.name), name_of(tensor.dtype), tensor.shape.size(), join(extents, ", "),
-                     element_count(tensor.shape) * bytes_of(tensor.dtype));
+  return fmt::format("{{\"{}\", \"{}\", {}, {{{}}}, {}}},", c_string(tensor.name), name_of(tensor.dtype), tensor.shape.size(),
+                     join(extents, ", "), element_count(tensor.shape) * bytes_of(tensor.dtype));
 }
 
 void emit_ports(SourceWriter& w, const char* symbol, const Graph& graph, const std::vector<TensorId>& ports) {
@@ -37,9 +37,7 @@ void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
   w.line("}};");
 }
 
-int compute_capability(const VDevice& vdevice) {
-  return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0;
-}
+int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
 
 }  // namespace
 
@@ -57,10 +55,12 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.open("inline const tamp_host::Model& model()");
   w.open("static const tamp_host::Model instance =");
   w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
-  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes, plan.program.weight_bytes, plan.weights_hash);
+  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes,
+         plan.program.weight_bytes, plan.weights_hash);
   w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
   w.line("{}_kernel,", name);
-  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},", plan.program.lanes.size(), compute_capability(plan.program.vdevice));
+  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
+         plan.program.lanes.size(), compute_capability(plan.program.vdevice));
   w.line("kEventNames, kRecordNames");
   w.close(";");
   w.line("return instance;");
@@ -78,7 +78,10 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("if (out != nullptr) *out = static_cast<{}_context*>(instance);", name);
   w.line("return status;");
   w.close();
-  w.line("tamp_status {0}_run({0}_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) {{ return detail_of_{0}::run(context, inputs, outputs, stream); }}", name);
+  w.line(
+      "tamp_status {0}_run({0}_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) {{ return "
+      "detail_of_{0}::run(context, inputs, outputs, stream); }}",
+      name);
   w.line("tamp_status {0}_status({0}_context* context) {{ return detail_of_{0}::status(context); }}", name);
   w.line("const char* {0}_message(const {0}_context* context) {{ return detail_of_{0}::message(context); }}", name);
   w.line("void {0}_destroy({0}_context* context) {{ detail_of_{0}::destroy(context); }}", name);

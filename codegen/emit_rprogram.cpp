@@ -62,9 +62,11 @@ void emit_records(SourceWriter& w, const Plan& plan) {
     const auto& blobs = plan.blob_of_record[r];
     TAMP_CHECK(ring.chunks_per_rtask == 0 || blobs.size() == 1, "ring weights of '" + plan.records[r].text + "'");
     const int64_t offset = ring.chunks_per_rtask == 0 ? 0 : plan.program.weights[static_cast<size_t>(blobs[0])].offset;
-    w.line("{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, .weights_offset = {}, .args = &{}}},",
-           plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask, std::max<int64_t>(ring.rtasks_per_block, 1),
-           std::max<int64_t>(ring.blocks, 1), offset, plan.records[r].symbol);
+    w.line(
+        "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
+        ".weights_offset = {}, .args = &{}}},",
+        plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
+        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), offset, plan.records[r].symbol);
   }
   if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
   w.close(";");
@@ -107,7 +109,8 @@ void emit_lanes(SourceWriter& w, const Plan& plan) {
         ++count;
       }
       const bool runs = instruction.rtask.rop.valid();
-      w.text(instruction_text(runs ? record_symbol(plan, instruction.rtask) : "kNo", instruction.signal.valid() ? plan.event_symbols[instruction.signal.index()] : "kNo",
+      w.text(instruction_text(runs ? record_symbol(plan, instruction.rtask) : "kNo",
+                              instruction.signal.valid() ? plan.event_symbols[instruction.signal.index()] : "kNo",
                               runs ? instruction.rtask.index : 0, waits));
       ++count;
     }
@@ -123,7 +126,8 @@ void emit_lanes(SourceWriter& w, const Plan& plan) {
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
-  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::Launch launch) {{", plan.program.vdevice.threads(), plan.options.name);
+  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::Launch launch) {{", plan.program.vdevice.threads(),
+         plan.options.name);
   w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin, kRecords, kEventCount}});");
   w.line("}}");
 }

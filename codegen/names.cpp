@@ -22,7 +22,8 @@ std::vector<RecordName> name_records(const RProgram& program) {
     for (size_t p = 0; p < phases; ++p) {
       const std::string suffix = p == 0 ? "" : fmt::format("_phase{}", p);
       const std::string text = phases == 1 ? name : fmt::format("{}, phase {} of {}", name, p, phases);
-      records.push_back({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), names.unique("k_" + identifier(name) + suffix), text});
+      records.push_back(
+          {ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), names.unique("k_" + identifier(name) + suffix), text});
     }
   }
   return records;
@@ -33,8 +34,10 @@ std::string c_string(const std::string& text) {
   for (const char ch : text) {
     const auto c = static_cast<unsigned char>(ch);
     const bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\' && c != '?';
-    if (plain) out += ch;
-    else out += fmt::format("\\{:03o}", c);
+    if (plain)
+      out += ch;
+    else
+      out += fmt::format("\\{:03o}", c);
   }
   return out;
 }

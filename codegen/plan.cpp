@@ -62,8 +62,10 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
   plan.blob_of_constant.assign(program.graph.tensors.size(), -1);
   for (size_t b = 0; b < program.weights.size(); ++b) {
     const WeightBlob& blob = program.weights[b];
-    if (blob.constant.valid()) plan.blob_of_constant[blob.constant.index()] = static_cast<int64_t>(b);
-    else plan.blob_of_record[plan.first_record[blob.rop.index()] + static_cast<size_t>(blob.phase)].push_back(static_cast<int64_t>(b));
+    if (blob.constant.valid())
+      plan.blob_of_constant[blob.constant.index()] = static_cast<int64_t>(b);
+    else
+      plan.blob_of_record[plan.first_record[blob.rop.index()] + static_cast<size_t>(blob.phase)].push_back(static_cast<int64_t>(b));
   }
   plan.weights = gather_weights(program);
   plan.weights_hash = hash_of(plan.weights);

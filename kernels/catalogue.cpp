@@ -23,7 +23,7 @@ const std::vector<Family>& families() {
       depthwise(),      // Conv with one input channel per group
       direct(),         // every other Conv
       matmul_direct(),  // MatMul of two activations
-      pool(), reduce(), softmax(), lrn(), elementwise(),
+      pool(),          reduce(), softmax(), lrn(), elementwise(),
       indexed_copy(),  // Pad and Gather
   };
   return list;

@@ -129,8 +129,8 @@ Device choose_device(const std::string& name) {
 
 std::string vdevice_of_this_gpu() {
   // Part of the product name -> built-in vDevice.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kGpus = {
-      {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 4090", "rtx4090"}, {"T4", "t4"}}};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kGpus = {
+      {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 5090", "rtx5090"}, {"RTX 4090", "rtx4090"}, {"T4", "t4"}}};
   if (find_program("nvidia-smi").empty()) return "h200";
   const TemporaryFolder folder;
   const ProcessResult asked = run_process({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"}, folder.path() / "gpu");

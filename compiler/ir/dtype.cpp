@@ -6,10 +6,19 @@ namespace tamp {
 
 int64_t bytes_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: case DType::i64: case DType::u64: return 8;
-    case DType::f32: case DType::i32: case DType::u32: return 4;
-    case DType::f16: case DType::bf16: case DType::i16: case DType::u16: return 2;
-    case DType::i8: case DType::u8: case DType::boolean: return 1;
+    case DType::f64:
+    case DType::i64:
+    case DType::u64: return 8;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32: return 4;
+    case DType::f16:
+    case DType::bf16:
+    case DType::i16:
+    case DType::u16: return 2;
+    case DType::i8:
+    case DType::u8:
+    case DType::boolean: return 1;
   }
   TAMP_CHECK(false, "dtype out of range");
 }
@@ -33,9 +42,7 @@ const char* name_of(DType dtype) {
   TAMP_CHECK(false, "dtype out of range");
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
-}
+bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16; }
 
 bool is_integer(DType dtype) { return !is_float(dtype) && dtype != DType::boolean; }
 

@@ -11,7 +11,7 @@ enum class DType : uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u3
 int64_t bytes_of(DType dtype);
 const char* name_of(DType dtype);  // "f32", "i64", "bool"
 bool is_float(DType dtype);
-bool is_integer(DType dtype);      // not bool
+bool is_integer(DType dtype);  // not bool
 
 // What is computed with: the operands of every multiplication, and what is stored. fp32 accumulation in all of them.
 enum class Precision : uint8_t { fp32, tf32, fp16, bf16 };

@@ -23,7 +23,7 @@ struct Epilogue {
 };
 
 struct ROperator {
-  std::string name;   // unique in the graph; the (first) ONNX node's name, or "op#index" made from its index
+  std::string name;  // unique in the graph; the (first) ONNX node's name, or "op#index" made from its index
   OpAttrs attrs;
   Epilogue epilogue;
   std::vector<TensorId> inputs;  // may hold none ids where an operand is optional

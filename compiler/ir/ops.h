@@ -67,11 +67,50 @@ struct BatchNorm {
 
 // Elementwise functions. Unary, binary or ternary; `a`, `b` are attributes (clip bounds, slopes).
 enum class ElementwiseOp : uint8_t {
-  identity, neg, abs, sqrt, reciprocal, exp, log, erf, sin, cos, floor, ceil, round, sign,
-  relu, leaky_relu /*a*/, elu /*a*/, clip /*a=min b=max, min(max(x,a),b)*/, sigmoid, hard_sigmoid /*a x + b*/, hard_swish,
-  tanh, softplus, gelu /*erf form*/, gelu_tanh,
-  add, sub, mul, div, pow, min, max, mod /*sign of divisor*/, fmod, prelu /*x, slope*/,
-  equal, less, less_equal, greater, greater_equal, logical_and, logical_or, logical_xor, logical_not,
+  identity,
+  neg,
+  abs,
+  sqrt,
+  reciprocal,
+  exp,
+  log,
+  erf,
+  sin,
+  cos,
+  floor,
+  ceil,
+  round,
+  sign,
+  relu,
+  leaky_relu /*a*/,
+  elu /*a*/,
+  clip /*a=min b=max, min(max(x,a),b)*/,
+  sigmoid,
+  hard_sigmoid /*a x + b*/,
+  hard_swish,
+  tanh,
+  softplus,
+  gelu /*erf form*/,
+  gelu_tanh,
+  add,
+  sub,
+  mul,
+  div,
+  pow,
+  min,
+  max,
+  mod /*sign of divisor*/,
+  fmod,
+  prelu /*x, slope*/,
+  equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  logical_and,
+  logical_or,
+  logical_xor,
+  logical_not,
   where /*cond, x, y*/,
   cast,
 };
@@ -114,8 +153,8 @@ struct Gather {
   int64_t axis = 0;
 };
 
-using OpAttrs = std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice,
-                             Concat, Pad, Gather>;
+using OpAttrs =
+    std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice, Concat, Pad, Gather>;
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
 
 // What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +

@@ -18,8 +18,10 @@ void append_runs(const std::vector<Axis>& axes, size_t first, int64_t offset, st
     runs.push_back({offset, 1, 0, 1});
   } else if (left == 1) {
     const Axis& a = axes[first];
-    if (a.stride == 1) runs.push_back({offset, 1, 0, a.extent});
-    else runs.push_back({offset, a.extent, a.stride, 1});
+    if (a.stride == 1)
+      runs.push_back({offset, 1, 0, a.extent});
+    else
+      runs.push_back({offset, a.extent, a.stride, 1});
   } else if (left == 2 && axes[first + 1].stride == 1) {
     runs.push_back({offset, axes[first].extent, axes[first].stride, axes[first + 1].extent});
   } else {
@@ -64,9 +66,7 @@ std::vector<Run> box_runs(const Tensor& tensor, const std::vector<int64_t>& begi
   return runs;
 }
 
-std::vector<Run> whole_runs(const Tensor& tensor) {
-  return box_runs(tensor, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape);
-}
+std::vector<Run> whole_runs(const Tensor& tensor) { return box_runs(tensor, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape); }
 
 std::vector<Run> flat_runs(const Tensor& tensor, int64_t begin, int64_t end) {
   TAMP_CHECK(begin >= 0 && end <= element_count(tensor.shape), "flat range of '" + tensor.name + "'");

@@ -16,17 +16,17 @@
 namespace tamp {
 
 // A value of a named field of a body's argument struct. Offsets are resolved to addresses by codegen.
-struct TensorArg {      // rk::TensorRef of a placed tensor, plus `extra` elements
+struct TensorArg {  // rk::TensorRef of a placed tensor, plus `extra` elements
   TensorId tensor;
   int64_t extra = 0;
 };
-struct ScratchArg {     // rk::TensorRef into the rKernel's scratch buffer, in elements
+struct ScratchArg {  // rk::TensorRef into the rKernel's scratch buffer, in elements
   int64_t offset = 0;
 };
-struct PackedArg {      // rk::TensorRef into Phase::packed, in bytes
+struct PackedArg {  // rk::TensorRef into Phase::packed, in bytes
   int64_t offset_bytes = 0;
 };
-struct DivisorArg {     // rk::Divisor
+struct DivisorArg {  // rk::Divisor
   int64_t divisor = 1;
 };
 struct NoTensorArg {};  // rk::TensorRef that is null
@@ -44,11 +44,11 @@ struct Arg {
 
 // What one rTask of a phase costs; select/cost.cpp turns it into microseconds.
 struct Cost {
-  double flops = 0;            // useful and padding alike, 2 per multiply-add
+  double flops = 0;  // useful and padding alike, 2 per multiply-add
   bool tensor_core = false;
-  double efficiency = 0.5;     // share of the vEU's peak that the body reaches when nothing else limits it
+  double efficiency = 0.5;      // share of the vEU's peak that the body reaches when nothing else limits it
   double activation_bytes = 0;  // read plus written, L2
-  double weight_bytes = 0;     // read, L2 or DRAM
+  double weight_bytes = 0;      // read, L2 or DRAM
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
@@ -62,22 +62,22 @@ struct RingWeights {
 };
 
 struct Phase {
-  std::string header;      // "kernels/conv/implicit_gemm.cuh"
-  std::string body;        // device function template, "rk::implicit_gemm"; its first template argument is the vEU
+  std::string header;  // "kernels/conv/implicit_gemm.cuh"
+  std::string body;    // device function template, "rk::implicit_gemm"; its first template argument is the vEU
   std::vector<std::pair<std::string, std::string>> template_args;  // name, C++ text: {"BLOCK_M", "64"}
-  std::string args_type;   // "rk::ImplicitGemmArgs"
+  std::string args_type;                                           // "rk::ImplicitGemmArgs"
   std::vector<Arg> args;
   int64_t rtasks = 0;
   int64_t work_bytes = 0;  // dynamic shared memory of the body
   RingWeights ring;
-  Cost cost;               // of one rTask
+  Cost cost;  // of one rTask
 };
 
 struct RKernel {
-  std::string family;      // row of kernels/catalogue.cpp, e.g. "implicit_gemm"
-  std::string name;        // for people: "implicit_gemm_tf32<64x64, split 4>"
+  std::string family;  // row of kernels/catalogue.cpp, e.g. "implicit_gemm"
+  std::string name;    // for people: "implicit_gemm_tf32<64x64, split 4>"
   std::vector<Phase> phases;
-  int64_t scratch_elements = 0;                       // f32 words of scratch shared by the phases
+  int64_t scratch_elements = 0;                         // f32 words of scratch shared by the phases
   std::vector<std::pair<std::string, int64_t>> config;  // the family's own numbers ({"block_m", 64}), for pack and accesses
   int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
   int64_t rtasks() const;                               // of all phases

@@ -43,9 +43,9 @@ struct MemoryPlan {
 
 // The read-only data that NAME.weights holds, 256-byte aligned. Blobs with equal bytes have the same offset.
 struct WeightBlob {
-  std::string name;    // "conv1 packed implicit_gemm<64x64>", "fc.bias"
-  TensorId constant;   // a constant read in its own layout, or none
-  ROperatorId rop;     // with `phase`: Phase data packed by the family
+  std::string name;   // "conv1 packed implicit_gemm<64x64>", "fc.bias"
+  TensorId constant;  // a constant read in its own layout, or none
+  ROperatorId rop;    // with `phase`: Phase data packed by the family
   int32_t phase = 0;
   int64_t offset = 0, bytes = 0;
 };
@@ -53,11 +53,11 @@ struct WeightBlob {
 struct RProgram {
   VDevice vdevice;
   Precision precision = Precision::fp32;
-  std::string policy;                          // "wavefront", "sequential"
-  Graph graph;                                 // placed; one RKernel per rOperator
-  std::vector<RKernel> rkernels;               // per rOperator
-  std::vector<int32_t> wave;                   // per rOperator
-  std::vector<int32_t> part;                   // per rOperator: which of Algorithm 1's rPrograms (Plans) it fell into
+  std::string policy;                           // "wavefront", "sequential"
+  Graph graph;                                  // placed; one RKernel per rOperator
+  std::vector<RKernel> rkernels;                // per rOperator
+  std::vector<int32_t> wave;                    // per rOperator
+  std::vector<int32_t> part;                    // per rOperator: which of Algorithm 1's rPrograms (Plans) it fell into
   std::vector<std::vector<Instruction>> lanes;  // per vEU
   std::vector<Event> events;
   MemoryPlan memory;

@@ -23,12 +23,14 @@ std::vector<int64_t> row_major_strides(const Shape& shape) {
 bool is_row_major(const Tensor& tensor) { return tensor.place.strides == row_major_strides(tensor.shape); }
 
 const float* f32_data(const Tensor& tensor) {
-  TAMP_CHECK(tensor.role == Role::constant && tensor.data != nullptr && tensor.dtype == DType::f32, "'" + tensor.name + "' is not an f32 constant");
+  TAMP_CHECK(tensor.role == Role::constant && tensor.data != nullptr && tensor.dtype == DType::f32,
+             "'" + tensor.name + "' is not an f32 constant");
   return reinterpret_cast<const float*>(tensor.data->data());
 }
 
 const int64_t* i64_data(const Tensor& tensor) {
-  TAMP_CHECK(tensor.role == Role::constant && tensor.data != nullptr && tensor.dtype == DType::i64, "'" + tensor.name + "' is not an i64 constant");
+  TAMP_CHECK(tensor.role == Role::constant && tensor.data != nullptr && tensor.dtype == DType::i64,
+             "'" + tensor.name + "' is not an i64 constant");
   return reinterpret_cast<const int64_t*>(tensor.data->data());
 }
 

@@ -50,9 +50,9 @@ struct Buffer {
   TensorId constant;      // constant: the tensor whose data it holds
 };
 
-int64_t element_count(const Shape& shape);                 // 1 for a scalar
+int64_t element_count(const Shape& shape);                   // 1 for a scalar
 std::vector<int64_t> row_major_strides(const Shape& shape);  // extent-1 dimensions get 0
-bool is_row_major(const Tensor& tensor);                   // placed densely in logical order
+bool is_row_major(const Tensor& tensor);                     // placed densely in logical order
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
 const float* f32_data(const Tensor& tensor);

@@ -70,9 +70,7 @@ int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
 
 int64_t VDevice::work_bytes() const { return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes; }
 
-std::vector<std::string> builtin_vdevices() {
-  return {"h200", "h100", "a100", "rtx4090", "t4", "cpu"};
-}
+std::vector<std::string> builtin_vdevices() { return {"h200", "h100", "a100", "rtx5090", "rtx4090", "t4", "cpu"}; }
 
 VDevice read_vdevice(const std::string& name_or_path) {
   for (const std::string& name : builtin_vdevices()) {
@@ -124,8 +122,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.refuse_unknown();
 
   d.default_precision = parse_precision_field(precision, fields);
-  fields.expect(d.arch == "cpu" || (d.arch.starts_with("sm_") && d.arch.size() >= 5 && d.arch.size() <= 8 && identifier(d.arch) == d.arch), "arch",
-                "is not of the form sm_90 or cpu");
+  fields.expect(d.arch == "cpu" || (d.arch.starts_with("sm_") && d.arch.size() >= 5 && d.arch.size() <= 8 && identifier(d.arch) == d.arch),
+                "arch", "is not of the form sm_90 or cpu");
   fields.expect(d.sms >= 1 && d.sms <= 1024, "sms", "is out of range 1..1024");
   fields.expect(d.veus_per_sm == 1, "veus_per_sm", "must be 1");
   fields.expect(d.compute_threads == 256, "compute_threads", "must be 256");
@@ -134,7 +132,10 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
                 "must be a multiple of 1024 from 4096 to 65536");
   fields.expect(d.smem_bytes <= 1024 * 1024 && d.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
   fields.expect(d.default_precision != Precision::tf32 || d.tf32, "default_precision", "is tf32, but field 'tf32' is false");
-  for (const auto& [name, value] : {std::pair<const char*, double>{"clock_ghz", d.clock_ghz}, {"fp32_tflops", d.fp32_tflops}, {"l2_gb_per_s", d.l2_gb_per_s}, {"dram_gb_per_s", d.dram_gb_per_s}}) {
+  for (const auto& [name, value] : {std::pair<const char*, double>{"clock_ghz", d.clock_ghz},
+                                    {"fp32_tflops", d.fp32_tflops},
+                                    {"l2_gb_per_s", d.l2_gb_per_s},
+                                    {"dram_gb_per_s", d.dram_gb_per_s}}) {
     fields.expect(value > 0, name, "must be positive");
   }
   fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");

@@ -22,9 +22,9 @@ struct VDevice {
   int64_t veus_per_sm = 1;
 
   // What one vEU has.
-  int64_t compute_threads = 256;     // the warps that run rKernel bodies
-  int64_t smem_bytes = 0;            // shared memory of one vEU, all of it
-  int64_t weight_stages = 0;         // ring of weight stages in shared memory, filled ahead by the loader warp
+  int64_t compute_threads = 256;  // the warps that run rKernel bodies
+  int64_t smem_bytes = 0;         // shared memory of one vEU, all of it
+  int64_t weight_stages = 0;      // ring of weight stages in shared memory, filled ahead by the loader warp
   int64_t weight_stage_bytes = 0;
   int64_t registers_per_sm = 65536;
 

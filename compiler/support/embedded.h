@@ -11,7 +11,7 @@ struct EmbeddedFile {
   std::string_view path;  // relative to the repository: "kernels/vdevice/task.cuh"
   std::string_view text;
 };
-const std::vector<EmbeddedFile>& embedded_files();  // sorted by path
+const std::vector<EmbeddedFile>& embedded_files();      // sorted by path
 std::string_view embedded_file(std::string_view path);  // TAMP_CHECK if absent
 
 }  // namespace tamp

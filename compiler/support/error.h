@@ -32,7 +32,7 @@ class InternalError : public std::logic_error {
 
 }  // namespace tamp
 
-#define TAMP_CHECK(cond, message)                                           \
-  do {                                                                      \
-    if (!(cond)) ::tamp::fail_check(__FILE__, __LINE__, #cond, (message));  \
+#define TAMP_CHECK(cond, message)                                          \
+  do {                                                                     \
+    if (!(cond)) ::tamp::fail_check(__FILE__, __LINE__, #cond, (message)); \
   } while (false)

@@ -38,12 +38,13 @@ std::string bytes_text(int64_t bytes) {
 std::string identifier(std::string_view name) {
   // Words that a generated symbol may not be: C++ and CUDA keywords, and macros of <cuda_runtime.h>.
   static constexpr std::array kReserved = {
-      "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "continue",
-      "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
-      "friend", "goto", "if", "inline", "int", "long", "main", "mutable", "namespace", "new", "not", "nullptr", "operator", "or",
-      "private", "protected", "public", "register", "return", "rk", "short", "signed", "sizeof", "static", "std", "struct",
-      "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
-      "virtual", "void", "volatile", "while", "xor", "concept", "requires", "tamp"};
+      "alignas",   "alignof",  "and",     "asm",      "auto",     "bool",   "break",    "case",      "catch",    "char",     "class",
+      "const",     "continue", "default", "delete",   "do",       "double", "else",     "enum",      "explicit", "export",   "extern",
+      "false",     "float",    "for",     "friend",   "goto",     "if",     "inline",   "int",       "long",     "main",     "mutable",
+      "namespace", "new",      "not",     "nullptr",  "operator", "or",     "private",  "protected", "public",   "register", "return",
+      "rk",        "short",    "signed",  "sizeof",   "static",   "std",    "struct",   "switch",    "template", "this",     "throw",
+      "true",      "try",      "typedef", "typeid",   "typename", "union",  "unsigned", "using",     "virtual",  "void",     "volatile",
+      "while",     "xor",      "concept", "requires", "tamp"};
   std::string out;
   for (const char c : name) {
     const bool legal = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';

@@ -60,7 +60,8 @@ bool fold_rows(std::vector<RowDim> dims, Product& p) {
   std::erase_if(dims, [](const RowDim& d) { return d.extent == 1; });
   for (size_t i = dims.size(); i-- > 1;) {
     const RowDim &outer = dims[i - 1], &inner = dims[i];
-    if (outer.in != inner.in * inner.extent || outer.out != inner.out * inner.extent || outer.residual != inner.residual * inner.extent) continue;
+    if (outer.in != inner.in * inner.extent || outer.out != inner.out * inner.extent || outer.residual != inner.residual * inner.extent)
+      continue;
     dims[i - 1] = {outer.extent * inner.extent, inner.in, inner.out, inner.residual};
     dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -207,7 +208,8 @@ void append_rows(const Product& p, TensorId id, int64_t offset, const std::array
   for (const Run& run : flat_runs(t, first * (end - begin), last * (end - begin))) regions.push_back({id, run});
 }
 
-void append_input(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, std::vector<Region>& regions) {
+void append_input(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end,
+                  std::vector<Region>& regions) {
   last = std::min(last, p.rows());
   if (first >= last || begin >= end) return;
   // The box of output pixels: a dimension is whole where an outer one takes more than one value.
@@ -224,8 +226,8 @@ void append_input(const Graph& graph, const Product& p, int64_t first, int64_t l
     low[d + 1] = std::max<int64_t>(0, low[d + 1] * p.stride[d] - p.pad[d]);
     high[d + 1] = std::min(p.in_extent[d], (high[d + 1] - 1) * p.stride[d] - p.pad[d] + (p.kernel[d] - 1) * p.dilation[d] + 1);
   }
-  const Tensor t = view({p.pixels[0], p.in_extent[0], p.in_extent[1], end}, {p.in_strides[0], p.in_strides[2], p.in_strides[3], p.in_strides[1]},
-                        graph.tensor(p.in).place.offset);
+  const Tensor t = view({p.pixels[0], p.in_extent[0], p.in_extent[1], end},
+                        {p.in_strides[0], p.in_strides[2], p.in_strides[3], p.in_strides[1]}, graph.tensor(p.in).place.offset);
   for (const Run& run : box_runs(t, {low[0], low[1], low[2], begin}, {high[0], high[1], high[2], end})) regions.push_back({p.in, run});
 }
 

@@ -28,8 +28,8 @@ struct Product {
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
   float alpha = 1;
 
-  TensorId bias;            // the rOperator's own operand; constant of one value or one per channel; times beta
-  TensorId epilogue_bias;   // one per channel
+  TensorId bias;           // the rOperator's own operand; constant of one value or one per channel; times beta
+  TensorId epilogue_bias;  // one per channel
   float beta = 1;
 
   int64_t rows() const { return pixels[0] * pixels[1] * pixels[2]; }

@@ -33,10 +33,10 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
 }
 
 struct EpilogueArgs {
-  TensorRef bias;      // [channels] or null
-  TensorRef residual;  // placed like the output but for base and strides; or null
+  TensorRef bias;               // [channels] or null
+  TensorRef residual;           // placed like the output but for base and strides; or null
   int64_t residual_strides[4];  // elements, the output's logical dimensions (body says which)
-  int32_t activation;  // rk::Activation
+  int32_t activation;           // rk::Activation
   int32_t residual_after_activation;
   float a, b;
 };

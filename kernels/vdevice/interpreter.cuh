@@ -17,22 +17,22 @@ constexpr uint16_t kNone16 = 0xffff;
 constexpr int kWaits = 3;  // further waits take an instruction of their own
 
 struct alignas(16) Instruction {
-  uint16_t record;         // row of the record table, or kNone16: nothing to run
-  uint16_t signal;         // event, or kNone16
-  uint32_t index;          // rTask within the record's phase
-  uint16_t wait[kWaits];   // events, or kNone16
+  uint16_t record;        // row of the record table, or kNone16: nothing to run
+  uint16_t signal;        // event, or kNone16
+  uint32_t index;         // rTask within the record's phase
+  uint16_t wait[kWaits];  // events, or kNone16
   uint16_t unused;
 };
 
 // One phase of one rOperator.
 struct Record {
-  uint16_t body;              // case of Program::run
-  uint16_t args_bytes;        // a multiple of 16
-  uint32_t chunk_bytes;       // weight ring, see RingWeights in compiler/ir/rkernel.h
+  uint16_t body;         // case of Program::run
+  uint16_t args_bytes;   // a multiple of 16
+  uint32_t chunk_bytes;  // weight ring, see RingWeights in compiler/ir/rkernel.h
   uint32_t chunks_per_rtask;
   uint32_t rtasks_per_block;
   uint32_t blocks;
-  uint64_t weights_offset;    // bytes
+  uint64_t weights_offset;  // bytes
   const void* args;
 };
 
@@ -45,7 +45,7 @@ struct alignas(16) Padded {
 
 struct Tables {
   const Instruction* instructions;
-  const uint32_t* lane_begin;   // veus + 1
+  const uint32_t* lane_begin;  // veus + 1
   const Record* records;
   const uint32_t* event_count;  // signals per epoch
 };
@@ -118,9 +118,9 @@ struct Control {
 
 constexpr int kServiceWarps = 3;
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps * kWarp;
+constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
 template <class Veu>
-constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kWorkBytes;
+constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -337,10 +337,14 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
-  if (warp < kLoader) run_compute<Program>(launch, control, stages, work);
-  else if (warp == kLoader) run_loader<Veu>(launch, tables, control, stages);
-  else if (warp == kLoader + 1) run_waiter<Veu>(launch, tables, control);
-  else run_signaller<Veu>(launch, control);
+  if (warp < kLoader)
+    run_compute<Program>(launch, control, stages, work);
+  else if (warp == kLoader)
+    run_loader<Veu>(launch, tables, control, stages);
+  else if (warp == kLoader + 1)
+    run_waiter<Veu>(launch, tables, control);
+  else
+    run_signaller<Veu>(launch, control);
 }
 
 }  // namespace rk

@@ -65,8 +65,8 @@ struct WeightPipe {
 
 template <class Veu>
 struct Task {
-  uint32_t index;           // rTask index within its phase
-  const void* args;         // the body's argument struct, in shared memory
+  uint32_t index;    // rTask index within its phase
+  const void* args;  // the body's argument struct, in shared memory
   char* work;
   const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
   WeightPipe<Veu> weights;  // a body copies it before use

@@ -27,9 +27,9 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;           // of the data, FNV-1a; also in the header of NAME.weights
-  const char* weights_path;        // where NULL in tamp_options leads
-  const void* embedded_weights;    // or null
+  uint64_t weights_hash;         // of the data, FNV-1a; also in the header of NAME.weights
+  const char* weights_path;      // where NULL in tamp_options leads
+  const void* embedded_weights;  // or null
   void (*kernel)(rk::Launch);
   int veus, threads, smem_bytes, events, instructions;
   int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
@@ -51,7 +51,7 @@ struct Instance {
   char* arena = nullptr;
   char* weights = nullptr;
   uint32_t* state = nullptr;
-  rk::Report* report = nullptr;         // host view
+  rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   uint64_t wait_budget_ns = 0;
@@ -75,10 +75,10 @@ inline tamp_status fail_cuda(std::string& message, const char* call, cudaError_t
   return fail(message, status, std::string(call) + ": " + cudaGetErrorString(error));
 }
 
-#define TAMP_TRY_CUDA(message, call)                                                              \
-  do {                                                                                            \
-    const cudaError_t tamp_error = (call);                                                        \
-    if (tamp_error != cudaSuccess) return fail_cuda(message, #call, tamp_error);     \
+#define TAMP_TRY_CUDA(message, call)                                             \
+  do {                                                                           \
+    const cudaError_t tamp_error = (call);                                       \
+    if (tamp_error != cudaSuccess) return fail_cuda(message, #call, tamp_error); \
   } while (false)
 
 inline void destroy(Instance* instance) {
@@ -101,15 +101,22 @@ inline tamp_status check_device(const Model& model, std::string& message) {
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (model.compute_capability > major * 10 + minor) {
-    return fail(message, TAMP_DEVICE, "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) + ", the model was compiled for sm_" + std::to_string(model.compute_capability));
+    return fail(message, TAMP_DEVICE,
+                "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+                    ", the model was compiled for sm_" + std::to_string(model.compute_capability));
   }
   if (shared < model.smem_bytes) {
-    return fail(message, TAMP_DEVICE, "a vEU needs " + std::to_string(model.smem_bytes) + " bytes of shared memory, the GPU gives a block " + std::to_string(shared));
+    return fail(
+        message, TAMP_DEVICE,
+        "a vEU needs " + std::to_string(model.smem_bytes) + " bytes of shared memory, the GPU gives a block " + std::to_string(shared));
   }
   TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads, static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
+                                                                       static_cast<size_t>(model.smem_bytes)));
   if (!cooperative || resident * sms < model.veus) {
-    return fail(message, TAMP_DEVICE, "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) + "; compile for its vDevice");
+    return fail(message, TAMP_DEVICE,
+                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
+                    "; compile for its vDevice");
   }
   return TAMP_OK;
 }
@@ -145,7 +152,9 @@ inline tamp_status copy_weights_file(const Model& model, const char* path, char*
 inline tamp_status load_weights(const Model& model, const tamp_options& options, char* to, std::string& message) {
   const void* data = options.weights;
   if (data != nullptr && options.weights_bytes != sizeof(WeightsHeader) + model.weight_bytes) {
-    return fail(message, TAMP_WEIGHTS, "weights_bytes is " + std::to_string(options.weights_bytes) + ", expected " + std::to_string(sizeof(WeightsHeader) + model.weight_bytes));
+    return fail(message, TAMP_WEIGHTS,
+                "weights_bytes is " + std::to_string(options.weights_bytes) + ", expected " +
+                    std::to_string(sizeof(WeightsHeader) + model.weight_bytes));
   }
   if (data != nullptr) {
     WeightsHeader header;
@@ -157,7 +166,8 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   } else if (options.weights_path == nullptr) {
     data = model.embedded_weights;
   }
-  if (data == nullptr) return copy_weights_file(model, options.weights_path != nullptr ? options.weights_path : model.weights_path, to, message);
+  if (data == nullptr)
+    return copy_weights_file(model, options.weights_path != nullptr ? options.weights_path : model.weights_path, to, message);
   TAMP_TRY_CUDA(message, cudaMemcpy(to, data, model.weight_bytes, cudaMemcpyHostToDevice));
   return TAMP_OK;
 }
@@ -211,16 +221,19 @@ inline tamp_status status(Instance* instance) {
   const volatile rk::Report* const report = instance->report;
   if (report->valid == 0) return TAMP_OK;
   const Model& model = *instance->model;
-  const std::string task = report->record == rk::kNone16 ? std::string("no rTask")
-                                                         : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
+  const std::string task = report->record == rk::kNone16
+                               ? std::string("no rTask")
+                               : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
-              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for event '" + model.event_names[report->event] +
-                  "', seen " + std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
+              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for event '" +
+                  model.event_names[report->event] + "', seen " + std::to_string(report->seen) + ", wanted " +
+                  std::to_string(report->wanted));
 }
 
 inline tamp_status check_pointers(Instance& instance, const char* what, const void* const* pointers, const tamp_port* ports, int count) {
-  if (count > 0 && pointers == nullptr) return fail(instance.message, TAMP_INVALID_ARGUMENT, std::string("the array of ") + what + "s is null");
+  if (count > 0 && pointers == nullptr)
+    return fail(instance.message, TAMP_INVALID_ARGUMENT, std::string("the array of ") + what + "s is null");
   for (int i = 0; i < count; ++i) {
     if (ports[i].bytes == 0) continue;
     if (pointers[i] == nullptr || reinterpret_cast<uintptr_t>(pointers[i]) % 16 != 0) {
@@ -242,14 +255,16 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
   launch.bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
   for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
-  for (int i = 0; i < model.output_count; ++i) launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  for (int i = 0; i < model.output_count; ++i)
+    launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.state = instance->state;
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   void* arguments[] = {&launch};
   // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)), dim3(static_cast<unsigned>(model.threads)), arguments,
+  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
+                                                               dim3(static_cast<unsigned>(model.threads)), arguments,
                                                                static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }

@@ -30,10 +30,10 @@ typedef struct tamp_port {
 } tamp_port;
 
 typedef struct tamp_options {
-  const char* weights_path;    /* NULL: NAME.weights where the generated CMakeLists.txt lies */
-  const void* weights;         /* not NULL: the weights in host memory, instead of a file */
+  const char* weights_path; /* NULL: NAME.weights where the generated CMakeLists.txt lies */
+  const void* weights;      /* not NULL: the weights in host memory, instead of a file */
   size_t weights_bytes;
-  double wait_budget_seconds;  /* 0: two seconds. How long one wait may last before the run is given up */
+  double wait_budget_seconds; /* 0: two seconds. How long one wait may last before the run is given up */
 } tamp_options;
 
 #ifdef __cplusplus

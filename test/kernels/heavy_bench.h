@@ -25,8 +25,9 @@ inline std::string phase_row(const Trial& trial, const std::vector<std::string>&
   const Phase& phase = trial.rkernel.phases[p];
   const auto body = std::find(bodies.begin(), bodies.end(), body_text(phase)) - bodies.begin();
   const int64_t rtasks_per_block = std::max<int64_t>(1, phase.ring.rtasks_per_block);
-  return fmt::format("{{{}, &args{}_{}, sizeof args{}_{}, {}, {}, {}, {}, {}, {}, {}}}, ", body, number, p, number, p, phase.rtasks, phase.work_bytes,
-                     phase.ring.chunk_bytes, phase.ring.chunks_per_rtask, rtasks_per_block, phase.ring.blocks, trial.scratch() + 1 + p);
+  return fmt::format("{{{}, &args{}_{}, sizeof args{}_{}, {}, {}, {}, {}, {}, {}, {}}}, ", body, number, p, number, p, phase.rtasks,
+                     phase.work_bytes, phase.ring.chunk_bytes, phase.ring.chunks_per_rtask, rtasks_per_block, phase.ring.blocks,
+                     trial.scratch() + 1 + p);
 }
 
 inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice& vdevice) {
@@ -51,7 +52,10 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
   for (const std::string& header : headers) text += "#include \"" + header + "\"\n";
   text += fmt::format("struct Veu {{ static constexpr int kComputeThreads = 256, kWeightStages = {}, kWeightStageBytes = {}; }};\n",
                       vdevice.weight_stages, vdevice.weight_stage_bytes);
-  text += "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) {\n" + cases + "    }\n  }\n};\n";
+  text +=
+      "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) "
+      "{\n" +
+      cases + "    }\n  }\n};\n";
   return text + args + "int main(int argc, char** argv) {\n  const std::vector<driver::CaseRow> cases = {\n" + rows +
          "  };\n  return driver::run<Program>(cases, argv[1], argc > 2 ? argv[2] : nullptr);\n}\n";
 }
@@ -66,7 +70,8 @@ inline std::string check_close(const Trial& trial, const Results& results, doubl
   std::string problem;
   for_each_element(out, [&](size_t i, size_t at) {
     const float got = std::bit_cast<float>(words[at]);
-    const bool same = std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= tolerance * (1 + std::fabs(want[i]));
+    const bool same =
+        std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= tolerance * (1 + std::fabs(want[i]));
     if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);
   });
   return problem;
@@ -117,13 +122,15 @@ inline void check_heavy_results(const std::vector<Trial>& trials, const HeavyRun
 }
 
 // Problems found, one line each. `root` is the repository, `folder` takes the generated files.
-inline std::vector<std::string> run_heavy_cases(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const HeavyRun& run,
-                                                const std::filesystem::path& root, const std::filesystem::path& folder) {
+inline std::vector<std::string> run_heavy_cases(const std::vector<Case>& cases, const std::vector<kernels::Family>& families,
+                                                const HeavyRun& run, const std::filesystem::path& root,
+                                                const std::filesystem::path& folder) {
   std::vector<std::string> problems;
   const std::vector<Trial> trials = write_cases(cases, families, run, folder, problems);
   const std::string files = fmt::format(" -I '{}' '{}/cases.cu' -o '{}/cases'", root.string(), folder.string(), folder.string());
   const std::string stand_in = fmt::format(
-      "g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} -lboost_context", root.string(), files);
+      "g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} -lboost_context",
+      root.string(), files);
   const char* const nvcc = std::getenv("TAMP_NVCC");  // "nvcc -arch=sm_90": on a GPU instead
   const std::string compile = nvcc != nullptr ? nvcc + std::string(" -std=c++20") + files : stand_in;
   if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};

@@ -54,7 +54,9 @@ RK_INLINE uint32_t rtasks_per_round(const Param& param) {
   return first >= param.last ? 0 : (param.last - first + gridDim.x - 1) / gridDim.x;
 }
 RK_INLINE uint32_t rtasks_of_veu(const Param& param) { return rtasks_per_round(param) * param.repeats; }
-RK_INLINE uint32_t rtask_of_veu(const Param& param, uint32_t i) { return param.first + blockIdx.x + i % rtasks_per_round(param) * gridDim.x; }
+RK_INLINE uint32_t rtask_of_veu(const Param& param, uint32_t i) {
+  return param.first + blockIdx.x + i % rtasks_per_round(param) * gridDim.x;
+}
 
 template <class Veu>
 RK_INLINE void load(const Param& param, Control& control, char* stages) {
@@ -88,7 +90,10 @@ __global__ void __launch_bounds__(352, 1) kernel(const Param param) {
   if (threadIdx.x >= Veu::kComputeThreads) return load<Veu>(param, control, stages);
   uint32_t chunk = 0;
   for (uint32_t i = 0; i < rtasks_of_veu(param); ++i, chunk += param.chunks) {
-    const rk::Task<Veu> task = {rtask_of_veu(param, i), control.args, stages + Veu::kWeightStages * Veu::kWeightStageBytes, control.bases,
+    const rk::Task<Veu> task = {rtask_of_veu(param, i),
+                                control.args,
+                                stages + Veu::kWeightStages * Veu::kWeightStageBytes,
+                                control.bases,
                                 {stages, control.full, control.empty, chunk}};
     Program::run(param.body, task);
     rk::sync_compute<Veu>();
@@ -119,7 +124,8 @@ struct Buffer {
 constexpr uint32_t kPoison = 0x7fc0dead;
 
 template <class Program>
-void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, int64_t first, int64_t last, unsigned veus, uint32_t repeats = 1) {
+void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, int64_t first, int64_t last, unsigned veus,
+            uint32_t repeats = 1) {
   using Veu = typename Program::Veu;
   Param param{};
   for (size_t b = 0; b < buffers.size(); ++b) param.bases[b] = reinterpret_cast<uint64_t>(buffers[b].device);
@@ -229,8 +235,10 @@ void run_case(const CaseRow& c, const char* timing, Reader& in, FILE* out) {
     check(cudaMemcpy(args, row.args, row.args_bytes, cudaMemcpyHostToDevice));
     if (timing != nullptr && std::strstr(c.name, timing) != nullptr) time_phase<Program>(row, buffers, args, c.name);
     for (int64_t t = 0; t < rtasks; ++t, ++number) {
-      if (timing != nullptr) poisoned(in, {});
-      else check_rtask<Program>(row, t, number, args, in, buffers);
+      if (timing != nullptr)
+        poisoned(in, {});
+      else
+        check_rtask<Program>(row, t, number, args, in, buffers);
     }
     check(cudaFree(args));
   }

@@ -7,8 +7,8 @@
 #include "codegen/names.h"
 #include "codegen/source_writer.h"
 #include "codegen/weights.h"
-#include "compiler/schedule/schedule.h"
 #include "compiler/passes/passes.h"
+#include "compiler/schedule/schedule.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 
@@ -16,7 +16,9 @@ using namespace tamp;
 
 namespace {
 
-uint64_t divide(uint64_t x, const codegen::Magic& magic) { return magic.multiplier == 0 ? x : ((x * magic.multiplier) >> 32) >> magic.shift; }
+uint64_t divide(uint64_t x, const codegen::Magic& magic) {
+  return magic.multiplier == 0 ? x : ((x * magic.multiplier) >> 32) >> magic.shift;
+}
 
 RProgram small_program() {
   Graph graph = test::parse_graph(
@@ -34,7 +36,8 @@ RProgram small_program() {
 TEST_CASE("division by multiplication is exact below 2^31") {
   for (const int64_t divisor : {1, 2, 3, 5, 6, 7, 9, 49, 56, 112, 127, 128, 641, 12544, 50176, 65535, 65537, 1000003, 2147483647}) {
     const codegen::Magic magic = codegen::magic_of(divisor);
-    for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, (int64_t{1} << 31) / divisor / 2, (int64_t{1} << 31) / divisor - 1, (int64_t{1} << 31) / divisor}) {
+    for (const int64_t q : {int64_t{0}, int64_t{1}, int64_t{2}, (int64_t{1} << 31) / divisor / 2, (int64_t{1} << 31) / divisor - 1,
+                            (int64_t{1} << 31) / divisor}) {
       for (const int64_t r : {int64_t{0}, int64_t{1}, divisor / 2, divisor - 1}) {
         const int64_t x = q * divisor + r;
         if (x < 0 || x >= (int64_t{1} << 31) || r >= divisor) continue;
