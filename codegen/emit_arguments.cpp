@@ -23,6 +23,7 @@ class Printer {
                           [](double v) { return float_text(v); },
                           [&](const TensorArg& t) { return tensor(t); },
                           [&](const ScratchArg& s) { return place("rk::kArena", scratch_offset() + s.offset * 4); },
+                          [&](const ExchangeArg& e) { return place("rk::kArena", exchange_offset() + e.offset * 8); },
                           [&](const PackedArg& p) { return place("rk::kWeights", packed_offset() + p.offset_bytes); },
                           [](const DivisorArg& d) { return divisor(d.divisor); },
                           [](const NoTensorArg&) { return std::string("{rk::kNullBase, 0, 0}"); },
@@ -45,6 +46,12 @@ class Printer {
   int64_t scratch_offset() const {
     const int64_t offset = plan_.program.memory.scratch_offset[plan_.records[record_].rop.index()];
     TAMP_CHECK(offset >= 0, "scratch of '" + plan_.records[record_].text + "' has no place");
+    return offset;
+  }
+
+  int64_t exchange_offset() const {
+    const int64_t offset = plan_.program.memory.exchange_offset[plan_.records[record_].rop.index()];
+    TAMP_CHECK(offset >= 0, "exchange of '" + plan_.records[record_].text + "' has no place");
     return offset;
   }
 

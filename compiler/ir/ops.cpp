@@ -92,6 +92,7 @@ const char* name_of(const OpAttrs& attrs) {
                         [](const Concat&) { return "Concat"; },
                         [](const Pad&) { return "Pad"; },
                         [](const Gather&) { return "Gather"; },
+                        [](const Recurrent&) { return "Recurrent"; },
                     },
                     attrs);
 }
@@ -110,6 +111,32 @@ const char* name_of(Activation activation) {
     case Activation::gelu: return "gelu";
   }
   TAMP_CHECK(false, "activation out of range");
+}
+
+const char* name_of(CellKind kind) {
+  switch (kind) {
+    case CellKind::lstm: return "LSTM";
+    case CellKind::gru: return "GRU";
+    case CellKind::rnn: return "RNN";
+  }
+  TAMP_CHECK(false, "cell kind out of range");
+}
+
+const char* name_of(CellFunctionKind kind) {
+  switch (kind) {
+    case CellFunctionKind::sigmoid: return "Sigmoid";
+    case CellFunctionKind::tanh: return "Tanh";
+    case CellFunctionKind::relu: return "Relu";
+    case CellFunctionKind::affine: return "Affine";
+    case CellFunctionKind::leaky_relu: return "LeakyRelu";
+    case CellFunctionKind::thresholded_relu: return "ThresholdedRelu";
+    case CellFunctionKind::scaled_tanh: return "ScaledTanh";
+    case CellFunctionKind::hard_sigmoid: return "HardSigmoid";
+    case CellFunctionKind::elu: return "Elu";
+    case CellFunctionKind::softsign: return "Softsign";
+    case CellFunctionKind::softplus: return "Softplus";
+  }
+  TAMP_CHECK(false, "cell function out of range");
 }
 
 }  // namespace tamp

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/ir/dtype.h"
+#include "compiler/ir/recurrent.h"
 
 namespace tamp {
 
@@ -153,8 +154,9 @@ struct Gather {
   int64_t axis = 0;
 };
 
-using OpAttrs =
-    std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice, Concat, Pad, Gather>;
+// Recurrent, the only one with several results, is in recurrent.h.
+using OpAttrs = std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice, Concat, Pad,
+                             Gather, Recurrent>;
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
 
 // What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +

@@ -114,6 +114,39 @@ std::string steps_text(const Elementwise& op) {
   return join(steps, ", ");
 }
 
+// "[kind=LSTM steps=8 hidden=4 x=0 w=1 r=2 y=0]": what is none, zero or usual is left out. `functions` is left out where they
+// are ONNX's defaults, else it has an entry kind:a:b for each.
+std::string cell_text(const RecurrentCell& cell) {
+  std::string text = fmt::format("kind={} steps={} hidden={}", name_of(cell.kind), cell.steps, cell.hidden);
+  const auto flag = [&](const char* key, bool value) { text += value ? fmt::format(" {}=1", key) : ""; };
+  const auto place = [&](const char* key, int32_t value) { text += value >= 0 ? fmt::format(" {}={}", key, value) : ""; };
+  flag("reverse", cell.reverse);
+  flag("linear_before_reset", cell.linear_before_reset);
+  flag("input_forget", cell.input_forget);
+  if (cell.clip != 0) text += fmt::format(" clip={}", cell.clip);
+  if (cell.functions != default_functions(cell.kind)) {
+    std::vector<std::string> functions;
+    for (const CellFunction& f : cell.functions) functions.push_back(fmt::format("{}:{}:{}", name_of(f.kind), f.a, f.b));
+    text += " functions=" + join(functions, "/");
+  }
+  place("x", cell.x);
+  place("x_cell", cell.x_cell);
+  flag("x_is_gates", cell.x_is_gates);
+  place("w", cell.w);
+  place("r", cell.r);
+  place("bias", cell.bias);
+  place("peepholes", cell.peepholes);
+  place("lengths", cell.lengths);
+  place("h0", cell.h0);
+  place("c0", cell.c0);
+  place("h0_cell", cell.h0_cell);
+  place("c0_cell", cell.c0_cell);
+  place("y", cell.y);
+  place("y_h", cell.y_h);
+  place("y_c", cell.y_c);
+  return "[" + text + "]";
+}
+
 std::string attrs_text(const OpAttrs& attrs) {
   Attributes out;
   std::visit(overloaded{
@@ -161,6 +194,10 @@ std::string attrs_text(const OpAttrs& attrs) {
                    out.number_unless("value", op.value, 0);
                  },
                  [&](const Gather& op) { out.number("axis", static_cast<double>(op.axis)); },
+                 [&](const Recurrent& op) {
+                   out.number("batch", static_cast<double>(op.batch));
+                   for (const RecurrentCell& cell : op.cells) out.word("cell", cell_text(cell));
+                 },
              },
              attrs);
   const auto* elementwise = std::get_if<Elementwise>(&attrs);

@@ -3,6 +3,10 @@
 //
 // A rKernel has one or more phases. The rTasks of a phase are independent of each other; phase p+1 starts when phase p
 // is done (split-K: partial sums, then their sum). Most have one phase.
+//
+// A *gang* is the exception (recurrent networks): the rTasks of all its phases run at the same time, each on a vEU of its own,
+// and talk to each other while they run, through words that say themselves whether they are there (data-as-flag;
+// kernels/vdevice/exchange.cuh). Events stand before and behind the whole gang only.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,9 @@ struct TensorArg {  // rk::TensorRef of a placed tensor, plus `extra` elements
 struct ScratchArg {  // rk::TensorRef into the rKernel's scratch buffer, in elements
   int64_t offset = 0;
 };
+struct ExchangeArg {  // rk::TensorRef into the gang's exchange, in words of 8 bytes
+  int64_t offset = 0;
+};
 struct PackedArg {  // rk::TensorRef into Phase::packed, in bytes
   int64_t offset_bytes = 0;
 };
@@ -34,7 +41,8 @@ struct NoTensorArg {};  // rk::TensorRef that is null
 struct ArgValue;
 using ArgList = std::vector<ArgValue>;
 struct ArgValue {
-  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, PackedArg, DivisorArg, NoTensorArg, ArgList> value;
+  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, PackedArg, DivisorArg, NoTensorArg, ArgList>
+      value;
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
 struct Arg {
@@ -49,6 +57,7 @@ struct Cost {
   double efficiency = 0.5;      // share of the vEU's peak that the body reaches when nothing else limits it
   double activation_bytes = 0;  // read plus written, L2
   double weight_bytes = 0;      // read, L2 or DRAM
+  double latency_us = 0;        // what the body waits for by its nature, on top of the rest: a gang's steps
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
@@ -79,6 +88,8 @@ struct RKernel {
   std::vector<Phase> phases;
   int64_t scratch_elements = 0;                         // f32 words of scratch shared by the phases
   std::vector<std::pair<std::string, int64_t>> config;  // the family's own numbers ({"block_m", 64}), for pack and accesses
+  bool gang = false;                                    // all rTasks of all phases at the same time
+  int64_t exchange_words = 0;                           // of 8 bytes, zero before the first run, nobody else's; gangs only
   int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
   int64_t rtasks() const;                               // of all phases
 };
@@ -94,6 +105,8 @@ struct Region {
 };
 struct Accesses {
   std::vector<Region> reads, writes;
+  // Words of the exchange that the rTask publishes (each once in a run, exact) and that it waits for.
+  std::vector<Run> publishes, awaits;
 };
 
 // The elements of the box [begin, end) of a placed tensor (logical coordinates), as few runs as it can be said in.

@@ -119,6 +119,7 @@ Value slice(const Call& call, const Slice& attrs);
 Value concat(const Call& call, const Concat& attrs);
 Value pad(const Call& call, const Pad& attrs);
 Value gather(const Call& call, const Gather& attrs);
+std::vector<Value> recurrent(const Call& call, const Recurrent& attrs);  // one per output
 
 // y = act(x + bias + residual), or act(x + bias) + residual.
 Value apply_epilogue(const Call& call, Value value);

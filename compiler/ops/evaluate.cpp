@@ -49,6 +49,7 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
   verify_shapes(graph, rop);
   for (const TensorId id : reads_of(rop)) check_value(graph, id, value_of(id));
   const Call call{graph, rop, value_of};
+  if (const auto* recurrent = std::get_if<Recurrent>(&rop.attrs)) return ops::recurrent(call, *recurrent);
   Value value = std::visit(overloaded{
                                [&](const Conv& attrs) { return conv(call, attrs); },
                                [&](const MatMul& attrs) { return matmul(call, attrs); },
@@ -64,6 +65,7 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
                                [&](const Concat& attrs) { return concat(call, attrs); },
                                [&](const Pad& attrs) { return pad(call, attrs); },
                                [&](const Gather& attrs) { return gather(call, attrs); },
+                               [](const Recurrent&) -> Value { TAMP_CHECK(false, "has results, not a result"); },
                            },
                            rop.attrs);
   return {apply_epilogue(call, std::move(value))};

@@ -77,6 +77,12 @@ class LayoutAssigner {
 
   void commit(size_t i) {
     const ROperator& rop = graph_.rops[i];
+    if (std::holds_alternative<Recurrent>(rop.attrs)) {
+      for (const TensorId id : rop.outputs) {
+        if (!placed(id)) give_buffer(id, BufferKind::arena, -1, root_strides(id));
+      }
+      return;
+    }
     TAMP_CHECK(rop.outputs.size() == 1, "'" + rop.name + "' has not one result");
     const TensorId made = rop.outputs[0];
     if (is_view(rop.attrs)) {
@@ -244,7 +250,9 @@ class LayoutAssigner {
     for (size_t i = 0; i < graph_.buffers.size(); ++i) {
       if (graph_.buffers[i].kind != BufferKind::arena) take(BufferId(static_cast<int64_t>(i)));
     }
-    for (const ROperator& rop : graph_.rops) take(place(rop.outputs[0]).buffer);
+    for (const ROperator& rop : graph_.rops) {
+      for (const TensorId id : rop.outputs) take(place(id).buffer);
+    }
     for (Tensor& tensor : graph_.tensors) {
       TAMP_CHECK(tensor.place.buffer.valid(), "'" + tensor.name + "' has no place");
       take(tensor.place.buffer);

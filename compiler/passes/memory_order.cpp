@@ -67,6 +67,7 @@ class Preference {
                           [&](const Softmax&) { return row_major(); },
                           [&](const BatchNorm&) { return row_major(); },
                           [&](const Gather&) { return row_major(); },
+                          [&](const Recurrent&) { return row_major(); },
                       },
                       rop.attrs);
   }

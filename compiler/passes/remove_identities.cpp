@@ -43,6 +43,7 @@ bool changes_nothing(const OpAttrs& attrs, const Shape& shape) {
                         [](const Lrn&) { return false; },
                         [](const BatchNorm&) { return false; },
                         [](const Gather&) { return false; },
+                        [](const Recurrent&) { return false; },
                     },
                     attrs);
 }

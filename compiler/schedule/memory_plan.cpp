@@ -35,6 +35,7 @@ class Planner {
     collect();
     find_conflicts();
     place();
+    place_exchanges();
   }
 
  private:
@@ -57,6 +58,7 @@ class Planner {
     const Graph& graph = program_.graph;
     memory.buffer_offset.assign(graph.buffers.size(), -1);
     memory.scratch_offset.assign(graph.rops.size(), -1);
+    memory.exchange_offset.assign(graph.rops.size(), -1);
     std::vector<size_t> item_of(graph.buffers.size(), SIZE_MAX);
     const auto use = [&](size_t rop, TensorId id, bool is_write) {
       const BufferId buffer = graph.tensor(id).place.buffer;
@@ -115,6 +117,17 @@ class Planner {
     }
   }
 
+  // Behind everything else: a word's epoch must never be some other tensor's number.
+  void place_exchanges() {
+    MemoryPlan& memory = program_.memory;
+    for (size_t i = 0; i < program_.rkernels.size(); ++i) {
+      const int64_t words = program_.rkernels[i].exchange_words;
+      if (words <= 0) continue;
+      memory.exchange_offset[i] = aligned(memory.arena_bytes);
+      memory.arena_bytes = memory.exchange_offset[i] + aligned(words * kExchangeWordBytes);
+    }
+  }
+
   int64_t best_gap(const Item& item) const {
     std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end
     for (const size_t c : item.conflicts) {
@@ -151,6 +164,7 @@ int64_t unshared_bytes(const RProgram& program) {
   }
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     if (program.memory.scratch_offset[i] >= 0) bytes += aligned(program.rkernels[i].scratch_elements * bytes_of(DType::f32));
+    if (program.memory.exchange_offset[i] >= 0) bytes += aligned(program.rkernels[i].exchange_words * kExchangeWordBytes);
   }
   return bytes;
 }

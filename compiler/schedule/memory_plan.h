@@ -7,6 +7,7 @@
 namespace tamp::schedule {
 
 inline constexpr int64_t kAlignmentBytes = 256;  // of arena offsets and of weights
+inline constexpr int64_t kExchangeWordBytes = 8;
 
 // Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before
 // every write of the other; the plan never asks for another Wait.

@@ -22,6 +22,7 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
                  [](int64_t) {},
                  [](double) {},
                  [](const ScratchArg&) {},
+                 [](const ExchangeArg&) {},
                  [](const PackedArg&) {},
                  [](const DivisorArg&) {},
                  [](const NoTensorArg&) {},

@@ -13,7 +13,6 @@ namespace rk {
 
 // --- the tables (one line of a lane is 16 bytes) -----------------------------------------------------------------------
 
-constexpr uint16_t kNone16 = 0xffff;
 constexpr int kWaits = 3;  // further waits take an instruction of their own
 
 struct alignas(16) Instruction {
@@ -50,35 +49,6 @@ struct Tables {
   const uint32_t* event_count;  // signals per epoch
 };
 
-// --- launch parameter and device state -----------------------------------------------------------------------------
-
-constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
-constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;
-
-// Written by the first wait that outlives its budget; host memory that the device can write.
-struct Report {
-  uint32_t valid;
-  uint32_t veu;
-  uint32_t record;  // the rTask that waits; kNone16: none
-  uint32_t index;
-  uint32_t event;
-  uint32_t seen, wanted;
-};
-
-struct Launch {
-  uint64_t bases[kMaxBases];
-  uint64_t* trace;  // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
-  uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
-  Report* report;
-  uint64_t wait_budget_ns;
-};
-
-constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
-constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
-
-RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
-RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
-
 // --- trace (compiled in with -DTAMP_TRACE only) ---------------------------------------------------------------------------
 
 enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
@@ -104,6 +74,7 @@ struct alignas(16) Slot {
   uint16_t signal;
   uint32_t first_chunk;
   uint32_t instruction;  // position in the instruction table, for the trace
+  uint32_t record;       // for messages
   char args[kMaxArgsBytes];
 };
 
@@ -175,22 +146,6 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
   }
 }
 
-// Records who waits in vain and turns the program to draining: from now on every wait passes.
-RK_INLINE void give_up(const Launch& launch, const Instruction& instruction, uint32_t event, uint32_t seen, uint32_t wanted) {
-#if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
-  if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
-  volatile Report* const report = launch.report;
-  report->veu = blockIdx.x;
-  report->record = instruction.record;
-  report->index = instruction.index;
-  report->event = event;
-  report->seen = seen;
-  report->wanted = wanted;
-  __threadfence_system();
-  report->valid = 1;
-#endif
-}
-
 RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instruction, uint32_t event, uint32_t target) {
   const uint32_t* const word = event_word(launch, event);
   const uint32_t* const drain = state_line(launch, kDrainLine);
@@ -200,12 +155,12 @@ RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instructi
   for (uint32_t spins = 1; static_cast<int32_t>(seen - target) < 0; ++spins) {
 #if defined(TAMP_CUDA_ON_CPU)
     if (poll(drain) != 0) return;
-    if (cuda_on_cpu::stuck()) return give_up(launch, instruction, event, seen, target);
+    if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, event, seen, target);
 #else
     if ((spins & 255u) == 0) {
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
-      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction, event, seen, target);
+      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction.record, instruction.index, event, seen, target);
     }
 #endif
     seen = poll(word);
@@ -252,6 +207,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       slot.signal = instruction.signal;
       slot.first_chunk = chunk;
       slot.instruction = i;
+      slot.record = instruction.record;
       if (runs) trace(launch, i, kTraceInputsReady);
     }
     __syncwarp();
@@ -301,6 +257,9 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       task.args = slot.args;
       task.work = work;
       task.bases = control.bases;
+      task.launch = &launch;
+      task.epoch = control.epoch;
+      task.record = slot.record;
       task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
       Program::run(body, task);
     }

@@ -9,8 +9,8 @@
 //   - when it returns, all its cp.async groups are waited for. The interpreter synchronises the compute threads after it.
 #pragma once
 
+#include "kernels/vdevice/launch.cuh"
 #include "kernels/vdevice/memory.cuh"
-#include "kernels/vdevice/sync.cuh"
 
 namespace rk {
 
@@ -70,6 +70,9 @@ struct Task {
   char* work;
   const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
   WeightPipe<Veu> weights;  // a body copies it before use
+  const Launch* launch;     // for exchange.cuh, as are:
+  uint32_t epoch;           // of this run, from 1
+  uint32_t record;
 
   template <class Args>
   RK_INLINE const Args& arguments() const {

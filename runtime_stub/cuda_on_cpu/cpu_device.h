@@ -123,6 +123,17 @@ inline uint32_t poll(const uint32_t* event) {
   return *static_cast<const volatile uint32_t*>(event);
 }
 
+inline uint64_t poll(const uint64_t* word) {
+  note_poll();
+  yield();
+  return *static_cast<const volatile uint64_t*>(word);
+}
+
+inline void publish(uint64_t* word, uint64_t value) {
+  *word = value;
+  launch->progress = true;
+}
+
 inline void signal(uint32_t* event) {
   ++*event;
   launch->progress = true;

@@ -181,6 +181,7 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   instance.wait_budget_ns = static_cast<uint64_t>(seconds * 1e9);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.arena), model.arena_bytes + 256));
+  TAMP_TRY_CUDA(message, cudaMemset(instance.arena, 0, model.arena_bytes + 256));  // the words of exchange.cuh begin at epoch 0
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.weights), model.weight_bytes + 256));
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.state), state_bytes));
   TAMP_TRY_CUDA(message, cudaMemset(instance.state, 0, state_bytes));
@@ -224,10 +225,11 @@ inline tamp_status status(Instance* instance) {
   const std::string task = report->record == rk::kNone16
                                ? std::string("no rTask")
                                : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
+  const std::string what = report->event == rk::kExchange ? std::string("the others of its gang")
+                                                          : "event '" + std::string(model.event_names[report->event]) + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
-              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for event '" +
-                  model.event_names[report->event] + "', seen " + std::to_string(report->seen) + ", wanted " +
+              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " + std::to_string(report->seen) + ", wanted " +
                   std::to_string(report->wanted));
 }
 

@@ -109,6 +109,7 @@ inline std::string value_text(const Trial& trial, size_t phase, const ArgValue& 
                         [&](double v) { return float_text(v); },
                         tensor,
                         [&](const ScratchArg& a) { return ref_text(trial.scratch(), a.offset * 4); },
+                        [](const ExchangeArg&) { return std::string("{rk::kNullBase, 0u, 0}"); },  // no gangs here
                         [&](const PackedArg& a) { return ref_text(trial.scratch() + 1 + phase, a.offset_bytes); },
                         [&](const DivisorArg& a) { return divisor_text(a.divisor); },
                         [&](const NoTensorArg&) { return std::string("{rk::kNullBase, 0u, 0}"); },

@@ -1,0 +1,54 @@
+// The launch parameter and the device state of a rProgram, and what happens when a wait outlives its budget.
+#pragma once
+
+#include "kernels/vdevice/sync.cuh"
+
+namespace rk {
+
+constexpr uint16_t kNone16 = 0xffff;
+
+constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
+constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;
+
+// Written by the first wait that outlives its budget; host memory that the device can write.
+struct Report {
+  uint32_t valid;
+  uint32_t veu;
+  uint32_t record;  // the rTask that waits; kNone16: none
+  uint32_t index;
+  uint32_t event;  // or kExchange: a word that another rTask of its gang should have published
+  uint32_t seen, wanted;
+};
+constexpr uint32_t kExchange = 0xffffffffu;
+
+struct Launch {
+  uint64_t bases[kMaxBases];
+  uint64_t* trace;  // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
+  Report* report;
+  uint64_t wait_budget_ns;
+};
+
+constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
+constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
+
+RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
+RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
+
+// Records who waits in vain and turns the program to draining: from now on every wait passes.
+RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
+#if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
+  if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
+  volatile Report* const report = launch.report;
+  report->veu = blockIdx.x;
+  report->record = record;
+  report->index = index;
+  report->event = event;
+  report->seen = seen;
+  report->wanted = wanted;
+  __threadfence_system();
+  report->valid = 1;
+#endif
+}
+
+}  // namespace rk
