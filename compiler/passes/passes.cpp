@@ -12,19 +12,20 @@
 
 namespace tamp::passes {
 
-const std::vector<Pass>& pipeline() {
-  static const std::vector<Pass> passes = {
+std::vector<Pass> pipeline(const Target& target) {
+  const auto stack = [target](Graph graph) { return stack_recurrences(std::move(graph), target.recurrent_us, target.product_us); };
+  return {
       {"remove_identities", remove_identities},          // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                // the patterns below ask for constant operands
       {"slice_gathers", slice_gathers},                  // its indices may have been computed from constants
       {"fold_batch_norm", fold_batch_norm},              // before canonicalise: it still sees the bias as an operand
       {"recognise_activations", recognise_activations},  // before the fusions, which swallow the steps that it matches
+      {"stack_recurrences", stack},                      // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                    // from here on Conv and MatMul have two operands
       {"fuse_epilogue", fuse_epilogue},                  // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},            // takes what is left
       {"assign_layout", assign_layout},                  // last: tensors keep their numbers and places from here on
   };
-  return passes;
 }
 
 }  // namespace tamp::passes

@@ -1,19 +1,27 @@
 // The passes in their order. A pass is a function from Graph to Graph in a file of its own.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "compiler/ir/graph.h"
+#include "compiler/passes/stack_recurrences.h"
 
 namespace tamp::passes {
 
 struct Pass {
   std::string name;
-  Graph (*run)(Graph graph);
+  std::function<Graph(Graph graph)> run;
+};
+
+// What the passes may ask about the vDevice; left out, the passes that need it do nothing.
+struct Target {
+  RecurrentCost recurrent_us;
+  ProductCost product_us;
 };
 
 // What must be done before rKernels can be chosen; after the last one every tensor is placed.
-const std::vector<Pass>& pipeline();
+std::vector<Pass> pipeline(const Target& target = {});
 
 }  // namespace tamp::passes

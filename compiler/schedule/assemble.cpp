@@ -19,7 +19,7 @@ void join(Clock& into, const Clock& other) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
-// One phase of one rOperator.
+// One phase of one rOperator, or a gang.
 struct Step {
   ROperatorId rop;
   int32_t phase = 0;
@@ -44,6 +44,10 @@ class Assembler {
         part_of_(veus_, 0) {
     for (size_t i = 0; i < plan.rkernels.size(); ++i) {
       first_step_.push_back(steps_.size());
+      if (plan.rkernels[i].gang) {
+        steps_.push_back({ROperatorId(static_cast<int64_t>(i)), 0, plan.rkernels[i].rtasks(), -1, {}, Clock(veus_, 0)});
+        continue;
+      }
       for (size_t p = 0; p < plan.rkernels[i].phases.size(); ++p) {
         steps_.push_back(
             {ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks, -1, {}, Clock(veus_, 0)});
@@ -66,7 +70,14 @@ class Assembler {
 
   const std::string& name(ROperatorId rop) const { return program_.graph.rop(rop).name; }
 
+  bool is_gang(ROperatorId rop) const { return plan_.rkernels[rop.index()].gang; }
+
+  size_t step_of(const RTask& rtask) const {
+    return first_step_[rtask.rop.index()] + (is_gang(rtask.rop) ? 0 : static_cast<size_t>(rtask.phase));
+  }
+
   size_t last_step_of(ROperatorId rop) const {
+    if (is_gang(rop)) return first_step_[rop.index()];
     const auto& phases = plan_.rkernels[rop.index()].phases;
     for (size_t p = phases.size(); p-- > 0;) {
       if (phases[p].rtasks > 0) return first_step_[rop.index()] + p;
@@ -95,7 +106,7 @@ class Assembler {
 
   void append(const Placed& placed, int64_t at) {
     const size_t veu = placed.veu.index();
-    const size_t s = first_step_[placed.rtask.rop.index()] + static_cast<size_t>(placed.rtask.phase);
+    const size_t s = step_of(placed.rtask);
     Step& step = steps_[s];
     Clock& clock = clocks_[veu];
     Entry entry{placed.rtask, {}, -1};
@@ -191,7 +202,7 @@ class Assembler {
 
   std::string event_name(const Step& step) const {
     const size_t phases = plan_.rkernels[step.rop.index()].phases.size();
-    if (static_cast<size_t>(step.phase) + 1 == phases) return name(step.rop);
+    if (is_gang(step.rop) || static_cast<size_t>(step.phase) + 1 == phases) return name(step.rop);
     return phases == 2 ? name(step.rop) + ".partial" : fmt::format("{}.partial {}", name(step.rop), step.phase);
   }
 

@@ -12,6 +12,13 @@ struct EventState {
   std::vector<size_t> sleepers;  // vEUs that wait for it
 };
 
+// The rTasks of a gang that are at the head of their lane with all their Waits passed.
+struct GangState {
+  int64_t rtasks = 0;
+  std::vector<size_t> ready;  // vEUs
+  bool runs = false;
+};
+
 }  // namespace
 
 Clocks::Clocks(const RProgram& program) {
@@ -35,6 +42,17 @@ Clocks::Clocks(const RProgram& program) {
     return event.seen >= event.signals && event.seen >= program.events[id.index()].count;
   };
 
+  std::vector<GangState> gangs(program.rkernels.size());
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& i : lane) {
+      if (i.rtask.rop.valid() && program.rkernels[i.rtask.rop.index()].gang) ++gangs[i.rtask.rop.index()].rtasks;
+    }
+  }
+
+  const auto gang_of = [&](const Instruction& i) {
+    return i.rtask.rop.valid() && program.rkernels[i.rtask.rop.index()].gang ? &gangs[i.rtask.rop.index()] : nullptr;
+  };
+
   std::vector<size_t> next(veus, 0);
   std::vector<int32_t> row(veus, 0);  // per vEU: its newest row
   rows_.assign(1, Clock(veus, 0));
@@ -49,6 +67,13 @@ Clocks::Clocks(const RProgram& program) {
       const auto blocked = std::find_if(waits.begin(), waits.end(), [&](EventId id) { return !passed(id); });
       if (blocked != waits.end()) {
         events[blocked->index()].sleepers.push_back(veu);
+        break;
+      }
+      GangState* const gang = gang_of(lane[p]);
+      if (gang && !gang->runs) {
+        gang->ready.push_back(veu);
+        gang->runs = static_cast<int64_t>(gang->ready.size()) == gang->rtasks;
+        if (gang->runs) awake.insert(awake.begin(), gang->ready.begin(), gang->ready.end());
         break;
       }
       if (!waits.empty()) {

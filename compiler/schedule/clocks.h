@@ -1,6 +1,7 @@
 // Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of
 // its instructions are done whenever this one begins. Two arrows make it: order on one vEU, and an event's signals before
-// every Wait for it. Used by the memory plan and the verifier.
+// every Wait for it. The rTasks of a gang need each other, so none of them is taken to run before all of them can begin.
+// Used by the memory plan and the verifier.
 #pragma once
 
 #include <cstdint>

@@ -53,4 +53,33 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   return finish;
 }
 
+Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits) {
+  const auto count = static_cast<size_t>(rkernel.rtasks());
+  TAMP_CHECK(rkernel.gang && count <= veus_.size(), "a gang of more rTasks than there are vEUs");
+  const auto begin_on = [&](size_t veu) {
+    return std::max(veus_[veu].free_us, ready_on(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice));
+  };
+  std::vector<std::pair<double, size_t>> earliest;
+  for (size_t veu = 0; veu < veus_.size(); ++veu) earliest.emplace_back(begin_on(veu), veu);
+  std::sort(earliest.begin(), earliest.end());
+  earliest.resize(count);
+  const double begin_us = earliest.empty() ? 0 : earliest.back().first;
+  Finish finish;
+  size_t next = 0;
+  for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+    const select::RTaskCost cost = select::cost_of(rkernel.phases[p], *machine_, rkernel.rtasks());
+    for (int64_t index = 0; index < rkernel.phases[p].rtasks; ++index) {
+      const size_t veu = earliest[next++].second;
+      veus_[veu] = select::after(veus_[veu], cost, begin_us);
+      finish.at_us = std::max(finish.at_us, veus_[veu].free_us);
+      veus_[veu].free_us += machine_->vdevice.same_veu_us;
+      appended_.push_back({{rop, static_cast<int32_t>(p), index}, VEU(static_cast<int64_t>(veu))});
+      finish.only = VEU(static_cast<int64_t>(veu));
+    }
+  }
+  finish.many = count > 1;
+  end_us_ = std::max(end_us_, finish.at_us);
+  return finish;
+}
+
 }  // namespace tamp::schedule

@@ -18,7 +18,7 @@ struct Placed {
 };
 
 // All of a policy's decisions. `order` is one topological order of all rTasks; the rTasks of a (rOperator, phase) that others
-// wait for come before theirs.
+// wait for come before theirs, and those of a gang follow each other.
 struct Plan {
   std::vector<RKernel> rkernels;                // per rOperator; no phases where nothing is to be done
   std::vector<int32_t> wave, part;              // per rOperator
@@ -40,6 +40,9 @@ class Timetable {
   // SelectVEU, Wait and Append for all rTasks of one phase, each on the vEU on which it ends earliest (of equals the first)
   // after all of `waits`. `active` vEUs are busy at the same time.
   Finish append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active);
+
+  // The same for a gang: all rTasks of all phases, on as many vEUs, those that are free first. They begin together.
+  Finish append_gang(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits);
 
   double end_us() const { return end_us_; }
   const std::vector<Placed>& appended() const { return appended_; }  // since the start or the last take_appended

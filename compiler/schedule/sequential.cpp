@@ -24,6 +24,11 @@ Plan sequential(const PolicyInput& input) {
     if (candidates.empty()) continue;
     RKernel& rkernel = plan.rkernels[i] = std::move(candidates[select::fastest(candidates, input.machine)]);
     if (before.valid()) plan.waits[i].push_back(before);
+    if (rkernel.gang) {
+      waits = {timetable.append_gang(id, rkernel, waits)};
+      before = id;
+      continue;
+    }
     for (size_t phase = 0; phase < rkernel.phases.size(); ++phase) {
       if (rkernel.phases[phase].rtasks == 0) continue;
       waits = {timetable.append_phase(id, static_cast<int32_t>(phase), rkernel, waits, rkernel.phases[phase].rtasks)};

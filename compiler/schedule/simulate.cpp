@@ -54,6 +54,16 @@ std::vector<std::vector<select::RTaskCost>> costs_of(const RProgram& program) {
   return costs;
 }
 
+std::vector<At> members_of(const RProgram& program, ROperatorId rop) {
+  std::vector<At> members;
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (size_t p = 0; p < program.lanes[veu].size(); ++p) {
+      if (program.lanes[veu][p].rtask.rop == rop) members.push_back({static_cast<int32_t>(veu), static_cast<int32_t>(p)});
+    }
+  }
+  return members;
+}
+
 }  // namespace
 
 Timeline timeline(const RProgram& program) {
@@ -65,14 +75,30 @@ Timeline timeline(const RProgram& program) {
   for (const auto& lane : program.lanes) result.lanes.emplace_back(lane.size());
   std::vector<select::VEUTime> veus(program.lanes.size());
   std::vector<Signals> events(program.events.size());
-  for (const At at : clocks.order()) {
+  const auto ready_at = [&](At at) {
+    double ready_us = 0;
+    const Instruction& instruction = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
+    for (const EventId id : instruction.waits) ready_us = std::max(ready_us, events[id.index()].seen_us(at.veu, d));
+    return ready_us;
+  };
+  std::vector<double> gang_us(program.rkernels.size(), -1);  // when a gang begins, once its first rTask has been met
+  for (size_t n = 0; n < clocks.order().size(); ++n) {
+    const At at = clocks.order()[n];
     const auto lane = static_cast<size_t>(at.veu);
     const auto position = static_cast<size_t>(at.position);
     const Instruction& instruction = program.lanes[lane][position];
-    double ready_us = 0;
-    for (const EventId id : instruction.waits) ready_us = std::max(ready_us, events[id.index()].seen_us(at.veu, d));
+    double ready_us = ready_at(at);
     select::VEUTime& veu = veus[lane];
     const RTask& rtask = instruction.rtask;
+    if (rtask.rop.valid() && program.rkernels[rtask.rop.index()].gang) {
+      double& begin_us = gang_us[rtask.rop.index()];
+      if (begin_us < 0) {
+        for (const At other : members_of(program, rtask.rop)) {
+          begin_us = std::max({begin_us, ready_at(other), veus[static_cast<size_t>(other.veu)].free_us});
+        }
+      }
+      ready_us = begin_us;
+    }
     if (rtask.rop.valid()) {
       veu = select::after(veu, costs[rtask.rop.index()][static_cast<size_t>(rtask.phase)], ready_us);
       result.lanes[lane][position] = {veu.began_us, veu.free_us};

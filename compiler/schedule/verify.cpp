@@ -38,7 +38,7 @@ void verify_shape(const RProgram& program, Violations& violations) {
     violations.add(fmt::format("{} lanes for the {} vEUs of '{}'", program.lanes.size(), program.vdevice.veus(), program.vdevice.name));
   }
   if (program.rkernels.size() != rops || program.wave.size() != rops || program.part.size() != rops ||
-      program.memory.scratch_offset.size() != rops || program.memory.buffer_offset.size() != program.graph.buffers.size()) {
+      program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops || program.memory.buffer_offset.size() != program.graph.buffers.size()) {
     violations.add("a list that has one entry per rOperator or buffer has another length");
   }
   if (!violations.none()) return;
@@ -154,6 +154,7 @@ std::vector<std::string> verify(const RProgram& program, size_t limit, const sel
   verify_weights(program, violations);
   verify_each_rtask_once(program, violations);
   verify_counts(program, violations);
+  verify_exchanges(program, families, violations);
   if (!violations.none()) return violations.take();
   const Clocks clocks(program);
   verify_ends(program, clocks, violations);

@@ -32,4 +32,8 @@ std::string describe(const RProgram& program, At at);
 // memory that several buffers share is theirs one after another. Ids are in range, and all instructions run.
 void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);
 
+// Of every gang: each of its rTasks has a vEU of its own, each word that one awaits is published by exactly one of them, no
+// word is outside the exchange, and the exchange is nobody else's memory. Ids are in range.
+void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations);
+
 }  // namespace tamp::schedule

@@ -5,7 +5,7 @@
 // and not a launch.
 //
 // Where the listing leaves things open: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
-// before phase p+1 of any; and between "all fastest" and "all resource-efficient" rKernels a third choice is tried, each
+// before phase p+1 of any; the rTasks of a gang take a vEU each; and between "all fastest" and "all resource-efficient" rKernels a third choice is tried, each
 // rOperator's fastest on its part of the vEUs.
 #include <algorithm>
 #include <array>
@@ -118,8 +118,11 @@ class Wavefront {
   static int64_t rtasks_of_phase(const Wave& wave, Choice choice, size_t phase) {
     int64_t rtasks = 0;
     for (const WaveMember& member : wave) {
-      const auto& phases = rkernel_of(member, choice).phases;
-      if (phase < phases.size()) rtasks += phases[phase].rtasks;
+      const RKernel& rkernel = rkernel_of(member, choice);
+      if (rkernel.gang)
+        rtasks += phase == 0 ? rkernel.rtasks() : 0;
+      else if (phase < rkernel.phases.size())
+        rtasks += rkernel.phases[phase].rtasks;
     }
     return rtasks;
   }
@@ -144,6 +147,10 @@ class Wavefront {
       const int64_t active = rtasks_of_phase(wave, choice, phase);
       for (const size_t i : longest_first(wave, choice, phase, active)) {
         const RKernel& rkernel = rkernel_of(wave[i], choice);
+        if (rkernel.gang) {
+          next.finish[i] = next.timetable.append_gang(wave[i].id, rkernel, predecessors(wave[i].id, part));
+          continue;
+        }
         if (!next.finish[i].only.valid())
           waits = predecessors(wave[i].id, part);
         else
@@ -154,12 +161,12 @@ class Wavefront {
     return next;
   }
 
-  // Members that have rTasks in this phase.
+  // Members that have rTasks in this phase. A gang has all of its in the first.
   std::vector<size_t> longest_first(const Wave& wave, Choice choice, size_t phase, int64_t active) const {
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < wave.size(); ++i) {
       const auto& phases = rkernel_of(wave[i], choice).phases;
-      if (phase >= phases.size() || phases[phase].rtasks == 0) continue;
+      if (phase >= phases.size() || phases[phase].rtasks == 0 || (phase > 0 && rkernel_of(wave[i], choice).gang)) continue;
       const select::RTaskCost cost = select::cost_of(phases[phase], machine(), active);
       order.emplace_back(-std::max(cost.body_us, cost.weights_us), i);
     }

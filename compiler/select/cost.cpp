@@ -1,6 +1,7 @@
 #include "compiler/select/cost.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "compiler/support/error.h"
 
@@ -78,8 +79,23 @@ VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
   return next;
 }
 
+namespace {
+
+// All phases at once, or not at all.
+double gang_completion_us(const RKernel& rkernel, const Machine& machine, int64_t share, int64_t active) {
+  if (rkernel.rtasks() > share) return std::numeric_limits<double>::infinity();
+  double longest_us = 0;
+  for (const Phase& phase : rkernel.phases) {
+    longest_us = std::max(longest_us, after({}, cost_of(phase, machine, std::max(rkernel.rtasks(), active)), 0).free_us);
+  }
+  return machine.vdevice.edge_us + longest_us;
+}
+
+}  // namespace
+
 double completion_us(const RKernel& rkernel, const Machine& machine, int64_t share, int64_t active) {
   TAMP_CHECK(share >= 1, "completion on no vEU");
+  if (rkernel.gang) return gang_completion_us(rkernel, machine, share, active);
   const VDevice& d = machine.vdevice;
   double now_us = 0;
   for (const Phase& phase : rkernel.phases) {

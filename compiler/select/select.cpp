@@ -49,7 +49,9 @@ size_t fastest_on(const std::vector<RKernel>& candidates, const Machine& machine
 }
 
 double veu_us(const RKernel& rkernel, const Machine& machine) {
-  return completion_us(rkernel, machine, /*share=*/1, /*active=*/machine.vdevice.veus());
+  const int64_t all = machine.vdevice.veus();
+  if (rkernel.gang) return static_cast<double>(rkernel.rtasks()) * completion_us(rkernel, machine, /*share=*/all, /*active=*/all);
+  return completion_us(rkernel, machine, /*share=*/1, /*active=*/all);
 }
 
 }  // namespace tamp::select

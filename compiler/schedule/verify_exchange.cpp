@@ -1,0 +1,162 @@
+// Data-as-flag (kernels/vdevice/exchange.cuh) needs no order between instructions, but it needs three things that no clock
+// says: that publisher and reader run at the same time, that every word has one publisher, and that no other data ever lies
+// where a reader looks for an epoch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/schedule/memory_plan.h"
+#include "compiler/schedule/verify_memory.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+struct Stretch {  // bytes of the arena
+  int64_t begin = 0, end = 0;
+  std::string name;
+};
+
+std::vector<Stretch> exchanges_of(const RProgram& program) {
+  std::vector<Stretch> found;
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    const int64_t at = program.memory.exchange_offset[i];
+    if (at < 0) continue;
+    const std::string name = fmt::format("exchange of '{}'", printable(program.graph.rops[i].name));
+    found.push_back({at, at + program.rkernels[i].exchange_words * kExchangeWordBytes, name});
+  }
+  return found;
+}
+
+std::vector<Stretch> others_of(const RProgram& program) {
+  std::vector<Stretch> found;
+  for (size_t b = 0; b < program.graph.buffers.size(); ++b) {
+    const int64_t at = program.memory.buffer_offset[b];
+    const Buffer& buffer = program.graph.buffers[b];
+    if (at >= 0) found.push_back({at, at + buffer.elements * bytes_of(buffer.dtype), fmt::format("buffer {}", b)});
+  }
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    const int64_t at = program.memory.scratch_offset[i];
+    const std::string name = fmt::format("scratch of '{}'", printable(program.graph.rops[i].name));
+    if (at >= 0) found.push_back({at, at + program.rkernels[i].scratch_elements * bytes_of(DType::f32), name});
+  }
+  return found;
+}
+
+void verify_places(const RProgram& program, Violations& violations) {
+  const std::vector<Stretch> exchanges = exchanges_of(program), others = others_of(program);
+  const auto apart = [&](const Stretch& a, const Stretch& b) {
+    if (a.begin < b.end && b.begin < a.end) violations.add(fmt::format("{} shares arena memory with {}", a.name, b.name));
+  };
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    const Stretch& e = exchanges[i];
+    if (e.end > program.memory.arena_bytes)
+      violations.add(fmt::format("{} ends at byte {} of an arena of {}", e.name, e.end, program.memory.arena_bytes));
+    if (e.begin % kAlignmentBytes != 0) violations.add(fmt::format("{} at byte {} is not aligned", e.name, e.begin));
+    for (size_t j = i + 1; j < exchanges.size(); ++j) apart(e, exchanges[j]);
+    for (const Stretch& other : others) apart(e, other);
+  }
+}
+
+// One gang.
+class Gang {
+ public:
+  Gang(const RProgram& program, size_t rop, const select::Families& families, Violations& violations)
+      : program_(program), rop_(rop), rkernel_(program.rkernels[rop]), families_(families), violations_(violations) {}
+
+  void verify() {
+    verify_veus();
+    if (program_.memory.exchange_offset[rop_] < 0 && rkernel_.exchange_words > 0)
+      return violations_.add(fmt::format("exchange of {} has no place in the arena", name()));
+    publisher_.assign(static_cast<size_t>(rkernel_.exchange_words), -1);
+    each_rtask([&](int32_t rtask, const Accesses& accesses) {
+      each_word(accesses.publishes, rtask, "publishes", [&](int64_t word) { publish(word, rtask); });
+    });
+    if (!violations_.none()) return;
+    each_rtask([&](int32_t rtask, const Accesses& accesses) {
+      each_word(accesses.awaits, rtask, "awaits", [&](int64_t word) {
+        if (publisher_[static_cast<size_t>(word)] < 0)
+          violations_.add(fmt::format("{} of {} awaits word {}, which nobody publishes", who(rtask), name(), word));
+      });
+    });
+  }
+
+ private:
+  std::string name() const { return fmt::format("'{}'", printable(program_.graph.rops[rop_].name)); }
+
+  // rTasks are numbered through all phases.
+  std::string who(int32_t rtask) const {
+    for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
+      if (rtask < rkernel_.phases[p].rtasks) return fmt::format("phase {} rTask {}", p, rtask);
+      rtask -= static_cast<int32_t>(rkernel_.phases[p].rtasks);
+    }
+    return "no rTask";
+  }
+
+  void verify_veus() {
+    for (size_t veu = 0; veu < program_.lanes.size(); ++veu) {
+      const auto count = std::count_if(program_.lanes[veu].begin(), program_.lanes[veu].end(), [&](const Instruction& i) {
+        return i.rtask.rop.valid() && i.rtask.rop.index() == rop_;
+      });
+      if (count > 1) violations_.add(fmt::format("vEU {} has {} rTasks of the gang {}", veu, count, name()));
+    }
+  }
+
+  template <class F>
+  void each_rtask(F f) {
+    const kernels::Family& family = select::family_of(families_, rkernel_);
+    int32_t rtask = 0;
+    for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
+      for (int64_t t = 0; t < rkernel_.phases[p].rtasks && !violations_.full(); ++t, ++rtask) {
+        Accesses accesses;
+        family.accesses(program_.graph, program_.graph.rops[rop_], rkernel_, static_cast<int>(p), t, accesses);
+        f(rtask, accesses);
+      }
+    }
+  }
+
+  template <class F>
+  void each_word(const std::vector<Run>& runs, int32_t rtask, const char* verb, F f) {
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.count && !violations_.full(); ++i) {
+        const int64_t begin = run.offset + i * run.stride, end = begin + run.length;
+        if (begin < 0 || end > rkernel_.exchange_words) {
+          violations_.add(
+              fmt::format("{} of {} {} words {} to {} of {}", who(rtask), name(), verb, begin, end, rkernel_.exchange_words));
+          continue;
+        }
+        for (int64_t word = begin; word < end; ++word) f(word);
+      }
+    }
+  }
+
+  void publish(int64_t word, int32_t rtask) {
+    int32_t& publisher = publisher_[static_cast<size_t>(word)];
+    if (publisher >= 0)
+      violations_.add(fmt::format("word {} of {} is published by {} and by {}", word, name(), who(publisher), who(rtask)));
+    publisher = rtask;
+  }
+
+  const RProgram& program_;
+  size_t rop_;
+  const RKernel& rkernel_;
+  const select::Families& families_;
+  Violations& violations_;
+  std::vector<int32_t> publisher_;  // per word
+};
+
+}  // namespace
+
+void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations) {
+  verify_places(program, violations);
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    const RKernel& rkernel = program.rkernels[i];
+    if (rkernel.gang)
+      Gang(program, i, families, violations).verify();
+    else if (rkernel.exchange_words > 0)
+      violations.add(fmt::format("'{}' has an exchange but is no gang", printable(program.graph.rops[i].name)));
+  }
+}
+
+}  // namespace tamp::schedule
