@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -65,7 +66,11 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
       throw unsupported(fmt::format("precision tf32: vDevice '{}' has no tf32 units; supported there: fp32", printable(vdevice.name)));
     return Precision::tf32;
   }
-  if (name == "fp16" || name == "bf16") throw unsupported(fmt::format("precision {} is not supported yet; supported: fp32, tf32", name));
+  if (name == "fp16" || name == "bf16") {
+    if (!(name == "fp16" ? vdevice.fp16 : vdevice.bf16))
+      throw unsupported(fmt::format("precision {}: vDevice '{}' has no {} units", name, printable(vdevice.name), name));
+    return name == "fp16" ? Precision::fp16 : Precision::bf16;
+  }
   throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
 }
 
@@ -81,6 +86,15 @@ Graph run_passes(Graph graph, Dump& dump) {
     dump(pass.name, graph);
   }
   return graph;
+}
+
+// Of 16 bits are the weights of recurrent rOperators, so far; all other products run in tf32, which is no less exact.
+void require_use_of_16_bits(const Graph& graph, Precision precision) {
+  if (precision != Precision::fp16 && precision != Precision::bf16) return;
+  const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
+  if (std::any_of(graph.rops.begin(), graph.rops.end(), is_recurrent)) return;
+  throw unsupported(fmt::format("precision {} is supported for recurrent layers only, and the model has none; supported here: fp32, tf32",
+                                name_of(precision)));
 }
 
 void require_proof(const RProgram& program) {
@@ -108,6 +122,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   Graph graph = run_passes(compiled.source, dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
 
+  require_use_of_16_bits(graph, precision);
   // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
   compiled.program = schedule::schedule(std::move(graph), vdevice, {.policy = options.policy, .precision = precision});
   dump("rprogram", compiled.program);

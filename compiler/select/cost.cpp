@@ -19,9 +19,7 @@ double share_gb_per_s(double total_gb_per_s, int64_t veus, int64_t active) {
 double peak_tflops(const Cost& cost, const Machine& machine) {
   const VDevice& d = machine.vdevice;
   if (!cost.tensor_core) return d.fp32_tflops;
-  const bool half = machine.precision == Precision::fp16 || machine.precision == Precision::bf16;
-  const double peak = half ? d.fp16_tflops : d.tf32_tflops;
-  return peak > 0 ? peak : d.fp32_tflops;
+  return d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;  // at fp16 and bf16, too: products have no bodies of their own there
 }
 
 // The share of the weights' traffic that reaches DRAM: blocks that several rTasks use come from L2 all but once.

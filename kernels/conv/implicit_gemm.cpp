@@ -328,12 +328,11 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, co
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  if (request.precision != Precision::fp32 && request.precision != Precision::tf32) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop);
   if (!p) return {};
   if (p->groups > 1 && (p->channels < kMinChannels || p->in_channels < kMinChannels)) return {};
   const VDevice& vdevice = request.vdevice;
-  const bool tf32 = request.precision == Precision::tf32 && vdevice.tf32;
+  const bool tf32 = request.precision != Precision::fp32 && vdevice.tf32;
   const bool vector = has_vector_channels(request.graph.tensor(p->in), p->in_strides, p->in_channels);
 
   std::vector<RKernel> rkernels;

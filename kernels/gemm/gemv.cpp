@@ -130,7 +130,6 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  if (request.precision != Precision::fp32 && request.precision != Precision::tf32) return {};
   const std::optional<Product> p = gemv_product(request.graph, request.rop);
   if (!p) return {};
   const VDevice& vdevice = request.vdevice;
