@@ -74,9 +74,18 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
   throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
 }
 
-Graph run_passes(Graph graph, Dump& dump) {
+passes::Target target_for(const VDevice& vdevice, Precision precision) {
+  return {.recurrent_us = [&vdevice, precision](const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
+            return select::recurrent_us(recurrent, input_sizes, vdevice, precision);
+          },
+          .product_us = [&vdevice, precision](int64_t rows, int64_t columns, int64_t k) {
+            return select::product_us(rows, columns, k, vdevice, precision);
+          }};
+}
+
+Graph run_passes(Graph graph, const passes::Target& target, Dump& dump) {
   bool placed = false;
-  for (const passes::Pass& pass : passes::pipeline()) {
+  for (const passes::Pass& pass : passes::pipeline(target)) {
     graph = pass.run(std::move(graph));
     tamp::verify(graph);
     // Placement may drop rOperators that became views, so the shapes of what is left are no longer the operators' own.
@@ -119,7 +128,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(),
                compiled.source.tensors.size(), stopwatch.lap_ms());
 
-  Graph graph = run_passes(compiled.source, dump);
+  Graph graph = run_passes(compiled.source, target_for(vdevice, precision), dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
 
   require_use_of_16_bits(graph, precision);

@@ -10,6 +10,8 @@
 #include "kernels/gemm/gemv.h"
 #include "kernels/gemm/matmul_direct.h"
 #include "kernels/pool/pool.h"
+#include "kernels/recurrent/recurrent_direct.h"
+#include "kernels/recurrent/recurrent_gang.h"
 #include "kernels/reduce/lrn.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
@@ -24,7 +26,9 @@ const std::vector<Family>& families() {
       direct(),         // every other Conv
       matmul_direct(),  // MatMul of two activations
       pool(),          reduce(), softmax(), lrn(), elementwise(),
-      indexed_copy(),  // Pad and Gather
+      indexed_copy(),      // Pad and Gather
+      recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
+      recurrent_direct(),  // every cell of a recurrent network
   };
   return list;
 }

@@ -35,4 +35,8 @@ const Family& family(const std::string& name);  // TAMP_CHECK if absent
 // Candidates of all families, in catalogue order.
 std::vector<RKernel> candidates(const Request& request);
 
+// Microseconds of all cells as one gang on the whole vDevice, infinite where no gang fits. `input_sizes`: I of each cell, whose
+// weights are taken to be constants. For passes: tensors need no place.
+double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
+
 }  // namespace tamp::kernels

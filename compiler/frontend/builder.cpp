@@ -25,6 +25,15 @@ int64_t count_of(const Graph& graph, TensorId id) { return element_count(graph.t
 // How many inner steps the reference takes, about.
 int64_t steps_of(const Graph& graph, const Builder::Request& request) {
   const int64_t results = element_count(request.shape);
+  if (const auto* recurrent = std::get_if<Recurrent>(&request.attrs)) {
+    int64_t steps = 0;
+    for (const RecurrentCell& cell : recurrent->cells) {
+      const int64_t weights = count_of(graph, request.inputs[static_cast<size_t>(cell.r)]) +
+                              (cell.w >= 0 ? count_of(graph, request.inputs[static_cast<size_t>(cell.w)]) : 0);
+      steps += saturating_mul(cell.steps * recurrent->batch, weights);
+    }
+    return steps;
+  }
   const auto per_result = [&](int64_t steps) { return saturating_mul(results, std::max<int64_t>(steps, 1)); };
   const auto window = [](const std::vector<int64_t>& kernel) {
     int64_t steps = 1;
@@ -48,6 +57,20 @@ int64_t steps_of(const Graph& graph, const Builder::Request& request) {
     return per_result(matmul->trans_a ? a[a.size() - 2] : a.back());
   }
   return inputs();
+}
+
+int64_t result_bytes(const Builder::Request& request) {
+  int64_t elements = element_count(request.shape);
+  for (const Shape& shape : request.more_shapes) elements += element_count(shape);
+  return elements * bytes_of(request.dtype);
+}
+
+// Operands that the device reads as integers.
+bool takes_integers(const OpAttrs& attrs, size_t i) {
+  if (std::holds_alternative<Gather>(attrs)) return i == 1;
+  const auto* recurrent = std::get_if<Recurrent>(&attrs);
+  const auto is_lengths = [&](const RecurrentCell& cell) { return cell.lengths == static_cast<int32_t>(i); };
+  return recurrent && std::any_of(recurrent->cells.begin(), recurrent->cells.end(), is_lengths);
 }
 
 }  // namespace
@@ -90,26 +113,49 @@ void Builder::charge(int64_t bytes, const std::string& where) {
   folded_bytes_ += bytes;
 }
 
+TensorId Builder::constant_part(TensorId id, int64_t i) {
+  const auto found = parts_.find({id, i});
+  if (found != parts_.end()) return found->second;
+  ops::Value part = value(id);
+  const int64_t parts = part.shape.at(0);
+  part.shape.erase(part.shape.begin());
+  if (parts > 1) {
+    const auto bytes = static_cast<std::ptrdiff_t>(element_count(part.shape) * bytes_of(part.dtype));
+    part.data = std::make_shared<const Bytes>(part.data->begin() + i * bytes, part.data->begin() + (i + 1) * bytes);
+  }
+  const std::string name = graph.tensor(id).name;
+  const TensorId made = add_value(unique_tensor_name(fmt::format("{}.{}", name, i)), std::move(part));
+  return parts_[{id, i}] = made;
+}
+
 bool Builder::may_fold(const Request& request) const {
-  const int64_t bytes = element_count(request.shape) * bytes_of(request.dtype);
+  const int64_t bytes = result_bytes(request);
   if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
   return steps_of(graph, request) <= kFoldTotalSteps - folded_steps_;
 }
 
-TensorId Builder::fold(Request request) {
-  charge(element_count(request.shape) * bytes_of(request.dtype), request.where);
+std::vector<TensorId> Builder::add_results(const Request& request) {
+  std::vector<TensorId> ids;
+  for (size_t k = 0; k <= request.more_shapes.size(); ++k) {
+    Tensor tensor;
+    tensor.name = unique_tensor_name(request.name);
+    tensor.shape = k == 0 ? request.shape : request.more_shapes[k - 1];
+    tensor.dtype = request.dtype;
+    ids.push_back(add_tensor(graph, std::move(tensor)));
+  }
+  return ids;
+}
+
+std::vector<TensorId> Builder::fold(Request request) {
+  charge(result_bytes(request), request.where);
   folded_steps_ += steps_of(graph, request);
 
-  Tensor tensor;
-  tensor.name = unique_tensor_name(request.name);
-  tensor.dtype = request.dtype;
-  tensor.shape = std::move(request.shape);
-  const TensorId id = add_tensor(graph, std::move(tensor));
+  const std::vector<TensorId> ids = add_results(request);
   ROperator rop;
   rop.name = std::move(request.name);
   rop.attrs = std::move(request.attrs);
   rop.inputs = std::move(request.inputs);
-  rop.outputs = {id};
+  rop.outputs = ids;
   std::deque<std::pair<TensorId, ops::Value>> values;  // references into it stay good
   for (const TensorId in : reads_of(rop)) values.emplace_back(in, value(in));
   const ops::ValueOf value_of = [&](TensorId wanted) -> const ops::Value& {
@@ -118,12 +164,13 @@ TensorId Builder::fold(Request request) {
     return found->second;
   };
   try {
-    graph.tensor(id).data = ops::evaluate(graph, rop, value_of)[0].data;
+    const std::vector<ops::Value> results = ops::evaluate(graph, rop, value_of);
+    for (size_t k = 0; k < ids.size(); ++k) graph.tensor(ids[k]).data = results[k].data;
   } catch (const Error& error) {  // an integer division by 0, say
     throw Error(error.code(), fmt::format("{}: folding: {}", request.where, error.what()));
   }
-  graph.tensor(id).role = Role::constant;
-  return id;
+  for (const TensorId id : ids) graph.tensor(id).role = Role::constant;
+  return ids;
 }
 
 // What reaches the device must be f32; see the head of builder.h for bool.
@@ -137,23 +184,23 @@ void Builder::check_run_time(Request& request, bool all_constant) {
     throw unsupported(fmt::format("{}: the result is {} and known only at run time; run-time tensors must be f32", request.where,
                                   name_of(request.dtype)));
   }
-  const bool gather = std::holds_alternative<Gather>(request.attrs);
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     TensorId& id = request.inputs[i];
-    if (!id.valid() || graph.tensor(id).dtype == DType::f32 || (gather && i == 1)) continue;
+    if (!id.valid() || graph.tensor(id).dtype == DType::f32 || takes_integers(request.attrs, i)) continue;
     if (graph.tensor(id).dtype != DType::boolean || !has_data(id)) {
       throw unsupported(fmt::format("{}: reads '{}', which is {}, at run time; run-time tensors must be f32", request.where,
                                     printable(graph.tensor(id).name), name_of(graph.tensor(id).dtype)));
     }
     const std::string name = graph.tensor(id).name;
     const Shape shape = graph.tensor(id).shape;
-    id = fold({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, DType::f32, shape, name, request.origin, request.where});
+    id = fold({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, DType::f32, shape, name, request.origin, request.where, {}})[0];
   }
 }
 
-TensorId Builder::emit(Request request) {
-  if (const std::string limit = shape_limit(request.shape); !limit.empty()) {
-    throw unsupported(fmt::format("{}: the result {}", request.where, limit));
+std::vector<TensorId> Builder::emit_all(Request request) {
+  for (size_t k = 0; k <= request.more_shapes.size(); ++k) {
+    const std::string limit = shape_limit(k == 0 ? request.shape : request.more_shapes[k - 1]);
+    if (!limit.empty()) throw unsupported(fmt::format("{}: the result {}", request.where, limit));
   }
   const bool all_constant =
       std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || is_constant(id); });
@@ -161,19 +208,18 @@ TensorId Builder::emit(Request request) {
   if (all_constant && known && may_fold(request)) return fold(std::move(request));
 
   check_run_time(request, all_constant);
-  Tensor tensor;
-  tensor.name = unique_tensor_name(request.name);
-  tensor.shape = std::move(request.shape);
-  const TensorId id = add_tensor(graph, std::move(tensor));
-  if (request.dtype == DType::boolean) truth_.insert(id.value);
+  const bool truth = request.dtype == DType::boolean;
+  request.dtype = DType::f32;
+  const std::vector<TensorId> ids = add_results(request);
+  if (truth) truth_.insert(ids[0].value);
   ROperator rop;
   rop.name = rop_names_.unique(request.name, ".");
   rop.attrs = std::move(request.attrs);
   rop.inputs = std::move(request.inputs);
-  rop.outputs = {id};
+  rop.outputs = ids;
   rop.origin = {std::move(request.origin)};
   graph.rops.push_back(std::move(rop));
-  return id;
+  return ids;
 }
 
 }  // namespace tamp::frontend

@@ -4,6 +4,7 @@
 // ("truth" below); constants keep the type bool until such a rOperator reads them.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -34,19 +35,24 @@ class Builder {
  public:
   Graph graph;
 
-  // One rOperator with one result. `name` is a wish. A result that is folded becomes a constant and adds no rOperator.
+  // One rOperator, which has one result except where more_shapes says so. `name` is a wish. Results that are folded become
+  // constants and add no rOperator.
   struct Request {
     OpAttrs attrs;
     std::vector<TensorId> inputs;
     DType dtype = DType::f32;
     Shape shape;
-    std::string name;    // of the rOperator
-    std::string origin;  // the ONNX node
-    std::string where;   // the beginning of every message
+    std::string name;                // of the rOperator
+    std::string origin;              // the ONNX node
+    std::string where;               // the beginning of every message
+    std::vector<Shape> more_shapes;  // of the results behind the first, which are of the same type
   };
-  TensorId emit(Request request);
+  TensorId emit(Request request) { return emit_all(std::move(request))[0]; }
+  std::vector<TensorId> emit_all(Request request);
 
   TensorId add_value(const std::string& name, ops::Value value);
+  // x[i] along the first dimension of a constant. Nodes that share weights share their parts.
+  TensorId constant_part(TensorId id, int64_t i);
   // Takes the bytes of a new constant off the budget; Error (bad input) if there is not so much left.
   void charge(int64_t bytes, const std::string& where);
 
@@ -60,11 +66,13 @@ class Builder {
 
  private:
   bool may_fold(const Request& request) const;
-  TensorId fold(Request request);
+  std::vector<TensorId> fold(Request request);
+  std::vector<TensorId> add_results(const Request& request);
   void check_run_time(Request& request, bool all_constant);
 
   UniqueNames tensor_names_, rop_names_;
   std::unordered_set<int32_t> truth_;
+  std::map<std::pair<TensorId, int64_t>, TensorId> parts_;
   int64_t folded_bytes_ = 0, folded_steps_ = 0;
 };
 

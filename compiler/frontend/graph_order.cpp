@@ -10,8 +10,8 @@
 #include <queue>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
-#include "compiler/frontend/container.h"
 #include "compiler/frontend/node.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -21,36 +21,67 @@ namespace {
 
 constexpr int64_t kGiven = -1;  // made by no node: an input or an initializer
 
+// What a node reads, and what its bodies read from outside of them. (Protobuf bounds how deep bodies nest.)
+void add_operands(const onnx::NodeProto& node, std::vector<std::string_view>& names);
+
+void add_outer_names(const onnx::GraphProto& body, std::vector<std::string_view>& names) {
+  std::unordered_set<std::string_view> own;
+  for (const auto& input : body.input()) own.insert(input.name());
+  for (const auto& initializer : body.initializer()) own.insert(initializer.name());
+  for (const auto& node : body.node()) own.insert(node.output().begin(), node.output().end());
+  std::vector<std::string_view> read;
+  for (const auto& node : body.node()) add_operands(node, read);
+  for (const auto& output : body.output()) read.push_back(output.name());
+  for (const std::string_view name : read) {
+    if (!own.contains(name)) names.push_back(name);
+  }
+}
+
+void add_operands(const onnx::NodeProto& node, std::vector<std::string_view>& names) {
+  for (const std::string& name : node.input()) {
+    if (!name.empty()) names.push_back(name);
+  }
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.has_g()) add_outer_names(attribute.g(), names);
+  }
+}
+
 class Wiring {
  public:
-  Wiring(const std::string& path, const onnx::GraphProto& graph, int64_t opset) : path_(path), graph_(graph), opset_(opset) {}
+  Wiring(const std::string& where, const onnx::GraphProto& graph, int64_t opset, bool is_body)
+      : where_(where), graph_(graph), opset_(opset), is_body_(is_body) {}
 
   std::vector<size_t> order() {
     add_given();
     for (size_t i = 0; i < nodes(); ++i) add_results(i);
     connect();
     std::vector<size_t> sorted = sort();
-    if (sorted.size() < nodes()) throw bad_input(fmt::format("{}: the graph has a cycle: {}", file_text(path_), cycle_text()));
+    if (sorted.size() < nodes()) throw bad_input(fmt::format("{}: the graph has a cycle: {}", where_, cycle_text()));
     return sorted;
   }
 
  private:
   size_t nodes() const { return static_cast<size_t>(graph_.node_size()); }
   const onnx::NodeProto& node(size_t i) const { return graph_.node(static_cast<int>(i)); }
-  std::string text(size_t i) const { return node_text(path_, i, node(i), opset_); }
+  std::vector<std::string_view> operands(size_t i) const {
+    std::vector<std::string_view> names;
+    add_operands(node(i), names);
+    return names;
+  }
+  std::string text(size_t i) const { return node_text(where_, i, node(i), opset_); }
 
   void add_given() {
     for (const auto& input : graph_.input()) {
-      if (input.name().empty()) throw bad_input(fmt::format("{}: a graph input has no name", file_text(path_)));
+      if (input.name().empty()) throw bad_input(fmt::format("{}: a graph input has no name", where_));
       if (!maker_.emplace(input.name(), kGiven).second) {
-        throw bad_input(fmt::format("{}: two graph inputs are named '{}'", file_text(path_), printable(input.name())));
+        throw bad_input(fmt::format("{}: two graph inputs are named '{}'", where_, printable(input.name())));
       }
     }
     std::unordered_map<std::string_view, int> initializers;  // may repeat an input, but not each other
     for (const auto& initializer : graph_.initializer()) {
-      if (initializer.name().empty()) throw bad_input(fmt::format("{}: an initializer has no name", file_text(path_)));
+      if (initializer.name().empty()) throw bad_input(fmt::format("{}: an initializer has no name", where_));
       if (++initializers[initializer.name()] > 1) {
-        throw bad_input(fmt::format("{}: two initializers are named '{}'", file_text(path_), printable(initializer.name())));
+        throw bad_input(fmt::format("{}: two initializers are named '{}'", where_, printable(initializer.name())));
       }
       maker_.emplace(initializer.name(), kGiven);
     }
@@ -70,13 +101,12 @@ class Wiring {
     readers_.resize(nodes());
     missing_.assign(nodes(), 0);
     for (size_t i = 0; i < nodes(); ++i) {
-      for (const std::string& name : node(i).input()) {
-        if (name.empty()) continue;
+      for (const std::string_view name : operands(i)) {
         const auto found = maker_.find(name);
-        if (found == maker_.end()) {
+        if (found == maker_.end() && !is_body_) {
           throw bad_input(fmt::format("{}: reads '{}', which is no input, no initializer, and made by no node", text(i), printable(name)));
         }
-        if (found->second == kGiven) continue;
+        if (found == maker_.end() || found->second == kGiven) continue;
         readers_[static_cast<size_t>(found->second)].push_back(i);
         ++missing_[i];
       }
@@ -110,9 +140,9 @@ class Wiring {
     while (!seen[at]) {
       seen[at] = true;
       path.push_back(at);
-      for (const std::string& name : node(at).input()) {
+      for (const std::string_view name : operands(at)) {
         const auto found = maker_.find(name);
-        if (name.empty() || found->second == kGiven || missing_[static_cast<size_t>(found->second)] == 0) continue;
+        if (found == maker_.end() || found->second == kGiven || missing_[static_cast<size_t>(found->second)] == 0) continue;
         at = static_cast<size_t>(found->second);
         break;
       }
@@ -127,9 +157,10 @@ class Wiring {
     return join(parts, " -> ");
   }
 
-  const std::string& path_;
+  const std::string& where_;
   const onnx::GraphProto& graph_;
   int64_t opset_;
+  bool is_body_;
   std::unordered_map<std::string_view, int64_t> maker_;  // name -> node or kGiven
   std::vector<std::vector<size_t>> readers_;             // of each node's results
   std::vector<int64_t> missing_;                         // operands of each node that are not made yet
@@ -137,8 +168,8 @@ class Wiring {
 
 }  // namespace
 
-std::vector<size_t> order_nodes(const std::string& path, const onnx::GraphProto& graph, int64_t opset) {
-  return Wiring(path, graph, opset).order();
+std::vector<size_t> order_nodes(const std::string& where, const onnx::GraphProto& graph, int64_t opset, bool is_body) {
+  return Wiring(where, graph, opset, is_body).order();
 }
 
 }  // namespace tamp::frontend

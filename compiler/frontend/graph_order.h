@@ -12,7 +12,9 @@ class GraphProto;
 namespace tamp::frontend {
 
 // The nodes' positions in an order in which every operand is made before it is read; the file's own order where that is
-// one already. Error (bad input): a name is made twice, an operand is made nowhere, a cycle.
-std::vector<size_t> order_nodes(const std::string& path, const onnx::GraphProto& graph, int64_t opset);
+// one already. What a node's bodies read from outside are operands too. Names that the body of a node reads and does not make
+// are taken to be made around it. Error (bad input), which begins with `where`: a name is made twice, an operand is made
+// nowhere, a cycle.
+std::vector<size_t> order_nodes(const std::string& where, const onnx::GraphProto& graph, int64_t opset, bool is_body);
 
 }  // namespace tamp::frontend

@@ -42,6 +42,14 @@ void import_where(NodeImport& n);
 void import_variadic(NodeImport& n, ElementwiseOp op);  // Min, Max, Sum
 void import_mean(NodeImport& n);
 
+// import_recurrent.cpp
+void import_recurrent(NodeImport& n, CellKind kind);
+
+// import_control_flow.cpp
+void import_if(NodeImport& n);
+void import_loop(NodeImport& n);
+void import_scan(NodeImport& n);
+
 // import_reduce.cpp
 void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since);
 

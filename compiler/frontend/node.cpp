@@ -22,6 +22,7 @@ AttributeProto::AttributeType kind_of_proto(const AttributeProto& proto) {
   if (proto.has_i()) return AttributeProto::INT;
   if (proto.has_s()) return AttributeProto::STRING;
   if (proto.has_t()) return AttributeProto::TENSOR;
+  if (proto.has_g()) return AttributeProto::GRAPH;
   if (proto.floats_size() > 0) return AttributeProto::FLOATS;
   if (proto.strings_size() > 0) return AttributeProto::STRINGS;
   return AttributeProto::INTS;
@@ -42,7 +43,10 @@ Attribute read_attribute(AttributeProto& proto, const TensorSource& source, cons
       attribute.value = read_tensor(*proto.mutable_t(), source, fmt::format("{}: attribute '{}'", where, printable(proto.name())));
       break;
     case AttributeProto::GRAPH:
-    case AttributeProto::GRAPHS: attribute.value = OtherAttribute{"graph"}; break;
+      if (!proto.has_g()) throw bad_input(fmt::format("{}: attribute '{}' holds no graph", where, printable(proto.name())));
+      attribute.value = std::make_shared<Subgraph>(Subgraph{proto.mutable_g(), static_cast<size_t>(proto.g().output_size())});
+      break;
+    case AttributeProto::GRAPHS: attribute.value = OtherAttribute{"graphs"}; break;
     case AttributeProto::SPARSE_TENSOR:
     case AttributeProto::SPARSE_TENSORS: attribute.value = OtherAttribute{"sparse tensor"}; break;
     case AttributeProto::TENSORS: attribute.value = OtherAttribute{"tensors"}; break;
@@ -69,16 +73,17 @@ std::string kind_of(const Attribute& attribute) {
                         [](const std::vector<float>&) -> std::string { return "floats"; },
                         [](const std::vector<std::string>&) -> std::string { return "strings"; },
                         [](const ops::Value&) -> std::string { return "tensor"; },
+                        [](const std::shared_ptr<Subgraph>&) -> std::string { return "graph"; },
                         [](const OtherAttribute& other) -> std::string { return other.kind; },
                     },
                     attribute.value);
 }
 
-std::string node_text(const std::string& path, size_t index, const onnx::NodeProto& node, int64_t opset) {
+std::string node_text(const std::string& graph, size_t index, const onnx::NodeProto& node, int64_t opset) {
   const std::string name = node.name().empty() ? "" : fmt::format(" '{}'", printable(node.name()));
   const std::string domain = is_default_domain(node.domain()) ? "" : printable(node.domain(), 60) + ".";
   const std::string version = opset > 0 ? fmt::format(", opset {}", opset) : "";
-  return fmt::format("{}: node #{}{} ({}{}{})", file_text(path), index, name, domain, printable(node.op_type(), 60), version);
+  return fmt::format("{}: node #{}{} ({}{}{})", graph, index, name, domain, printable(node.op_type(), 60), version);
 }
 
 Node read_node(onnx::NodeProto& proto, size_t index, int64_t opset, const TensorSource& source, const std::string& where) {

@@ -34,18 +34,22 @@ bool makes_bool(ElementwiseOp op) {
 
 }  // namespace
 
-NodeImport::NodeImport(Builder& builder, const Node& node, std::string where, std::vector<TensorId> inputs)
+NodeImport::NodeImport(Builder& builder, const Node& node, Context context, std::vector<TensorId> inputs)
     : builder_(builder),
       node_(node),
-      where_(std::move(where)),
-      name_(node.name.empty() ? fmt::format("{}#{}", node.op_type, node.index) : node.name),
+      context_(std::move(context)),
+      name_(own_name() + context_.suffix),
       inputs_(std::move(inputs)),
       known_attributes_(node.attributes.size(), false),
       results_(node.outputs.size()),
       first_new_tensor_(builder.graph.tensors.size()) {}
 
-Error NodeImport::bad(const std::string& why) const { return bad_input(where_ + ": " + why); }
-Error NodeImport::refuse(const std::string& why) const { return unsupported(where_ + ": " + why); }
+std::string NodeImport::own_name() const {
+  return node_.name.empty() ? fmt::format("{}{}#{}", context_.prefix, node_.op_type, node_.index) : node_.name;
+}
+
+Error NodeImport::bad(const std::string& why) const { return bad_input(context_.where + ": " + why); }
+Error NodeImport::refuse(const std::string& why) const { return unsupported(context_.where + ": " + why); }
 
 void NodeImport::expect_inputs(size_t min, size_t max) const {
   if (inputs_.size() < min || inputs_.size() > max)
@@ -156,25 +160,28 @@ Error NodeImport::wrong_kind(const Attribute& attribute, std::string_view expect
   return bad(fmt::format("attribute '{}' is of kind {}, expected {}", printable(attribute.name), kind_of(attribute), expected));
 }
 
-std::optional<int64_t> NodeImport::find_int(std::string_view name) {
+template <class T>
+std::optional<T> NodeImport::find_as(std::string_view name, std::string_view kind) {
   const Attribute* attribute = find(name);
   if (!attribute) return std::nullopt;
-  if (const auto* value = std::get_if<int64_t>(&attribute->value)) return *value;
-  throw wrong_kind(*attribute, "int");
+  if (const auto* value = std::get_if<T>(&attribute->value)) return *value;
+  throw wrong_kind(*attribute, kind);
 }
 
-std::optional<float> NodeImport::find_float(std::string_view name) {
-  const Attribute* attribute = find(name);
-  if (!attribute) return std::nullopt;
-  if (const auto* value = std::get_if<float>(&attribute->value)) return *value;
-  throw wrong_kind(*attribute, "float");
+Subgraph& NodeImport::body(std::string_view name) {
+  const auto found = find_as<std::shared_ptr<Subgraph>>(name, "graph");
+  if (!found) throw bad(fmt::format("attribute '{}' is missing", name));
+  return **found;
 }
 
-std::optional<Ints> NodeImport::find_ints(std::string_view name) {
-  const Attribute* attribute = find(name);
-  if (!attribute) return std::nullopt;
-  if (const auto* value = std::get_if<Ints>(&attribute->value)) return *value;
-  throw wrong_kind(*attribute, "ints");
+void NodeImport::expect_graph(std::string_view name) { body(name); }
+
+std::optional<int64_t> NodeImport::find_int(std::string_view name) { return find_as<int64_t>(name, "int"); }
+std::optional<float> NodeImport::find_float(std::string_view name) { return find_as<float>(name, "float"); }
+std::optional<Ints> NodeImport::find_ints(std::string_view name) { return find_as<Ints>(name, "ints"); }
+std::optional<std::vector<float>> NodeImport::find_floats(std::string_view name) { return find_as<std::vector<float>>(name, "floats"); }
+std::optional<std::vector<std::string>> NodeImport::find_strings(std::string_view name) {
+  return find_as<std::vector<std::string>>(name, "strings");
 }
 
 int64_t NodeImport::attr_int(std::string_view name, int64_t fallback) { return find_int(name).value_or(fallback); }
@@ -187,10 +194,7 @@ bool NodeImport::attr_flag(std::string_view name, bool fallback) {
 }
 
 std::string NodeImport::attr_string(std::string_view name, const std::string& fallback) {
-  const Attribute* attribute = find(name);
-  if (!attribute) return fallback;
-  if (const auto* value = std::get_if<std::string>(&attribute->value)) return *value;
-  throw wrong_kind(*attribute, "string");
+  return find_as<std::string>(name, "string").value_or(fallback);
 }
 
 int64_t NodeImport::axis(int64_t axis, int64_t rank, std::string_view what, bool with_end) const {
@@ -209,8 +213,26 @@ Ints NodeImport::axes(const Ints& axes_in, int64_t rank, std::string_view what) 
 }
 
 TensorId NodeImport::emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype) {
-  const std::string origin = node_.name.empty() ? name_ : node_.name;
-  return builder_.emit({std::move(attrs), std::move(inputs), dtype, std::move(shape), name_, origin, where_});
+  return builder_.emit({std::move(attrs), std::move(inputs), dtype, std::move(shape), name_, own_name(), context_.where, {}});
+}
+
+std::vector<TensorId> NodeImport::emit_all(OpAttrs attrs, std::vector<TensorId> inputs, std::vector<Shape> shapes, DType dtype,
+                                           std::string_view suffix) {
+  Builder::Request request{std::move(attrs), std::move(inputs), dtype, shapes.at(0), name_ + std::string(suffix),
+                           own_name(),       context_.where,    {}};
+  request.more_shapes.assign(shapes.begin() + 1, shapes.end());
+  return builder_.emit_all(std::move(request));
+}
+
+TensorId NodeImport::part(TensorId id, int64_t i) {
+  const Shape whole = shape(id), rest(whole.begin() + 1, whole.end());
+  if (is_constant(id)) return builder_.constant_part(id, i);
+  if (whole[0] == 1) return reshape(id, rest);
+  Slice slice{Ints(whole.size(), 0), Ints(whole.size(), 1)};
+  slice.starts[0] = i;
+  Shape one = whole;
+  one[0] = 1;
+  return reshape(emit(slice, {id}, one, dtype(id)), rest);
 }
 
 Shape NodeImport::broadcast(const Shape& a, const Shape& b) const {
@@ -263,11 +285,21 @@ TensorId NodeImport::constant_f32(float value) {
   return constant({DType::f32, {}, std::make_shared<const Bytes>(std::move(bytes))});
 }
 
+TensorId NodeImport::constant_bool(bool value) {
+  return constant({DType::boolean, {}, std::make_shared<const Bytes>(Bytes{std::byte{value}})});
+}
+
 TensorId NodeImport::constant_i64(const Ints& values, const Shape& to) {
   Bytes bytes(values.size() * sizeof(int64_t));
   if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return constant({DType::i64, to, std::make_shared<const Bytes>(std::move(bytes))});
 }
+
+std::vector<TensorId> NodeImport::run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration) {
+  return context_.run_body(body(name), std::string(name), inputs, iteration);
+}
+
+size_t NodeImport::body_outputs(std::string_view name) { return body(name).outputs; }
 
 void NodeImport::result(size_t k, TensorId id) {
   if (wants(k)) results_[k] = id;
@@ -281,9 +313,12 @@ std::vector<TensorId> NodeImport::finish() {
   std::set<TensorId> named;
   for (size_t k = 0; k < results_.size(); ++k) {
     if (!wants(k)) continue;
-    TAMP_CHECK(results_[k].valid(), where_ + ": no result " + std::to_string(k));
+    TAMP_CHECK(results_[k].valid(), context_.where + ": no result " + std::to_string(k));
     const bool made_here = results_[k].index() >= first_new_tensor_;
-    if (made_here && named.insert(results_[k]).second) builder_.graph.tensor(results_[k]).name = node_.outputs[k];
+    if (!made_here || !named.insert(results_[k]).second) continue;
+    const bool in_body = !context_.prefix.empty();  // others in there may have the name already
+    const std::string& name = node_.outputs[k];
+    builder_.graph.tensor(results_[k]).name = in_body ? builder_.unique_tensor_name(name + context_.suffix) : name;
   }
   return results_;
 }

@@ -5,6 +5,7 @@
 // must ask for attributes only in the versions that have them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,8 +21,17 @@ using Ints = std::vector<int64_t>;
 
 class NodeImport {
  public:
+  // Where the node stands. `prefix` is empty in the model's graph, `suffix` outside of loops.
+  struct Context {
+    std::string where;   // the beginning of every message
+    std::string prefix;  // goes before the name of a node that has none
+    std::string suffix;  // goes behind all names
+    // Imports a body: the attribute's name, the body's inputs, the number of the iteration or -1.
+    std::function<std::vector<TensorId>(Subgraph&, const std::string&, const std::vector<TensorId>&, int64_t)> run_body;
+  };
+
   // `inputs`: the tensors of node.inputs, none ids where an operand is left out.
-  NodeImport(Builder& builder, const Node& node, std::string where, std::vector<TensorId> inputs);
+  NodeImport(Builder& builder, const Node& node, Context context, std::vector<TensorId> inputs);
 
   int version() const { return node_.version; }
   Error bad(const std::string& why) const;     // the model is wrong
@@ -37,6 +47,7 @@ class NodeImport {
   int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
   DType dtype(TensorId id) const { return builder_.dtype(id); }
   bool is_constant(TensorId id) const { return builder_.is_constant(id) && builder_.has_data(id); }
+  ops::Value value(TensorId constant) const { return builder_.value(constant); }
   void expect_same_dtype(const std::vector<TensorId>& ids) const;
   void expect_float(const std::vector<TensorId>& ids) const;   // and all of one type
   void expect_number(const std::vector<TensorId>& ids) const;  // float or integer, and all of one type
@@ -57,8 +68,11 @@ class NodeImport {
   std::optional<int64_t> find_int(std::string_view name);
   std::optional<float> find_float(std::string_view name);
   std::optional<Ints> find_ints(std::string_view name);
+  std::optional<std::vector<float>> find_floats(std::string_view name);
+  std::optional<std::vector<std::string>> find_strings(std::string_view name);
   const Attribute* find(std::string_view name);  // of any kind
   void ignore(std::string_view name) { find(name); }
+  void expect_graph(std::string_view name);
   Error wrong_kind(const Attribute& attribute, std::string_view expected) const;
 
   // -rank..rank-1 (or ..rank, with_end) to 0..; Error that names `what`.
@@ -68,6 +82,10 @@ class NodeImport {
 
   // Results.
   TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype);
+  // One rOperator with several results; its name is the node's with `suffix`.
+  std::vector<TensorId> emit_all(OpAttrs attrs, std::vector<TensorId> inputs, std::vector<Shape> shapes, DType dtype,
+                                 std::string_view suffix);
+  TensorId part(TensorId id, int64_t i);  // x[i] along the first dimension; of a constant made once for all nodes
   TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
   TensorId elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a = 0, float b = 0);
   TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
@@ -75,9 +93,14 @@ class NodeImport {
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
   TensorId constant_f32(float value);  // a scalar
+  TensorId constant_bool(bool value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);
   Shape broadcast(const Shape& a, const Shape& b) const;
-  void charge(int64_t bytes) { builder_.charge(bytes, where_); }
+  void charge(int64_t bytes) { builder_.charge(bytes, context_.where); }
+
+  // Bodies: rOperators of their nodes, here. Returns their outputs. Throws AlreadyRefused if one of them is refused.
+  std::vector<TensorId> run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration = -1);
+  size_t body_outputs(std::string_view name);
 
   size_t output_count() const { return node_.outputs.size(); }
   bool wants(size_t k) const { return k < node_.outputs.size() && !node_.outputs[k].empty(); }
@@ -89,9 +112,14 @@ class NodeImport {
   std::vector<TensorId> finish();
 
  private:
+  template <class T>
+  std::optional<T> find_as(std::string_view name, std::string_view kind);
+  Subgraph& body(std::string_view name);
+  std::string own_name() const;
+
   Builder& builder_;
   const Node& node_;
-  std::string where_;
+  Context context_;
   std::string name_;  // of the node's rOperators
   std::vector<TensorId> inputs_;
   std::vector<bool> known_attributes_;

@@ -1,9 +1,5 @@
 // The way of a model through the frontend: file, versions, wiring, inputs and initializers, nodes in order, outputs, and
 // the claims of value_info last.
-//
-// Odd: refusals are collected, not thrown at the first. A node that is refused leaves its results without a tensor
-// ("refused" below), nodes that read those are passed over in silence, and the rest is still looked at; so a user sees
-// all that stands in the way at once.
 #include "compiler/frontend/onnx_reader.h"
 
 #include <fmt/format.h>
@@ -12,14 +8,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "compiler/frontend/builder.h"
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/declared_types.h"
+#include "compiler/frontend/graph_import.h"
 #include "compiler/frontend/graph_order.h"
-#include "compiler/frontend/node_import.h"
 #include "compiler/frontend/op_table.h"
 #include "compiler/frontend/refusals.h"
 #include "compiler/support/error.h"
@@ -27,6 +22,30 @@
 
 namespace tamp::frontend {
 namespace {
+
+// Exporters name all results of a recurrent node; what nobody reads need not be stored.
+Graph drop_unread_results(Graph graph) {
+  const Uses uses = uses_of(graph);
+  const auto unread = [&](TensorId id) { return uses.consumers[id.index()].empty() && !uses.is_output[id.index()]; };
+  for (ROperator& rop : graph.rops) {
+    auto* recurrent = std::get_if<Recurrent>(&rop.attrs);
+    if (!recurrent || std::none_of(rop.outputs.begin(), rop.outputs.end(), unread)) continue;
+    std::vector<int32_t> place(rop.outputs.size(), -1);
+    std::vector<TensorId> kept;
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      if (unread(rop.outputs[k])) continue;
+      place[k] = static_cast<int32_t>(kept.size());
+      kept.push_back(rop.outputs[k]);
+    }
+    for (RecurrentCell& cell : recurrent->cells) {
+      for (int32_t* result : {&cell.y, &cell.y_h, &cell.y_c}) {
+        if (*result >= 0) *result = place[static_cast<size_t>(*result)];
+      }
+    }
+    rop.outputs = std::move(kept);
+  }
+  return remove_dead(std::move(graph));
+}
 
 class Reader {
  public:
@@ -46,7 +65,7 @@ class Reader {
       if (error.code() == ExitCode::unsupported) refusals_.add(error.what());
     }
     refusals_.throw_if_any();
-    Graph graph = remove_dead(std::move(builder_.graph));
+    Graph graph = drop_unread_results(remove_dead(std::move(builder_.graph)));
     if (options_.load_weights) verify(graph);
     return graph;
   }
@@ -54,11 +73,12 @@ class Reader {
  private:
   void read_graph() {
     builder_.graph.name = std::filesystem::path(path_).stem().string();
-    const std::vector<size_t> order = order_nodes(path_, model_.graph(), opset_);
+    const std::vector<size_t> order = order_nodes(file_, model_.graph(), opset_, /*is_body=*/false);
     reserve_names();
     read_initializers();
     read_inputs();
-    for (const size_t i : order) read_node_number(i);
+    GraphImport nodes(builder_, refusals_, model_, opset_, source_);
+    for (const size_t i : order) nodes.import_node(*model_.mutable_graph()->mutable_node(static_cast<int>(i)), i, scope_, file_);
     check_claims();
     read_outputs();
   }
@@ -71,89 +91,56 @@ class Reader {
     }
   }
 
-  // Takes `action`'s refusal into the list.
-  template <class F>
-  void collect(int64_t node, F&& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::unsupported) throw;
-      refusals_.add(error.what(), node);
-    }
-  }
-
   void read_initializers() {
     for (auto& proto : *model_.mutable_graph()->mutable_initializer()) {
       TensorId id;
-      collect(-1, [&] {
+      refusals_.collect(-1, [&] {
         const std::string where = fmt::format("{}: initializer '{}'", file_, printable(proto.name()));
         id = builder_.add_value(proto.name(), read_tensor(proto, source_, where));
       });
-      values_[proto.name()] = id;
+      scope_.values[proto.name()] = id;
     }
   }
 
   void read_inputs() {
     DimBinding binding(file_, options_.dims);
-    std::vector<std::pair<std::string, Shape>> bound;
+    const std::set<std::string> lengths = lengths_inputs(model_.graph());
+    std::vector<Tensor> bound;
     for (const auto& input : model_.graph().input()) {
-      if (values_.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it
+      if (scope_.values.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it
       const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
+      scope_.values[input.name()] = TensorId();
       std::optional<Shape> shape;
-      values_[input.name()] = TensorId();
-      collect(-1, [&] { shape = input_shape(declared_type(input), where, binding); });
-      if (shape) bound.emplace_back(input.name(), *shape);
+      Tensor tensor;
+      tensor.name = input.name();
+      tensor.role = Role::input;
+      tensor.dtype = lengths.contains(input.name()) ? DType::i32 : DType::f32;
+      refusals_.collect(-1, [&] { shape = input_shape(declared_type(input), tensor.dtype, where, binding); });
+      if (!shape) continue;
+      tensor.shape = *shape;
+      bound.push_back(std::move(tensor));
     }
     binding.finish();
-    for (const auto& [name, shape] : bound) {
-      const std::string limit = shape_limit(shape);
+    for (Tensor& tensor : bound) {
+      const std::string name = tensor.name, limit = shape_limit(tensor.shape);
       if (!limit.empty()) {
         refusals_.add(fmt::format("{}: input '{}' {}", file_, printable(name), limit));
         continue;
       }
-      Tensor tensor;
-      tensor.name = name;
-      tensor.shape = shape;
-      tensor.role = Role::input;
-      values_[name] = add_tensor(builder_.graph, std::move(tensor));
-      builder_.graph.inputs.push_back(values_[name]);
+      scope_.values[name] = add_tensor(builder_.graph, std::move(tensor));
+      builder_.graph.inputs.push_back(scope_.values[name]);
     }
   }
 
-  std::optional<Shape> input_shape(const DeclaredType& type, const std::string& where, DimBinding& binding) {
+  std::optional<Shape> input_shape(const DeclaredType& type, DType wanted, const std::string& where, DimBinding& binding) {
     if (type.kind.empty()) throw bad_input(where + " has no type");
     if (type.kind != "tensor") throw unsupported(fmt::format("{} is a {}, supported: tensors", where, type.kind));
     if (!is_onnx_type(type.element_type)) throw bad_input(fmt::format("{} has element type {}", where, onnx_type_name(type.element_type)));
     std::optional<Shape> shape = binding.bind(type, where);
     if (shape && !checked_count(*shape)) throw bad_input(fmt::format("{} has the impossible shape {}", where, shape_text(*shape)));
-    if (dtype_of_onnx(type.element_type) == DType::f32) return shape;
-    throw unsupported(fmt::format("{} has element type {}, supported: FLOAT (f32)", where, onnx_type_name(type.element_type)));
-  }
-
-  void read_node_number(size_t i) {
-    onnx::NodeProto& proto = *model_.mutable_graph()->mutable_node(static_cast<int>(i));
-    const OpChoice choice = choose_op(proto.domain(), proto.op_type(), opset_);
-    bool readable = choice.row != nullptr;
-    for (const std::string& name : proto.input()) readable = readable && (name.empty() || values_.at(name).valid());
-    std::vector<TensorId> results;
-    if (readable) {
-      collect(static_cast<int64_t>(i), [&] { results = import_node(proto, i, choice); });
-    }
-    for (int k = 0; k < proto.output_size(); ++k) {
-      if (proto.output(k).empty()) continue;
-      values_[proto.output(k)] = static_cast<size_t>(k) < results.size() ? results[static_cast<size_t>(k)] : TensorId();
-    }
-  }
-
-  std::vector<TensorId> import_node(onnx::NodeProto& proto, size_t i, const OpChoice& choice) {
-    const std::string where = node_text(path_, i, proto, opset_);
-    Node node = read_node(proto, i, opset_, source_, where);
-    node.version = choice.version;
-    std::vector<TensorId> inputs;
-    for (const std::string& name : node.inputs) inputs.push_back(name.empty() ? TensorId() : values_.at(name));
-    NodeImport import(builder_, node, where, std::move(inputs));
-    choice.row->import(import);
-    return import.finish();
+    if (dtype_of_onnx(type.element_type) == wanted) return shape;
+    const char* supported = wanted == DType::f32 ? "FLOAT (f32)" : "INT32 for sequence_lens";
+    throw unsupported(fmt::format("{} has element type {}, supported: {}", where, onnx_type_name(type.element_type), supported));
   }
 
   void check_claims() {
@@ -164,8 +151,8 @@ class Reader {
 
   // Symbols are not checked: exporters name the same extent twice, and nothing here depends on them.
   void check_claim(const onnx::ValueInfoProto& value, const char* list) {
-    const auto found = values_.find(value.name());
-    if (found == values_.end() || !found->second.valid()) return;
+    const auto found = scope_.values.find(value.name());
+    if (found == scope_.values.end() || !found->second.valid()) return;
     const Tensor& tensor = builder_.graph.tensor(found->second);
     const DType dtype = builder_.dtype(found->second);
     const DeclaredType claim = declared_type(value);
@@ -191,15 +178,17 @@ class Reader {
     for (const auto& output : model_.graph().output()) {
       const std::string text = printable(output.name());
       if (!names.insert(output.name()).second) throw bad_input(fmt::format("{}: two graph outputs are named '{}'", file_, text));
-      const auto found = values_.find(output.name());
-      if (found == values_.end()) throw bad_input(fmt::format("{}: graph output '{}' is made by no node", file_, text));
+      const auto found = scope_.values.find(output.name());
+      if (found == scope_.values.end()) throw bad_input(fmt::format("{}: graph output '{}' is made by no node", file_, text));
       if (found->second.valid()) wanted.push_back(output.name());
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
     for (const std::string& name : wanted) {
-      const TensorId id = values_.at(name);
-      const bool truth = builder_.dtype(id) == DType::boolean && !builder_.is_constant(id);
-      if (truth) refusals_.add(fmt::format("{}: output '{}' is bool and known only at run time, supported: f32", file_, printable(name)));
+      const TensorId id = scope_.values.at(name);
+      const DType dtype = builder_.dtype(id);
+      if (dtype == DType::f32 || builder_.is_constant(id)) continue;
+      refusals_.add(
+          fmt::format("{}: output '{}' is {} and known only at run time, supported: f32", file_, printable(name), name_of(dtype)));
     }
     for (const std::string& name : wanted) name_output(name, names);
   }
@@ -207,7 +196,7 @@ class Reader {
   // Identity and its like give one tensor several names; an output must have its own. It gets it by renaming, or, if the
   // tensor is an input or another output, by a copy.
   void name_output(const std::string& name, const std::set<std::string>& outputs) {
-    TensorId id = values_.at(name);
+    TensorId id = scope_.values.at(name);
     const Tensor tensor = builder_.graph.tensor(id);
     if (tensor.name != name) {
       if (tensor.role == Role::constant) {
@@ -215,7 +204,7 @@ class Reader {
       } else if (tensor.role == Role::activation && !outputs.contains(tensor.name)) {
         builder_.graph.tensor(id).name = name;
       } else {
-        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, DType::f32, tensor.shape, name, name, file_});
+        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, DType::f32, tensor.shape, name, name, file_, {}});
         builder_.graph.tensor(id).name = name;
       }
     }
@@ -230,7 +219,7 @@ class Reader {
   int64_t opset_ = 0;
   Builder builder_;
   Refusals refusals_;
-  std::unordered_map<std::string, TensorId> values_;  // by ONNX name; none = refused
+  Scope scope_;
 };
 
 }  // namespace

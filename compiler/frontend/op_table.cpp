@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/importers.h"
@@ -37,6 +36,7 @@ std::vector<OpRow> make_table() {
       {"Expand", {8, 13}, import_expand, "shape must be a constant"},
       {"Flatten", {1, 9, 11, 13, 21, 23, 24, 25}, import_flatten, ""},
       {"Floor", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::floor); }, ""},
+      {"GRU", {1, 3, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::gru); }, ""},
       {"Gather", {1, 11, 13}, import_gather, "indices must be constants"},
       {"Gelu", {20}, import_gelu, ""},
       {"Gemm", {1, 6, 7, 9, 11, 13}, import_gemm, ""},
@@ -47,12 +47,15 @@ std::vector<OpRow> make_table() {
       {"HardSigmoid", {1, 6, 22}, import_hard_sigmoid, ""},
       {"HardSwish", {14, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::hard_swish); }, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
+      {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
       {"LRN", {1, 13}, import_lrn, ""},
+      {"LSTM", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::lstm); }, ""},
       {"LeakyRelu", {1, 6, 16}, [](NodeImport& n) { import_alpha_unary(n, ElementwiseOp::leaky_relu, 0.01F); }, ""},
       {"Less", {1, 7, 9, 13}, [](NodeImport& n) { import_compare(n, ElementwiseOp::less); }, ""},
       {"LessOrEqual", {12, 16}, [](NodeImport& n) { import_compare(n, ElementwiseOp::less_equal); }, ""},
       {"Log", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::log); }, ""},
       {"LogSoftmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, true); }, ""},
+      {"Loop", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_loop, "trip count and condition must be constants; is unrolled"},
       {"MatMul", {1, 9, 13}, import_matmul, ""},
       {"Max", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::max); }, ""},
       {"MaxPool", {1, 8, 10, 11, 12, 22}, import_max_pool, "1-D and 2-D, without Indices"},
@@ -66,6 +69,7 @@ std::vector<OpRow> make_table() {
       {"PRelu", {1, 6, 7, 9, 16}, import_prelu, ""},
       {"Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24, 25}, import_pad, "pads and value must be constants"},
       {"Pow", {1, 7, 12, 13, 15}, import_pow, ""},
+      {"RNN", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::rnn); }, ""},
       {"Range", {11, 27}, import_range, "operands must be constants"},
       {"Reciprocal", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::reciprocal); }, ""},
       {"ReduceL1", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::l1, 18); }, "axes must be constants"},
@@ -84,6 +88,7 @@ std::vector<OpRow> make_table() {
       {"Relu", {1, 6, 13, 14}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::relu); }, ""},
       {"Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25}, import_reshape, "shape must be a constant"},
       {"Round", {11, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::round); }, ""},
+      {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
       {"Shape", {1, 13, 15, 19, 21, 23, 24, 25}, import_shape, ""},
       {"Sigmoid", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::sigmoid); }, ""},
       {"Sign", {9, 13}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::sign); }, ""},
@@ -106,13 +111,9 @@ std::vector<OpRow> make_table() {
   };
 }
 
-bool is_one_of(std::string_view name, const auto& list) { return std::find(list.begin(), list.end(), name) != list.end(); }
-
 // Why an operator of the default domain has no row: some are of a kind that a static program cannot have.
 std::string why_unknown(std::string_view op_type) {
-  static constexpr std::array<std::string_view, 3> kControlFlow = {"If", "Loop", "Scan"};
   if (op_type.empty()) return "the node names no operator";
-  if (is_one_of(op_type, kControlFlow)) return "control flow is not supported";
   if (op_type.find("Sequence") != std::string_view::npos) return "sequences are not supported";
   if (op_type.substr(0, 8) == "Optional") return "optional values are not supported";
   return "the operator is not supported";

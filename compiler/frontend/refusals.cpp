@@ -5,12 +5,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <set>
 
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/node.h"
-#include "compiler/frontend/op_table.h"
-#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
@@ -35,20 +32,47 @@ void Refusals::throw_if_any() const {
   if (!lines.empty()) throw unsupported(join(sorted(), "\n"));
 }
 
+std::set<std::string> lengths_inputs(const onnx::GraphProto& graph) {
+  constexpr int kSequenceLens = 4;
+  std::set<std::string> lengths, others;
+  for (const bool is_second_look : {false, true}) {
+    for (const auto& node : graph.node()) {
+      const bool recurrent = node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN";
+      for (int i = 0; i < node.input_size(); ++i) {
+        const bool is_lengths = recurrent && i == kSequenceLens && !node.input(i).empty();
+        if (is_lengths && !is_second_look) lengths.insert(node.input(i));
+        if (!is_lengths && is_second_look) lengths.erase(node.input(i));
+      }
+    }
+  }
+  return lengths;
+}
+
+FunctionNames function_names(const onnx::ModelProto& model) {
+  FunctionNames names;
+  for (const auto& function : model.functions()) names.emplace(function.domain(), function.name());
+  return names;
+}
+
+OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, int64_t opset) {
+  if (!functions.empty() && functions.contains({node.domain(), node.op_type()})) {
+    return {nullptr, 0, "local functions of a model are not supported"};
+  }
+  return choose_op(node.domain(), node.op_type(), opset);
+}
+
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset) {
   Refusals refusals;
+  const std::string file = file_text(path);
   for (const auto& sparse : model.graph().sparse_initializer()) {
-    refusals.add(fmt::format("{}: initializer '{}' is sparse, which is not supported", file_text(path), printable(sparse.values().name())));
+    refusals.add(fmt::format("{}: initializer '{}' is sparse, which is not supported", file, printable(sparse.values().name())));
   }
-  std::set<std::pair<std::string, std::string>> functions;
-  for (const auto& function : model.functions()) functions.emplace(function.domain(), function.name());
+  const FunctionNames functions = function_names(model);
   for (int i = 0; i < model.graph().node_size(); ++i) {
     const auto& node = model.graph().node(i);
-    const bool local = functions.contains({node.domain(), node.op_type()});
-    const OpChoice choice = choose_op(node.domain(), node.op_type(), opset);
-    if (choice.row && !local) continue;
-    const std::string why = local ? "local functions of a model are not supported" : choice.refusal;
-    refusals.add(fmt::format("{}: {}", node_text(path, static_cast<size_t>(i), node, opset), why), i);
+    const OpChoice choice = choose_op(functions, node, opset);
+    if (choice.row) continue;
+    refusals.add(fmt::format("{}: {}", node_text(file, static_cast<size_t>(i), node, opset), choice.refusal), i);
   }
   return refusals;
 }

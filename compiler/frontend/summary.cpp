@@ -57,10 +57,12 @@ int64_t default_opset(const onnx::ModelProto& model) {
 }
 
 // Inputs that are no f32 tensors, in the words of read_onnx.
-void add_input_refusals(const std::string& path, const ModelSummary& summary, Refusals& refusals) {
+void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, const ModelSummary& summary, Refusals& refusals) {
+  const std::set<std::string> lengths = lengths_inputs(graph);
   for (const ModelSummary::Port& port : summary.inputs) {
-    if (port.type == name_of(DType::f32)) continue;
-    refusals.add(fmt::format("{}: input '{}' is {}, supported: f32", file_text(path), printable(port.name), port.type));
+    const char* supported = name_of(lengths.contains(port.name) ? DType::i32 : DType::f32);
+    if (port.type == supported) continue;
+    refusals.add(fmt::format("{}: input '{}' is {}, supported: {}", file_text(path), printable(port.name), port.type, supported));
   }
 }
 
@@ -87,7 +89,7 @@ ModelSummary summarize_onnx(const std::string& path) {
   count_parameters(graph, summary);
 
   Refusals refusals = find_refusals(path, model, default_opset(model));
-  add_input_refusals(path, summary, refusals);
+  add_input_refusals(path, graph, summary, refusals);
   summary.unsupported = refusals.sorted();
   return summary;
 }

@@ -52,7 +52,7 @@ struct RecurrentCell {
   bool reverse = false;               // step s reads x[T-1-s] and writes y[T-1-s]
   bool linear_before_reset = false;   // gru
   bool input_forget = false;          // lstm: f = 1 - i (ONNX input_forget)
-  float clip = 0;                     // the arguments of the activations are clipped to [-clip, clip]; 0 = not
+  float clip = 0;                     // arguments of the gates' activations (f, g; never lstm's h) are clipped to [-clip, clip]; 0 = not
   std::array<CellFunction, 3> functions;  // f, g, h of ONNX; gru uses two, rnn one
 
   // The input sequence: an operand, or the hidden states of another cell of this rOperator (same steps, same direction).
@@ -63,7 +63,9 @@ struct RecurrentCell {
   int32_t r = -1;            // [G*H, H]
   int32_t bias = -1;         // [2*G*H]: Wb then Rb; with x_is_gates Wb is zero. -1 = zeros
   int32_t peepholes = -1;    // lstm [3*H]: i, o, f
-  int32_t lengths = -1;      // [B] i32: steps of each sequence; y is zero behind them, y_h and y_c are of the last one
+  // [B] i32: steps of each sequence. At a time t >= its length y is zero and the state stays as it is, in either direction (so
+  // that `reverse` begins at the end of each sequence, and a length of 0 leaves the initial state).
+  int32_t lengths = -1;
   // Initial state: operands [B,H], or the final state of another cell. None = zeros.
   int32_t h0 = -1, c0 = -1;
   int32_t h0_cell = -1, c0_cell = -1;

@@ -1,11 +1,224 @@
-// The reference of recurrent networks.
+// Recurrent: cell by cell, each over its whole sequence. What the input gives to the gates is one matrix product for all steps;
+// then step by step the hidden state's share and the functions. Small networks are computed in double (gemm.h says why).
+//
+// Odd: a sequence of a batch that is shorter than the longest keeps its state in the steps behind its end, and its y is zero
+// there. That one rule is right for both directions: backwards those steps come first, and leave the initial state alone.
+#include <algorithm>
+
 #include "compiler/ops/call.h"
+#include "compiler/ops/functions.h"
+#include "compiler/ops/gemm.h"
 #include "compiler/support/error.h"
 
 namespace tamp::ops {
+namespace {
 
-std::vector<Value> recurrent(const Call& call, const Recurrent&) {
-  TAMP_CHECK(false, where(call.rop) + ": not written yet");
+double apply(const CellFunction& f, double x) {
+  switch (f.kind) {
+    case CellFunctionKind::sigmoid: return sigmoid(x);
+    case CellFunctionKind::tanh: return std::tanh(x);
+    case CellFunctionKind::relu: return relu(x);
+    case CellFunctionKind::affine: return f.a * x + f.b;
+    case CellFunctionKind::leaky_relu: return leaky_relu(x, f.a);
+    case CellFunctionKind::thresholded_relu: return x > f.a || std::isnan(x) ? x : 0.0;
+    case CellFunctionKind::scaled_tanh: return f.a * std::tanh(f.b * x);
+    case CellFunctionKind::hard_sigmoid: return hard_sigmoid(x, f.a, f.b);
+    case CellFunctionKind::elu: return elu(x, f.a);
+    case CellFunctionKind::softsign: return x / (1.0 + std::fabs(x));
+    case CellFunctionKind::softplus: return softplus(x);
+  }
+  TAMP_CHECK(false, "cell function out of range");
+}
+
+// The states that a cell leaves for others: y [T,B,H] and the last ones [B,H].
+template <class T>
+struct States {
+  std::vector<T> y, h, c;
+};
+
+// One cell at work. Gates lie as [B, G*H]; `now` points to those of one step, which begin as the input's share.
+template <class T>
+class CellRun {
+ public:
+  CellRun(const Call& call, const Recurrent& attrs, const RecurrentCell& cell, const std::vector<States<T>>& before)
+      : call_(call), cell_(cell), batch_(attrs.batch), hidden_(cell.hidden), width_(gates_of(cell.kind) * cell.hidden) {
+    r_ = numbers(cell.r, width_ * hidden_);
+    bias_ = numbers(cell.bias, 2 * width_);
+    peepholes_ = numbers(cell.peepholes, 3 * hidden_);
+    if (cell.lengths >= 0) lengths_ = numbers(cell.lengths, batch_);
+    states_.h = cell.h0_cell >= 0 ? before[index(cell.h0_cell)].h : numbers(cell.h0, batch_ * hidden_);
+    states_.c = cell.c0_cell >= 0 ? before[index(cell.c0_cell)].c : numbers(cell.c0, batch_ * hidden_);
+    input_gates(before);
+  }
+
+  States<T> run() {
+    states_.y.assign(index(cell_.steps * batch_ * hidden_), T(0));
+    for (int64_t s = 0; s < cell_.steps; ++s) step(cell_.reverse ? cell_.steps - 1 - s : s);
+    return std::move(states_);
+  }
+
+ private:
+  static size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+  // The values of operand `place`; zeros where there is none.
+  std::vector<T> numbers(int32_t place, int64_t count) const {
+    if (place < 0) return std::vector<T>(index(count), T(0));
+    const Numbers<T> given(call_.input(index(place)));
+    return std::vector<T>(given.data(), given.data() + count);
+  }
+
+  void input_gates(const std::vector<States<T>>& before) {
+    const int64_t rows = cell_.steps * batch_;
+    if (cell_.x_is_gates) {
+      gates_ = numbers(cell_.x, rows * width_);
+      return;
+    }
+    const int64_t size = call_.input(index(cell_.w)).shape[1];
+    const std::vector<T> x = cell_.x_cell >= 0 ? before[index(cell_.x_cell)].y : numbers(cell_.x, rows * size);
+    const std::vector<T> w = numbers(cell_.w, width_ * size);
+    gates_.resize(index(rows * width_));
+    multiply(Matrix<const T>{x.data(), rows, size, size}, Matrix<const T>{w.data(), width_, size, size, true},
+             Matrix<T>{gates_.data(), rows, width_, width_});
+  }
+
+  void step(int64_t t) {
+    T* now = gates_.data() + t * batch_ * width_;
+    std::vector<T> h(index(batch_ * hidden_)), c;
+    if (cell_.kind == CellKind::lstm) {
+      c = h;
+      lstm_step(now, h.data(), c.data());
+    } else if (cell_.kind == CellKind::gru) {
+      gru_step(now, h.data());
+    } else {
+      rnn_step(now, h.data());
+    }
+    for (int64_t b = 0; b < batch_; ++b) {
+      if (!lengths_.empty() && static_cast<T>(t) >= lengths_[index(b)]) continue;
+      const auto from = h.begin() + b * hidden_;
+      std::copy_n(from, hidden_, states_.y.begin() + (t * batch_ + b) * hidden_);
+      std::copy_n(from, hidden_, states_.h.begin() + b * hidden_);
+      if (!c.empty()) std::copy_n(c.begin() + b * hidden_, hidden_, states_.c.begin() + b * hidden_);
+    }
+  }
+
+  // state [B,H] times the rows of R that belong to gates [first, first + count): [B, count*H].
+  std::vector<T> recurrent_share(const std::vector<T>& state, int64_t first, int64_t count) const {
+    const int64_t rows = count * hidden_;
+    std::vector<T> share(index(batch_ * rows));
+    multiply(Matrix<const T>{state.data(), batch_, hidden_, hidden_},
+             Matrix<const T>{r_.data() + first * hidden_ * hidden_, rows, hidden_, hidden_, true},
+             Matrix<T>{share.data(), batch_, rows, rows});
+    return share;
+  }
+
+  double function(size_t which, double x) const {
+    const double limit = cell_.clip;
+    return apply(cell_.functions[which], limit > 0 ? clip(x, -limit, limit) : x);
+  }
+  // onnxruntime does not clip the argument of an LSTM's h, and it is the measure of what a model means.
+  double output_function(double c) const { return apply(cell_.functions[2], c); }
+  double wb(int64_t gate, int64_t j) const { return bias_[index(gate * hidden_ + j)]; }
+  double rb(int64_t gate, int64_t j) const { return bias_[index(width_ + gate * hidden_ + j)]; }
+  double peephole(int64_t which, int64_t j) const { return peepholes_[index(which * hidden_ + j)]; }
+
+  void lstm_step(const T* now, T* h, T* c) const {
+    const std::vector<T> share = recurrent_share(states_.h, 0, 4);
+    for (int64_t b = 0; b < batch_; ++b) {
+      for (int64_t j = 0; j < hidden_; ++j) {
+        const auto argument = [&](int64_t gate) {
+          const int64_t at = b * width_ + gate * hidden_ + j;
+          return double(now[at]) + double(share[index(at)]) + wb(gate, j) + rb(gate, j);
+        };
+        const double last = states_.c[index(b * hidden_ + j)];
+        const double i = function(0, argument(0) + peephole(0, j) * last);
+        const double f = cell_.input_forget ? 1.0 - i : function(0, argument(2) + peephole(2, j) * last);
+        const double next = f * last + i * function(1, argument(3));
+        const double o = function(0, argument(1) + peephole(1, j) * next);
+        c[b * hidden_ + j] = static_cast<T>(next);
+        h[b * hidden_ + j] = static_cast<T>(o * output_function(next));
+      }
+    }
+  }
+
+  void gru_step(const T* now, T* h) const {
+    const bool linear = cell_.linear_before_reset;
+    const int64_t early = linear ? 3 : 2;  // gates whose share does not wait for the reset gate
+    const std::vector<T> share = recurrent_share(states_.h, 0, early);
+    std::vector<T> z(index(batch_ * hidden_)), r = z, reset = z;
+    for (int64_t b = 0; b < batch_; ++b) {
+      for (int64_t j = 0; j < hidden_; ++j) {
+        const auto gate = [&](int64_t g) {
+          const double sum = double(now[b * width_ + g * hidden_ + j]) + double(share[index((b * early + g) * hidden_ + j)]);
+          return static_cast<T>(function(0, sum + wb(g, j) + rb(g, j)));
+        };
+        const size_t at = index(b * hidden_ + j);
+        z[at] = gate(0);
+        r[at] = gate(1);
+        reset[at] = r[at] * states_.h[at];
+      }
+    }
+    const std::vector<T> late = linear ? std::vector<T>() : recurrent_share(reset, 2, 1);
+    for (int64_t b = 0; b < batch_; ++b) {
+      for (int64_t j = 0; j < hidden_; ++j) {
+        const size_t at = index(b * hidden_ + j);
+        const double own =
+            linear ? double(r[at]) * (double(share[index((b * early + 2) * hidden_ + j)]) + rb(2, j)) : double(late[at]) + rb(2, j);
+        const double fresh = function(1, double(now[b * width_ + 2 * hidden_ + j]) + own + wb(2, j));
+        h[at] = static_cast<T>((1.0 - double(z[at])) * fresh + double(z[at]) * double(states_.h[at]));
+      }
+    }
+  }
+
+  void rnn_step(const T* now, T* h) const {
+    const std::vector<T> share = recurrent_share(states_.h, 0, 1);
+    for (int64_t b = 0; b < batch_; ++b) {
+      for (int64_t j = 0; j < hidden_; ++j) {
+        const int64_t at = b * hidden_ + j;
+        h[at] = static_cast<T>(function(0, double(now[at]) + double(share[index(at)]) + wb(0, j) + rb(0, j)));
+      }
+    }
+  }
+
+  const Call& call_;
+  const RecurrentCell& cell_;
+  int64_t batch_, hidden_, width_;
+  std::vector<T> r_, bias_, peepholes_, lengths_, gates_;
+  States<T> states_;
+};
+
+template <class T>
+std::vector<Value> run_cells(const Call& call, const Recurrent& attrs) {
+  std::vector<Value> results(call.rop.outputs.size());
+  const auto store = [&](int32_t place, const std::vector<T>& numbers) {
+    if (place < 0) return;
+    const Tensor& output = call.graph.tensor(call.rop.outputs[static_cast<size_t>(place)]);
+    results[static_cast<size_t>(place)] = value_from(output.dtype, output.shape, numbers);
+  };
+  std::vector<States<T>> done;
+  for (const RecurrentCell& cell : attrs.cells) {
+    done.push_back(CellRun<T>(call, attrs, cell, done).run());
+    store(cell.y, done.back().y);
+    store(cell.y_h, done.back().h);
+    store(cell.y_c, done.back().c);
+  }
+  return results;
+}
+
+// Of the largest cell: the others are about as large.
+int64_t multiply_adds(const Call& call, const Recurrent& attrs) {
+  int64_t most = 0;
+  for (const RecurrentCell& cell : attrs.cells) {
+    const int64_t inputs = cell.w >= 0 ? call.input(static_cast<size_t>(cell.w)).shape[1] : 0;
+    most = std::max(most, cell.steps * attrs.batch * gates_of(cell.kind) * cell.hidden * (inputs + cell.hidden));
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<Value> recurrent(const Call& call, const Recurrent& attrs) {
+  if (in_double(call.output().dtype, multiply_adds(call, attrs))) return run_cells<double>(call, attrs);
+  return run_cells<float>(call, attrs);
 }
 
 }  // namespace tamp::ops

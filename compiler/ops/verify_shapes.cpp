@@ -255,7 +255,99 @@ void check_shapes(const Checker& c, const Gather& attrs) {
   c.expect(expected);
 }
 
-void check_shapes(const Checker& c, const Recurrent&) { c.check(false, "not written yet"); }
+// One cell of a Recurrent: its operands, and the tensors that it makes.
+class CellChecker {
+ public:
+  CellChecker(const Checker& c, const Recurrent& attrs, size_t number)
+      : c_(c), attrs_(attrs), cell_(attrs.cells[number]), number_(number), batch_(attrs.batch), hidden_(cell_.hidden) {}
+
+  // Marks the results that it makes.
+  void check_all(std::vector<bool>& made) const {
+    const RecurrentCell& cell = cell_;
+    const int64_t rows = gates_of(cell.kind) * hidden_;
+    const bool lstm = cell.kind == CellKind::lstm;
+    check(cell.steps >= 0 && hidden_ > 0, "has " + std::to_string(cell.steps) + " steps of " + std::to_string(hidden_));
+    check((cell.x >= 0) != (cell.x_cell >= 0), "has not one input");
+    check(lstm || (cell.peepholes < 0 && cell.c0 < 0 && cell.c0_cell < 0 && cell.y_c < 0), "has what only an LSTM has");
+    check((cell.h0 < 0 || cell.h0_cell < 0) && (cell.c0 < 0 || cell.c0_cell < 0), "has two initial states");
+    check(cell.clip >= 0, "has a negative clip");
+    operand("r", cell.r, {rows, hidden_}, true);
+    operand("bias", cell.bias, {2 * rows});
+    operand("peepholes", cell.peepholes, {3 * hidden_});
+    operand("h0", cell.h0, {batch_, hidden_});
+    operand("c0", cell.c0, {batch_, hidden_});
+    check_lengths();
+    check_input(rows);
+    check_state(cell.h0_cell, false);
+    check_state(cell.c0_cell, true);
+    result("y", cell.y, {cell.steps, batch_, hidden_}, made);
+    result("y_h", cell.y_h, {batch_, hidden_}, made);
+    result("y_c", cell.y_c, {batch_, hidden_}, made);
+  }
+
+ private:
+  void check(bool condition, const std::string& what) const { c_.check(condition, "cell " + std::to_string(number_) + " " + what); }
+
+  void operand(const char* name, int32_t place, const Shape& shape, bool needed = false) const {
+    check(place >= 0 || !needed, std::string("has no ") + name);
+    if (place < 0) return;
+    check(c_.has(static_cast<size_t>(place)), std::string("names an operand as ") + name + " that is missing");
+    const Tensor& found = c_.input(static_cast<size_t>(place));
+    check(found.shape == shape, std::string("has a ") + name + " of " + shape_text(found.shape) + ", expected " + shape_text(shape));
+    check(found.dtype == c_.output().dtype, std::string("has a ") + name + " of type " + name_of(found.dtype));
+  }
+
+  void check_lengths() const {
+    if (cell_.lengths < 0) return;
+    check(c_.has(static_cast<size_t>(cell_.lengths)), "names an operand as lengths that is missing");
+    const Tensor& lengths = c_.input(static_cast<size_t>(cell_.lengths));
+    check(lengths.dtype == DType::i32 && lengths.shape == Shape{batch_},
+          std::string("has lengths ") + name_of(lengths.dtype) + shape_text(lengths.shape));
+  }
+
+  void check_input(int64_t rows) const {
+    check(!cell_.x_is_gates || (cell_.x >= 0 && cell_.w < 0), "has gates as its input, but not as an operand alone");
+    if (cell_.x_is_gates) return operand("x", cell_.x, {cell_.steps, batch_, rows}, true);
+    check(cell_.w >= 0 && c_.has(static_cast<size_t>(cell_.w)) && c_.shape(static_cast<size_t>(cell_.w)).size() == 2, "has no w");
+    const int64_t size = c_.shape(static_cast<size_t>(cell_.w))[1];
+    operand("w", cell_.w, {rows, size});
+    operand("x", cell_.x, {cell_.steps, batch_, size});
+    if (cell_.x_cell < 0) return;
+    check(static_cast<size_t>(cell_.x_cell) < number_, "reads a cell behind it");
+    const RecurrentCell& from = attrs_.cells[static_cast<size_t>(cell_.x_cell)];
+    check(from.steps == cell_.steps && from.reverse == cell_.reverse && from.hidden == size, "does not fit the cell that it reads");
+  }
+
+  void check_state(int32_t from, bool of_lstm) const {
+    if (from < 0) return;
+    check(static_cast<size_t>(from) < number_, "begins at the state of a cell behind it");
+    const RecurrentCell& other = attrs_.cells[static_cast<size_t>(from)];
+    check(other.hidden == hidden_ && (!of_lstm || other.kind == CellKind::lstm), "does not fit the cell whose state it begins at");
+  }
+
+  void result(const char* name, int32_t place, const Shape& shape, std::vector<bool>& made) const {
+    if (place < 0) return;
+    const auto at = static_cast<size_t>(place);
+    check(at < made.size() && !made[at], std::string("makes no result of its own as ") + name);
+    made[at] = true;
+    const Tensor& found = c_.graph.tensor(c_.rop.outputs[at]);
+    check(found.shape == shape && found.dtype == c_.output().dtype,
+          std::string("makes a ") + name + " of " + name_of(found.dtype) + shape_text(found.shape) + ", expected " + shape_text(shape));
+  }
+
+  const Checker& c_;
+  const Recurrent& attrs_;
+  const RecurrentCell& cell_;
+  size_t number_;
+  int64_t batch_, hidden_;
+};
+
+void check_shapes(const Checker& c, const Recurrent& attrs) {
+  c.check(!attrs.cells.empty() && attrs.batch >= 0, "has no cells");
+  std::vector<bool> made(c.rop.outputs.size(), false);
+  for (size_t i = 0; i < attrs.cells.size(); ++i) CellChecker(c, attrs, i).check_all(made);
+  c.check(std::all_of(made.begin(), made.end(), [](bool one) { return one; }), "has an output that no cell makes");
+}
 
 void check_epilogue(const Checker& c) {
   const Epilogue& epilogue = c.rop.epilogue;

@@ -6,6 +6,7 @@
 #include "compiler/passes/fold_constants.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
+#include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/slice_gathers.h"
@@ -20,6 +21,7 @@ std::vector<Pass> pipeline(const Target& target) {
       {"slice_gathers", slice_gathers},                  // its indices may have been computed from constants
       {"fold_batch_norm", fold_batch_norm},              // before canonicalise: it still sees the bias as an operand
       {"recognise_activations", recognise_activations},  // before the fusions, which swallow the steps that it matches
+      {"lift_recurrences", lift_recurrences},            // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                      // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                    // from here on Conv and MatMul have two operands
       {"fuse_epilogue", fuse_epilogue},                  // before fuse_elementwise: a step in an epilogue is free, in a chain it is not

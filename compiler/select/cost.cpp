@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "compiler/support/error.h"
+#include "kernels/catalogue.h"
 
 namespace tamp::select {
 namespace {
@@ -75,6 +76,20 @@ VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
   next.free_us = begin_us + cost.fixed_us + std::max(cost.body_us, rest_us);
   next.loader_us = rest_us > 0 ? std::max(begin_us, loader_us) + rest_us : loader_us + cost.weights_us;
   return next;
+}
+
+double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevice, Precision precision) {
+  constexpr double kTile = 64, kEfficiency = 0.35;
+  const double m = static_cast<double>(rows), n = static_cast<double>(columns), depth = static_cast<double>(k);
+  const double peak = precision != Precision::fp32 && vdevice.tf32_tflops > 0 ? vdevice.tf32_tflops : vdevice.fp32_tflops;
+  const double arithmetic_us = 2 * m * n * depth / (peak * kFlopsPerUs * kEfficiency);
+  const double reads = 4 * depth * (m * std::max(1.0, n / kTile) + n * std::max(1.0, m / kTile));
+  // Its own edge, and one more where k is split.
+  return 2 * (vdevice.edge_us + vdevice.rtask_us) + std::max(arithmetic_us, reads / (vdevice.l2_gb_per_s * kBytesPerUs));
+}
+
+double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision) {
+  return kernels::recurrent_gang_us(recurrent, input_sizes, vdevice, precision);
 }
 
 namespace {

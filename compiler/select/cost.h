@@ -27,6 +27,13 @@ struct RTaskCost {
 // Of one rTask of the phase while `active` vEUs share L2 and DRAM.
 RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active);
 
+// A product of x[rows, k] with a constant [k, columns] on the whole vDevice, before anything about it is decided: for passes that
+// choose whether there should be one.
+double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevice, Precision precision);
+
+// A Recurrent rOperator as one gang, likewise; infinite where none fits. `input_sizes`: I of each cell.
+double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
+
 // One vEU's time while rTasks are put on it one after another.
 struct VEUTime {
   double free_us = 0;    // the last rTask has ended

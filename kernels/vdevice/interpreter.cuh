@@ -73,9 +73,9 @@ struct alignas(16) Slot {
   uint16_t body;
   uint16_t signal;
   uint32_t first_chunk;
-  uint32_t instruction;  // position in the instruction table, for the trace
-  uint32_t record;       // for messages
-  char args[kMaxArgsBytes];
+  uint32_t instruction;                  // position in the instruction table, for the trace
+  uint32_t record;                       // for messages
+  alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
 template <class Veu>

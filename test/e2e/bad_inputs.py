@@ -118,15 +118,6 @@ case(
     lines=3,
 )
 case(
-    "control_flow",
-    UNSUPPORTED,
-    lambda f: m.model(
-        [helper.make_node("If", ["c"], ["y"], then_branch=m.relu().graph, else_branch=m.relu().graph)],
-        initializers=[m.constant("c", True, np.bool_)],
-    ),
-    "control flow",
-)
-case(
     "local_function",
     UNSUPPORTED,
     lambda f: edit(
@@ -565,6 +556,172 @@ case("ext_unknown_key", BAD, ext(extra=[("exec", "rm")]), "unknown key 'exec'")
 case("ext_and_raw", BAD, ext(change=lambda t: setattr(t, "raw_data", bytes(16))), "inside the model and in an external file")
 case("accept_ext", ACCEPT, ext(offset=4, length=16, data=bytes(20)))
 case("accept_ext_dots_in_name", ACCEPT, ext("..w..bin", prepare=lambda f: (f / "..w..bin").write_bytes(bytes(16))))
+
+
+# --- recurrent operators ---------------------------------------------------------------------------------------------
+
+
+def lstm(op="LSTM", x=(3, 1, 4), w=(1, 8, 4), r=(1, 8, 2), more=(), run_time=False, opset=17, **attributes):
+    """X, W, R and `more` operands (numpy arrays, None = left out) -> Y; hidden size 2."""
+    names, initializers = ["x", "w", "r"], [] if run_time else [m.constant("w", np.full(w, 0.1)), m.constant("r", np.full(r, 0.1))]
+    inputs = [m.value("x", list(x))] + ([m.value("w", list(w)), m.value("r", list(r))] if run_time else [])
+    for i, operand in enumerate(more):
+        names.append("" if operand is None else f"o{i}")
+        if operand is not None:
+            initializers.append(m.constant(f"o{i}", operand, operand.dtype))
+    return m.model([m.node(op, names, ["y"], "n", **attributes)], inputs, [m.value("y", None)], initializers, opset=opset)
+
+
+def lens(*values, dtype=np.int32):
+    return [None, np.array(values, dtype)]
+
+
+def f32(*shape):
+    return np.ones(shape, np.float32)
+
+
+case("lstm_x_is_a_matrix", BAD, lstm(x=(3, 4)), "input X has shape [3,4]")
+case("lstm_x_is_empty", UNSUPPORTED, lstm(x=(0, 1, 4)), "at least one element")
+case("lstm_w_of_other_input_size", BAD, lstm(w=(1, 8, 5)), "input W has shape [1,8,5], expected [1,8,4]")
+case("lstm_w_of_three_gates", BAD, lstm(w=(1, 6, 4)), "input W has shape [1,6,4], expected [1,8,4]")
+case("lstm_r_is_a_matrix", BAD, lstm(r=(8, 2)), "input R has shape [8,2]")
+case("lstm_r_of_no_hidden", BAD, lstm(w=(1, 0, 4), r=(1, 0, 0)), "input R has shape [1,0,0]")
+case("lstm_r_not_square", BAD, lstm(r=(1, 8, 3)), "input R has shape [1,8,3], expected [1,12,3]")
+case("lstm_one_direction_of_two", BAD, lstm(direction="bidirectional"), "input R has shape [1,8,2], expected [2,8,2]")
+case("lstm_w_missing", BAD, m.model([m.node("LSTM", ["x", "", "x"], ["y"])]), "input 1 is missing")
+case("lstm_bias_of_half", BAD, lstm(more=[f32(1, 8)]), "input B has shape [1,8], expected [1,16]")
+case("lstm_nine_inputs", BAD, lstm(more=[None] * 5 + [f32(1)]), "has 9 inputs, expected 3 to 8")
+case("gru_with_a_cell_state", BAD, lstm("GRU", more=[None, None, None, f32(1, 1, 2)]), "has 7 inputs, expected 3 to 6")
+case("rnn_three_outputs", BAD, m.model([m.node("RNN", ["x"] * 3, ["y", "b", "c"])]), "has 3 outputs, expected at most 2")
+case("lstm_initial_h_of_other_batch", BAD, lstm(more=[None, None, f32(1, 2, 2)]), "input initial_h has shape [1,2,2], expected [1,1,2]")
+case("lstm_initial_c_batch_first", BAD, lstm(x=(2, 3, 4), more=[None, None, None, f32(1, 2, 2)], layout=1), "expected [2,1,2]")
+case("lstm_peepholes_of_four", BAD, lstm(more=[None] * 4 + [f32(1, 8)]), "input P has shape [1,8], expected [1,6]")
+case("lstm_lengths_i64", BAD, lstm(more=lens(3, dtype=np.int64)), "sequence_lens is i64, expected i32")
+case("lstm_lengths_f32", BAD, lstm(more=lens(3, dtype=np.float32)), "sequence_lens is f32, expected i32")
+case("lstm_length_too_long", BAD, lstm(more=lens(4)), "sequence_lens has the value 4, expected 0 to 3")
+case("lstm_length_negative", BAD, lstm(more=lens(-(1 << 31))), "sequence_lens has the value -2147483648, expected 0 to 3")
+case("lstm_lengths_of_two", BAD, lstm(more=lens(3, 3)), "sequence_lens has shape [2], expected [1]")
+case("lstm_weights_f64", BAD, lstm(more=[np.ones((1, 16), np.float64)]), "operands of different types: f32 and f64")
+case("lstm_hidden_size_lies", BAD, lstm(hidden_size=3), "attribute 'hidden_size' is 3")
+case("lstm_hidden_size_huge", BAD, lstm(hidden_size=1 << 62), "attribute 'hidden_size' is 4611686018427387904")
+case("lstm_clip_zero", BAD, lstm(clip=0.0), "attribute 'clip' is 0")
+case("lstm_clip_nan", BAD, lstm(clip=float("nan")), "attribute 'clip' is nan")
+case("lstm_direction_unknown", BAD, lstm(direction="both"), "attribute 'direction' is 'both', expected forward")
+case("lstm_activation_unknown", BAD, lstm(activations=["Sigmoid", "Tanh", "Gelu"]), "names 'Gelu', known: Sigmoid")
+case("lstm_activations_too_few", BAD, lstm(activations=["Sigmoid", "Tanh"]), "has 2 names, expected 3")
+case("lstm_activations_no_strings", BAD, lstm(activations=[1, 2, 3]), "attribute 'activations' is of kind ints, expected strings")
+case("lstm_alpha_too_many", BAD, lstm(activation_alpha=[0.1] * 4), "attribute 'activation_alpha' has 4 values for 3 activations")
+case("lstm_layout_2", BAD, lstm(layout=2), "attribute 'layout' is 2")
+case("lstm_layout_before_14", BAD, lstm(layout=1, opset=13), "unknown attribute 'layout'")
+case("lstm_steps_beyond_2_to_31", UNSUPPORTED, lstm(x=(1 << 31, 1, 4)), "input 'x'")
+case("lstm_result_beyond_2_to_31", UNSUPPORTED, lstm(x=(1 << 30, 1, 1), w=(1, 8, 1), run_time=True), "the result")
+case("lstm_run_time_weights_beyond_2_to_31", UNSUPPORTED, lstm(w=(1, 4 << 20, 4), r=(1, 4 << 20, 1 << 20), run_time=True), "input 'r'")
+
+# --- control flow ----------------------------------------------------------------------------------------------------
+
+
+def body(nodes, inputs, outputs, initializers=()):
+    return helper.make_graph(list(nodes), "body", inputs, [m.value(name, None) for name in outputs], initializer=list(initializers))
+
+
+def plain_body(extra=(), outputs=("c", "h2"), inputs=3):
+    """h2 = tanh(h), for as long as the condition holds."""
+    types = [m.value("i", [], TensorProto.INT64), m.value("c", [], TensorProto.BOOL), m.value("h", [1, 4])][:inputs]
+    return body([m.node("Tanh", ["h"], ["h2"], "t"), *extra], types, outputs)
+
+
+def loop(graph=None, trips=3, condition=True, node_inputs=("trips", "go", "x"), outputs=("y",), **kwargs):
+    initializers = [m.constant("trips", trips, np.int64), m.constant("go", condition, np.bool_)]
+    return m.model([m.node("Loop", node_inputs, outputs, "l", body=graph or plain_body())], initializers=initializers, **kwargs)
+
+
+def scan(graph=None, states=(), x=(3, 4), **attributes):
+    graph = graph or body([m.node("Relu", ["e"], ["r"])], [m.value("e", [4])], ["r"])
+    attributes.setdefault("num_scan_inputs", 1)
+    nodes = [m.node("Scan", [*states, "x"], ["y"], "s", body=graph, **attributes)]
+    return m.model(nodes, [m.value("x", list(x))], [m.value("y", None)])
+
+
+def choice(condition, then_branch, else_branch=None, name="c", **kwargs):
+    branches = {"then_branch": then_branch, **({"else_branch": else_branch} if else_branch else {})}
+    return m.model([m.node("If", [name], ["y"], "i", **branches)], initializers=[m.constant("c", condition, np.bool_)], **kwargs)
+
+
+def nested_loops(folder):
+    """Ten loops of ten iterations, one in the other: 10^10 nodes."""
+    graph = plain_body()
+    for _ in range(9):
+        types = [m.value("i", [], TensorProto.INT64), m.value("c", [], TensorProto.BOOL), m.value("h", [1, 4])]
+        graph = body([m.node("Loop", ["trips", "go", "h"], ["h2"], body=graph)], types, ["c", "h2"])
+    return loop(graph, trips=10)
+
+
+def nested_branches(folder):
+    graph = body([m.node("Relu", ["x"], ["t"])], [], ["t"])
+    for _ in range(13):
+        graph = body([m.node("If", ["c"], ["t"], then_branch=graph, else_branch=graph)], [], ["t"])
+    return choice(True, graph, graph)
+
+
+def doubling(folder):
+    """A state that doubles with every iteration."""
+    types = [m.value("i", [], TensorProto.INT64), m.value("c", [], TensorProto.BOOL), m.value("h", None)]
+    return loop(body([m.node("Concat", ["h", "h"], ["h2"], axis=0)], types, ["c", "h2"]), trips=1000, outputs=("y",))
+
+
+relu_branch = body([m.node("Relu", ["x"], ["t"])], [], ["t"])
+case("if_at_run_time", BAD, choice(True, relu_branch, relu_branch, name="x"), "the condition is f32[1,4], expected one bool")
+case(
+    "if_of_a_comparison",
+    UNSUPPORTED,
+    m.model(
+        [
+            m.node("ReduceMax", ["x"], ["s"], keepdims=0),
+            m.node("Greater", ["s", "s"], ["c"]),
+            m.node("If", ["c"], ["y"], "i", then_branch=relu_branch, else_branch=relu_branch),
+        ]
+    ),
+    "the condition is known only at run time",
+)
+case("if_of_two_conditions", BAD, choice([True, False], relu_branch, relu_branch), "the condition is bool[2], expected one bool")
+case("if_without_else", BAD, choice(True, relu_branch), "attribute 'else_branch' is missing")
+case("if_branch_with_inputs", BAD, choice(True, m.relu().graph, relu_branch), "has 1 inputs, expected 0")
+case("if_branch_without_outputs", BAD, choice(True, body([], [], []), relu_branch), "has 1 outputs, the branch gives 0")
+case("if_branch_is_no_graph", BAD, choice(True, 3, relu_branch), "attribute 'then_branch' is of kind int, expected graph")
+unknown_branch = body([m.node("Frob", ["x"], ["t"])], [], ["t"])
+case("if_branch_unknown_op", UNSUPPORTED, choice(True, unknown_branch, relu_branch), "then_branch: node #0")
+case("accept_if_with_unknown_op_in_the_other_branch", ACCEPT, choice(False, unknown_branch, relu_branch))
+case("if_branch_reads_nothing_there_is", BAD, choice(True, body([m.node("Relu", ["u"], ["t"])], [], ["t"]), relu_branch), "reads 'u'")
+case("if_branch_makes_nothing", BAD, choice(False, body([], [], ["t"]), relu_branch), "reads 't'")
+case("if_reads_itself", BAD, choice(True, body([m.node("Relu", ["y"], ["t"])], [], ["t"]), relu_branch), "cycle")
+case("accept_if_in_ten_thousand_branches", ACCEPT, nested_branches)
+case("loop_without_body", BAD, m.model([m.node("Loop", ["", "", "x"], ["y"], "l")]), "attribute 'body' is missing")
+case("loop_for_ever", UNSUPPORTED, loop(node_inputs=("", "", "x")), "unrolls to more than 100000 nodes")
+case("loop_while_true", UNSUPPORTED, loop(node_inputs=("", "go", "x")), "unrolls to more than 100000 nodes")
+case("loop_of_2_to_62_trips", UNSUPPORTED, loop(trips=1 << 62), "unrolls to more than 100000 nodes")
+case("loop_of_trips_at_run_time", UNSUPPORTED, loop(node_inputs=("x", "go", "x")), "input 0 (M, tensor 'x') is known only at run time")
+case("loop_of_three_trip_counts", BAD, loop(trips=[1, 2, 3]), "input 0 (M) has shape [3], expected one element")
+case("loop_nested_to_10_to_10", UNSUPPORTED, nested_loops, "unrolls to more than 100000 nodes")
+case("loop_that_doubles", UNSUPPORTED, doubling, "the result")
+case("loop_body_of_two_inputs", BAD, loop(body([], [m.value("i", []), m.value("c", [])], ["c", "c"])), "has 2 inputs, expected 3")
+case("loop_body_of_one_output", BAD, loop(plain_body(outputs=["c"])), "attribute 'body' has 0 outputs, expected at least 1")
+case("loop_body_without_outputs", BAD, loop(plain_body(outputs=[])), "attribute 'body' has no outputs")
+case("loop_body_makes_a_name_twice", BAD, loop(plain_body([m.node("Relu", ["h"], ["h2"])])), "makes 'h2', which node #0 makes too")
+case("loop_body_cycle", BAD, loop(plain_body([m.node("Relu", ["q"], ["p"]), m.node("Relu", ["p"], ["q"])])), "cycle")
+case("loop_body_unknown_op", UNSUPPORTED, loop(plain_body([m.node("Frob", ["h"], ["p"])])), "body, iteration 0: node #1 'frob' (Frob")
+stacking = plain_body(outputs=["c", "h2", "h2"])
+case("loop_no_iteration_for_its_result", UNSUPPORTED, loop(stacking, trips=0, outputs=("a", "y")), "no iteration")
+case("scan_opset_8", UNSUPPORTED, edit(scan(), lambda x: setattr(x.opset_import[0], "version", 8)), "Scan of opset 8")
+case("scan_without_a_number", BAD, edit(scan(), lambda x: x.graph.node[0].attribute.pop()), "attribute 'num_scan_inputs' is 0")
+case("scan_more_inputs_than_there_are", BAD, scan(num_scan_inputs=2), "attribute 'num_scan_inputs' is 2, expected 1 to 1")
+case("scan_number_huge", BAD, scan(num_scan_inputs=1 << 62), "attribute 'num_scan_inputs' is 4611686018427387904")
+case("scan_axis_out_of_range", BAD, scan(scan_input_axes=[2]), "attribute 'scan_input_axes' is 2, expected -2 to 1")
+case("scan_direction_2", BAD, scan(scan_input_directions=[2]), "has the value 2, expected 0 or 1")
+case("scan_two_output_axes", BAD, scan(scan_output_axes=[0, 0]), "has 2 values, expected 1")
+case("scan_output_axis_out_of_range", BAD, scan(scan_output_axes=[2]), "is 2, expected -2 to 1")
+case("scan_of_a_scalar", BAD, scan(x=()), "expected 0 to -1")
+case("scan_of_a_million_steps", UNSUPPORTED, scan(x=(1 << 20, 4)), "unrolls to more than 100000 nodes")
+case("scan_of_no_step", UNSUPPORTED, scan(x=(0, 4)), "no iteration")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

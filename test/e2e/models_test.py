@@ -137,10 +137,11 @@ def compare(got, expected, limit, name):
     assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
 
 
-def check_model(tamp, path, *options, seed=1, precision="fp32"):
-    """Runs the model three times on the stand-in and compares every output with ONNX Runtime."""
+def check_model(tamp, path, *options, seed=1, precision="fp32", given=None):
+    """Runs the model three times on the stand-in and compares every output with ONNX Runtime. Inputs that are not given are
+    random."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    inputs = {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
+    inputs = {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()} | (given or {})
     arguments = []
     for index, (name, values) in enumerate(inputs.items()):
         np.save(tamp.folder / f"in{index}.npy", values)

@@ -203,16 +203,18 @@ inline std::string check_values(const Trial& trial, const Results& results) {
   const Graph& graph = trial.source->graph;
   const std::vector<ops::Value> expected =
       ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
-  const Tensor& out = graph.tensor(graph.rops[0].outputs[0]);
-  const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
-  const float* want = reinterpret_cast<const float*>(expected[0].data->data());
   std::string problem;
-  for_each_element(out, [&](size_t i, size_t at) {
-    const float got = std::bit_cast<float>(words[at]);
-    const bool same =
-        std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
-    if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);
-  });
+  for (size_t o = 0; o < expected.size(); ++o) {
+    const Tensor& out = graph.tensor(graph.rops[0].outputs[o]);
+    const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
+    const float* want = reinterpret_cast<const float*>(expected[o].data->data());
+    for_each_element(out, [&](size_t i, size_t at) {
+      const float got = std::bit_cast<float>(words[at]);
+      const bool same =
+          std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
+      if (!same && problem.empty()) problem = fmt::format("output {} element {} is {}, expected {}", o, i, got, want[i]);
+    });
+  }
   return problem;
 }
 

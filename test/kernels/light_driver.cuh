@@ -41,7 +41,7 @@ inline __device__ rk::Task<Veu> task_of(const Param& param, const Args& args) {
     for (int b = 0; b < 16; ++b) reinterpret_cast<uint64_t*>(memory + 768)[b] = param.bases[b];
   }
   __syncthreads();
-  return rk::Task<Veu>{param.index, memory, memory + kWork, reinterpret_cast<const uint64_t*>(memory + 768), {}};
+  return rk::Task<Veu>{param.index, memory, memory + kWork, reinterpret_cast<const uint64_t*>(memory + 768), {}, nullptr, 1, 0};
 }
 
 struct Case {

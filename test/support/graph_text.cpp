@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 
+#include "test/support/cell_text.h"
 #include "test/support/text_line.h"
 
 namespace tamp::test {
@@ -147,6 +148,9 @@ void parse_attribute(OpAttrs& attrs, const std::string& key, Line& line) {
     if (key == "value") return void(pad->value = static_cast<float>(line.number()));
   } else if (auto* gather = std::get_if<Gather>(&attrs)) {
     if (key == "axis") return void(gather->axis = line.integer());
+  } else if (auto* recurrent = std::get_if<Recurrent>(&attrs)) {
+    if (key == "batch") return void(recurrent->batch = line.integer());
+    if (key == "cell") return recurrent->cells.push_back(parse_cell(line));
   }
   line.fail("another attribute than '" + key + "'");
 }
@@ -170,6 +174,7 @@ OpAttrs empty_attrs(Line& line, const std::string& op) {
   if (op == "Concat") return Concat{};
   if (op == "Pad") return Pad{};
   if (op == "Gather") return Gather{};
+  if (op == "Recurrent") return Recurrent{};
   line.fail("an operator, not '" + op + "'");
 }
 

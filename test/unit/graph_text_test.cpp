@@ -71,6 +71,35 @@ TEST_CASE("every operator and attribute survives print and parse") {
   CHECK(graph.rops[1].epilogue.residual_after_activation);
 }
 
+TEST_CASE("the cells of a recurrent network survive print and parse") {
+  const std::string text = R"(// graph "encoder and decoder"
+x = input f32[5,2,3]
+gates = input f32[4,2,12]
+lengths = input i32[2]
+w = const f32[16,3]
+r = const f32[16,4]
+b = const f32[32]
+p = const f32[12]
+u = const f32[12,4]
+v = const f32[4,4]
+y, y_h, y_c = Recurrent(x, w, r, b, p, lengths) {batch=2, cell=[kind=LSTM steps=5 hidden=4 reverse=1 input_forget=1 clip=0.5 functions=HardSigmoid:0.2:0.5/ScaledTanh:1:0.25/Softsign:0:0 x=0 w=1 r=2 bias=3 peepholes=4 lengths=5 y=0 y_h=1 y_c=2]} -> f32[5,2,4], f32[2,4], f32[2,4]  // encoder (origin: encoder)
+z = Recurrent(gates, u, y_h, v) {batch=2, cell=[kind=GRU steps=4 hidden=4 linear_before_reset=1 x=0 x_is_gates=1 r=1 h0=2], cell=[kind=RNN steps=4 hidden=4 x_cell=0 w=3 r=3 h0_cell=0 y=0]} -> f32[4,2,4]
+outputs(y, y_c, z)
+)";
+  const Graph graph = parse_graph(text);
+  std::string expected = text;
+  expected.replace(expected.find(" (origin: encoder)"), 18, "");  // the name says it already
+  CHECK(print(graph) == expected);
+  CHECK_NOTHROW(ops::verify_shapes(graph));
+  const auto& encoder = std::get<Recurrent>(graph.rops[0].attrs).cells.at(0);
+  CHECK(encoder.functions[0] == CellFunction{CellFunctionKind::hard_sigmoid, 0.2F, 0.5F});
+  CHECK(encoder.peepholes == 4);
+  const auto& decoder = std::get<Recurrent>(graph.rops[1].attrs).cells;
+  CHECK(decoder.at(0).functions == default_functions(CellKind::gru));
+  CHECK(decoder.at(1).h0_cell == 0);
+  CHECK(decoder.at(1).y_h == -1);
+}
+
 TEST_CASE("places and buffers survive print and parse") {
   check_stable(R"(
     buf0 = buffer f32[4] input 0
@@ -110,6 +139,8 @@ TEST_CASE("what is not of the form is refused with the line") {
   for (const Row& row : {Row{"y = Elementwise(x) {relu(i0)} -> f32[1]", "not 'x'"}, Row{"x = input f32[1]\nx = input f32[1]", "a new name"},
                          Row{"x = input f33[1]", "not 'f33'"}, Row{"x = input f32[1]\ny = Convolution(x) -> f32[1]", "not 'Convolution'"},
                          Row{"x = input f32[1]\ny = Softmax(x) {axis=1} -> f32[1]", "than 'axis'"},
+                         Row{"x = input f32[1]\ny = Recurrent(x) {cell=[kind=LSTM gates=1]} -> f32[1]", "not 'gates'"},
+                         Row{"x = input f32[1]\ny = Recurrent(x) {cell=[kind=CNN]} -> f32[1]", "not 'CNN'"},
                          Row{"x = input f32[1] junk", "the end of the line"}, Row{"c = const f32[2] {1}", "as many values"}}) {
     CAPTURE(row.text);
     CHECK_THROWS_WITH(parse_graph(row.text), Catch::Contains(row.message));

@@ -1,0 +1,143 @@
+// A body is read from protobuf once and imported once for each iteration; its initializers are constants that the iterations share.
+#include "compiler/frontend/graph_import.h"
+
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <utility>
+
+#include "compiler/frontend/graph_order.h"
+#include "compiler/frontend/node_import.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+// About how many plain nodes it is worth.
+int64_t size_of(const onnx::GraphProto& graph) {
+  int64_t size = 1;
+  for (const auto& node : graph.node()) size += 1 + (node.input_size() + node.output_size()) / 8;
+  return size;
+}
+
+bool is_readable(const Node& node, const Scope& scope) {
+  for (const std::string& name : node.inputs) {
+    if (!name.empty() && !scope.find(name)->valid()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const TensorId* Scope::find(const std::string& name) const {
+  for (const Scope* scope = this; scope; scope = scope->outer) {
+    const auto found = scope->values.find(name);
+    if (found != scope->values.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+GraphImport::GraphImport(Builder& builder, Refusals& refusals, const onnx::ModelProto& model, int64_t opset, TensorSource source)
+    : builder_(builder), refusals_(refusals), functions_(function_names(model)), opset_(opset), source_(std::move(source)) {}
+
+void GraphImport::import_node(onnx::NodeProto& proto, size_t index, Scope& scope, const std::string& file) {
+  const Place place{file, "", "", static_cast<int64_t>(index)};
+  for (const std::string& name : proto.output()) {
+    if (!name.empty()) scope.values[name] = TensorId();
+  }
+  const OpChoice choice = choose_op(functions_, proto, opset_);
+  if (!choice.row) return;
+  refusals_.collect(place.top_node, [&] {
+    const std::string where = node_text(file, index, proto, opset_);
+    Node node = read_node(proto, index, opset_, source_, where);
+    node.version = choice.version;
+    if (is_readable(node, scope)) import_one(node, *choice.row, where, place, scope);
+  });
+}
+
+void GraphImport::import_one(const Node& node, const OpRow& row, const std::string& where, const Place& place, Scope& scope) {
+  std::vector<TensorId> inputs;
+  for (const std::string& name : node.inputs) inputs.push_back(name.empty() ? TensorId() : *scope.find(name));
+  NodeImport::Context context{where, place.prefix, place.suffix, {}};
+  context.run_body = [&](Subgraph& body, const std::string& name, const std::vector<TensorId>& operands, int64_t iteration) {
+    const std::string which = iteration < 0 ? "" : fmt::format(", iteration {}", iteration);
+    const std::string suffix = iteration < 0 ? place.suffix : fmt::format("{}.{}", place.suffix, iteration);
+    const std::string label = node.name.empty() ? fmt::format("{}{}#{}", place.prefix, node.op_type, node.index) : node.name;
+    return import_body(body, operands, {fmt::format("{}: {}{}", where, name, which), label + "/", suffix, place.top_node}, scope);
+  };
+  NodeImport import(builder_, node, std::move(context), std::move(inputs));
+  row.import(import);
+  const std::vector<TensorId> results = import.finish();
+  for (size_t k = 0; k < results.size(); ++k) {
+    if (!node.outputs[k].empty()) scope.values[node.outputs[k]] = results[k];
+  }
+}
+
+void GraphImport::read_body(Subgraph& body, const Place& place) {
+  if (body.is_read) return;
+  for (auto& initializer : *body.proto->mutable_initializer()) {
+    const std::string where = fmt::format("{}: initializer '{}'", place.where, printable(initializer.name()));
+    const TensorId id = builder_.add_value(builder_.unique_tensor_name(initializer.name()), read_tensor(initializer, source_, where));
+    body.constants.emplace_back(initializer.name(), id);
+  }
+  for (const size_t i : order_nodes(place.where, *body.proto, opset_, /*is_body=*/true)) {
+    onnx::NodeProto& proto = *body.proto->mutable_node(static_cast<int>(i));
+    const OpChoice choice = choose_op(functions_, proto, opset_);
+    const std::string where = node_text(place.where, i, proto, opset_);
+    const OpRow* row = nullptr;
+    Node node;
+    refusals_.collect(place.top_node, [&] {
+      if (!choice.row) throw unsupported(fmt::format("{}: {}", where, choice.refusal));
+      node = read_node(proto, i, opset_, source_, where);
+      row = choice.row;
+    });
+    if (!row) node.outputs.assign(proto.output().begin(), proto.output().end());
+    node.version = choice.version;
+    body.rows.push_back(row);
+    body.nodes.push_back(std::move(node));
+  }
+  body.size = size_of(*body.proto);
+  body.is_read = true;
+}
+
+void GraphImport::bind_inputs(const Subgraph& body, const std::vector<TensorId>& inputs, const Place& place, Scope& scope) const {
+  const onnx::GraphProto& graph = *body.proto;
+  if (graph.input_size() != static_cast<int>(inputs.size())) {
+    throw bad_input(fmt::format("{}: has {} inputs, expected {}", place.where, graph.input_size(), inputs.size()));
+  }
+  for (const auto& [name, id] : body.constants) scope.values[name] = id;
+  for (size_t i = 0; i < inputs.size(); ++i) scope.values[graph.input(static_cast<int>(i)).name()] = inputs[i];
+}
+
+std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place,
+                                               const Scope& outer) {
+  const size_t refused_before = refusals_.lines.size();
+  read_body(body, place);
+  unrolled_ += body.size;
+  if (unrolled_ > kMaxUnrolledNodes) {
+    throw unsupported(fmt::format("{}: control flow unrolls to more than {} nodes, which is the limit", place.where, kMaxUnrolledNodes));
+  }
+  Scope scope{&outer, {}};
+  bind_inputs(body, inputs, place, scope);
+  for (size_t i = 0; i < body.nodes.size(); ++i) {
+    const Node& node = body.nodes[i];
+    for (const std::string& name : node.outputs) scope.values[name] = TensorId();
+    if (!body.rows[i] || !is_readable(node, scope)) continue;
+    const auto& proto = body.proto->node(static_cast<int>(node.index));
+    refusals_.collect(place.top_node,
+                      [&] { import_one(node, *body.rows[i], node_text(place.where, node.index, proto, opset_), place, scope); });
+  }
+  if (refusals_.lines.size() > refused_before) throw AlreadyRefused();
+
+  std::vector<TensorId> results;
+  for (const auto& output : body.proto->output()) {
+    const TensorId* id = scope.find(output.name());
+    if (!id) throw bad_input(fmt::format("{}: output '{}' is made by no node", place.where, printable(output.name())));
+    if (!id->valid()) throw AlreadyRefused();
+    results.push_back(*id);
+  }
+  return results;
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,170 @@
+// If, Loop, and Scan of which all is known at import: the branch that is taken takes the node's place, and a body is written out once
+// for each iteration. What a program decides only when it runs has no place in a fixed schedule and is refused.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
+
+// A condition that must be known to go on.
+bool is_true(const NodeImport& n, TensorId id, const std::string& what) {
+  if (n.dtype(id) != DType::boolean || element_count(n.shape(id)) != 1) {
+    throw n.bad(fmt::format("{} is {}{}, expected one bool", what, name_of(n.dtype(id)), shape_text(n.shape(id))));
+  }
+  if (!n.is_constant(id)) throw n.refuse(fmt::format("{} is known only at run time, supported: a constant", what));
+  return n.value(id).data->front() != std::byte{0};
+}
+
+// One result that is made piece by piece, along a dimension of its own.
+struct Stack {
+  std::vector<TensorId> pieces;
+
+  TensorId join(NodeImport& n, int64_t given_axis, size_t number, bool last_first = false) {
+    if (last_first) std::reverse(pieces.begin(), pieces.end());
+    if (pieces.empty()) throw n.refuse(fmt::format("result {} is of no iteration, so that its shape is not known", number));
+    const Shape one = n.shape(pieces[0]);
+    const int64_t axis = n.axis(given_axis, static_cast<int64_t>(one.size()) + 1, "the axis of a scan output");
+    Shape part = one;
+    part.insert(part.begin() + axis, 1);
+    std::vector<TensorId> parts;
+    for (const TensorId piece : pieces) {
+      if (n.shape(piece) != one || n.dtype(piece) != n.dtype(pieces[0])) {
+        throw n.bad(fmt::format("result {} is {}{} in one iteration and {}{} in another", number, name_of(n.dtype(pieces[0])),
+                                shape_text(one), name_of(n.dtype(piece)), shape_text(n.shape(piece))));
+      }
+      parts.push_back(n.reshape(piece, part));
+    }
+    if (parts.size() == 1) return parts[0];
+    part[static_cast<size_t>(axis)] = static_cast<int64_t>(parts.size());
+    return n.emit(Concat{axis}, parts, part, n.dtype(pieces[0]));
+  }
+};
+
+void expect_results(const NodeImport& n, size_t found, size_t least) {
+  if (found < least) throw n.bad(fmt::format("attribute 'body' has {} outputs, expected at least {}", found, least));
+  if (n.output_count() > found) throw n.bad(fmt::format("has {} outputs, attribute 'body' gives {}", n.output_count(), found));
+}
+
+// One of Scan's lists with an entry for each scan input or output; all `fallback` if it is absent.
+Ints list_of(NodeImport& n, std::string_view name, size_t count) {
+  const Ints list = n.find_ints(name).value_or(Ints(count, 0));
+  if (list.size() != count) throw n.bad(fmt::format("attribute '{}' has {} values, expected {}", name, list.size(), count));
+  return list;
+}
+
+std::vector<bool> directions_of(NodeImport& n, std::string_view name, size_t count) {
+  std::vector<bool> backward;
+  for (const int64_t direction : list_of(n, name, count)) {
+    if (direction != 0 && direction != 1) throw n.bad(fmt::format("attribute '{}' has the value {}, expected 0 or 1", name, direction));
+    backward.push_back(direction == 1);
+  }
+  return backward;
+}
+
+// x[.., i, ..] along `axis`.
+TensorId piece_of(NodeImport& n, TensorId x, int64_t axis, int64_t i) {
+  Shape shape = n.shape(x);
+  const auto d = static_cast<size_t>(axis);
+  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
+  slice.starts[d] = i;
+  const bool whole = shape[d] == 1;
+  shape[d] = 1;
+  const TensorId piece = whole ? x : n.emit(slice, {x}, shape, n.dtype(x));
+  shape.erase(shape.begin() + axis);
+  return n.reshape(piece, shape);
+}
+
+}  // namespace
+
+void import_if(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_graph("then_branch");
+  n.expect_graph("else_branch");
+  const std::vector<TensorId> results = n.run_body(is_true(n, n.in(0), "the condition") ? "then_branch" : "else_branch", {});
+  if (n.output_count() > results.size()) {
+    throw n.bad(fmt::format("has {} outputs, the branch gives {}", n.output_count(), results.size()));
+  }
+  for (size_t k = 0; k < results.size(); ++k) n.result(k, results[k]);
+}
+
+// A condition counts only if the node has one to begin with; the body's own is ignored otherwise.
+void import_loop(NodeImport& n) {
+  n.expect_inputs(0, kAnyNumber);
+  n.expect_graph("body");
+  const bool has_trips = n.has(0), has_condition = n.has(1);
+  const double trips = has_trips ? n.number(0, "M") : std::numeric_limits<double>::infinity();
+  std::vector<TensorId> carried;
+  for (size_t i = 2; i < n.input_count(); ++i) carried.push_back(n.in(i));
+  TensorId condition = has_condition ? n.in(1) : n.constant_bool(true);
+  std::vector<Stack> stacks(n.output_count() > carried.size() ? n.output_count() - carried.size() : 0);
+
+  for (int64_t i = 0; static_cast<double>(i) < trips; ++i) {
+    const std::string when = i == 0 ? "the condition" : fmt::format("the condition after {} iterations", i);
+    if (has_condition && !is_true(n, condition, when)) break;
+    std::vector<TensorId> operands = {n.constant_i64({i}, {}), condition};
+    operands.insert(operands.end(), carried.begin(), carried.end());
+    const std::vector<TensorId> made = n.run_body("body", operands, i);
+    if (made.empty()) throw n.bad("attribute 'body' has no outputs, expected a condition");
+    expect_results(n, made.size() - 1, carried.size());
+    if (has_condition) condition = made[0];
+    std::copy_n(made.begin() + 1, carried.size(), carried.begin());
+    for (size_t k = 0; k < stacks.size(); ++k) stacks[k].pieces.push_back(made[1 + carried.size() + k]);
+  }
+  for (size_t k = 0; k < carried.size(); ++k) n.result(k, carried[k]);
+  for (size_t k = 0; k < stacks.size(); ++k) {
+    if (n.wants(carried.size() + k)) n.result(carried.size() + k, stacks[k].join(n, 0, carried.size() + k));
+  }
+}
+
+void import_scan(NodeImport& n) {
+  if (n.version() == 8) throw n.refuse("Scan of opset 8 (with a batch dimension) is not supported, supported: from opset 9");
+  n.expect_inputs(1, kAnyNumber);
+  n.expect_graph("body");
+  const int64_t given = n.find_int("num_scan_inputs").value_or(0);
+  if (given < 1 || given > static_cast<int64_t>(n.input_count())) {
+    throw n.bad(fmt::format("attribute 'num_scan_inputs' is {}, expected 1 to {}", given, n.input_count()));
+  }
+  const auto scanned = static_cast<size_t>(given);
+  const size_t states = n.input_count() - scanned;
+  std::vector<TensorId> carried;
+  for (size_t i = 0; i < states; ++i) carried.push_back(n.in(i));
+  Ints axes = list_of(n, "scan_input_axes", scanned);
+  const std::vector<bool> backward = directions_of(n, "scan_input_directions", scanned);
+  int64_t steps = -1;
+  for (size_t i = 0; i < scanned; ++i) {
+    const Shape shape = n.shape(n.in(states + i));
+    axes[i] = n.axis(axes[i], static_cast<int64_t>(shape.size()), "attribute 'scan_input_axes'");
+    const int64_t extent = shape[static_cast<size_t>(axes[i])];
+    if (steps >= 0 && extent != steps) throw n.bad(fmt::format("scan inputs of {} and {} steps", steps, extent));
+    steps = extent;
+  }
+  if (n.output_count() < states) throw n.bad(fmt::format("has {} outputs for {} states", n.output_count(), states));
+  const size_t stacked = n.output_count() - states;
+  // The lists are as long as the body's scan outputs, of which the node may leave out the last ones.
+  const size_t body_outputs = n.body_outputs("body");
+  expect_results(n, body_outputs, states);
+  const Ints output_axes = list_of(n, "scan_output_axes", body_outputs - states);
+  const std::vector<bool> in_front = directions_of(n, "scan_output_directions", body_outputs - states);
+
+  std::vector<Stack> stacks(stacked);
+  for (int64_t s = 0; s < steps; ++s) {
+    std::vector<TensorId> operands = carried;
+    for (size_t i = 0; i < scanned; ++i) operands.push_back(piece_of(n, n.in(states + i), axes[i], backward[i] ? steps - 1 - s : s));
+    const std::vector<TensorId> made = n.run_body("body", operands, s);
+    std::copy_n(made.begin(), states, carried.begin());
+    for (size_t k = 0; k < stacked; ++k) stacks[k].pieces.push_back(made[states + k]);
+  }
+  for (size_t k = 0; k < states; ++k) n.result(k, carried[k]);
+  for (size_t k = 0; k < stacked; ++k) {
+    if (n.wants(states + k)) n.result(states + k, stacks[k].join(n, output_axes[k], states + k, in_front[k]));
+  }
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,10 @@
+// Recurrent networks of one cell, of every kind; see recurrent_direct.cuh.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& recurrent_direct();
+
+}  // namespace tamp::kernels

@@ -1,0 +1,320 @@
+// A cell's time per step as a function of its shares, then the shares of all cells so that none is much slower than the rest.
+#include "kernels/recurrent/recurrent_gang_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "kernels/args.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kWarps = 8, kThreads = 256;
+constexpr int64_t kRegisterFloats = 96;   // of R, in a thread
+constexpr int64_t kMaxLaneRows = 8;
+constexpr int64_t kMaxExchangeBytes = int64_t{1} << 28;
+constexpr double kSharedBytesPerClock = 128;
+constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
+constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
+constexpr double kRoundClocks = 120;      // of each further one
+constexpr double kStageClocks = 70;       // a vector to shared memory and back
+constexpr double kChunkClocks = 6;        // of one warp, on top of its arithmetic
+constexpr double kBarrierClocks = 60;
+
+int64_t round4(int64_t n) { return ceil_div(n, 4) * 4; }
+
+int64_t slots_of(const GangShape& s) { return kWarps * (s.split > 1 ? 2 : 1); }
+
+int64_t partial_floats(const GangShape& s) {
+  const int64_t rows = s.rows() + (s.kind == CellKind::gru ? s.units : 0);
+  const int64_t stride = s.split > 1 ? (rows + 15) / 32 * 32 + 16 : rows;
+  return s.batch * slots_of(s) * stride;
+}
+
+int64_t chunk_bytes(const GangShape& s) { return kWarps * s.chunk_floats() * 4; }
+
+// --- time ---------------------------------------------------------------------------------------------------------------
+
+struct StepTime {
+  double input_us = 0, hidden_us = 0, finish_us = 0, hop_us = 0;
+  int64_t groups = 1;
+
+  double work_us() const { return input_us + hidden_us + finish_us; }
+  double lag_us() const { return hop_us + work_us(); }
+  double step_us() const {
+    const double one = std::max(hop_us, input_us) + hidden_us + finish_us;
+    return std::max(one, static_cast<double>(groups) * work_us());
+  }
+};
+
+// `streamed`: bytes of weights that all vEUs together read again in each step.
+double stream_us(const VDevice& d, double bytes_of_veu, double streamed) {
+  const double gb_per_s = streamed > d.l2_bytes ? std::min(d.dram_gb_per_s, d.l2_gb_per_s) : d.l2_gb_per_s;
+  return bytes_of_veu / (gb_per_s / static_cast<double>(d.veus()) * 1e3);
+}
+
+double product_us(const VDevice& d, const GangShape& s, int64_t chunks, int64_t shared, int64_t streamed, int64_t shares) {
+  if (chunks == 0) return 0;
+  const double clocks_per_us = d.clock_ghz * 1e3;
+  const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
+  const double schedulers = 4, warps_each = kWarps / schedulers;
+  const double arithmetic = static_cast<double>(chunks) * warps_each * (4 * rows * batch + kChunkClocks);
+  const double reads = static_cast<double>(shared * chunk_bytes(s)) / kSharedBytesPerClock + static_cast<double>(chunks * kWarps) * batch;
+  const double stream_bytes = static_cast<double>(streamed * chunk_bytes(s));
+  const double us = (std::max(arithmetic, reads) + kStageClocks) / clocks_per_us;
+  return std::max(us, stream_us(d, stream_bytes, stream_bytes * static_cast<double>(shares)));
+}
+
+StepTime time_of(const VDevice& d, const GangShape& s, int64_t batch) {
+  const int64_t shares = ceil_div(s.hidden, s.units);
+  const double clocks_per_us = d.clock_ghz * 1e3;
+  const int64_t rounds = ceil_div(s.units * s.batch * s.item_lanes(), kThreads);
+  StepTime t;
+  t.groups = ceil_div(batch, s.batch);
+  t.input_us = product_us(d, s, s.chunks_x(), s.w_shared, s.stream_x(), shares);
+  t.hidden_us = product_us(d, s, s.chunks_h(), s.r_shared, s.stream_h(), shares);
+  t.finish_us = (kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1) + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
+  t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us;
+  return t;
+}
+
+// --- one cell -------------------------------------------------------------------------------------------------------------
+
+struct CellSizes {
+  CellKind kind;
+  int from;
+  int64_t input, hidden, batch;
+  bool plain;
+  auto key() const { return std::tuple(kind, from, input, hidden, batch, plain); }
+};
+
+struct Option {
+  int64_t shares = 0;
+  GangShape shape;
+  StepTime time;
+};
+
+// Gives the weights their places; false if not even the rest fits.
+bool place_weights(const VDevice& d, const CellSizes& sizes, GangShape& s) {
+  const int64_t groups = ceil_div(sizes.batch, s.batch);
+  const int64_t room = d.work_bytes() - s.work_floats(groups, sizes.batch) * 4;
+  if (room < 0) return false;
+  const int64_t sums = s.lane_rows * s.batch * (s.kind == CellKind::gru ? 2 : 1);
+  const auto place = [&](int64_t floats) {
+    s.r_registers = std::clamp<int64_t>((floats - std::max<int64_t>(0, sums - 8)) / (4 * s.lane_rows), 0, s.chunks_h());
+    const int64_t fit = room / chunk_bytes(s);
+    s.r_shared = std::min(fit, s.chunks_h() - s.r_registers);
+    s.w_shared = std::min(fit - s.r_shared, s.chunks_x());
+  };
+  place(kRegisterFloats);
+  // What is read again needs registers on its way.
+  if (s.stream_h() + s.stream_x() > 0) place(kRegisterFloats - 8 * s.lane_rows);
+  return true;
+}
+
+// The best shape of one share of `units` units.
+std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_t units) {
+  std::optional<Option> best;
+  for (const int64_t split : {1, 2, 4, 8}) {
+    for (int64_t batch = 1; batch == 1 || (batch <= 8 && batch < 2 * sizes.batch); batch *= 2) {
+      GangShape s;
+      s.kind = sizes.kind;
+      s.from = sizes.from;
+      s.input = sizes.input;
+      s.hidden = sizes.hidden;
+      s.units = units;
+      s.split = split;
+      s.lane_rows = ceil_div(units * s.gates(), s.row_lanes());
+      s.batch = batch;
+      s.alone = units == sizes.hidden;
+      s.plain = sizes.plain;
+      if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == CellKind::gru ? 2 : 1) > 48) continue;
+      if (!place_weights(d, sizes, s)) continue;
+      const StepTime time = time_of(d, s, sizes.batch);
+      if (!best || time.step_us() < best->time.step_us()) best = Option{ceil_div(sizes.hidden, units), s, time};
+    }
+  }
+  return best;
+}
+
+// By number of shares, from few to many, each faster than the one before.
+std::vector<Option> options_of(const VDevice& d, const CellSizes& sizes, int64_t veus) {
+  std::vector<Option> options;
+  int64_t units_before = 0;
+  for (int64_t shares = 1; shares <= std::min(veus, sizes.hidden); ++shares) {
+    const int64_t units = ceil_div(sizes.hidden, shares);
+    if (units == units_before) continue;
+    units_before = units;
+    std::optional<Option> option = option_of(d, sizes, units);
+    if (!option) continue;
+    if (!options.empty() && option->time.step_us() >= options.back().time.step_us()) continue;
+    options.push_back(*option);
+  }
+  return options;
+}
+
+// --- all cells --------------------------------------------------------------------------------------------------------------
+
+class Divider {
+ public:
+  Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& d, int64_t veus)
+      : recurrent_(recurrent), vdevice_(d), veus_(veus) {
+    std::map<decltype(CellSizes{}.key()), std::vector<Option>> known;
+    for (size_t c = 0; c < recurrent.cells.size(); ++c) {
+      const RecurrentCell& cell = recurrent.cells[c];
+      const CellSizes sizes{cell.kind, input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch, is_plain(cell)};
+      const auto [at, is_new] = known.try_emplace(sizes.key());
+      if (is_new) at->second = options_of(d, sizes, veus);
+      options_.push_back(at->second);
+    }
+  }
+
+  std::optional<GangPlan> run() const {
+    // Equal times per step suit layers that follow each other, equal times in all networks side by side.
+    std::optional<GangPlan> best;
+    for (const bool whole : {false, true}) {
+      std::optional<GangPlan> plan = balanced(whole);
+      if (plan && (!best || plan->us < best->us)) best = std::move(plan);
+    }
+    return best;
+  }
+
+ private:
+  double time(size_t cell, const Option& option, bool whole) const {
+    return option.time.step_us() * (whole ? static_cast<double>(recurrent_.cells[cell].steps) : 1);
+  }
+
+  // The fewest shares with which every cell is done within `limit`; empty if there are not so many vEUs.
+  std::vector<const Option*> within(double limit, bool whole) const {
+    std::vector<const Option*> chosen;
+    int64_t used = 0;
+    for (size_t c = 0; c < options_.size(); ++c) {
+      const auto fits = [&](const Option& option) { return time(c, option, whole) <= limit; };
+      const auto at = std::find_if(options_[c].begin(), options_[c].end(), fits);
+      if (at == options_[c].end()) return {};
+      chosen.push_back(&*at);
+      used += at->shares;
+    }
+    return used <= veus_ ? chosen : std::vector<const Option*>();
+  }
+
+  std::optional<GangPlan> balanced(bool whole) const {
+    std::vector<double> limits;
+    for (size_t c = 0; c < options_.size(); ++c) {
+      for (const Option& option : options_[c]) limits.push_back(time(c, option, whole));
+    }
+    std::sort(limits.begin(), limits.end());
+    const auto first = std::partition_point(limits.begin(), limits.end(), [&](double limit) { return within(limit, whole).empty(); });
+    if (first == limits.end()) return std::nullopt;
+    return plan_of(within(*first, whole));
+  }
+
+  std::optional<GangPlan> plan_of(const std::vector<const Option*>& chosen) const {
+    GangPlan plan;
+    double image_bytes = 0, largest_image = 0;
+    for (const Option* const option : chosen) {
+      GangCell cell;
+      cell.shape = option->shape;
+      cell.shares = option->shares;
+      cell.step_us = option->time.step_us();
+      cell.lag_us = option->time.lag_us();
+      const int64_t groups = ceil_div(recurrent_.batch, cell.shape.batch);
+      cell.work_bytes = cell.shape.work_floats(groups, recurrent_.batch) * 4;
+      const double bytes = 4 * static_cast<double>(cell.shape.image_floats());
+      image_bytes += bytes * static_cast<double>(cell.shares);
+      largest_image = std::max(largest_image, bytes);
+      plan.shares += cell.shares;
+      plan.cells.push_back(std::move(cell));
+    }
+    place_words(recurrent_, plan);
+    if (plan.exchange_words * 8 > kMaxExchangeBytes) return std::nullopt;
+    add_ends(plan, stream_us(vdevice_, largest_image, image_bytes));
+    return plan;
+  }
+
+  void add_ends(GangPlan& plan, double weights_us) const {
+    std::vector<double> first(plan.cells.size());
+    for (size_t c = 0; c < plan.cells.size(); ++c) {
+      const RecurrentCell& cell = recurrent_.cells[c];
+      GangCell& to = plan.cells[c];
+      const auto end_of = [&](int32_t other) { return other < 0 ? weights_us : plan.cells[static_cast<size_t>(other)].end_us; };
+      const double begin = std::max({cell.x_cell < 0 ? weights_us : first[static_cast<size_t>(cell.x_cell)], end_of(cell.h0_cell), end_of(cell.c0_cell)});
+      first[c] = begin + to.lag_us;
+      to.end_us = first[c] + static_cast<double>(cell.steps - 1) * to.step_us;
+      if (cell.x_cell >= 0) to.end_us = std::max(to.end_us, end_of(cell.x_cell) + to.lag_us);
+      plan.us = std::max(plan.us, to.end_us);
+    }
+  }
+
+  const Recurrent& recurrent_;
+  const VDevice& vdevice_;
+  int64_t veus_;
+  std::vector<std::vector<Option>> options_;  // per cell
+};
+
+// What the shapes cannot say.
+bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
+  if (recurrent.batch < 1 || recurrent.cells.empty()) return false;
+  for (size_t c = 0; c < recurrent.cells.size(); ++c) {
+    const RecurrentCell& cell = recurrent.cells[c];
+    if (cell.steps < 1 || cell.hidden < 1 || input_sizes[c] < 1) return false;
+    // The reset gate stands between the two products: two exchanges a step.
+    if (cell.kind == CellKind::gru && !cell.linear_before_reset) return false;
+    if (cell.x_cell < 0) continue;
+    // Words know nothing of sequences that have ended.
+    const RecurrentCell& from = recurrent.cells[static_cast<size_t>(cell.x_cell)];
+    if (cell.lengths != from.lengths || cell.steps != from.steps || cell.reverse != from.reverse) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t GangShape::slice_of(int64_t size) const { return ceil_div(size, kWarps * chunk()) * chunk(); }
+int64_t GangShape::chunks_x() const { return from == 2 ? 0 : slice_of(input) / chunk(); }
+int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
+int64_t GangShape::image_floats() const {
+  return ceil_div(kWarps * (chunks_h() + chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
+}
+int64_t GangShape::work_floats(int64_t groups, int64_t all_rows) const {
+  const int64_t weights = kWarps * (r_shared + w_shared) * chunk_floats();
+  const int64_t stage_x = from == 2 ? 0 : kWarps * batch * slice_of(input);
+  const int64_t stage_h = (alone ? groups : 1) * kWarps * batch * slice_of(hidden);
+  const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups * units * batch;
+  return weights + bias_floats() + 2 * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
+}
+
+void place_words(const Recurrent& recurrent, GangPlan& plan) {
+  for (const RecurrentCell& cell : recurrent.cells) {
+    for (const int32_t from : {cell.x_cell, cell.h0_cell}) {
+      if (from >= 0) plan.cells[static_cast<size_t>(from)].publishes = true;
+    }
+    if (cell.c0_cell >= 0) plan.cells[static_cast<size_t>(cell.c0_cell)].publishes_c = true;
+  }
+  for (size_t c = 0; c < plan.cells.size(); ++c) {
+    GangCell& cell = plan.cells[c];
+    cell.publishes = cell.publishes || cell.shares > 1;
+    cell.word_row = ceil_div(cell.shape.hidden, 2) * 2;  // pairs are read at once
+    const int64_t all_rows = recurrent.batch * cell.word_row;
+    cell.own_words = plan.exchange_words;
+    if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * all_rows;
+    cell.c_words = plan.exchange_words;
+    if (cell.publishes_c) plan.exchange_words += all_rows;
+  }
+}
+
+bool is_plain(const RecurrentCell& cell) {
+  return cell.functions == default_functions(cell.kind) && cell.clip == 0 && cell.peepholes < 0 && !cell.input_forget && cell.lengths < 0;
+}
+
+int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? 2 : cell.x_cell >= 0 ? 0 : 1; }
+
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t veus) {
+  if (!has_gang(recurrent, input_sizes)) return std::nullopt;
+  return Divider(recurrent, input_sizes, vdevice, veus).run();
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,170 @@
+// The rows of a share times a warp's slice of x or h, in fp32. Weights are where they are found soonest: R in registers, then
+// shared memory, and what has no place there is read again in each step.
+#pragma once
+
+#include "kernels/recurrent/recurrent_gang_shape.cuh"
+
+namespace rk {
+
+template <class S>
+struct GangProduct {
+  static constexpr int kRows = S::kLaneRows;
+  // So few rows leave the multiply-adds waiting for each other: the four elements of a chunk get sums of their own.
+  static constexpr int kSums = kRows * S::kBatch == 1 ? 4 : kRows * S::kBatch == 2 ? 2 : 1;
+  static constexpr bool kApart = S::kKind == kGru;  // the candidate's two products
+  // Chunks of shared memory that are on their way at once, as registers allow.
+  static constexpr int kRegisterFloats = 4 * kRows * S::kRegisters + (S::kStreamH + S::kStreamX > 0 ? 8 * kRows : 0);
+  static constexpr int kDepth = kRegisterFloats + 8 * kRows <= 120 ? 2 : 1;
+  using Sums = float[kRows][S::kBatch][kSums];
+
+  float4 registers[S::kRegisters > 0 ? S::kRegisters : 1][kRows];
+  Sums sums;
+  Sums input_sums;  // only where apart
+
+  // Fetches the weights; they are there after cp_async_commit, cp_async_wait and sync_compute.
+  RK_INLINE void begin(const float* image, float* work) {
+    const float* const own = image + warp_id() * (S::kRegisters * S::kChunkFloats) + lane_id() * 4;
+#pragma unroll
+    for (int q = 0; q < S::kRegisters; ++q) {
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) registers[q][j] = load_weight4(own + q * S::kChunkFloats + j * (kWarp * 4));
+    }
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4) cp_async16(work + i, image + S::kImageShared + i, true);
+  }
+
+  RK_INLINE void clear() {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+#pragma unroll
+      for (int b = 0; b < S::kBatch; ++b) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) sums[j][b][i] = input_sums[j][b][i] = 0.0f;
+      }
+    }
+  }
+
+  // One chunk; `in` is the stage's.
+  static RK_INLINE void add(Sums& to, const float4 (&w)[kRows], const float* in, int slice) {
+#pragma unroll
+    for (int b = 0; b < S::kBatch; ++b) {
+      const float4 v = *reinterpret_cast<const float4*>(in + b * slice);
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+        float(&sum)[kSums] = to[j][b];
+        sum[0] = fmaf(w[j].x, v.x, sum[0]);
+        sum[1 % kSums] = fmaf(w[j].y, v.y, sum[1 % kSums]);
+        sum[2 % kSums] = fmaf(w[j].z, v.z, sum[2 % kSums]);
+        sum[3 % kSums] = fmaf(w[j].w, v.w, sum[3 % kSums]);
+      }
+    }
+  }
+
+  static RK_INLINE void fetch(float4 (&w)[kRows], const float* from) {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) w[j] = *reinterpret_cast<const float4*>(from + j * (kWarp * 4));
+  }
+  static RK_INLINE void fetch_again(float4 (&w)[kRows], const float* from) {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) w[j] = load_weight4(from + j * (kWarp * 4));
+  }
+
+  // kChunks chunks from shared memory. `between` is called now and then.
+  template <int kChunks, class Between>
+  static RK_INLINE void add_shared(Sums& to, const float* weights, const float* in, int slice, const Between& between) {
+#pragma unroll 1
+    for (int q = 0; q + kDepth <= kChunks; q += kDepth) {
+      float4 w[kDepth][kRows];
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) fetch(w[d], weights + (q + d) * S::kChunkFloats);
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) add(to, w[d], in + (q + d) * S::kChunk, slice);
+      between();
+    }
+    if constexpr (kChunks % kDepth != 0) {
+      float4 w[kRows];
+      fetch(w, weights + (kChunks - 1) * S::kChunkFloats);
+      add(to, w, in + (kChunks - 1) * S::kChunk, slice);
+    }
+  }
+
+  // kChunks chunks from global memory, the next two on their way.
+  template <int kChunks, class Between>
+  static RK_INLINE void add_stream(Sums& to, const float* weights, const float* in, int slice, const Between& between) {
+    if constexpr (kChunks > 0) {
+      float4 w[2][kRows];
+      fetch_again(w[0], weights);
+      if (kChunks > 1) fetch_again(w[1], weights + S::kChunkFloats);
+#pragma unroll 1
+      for (int q = 0; q < kChunks; q += 2) {
+        add(to, w[0], in + q * S::kChunk, slice);
+        if (q + 2 < kChunks) fetch_again(w[0], weights + (q + 2) * S::kChunkFloats);
+        if (q + 1 < kChunks) add(to, w[1], in + (q + 1) * S::kChunk, slice);
+        if (q + 3 < kChunks) fetch_again(w[1], weights + (q + 3) * S::kChunkFloats);
+        between();
+      }
+    }
+  }
+
+  static RK_INLINE int split() { return lane_id() / S::kRowLanes; }
+
+  template <class Between>
+  RK_INLINE void add_input(const float* image, const float* work, const float* stage, const Between& between) {
+    constexpr int kOfWarp = (S::kSharedH + S::kSharedX) * S::kChunkFloats, kStreamOfWarp = (S::kStreamH + S::kStreamX) * S::kChunkFloats;
+    const float* const in = stage + split() * 4;
+    Sums& to = kApart ? input_sums : sums;
+    add_shared<S::kSharedX>(to, work + warp_id() * kOfWarp + S::kSharedH * S::kChunkFloats + lane_id() * 4, in, S::kSliceX, between);
+    add_stream<S::kStreamX>(to, image + S::kImageStream + warp_id() * kStreamOfWarp + S::kStreamH * S::kChunkFloats + lane_id() * 4,
+                            in + S::kSharedX * S::kChunk, S::kSliceX, between);
+  }
+
+  RK_INLINE void add_hidden(const float* image, const float* work, const float* stage) {
+    constexpr int kOfWarp = (S::kSharedH + S::kSharedX) * S::kChunkFloats, kStreamOfWarp = (S::kStreamH + S::kStreamX) * S::kChunkFloats;
+    const float* in = stage + split() * 4;
+#pragma unroll
+    for (int q = 0; q < S::kRegisters; ++q) add(sums, registers[q], in + q * S::kChunk, S::kSliceH);
+    in += S::kRegisters * S::kChunk;
+    const auto nothing = [] {};
+    add_shared<S::kSharedH>(sums, work + warp_id() * kOfWarp + lane_id() * 4, in, S::kSliceH, nothing);
+    in += S::kSharedH * S::kChunk;
+    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * kStreamOfWarp + lane_id() * 4, in, S::kSliceH, nothing);
+  }
+
+  static RK_INLINE float total(const float (&sum)[kSums]) {
+    return kSums == 4 ? (sum[0] + sum[1 % kSums]) + (sum[2 % kSums] + sum[3 % kSums]) : kSums == 2 ? sum[0] + sum[1 % kSums] : sum[0];
+  }
+  // Over those splits of the warp that share a slot.
+  static RK_INLINE float of_slot(float v) {
+#pragma unroll
+    for (int step = S::kRowLanes; step * S::kSlotsOfWarp < kWarp; step *= 2) v += __shfl_xor_sync(kFullMask, v, step);
+    return v;
+  }
+
+  // This warp's share of each row, to the partial sums [batch][slot][row].
+  RK_INLINE void store(float* partial) {
+    constexpr int kSplitsOfSlot = S::kSplit / S::kSlotsOfWarp;
+    const bool writes = split() % kSplitsOfSlot == 0;
+    float* const to = partial + (warp_id() * S::kSlotsOfWarp + split() / kSplitsOfSlot) * S::kSlotStride;
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+      const int row = lane_id() % S::kRowLanes + j * S::kRowLanes;
+      const bool is_candidate = kApart && row % S::kGates == 2;
+#pragma unroll
+      for (int b = 0; b < S::kBatch; ++b) {
+        float* const of_row = to + b * (S::kSlots * S::kSlotStride);
+        float sum = total(sums[j][b]);
+        if constexpr (kApart) {
+          const float input = of_slot(total(input_sums[j][b]));
+          sum = of_slot(sum);
+          if (writes && is_candidate && row / S::kGates < S::kUnits) of_row[S::kRows + row / S::kGates] = input;
+          sum = is_candidate ? sum : sum + input;
+        } else {
+          sum = of_slot(sum);
+        }
+        if (writes) of_row[row] = sum;
+      }
+    }
+  }
+};
+
+}  // namespace rk

@@ -1,0 +1,28 @@
+// The GPU's own approximations, a few units in the last place each, for code whose latency counts.
+#pragma once
+
+#include "kernels/vdevice/platform.cuh"
+
+namespace rk {
+
+RK_INLINE float exp2_fast(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+RK_INLINE float reciprocal_fast(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+
+}  // namespace rk

@@ -1,0 +1,158 @@
+// Gangs of recurrent cells against the reference, on the CPU over the stand-in; see test/kernels/recurrent_bench.h for what else
+// is checked. The vDevices are small, so that small cells are spread over several vEUs and do not fit their memory.
+#include "kernels/recurrent/recurrent_gang.h"
+
+#include <cstdlib>
+
+#include "test/kernels/recurrent_bench.h"
+#include "test/kernels/recurrent_cases.h"
+#include "test/support/catch.h"
+
+namespace tamp::test {
+namespace {
+
+using Sizes = RecurrentMaker::Sizes;
+using Links = RecurrentMaker::Links;
+using enum CellKind;
+
+VDevice vdevice_of(int64_t veus, int64_t work_kbytes) {
+  VDevice d = small_vdevice();
+  d.sms = veus;
+  d.smem_bytes = kControlBytes + d.weight_stages * d.weight_stage_bytes + work_kbytes * 1024;
+  d.clock_ghz = 1.98;
+  d.edge_us = 0.01;  // so that many shares look good
+  d.dram_gb_per_s = 1000;
+  d.l2_bytes = 50e6;
+  return d;
+}
+
+void expect_no_problems(const std::vector<Case>& cases, const VDevice& vdevice, const std::string& name) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
+  const std::filesystem::path folder =
+      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_recurrent_" + name);
+  RecurrentRun run;
+  run.vdevice = vdevice;
+  run.tolerance = 1e-5;
+  CHECK(join(run_recurrent(cases, kernels::recurrent_gang(), run, root, folder), "\n") == "");
+  if (!kept) std::filesystem::remove_all(folder);
+}
+
+Case single(const std::string& name, const Sizes& sizes, int64_t batch, const Links& links = {}) {
+  return RecurrentMaker(name, batch).cell(sizes, links).finish();
+}
+
+Links initial() {
+  Links links;
+  links.initial = true;
+  return links;
+}
+
+}  // namespace
+
+TEST_CASE("one cell of every kind and of sizes that fit nothing runs as a gang") {
+  std::vector<Case> cases;
+  for (const CellKind kind : {lstm, gru, rnn}) {
+    const std::string name = name_of(kind);
+    cases.push_back(single(name + " of one unit", {kind, 1, 1, 1}, 1));
+    cases.push_back(single(name + " with an initial state", {kind, 4, 5, 7}, 1, initial()));
+    cases.push_back(single(name + " spread", {kind, 3, 33, 70}, 1, initial()));
+    cases.push_back(single(name + " of a batch", {kind, 3, 9, 19}, 5, initial()));
+    Links gates = initial();
+    gates.x_is_gates = true;
+    cases.push_back(single(name + " of gates", {kind, 3, 8, 37}, 3, gates));
+  }
+  expect_no_problems(cases, vdevice_of(6, 60), "kinds");
+}
+
+TEST_CASE("weights that fit no share's memory are read again in each step") {
+  std::vector<Case> cases;
+  for (const CellKind kind : {lstm, gru, rnn}) {
+    cases.push_back(single(name_of(kind), {kind, 3, 130, 90}, 2, initial()));
+    cases.push_back(single(std::string(name_of(kind)) + " wide", {kind, 2, 600, 40}, 9, initial()));
+  }
+  expect_no_problems(cases, vdevice_of(3, 18), "stream");
+}
+
+TEST_CASE("cells of one gang feed each other") {
+  std::vector<Case> cases;
+  Links next = {};
+  next.x_cell = 0;
+  Links third = initial();
+  third.x_cell = 1;
+  cases.push_back(RecurrentMaker("three layers", 2).cell({lstm, 5, 12, 24}, initial()).cell({gru, 5, 24, 17}, next).cell({lstm, 5, 17, 9}, third).finish());
+  Links decoder = {};
+  decoder.h0_cell = decoder.c0_cell = 0;
+  cases.push_back(RecurrentMaker("encoder and decoder", 1).cell({lstm, 6, 10, 21}, {}).cell({lstm, 3, 4, 21}, decoder).finish());
+  Links gru_decoder = {};
+  gru_decoder.h0_cell = 0;
+  cases.push_back(RecurrentMaker("gru decoder", 3).cell({gru, 4, 10, 20}, {}).cell({gru, 2, 4, 20}, gru_decoder).finish());
+  const auto backwards = [](RecurrentMaker&, RecurrentCell& cell) { cell.reverse = true; };
+  cases.push_back(RecurrentMaker("both directions", 1).cell({lstm, 5, 6, 20}, {}).cell({lstm, 5, 6, 20}, initial(), backwards).finish());
+  expect_no_problems(cases, vdevice_of(9, 40), "cells");
+  // One vEU a cell: h stays there, and goes out for others only.
+  expect_no_problems(cases, vdevice_of(3, 40), "cells_alone");
+}
+
+TEST_CASE("a gang takes what is not usual: functions, clip, peepholes, lengths") {
+  std::vector<Case> cases;
+  const auto peepholes = [](RecurrentMaker& m, RecurrentCell& cell) { cell.peepholes = m.add(m.maker().constant({3 * cell.hidden})); };
+  const auto clip = [](RecurrentMaker&, RecurrentCell& cell) { cell.clip = 0.3F; };
+  const auto forget = [](RecurrentMaker&, RecurrentCell& cell) { cell.input_forget = true; };
+  cases.push_back(RecurrentMaker("peepholes", 2).cell({lstm, 4, 6, 21}, initial(), peepholes).finish());
+  cases.push_back(RecurrentMaker("input forget", 1).cell({lstm, 4, 6, 21}, initial(), forget).finish());
+  for (const CellKind kind : {lstm, gru, rnn}) {
+    const std::string name = name_of(kind);
+    cases.push_back(RecurrentMaker(name + " clipped", 2).cell({kind, 4, 6, 21}, initial(), clip).finish());
+    const auto functions = [](RecurrentMaker&, RecurrentCell& cell) {
+      cell.functions = {CellFunction{CellFunctionKind::hard_sigmoid, 0.2F, 0.5F}, CellFunction{CellFunctionKind::softsign, 0, 0},
+                        CellFunction{CellFunctionKind::scaled_tanh, 0.7F, 1.1F}};
+    };
+    cases.push_back(RecurrentMaker(name + " of other functions", 1).cell({kind, 3, 6, 13}, initial(), functions).finish());
+    for (const bool reverse : {false, true}) {
+      const auto lengths = [reverse](RecurrentMaker& m, RecurrentCell& cell) {
+        cell.lengths = m.lengths({4, 0, 2});
+        cell.reverse = reverse;
+      };
+      cases.push_back(RecurrentMaker(name + (reverse ? " with lengths, backwards" : " with lengths"), 3).cell({kind, 4, 6, 21}, initial(), lengths).finish());
+    }
+  }
+  expect_no_problems(cases, vdevice_of(4, 40), "unusual");
+}
+
+TEST_CASE("what a gang cannot run has no candidates and an infinite time") {
+  const VDevice vdevice = vdevice_of(2, 40);
+  const auto early_reset = [](RecurrentMaker&, RecurrentCell& cell) { cell.linear_before_reset = false; };
+  const Case gru_case = RecurrentMaker("gru", 1).cell({gru, 3, 4, 5}, {}, early_reset).finish();
+  CHECK(kernels::recurrent_gang().candidates({gru_case.graph, gru_case.graph.rops[0], vdevice, Precision::fp32}).empty());
+  CHECK(std::isinf(kernels::recurrent_gang_us(std::get<Recurrent>(gru_case.graph.rops[0].attrs), {4}, vdevice, Precision::fp32)));
+
+  const Case large = single("more units than the vEUs have rows for", {lstm, 2, 4, 500}, 1);
+  CHECK(kernels::recurrent_gang().candidates({large.graph, large.graph.rops[0], vdevice, Precision::fp32}).empty());
+
+  Case changing = single("weights made at run time", {lstm, 2, 4, 5}, 1);
+  changing.graph.tensor(changing.graph.rops[0].inputs[2]).role = Role::activation;
+  CHECK(kernels::recurrent_gang().candidates({changing.graph, changing.graph.rops[0], vdevice, Precision::fp32}).empty());
+}
+
+TEST_CASE("a stack on an H200 is spread over nearly all vEUs, and its time is that of the steps and the layers") {
+  RecurrentMaker maker("stack", 1);
+  for (int32_t layer = 0; layer < 10; ++layer) {
+    Links links;
+    links.x_cell = layer - 1;
+    links.results = layer == 9;
+    maker.cell({lstm, 100, 256, 256}, links);
+  }
+  const Case stack = maker.finish();
+  const VDevice h200 = read_vdevice("h200");
+  const double us = kernels::recurrent_gang_us(std::get<Recurrent>(stack.graph.rops[0].attrs), std::vector<int64_t>(10, 256), h200, Precision::fp32);
+  CHECK(us > 40);
+  CHECK(us < 130);
+  const std::vector<RKernel> rkernels = kernels::recurrent_gang().candidates({stack.graph, stack.graph.rops[0], h200, Precision::fp32});
+  REQUIRE(!rkernels.empty());
+  CHECK(rkernels[0].rtasks() <= h200.veus());
+  CHECK(rkernels[0].rtasks() >= 100);
+  for (const Phase& phase : rkernels[0].phases) CHECK(phase.work_bytes <= h200.work_bytes());
+}
+
+}  // namespace tamp::test
