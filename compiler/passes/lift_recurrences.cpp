@@ -28,7 +28,9 @@ class Rewriter {
     }
   }
 
+  // The graph as it was if no chain could be lifted.
   Graph finish() {
+    if (!is_changed_) return graph_;
     for (size_t i = 0; i < graph_.rops.size(); ++i) {
       if (std::holds_alternative<Concat>(graph_.rops[i].attrs)) replace_concat(i);
     }
@@ -39,18 +41,27 @@ class Rewriter {
   // Somebody may read the last cell state of [begin, end), but none before it.
   void lift(const Chain& chain, size_t begin, size_t end) {
     while (begin + 1 < end) {
-      const size_t even_end = inputs_.evenly_spaced(chain, begin, end);
       const bool is_reverse = inputs_.runs_backwards(chain, begin);
-      const Segment all{chain, begin, end, is_reverse}, even{chain, begin, even_end, is_reverse};
-      if (even_end == end && lift(all, inputs_.views(all))) return;
-      if (lift(all, inputs_.gathered(all))) return;
-      begin = even.steps() > 1 && lift(even, inputs_.views(even)) ? even_end : begin + 1;
+      const size_t even_end = inputs_.evenly_spaced(chain, begin, end);
+      const size_t far_end = even_end < end ? inputs_.independent_end(chain, begin, end) : end;
+      const Segment even{chain, begin, even_end, is_reverse}, far{chain, begin, far_end, is_reverse};
+      if (even_end >= far_end && lift(even, &Inputs::views)) {
+        begin = even_end;
+      } else if (lift(far, &Inputs::gathered)) {
+        begin = far_end;
+      } else if (lift(even, &Inputs::views)) {
+        begin = even_end;
+      } else {
+        ++begin;
+      }
     }
   }
 
   const Cell& cell(const Segment& segment, size_t step) const { return cells_[segment.chain.cells[step]]; }
 
-  bool lift(const Segment& segment, std::optional<TensorId> x) {
+  bool lift(const Segment& segment, std::optional<TensorId> (Inputs::*inputs_of)(const Segment&)) {
+    if (segment.steps() < 2) return false;
+    const std::optional<TensorId> x = (inputs_.*inputs_of)(segment);
     if (!x) return false;
     const Cell &first = cell(segment, segment.begin), &last = cell(segment, segment.end - 1);
     const Roles& roles = segment.chain.roles[segment.end - 1];
@@ -84,6 +95,7 @@ class Rewriter {
       rops.insert(rops.end(), inner.begin(), inner.end());
     }
     replace_states(segment, y, outputs);
+    is_changed_ = true;
     emitter_.add_rop(Recurrent{last.batch, {made}}, name, std::move(inputs), std::move(outputs), origin_of(std::move(rops)));
     return true;
   }
@@ -208,6 +220,7 @@ class Rewriter {
       const std::optional<Run> run = run_of(ids, 0);
       if (!run || run->operands != ids.size()) return std::nullopt;
       Shape shape = emitter_.shape(run->sequence);
+      if (graph_.tensor(ids[0]).shape.back() != shape[2]) return std::nullopt;
       shape[0] = static_cast<int64_t>(ids.size());
       const int64_t size = shape[1] * shape[2];
       sequences.push_back(*emitter_.add_view(run->sequence, {run->row * size, shape, {run->step * size, shape[2], 1}}, shape));
@@ -232,6 +245,7 @@ class Rewriter {
   const std::vector<Cell>& cells_;
   Emitter emitter_;
   Inputs inputs_;
+  bool is_changed_ = false;
 };
 
 }  // namespace

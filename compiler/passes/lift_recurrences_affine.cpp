@@ -90,7 +90,8 @@ std::vector<double> Constants::sum(const std::vector<Vector>& vectors, int64_t c
   for (const Vector& vector : vectors) {
     const float* values = f32_data(graph_.tensor(vector.constant));
     const bool varies = count_of(graph_, vector.constant) != 1;
-    for (int64_t i = 0; i < cols; ++i) sums[static_cast<size_t>(i)] += static_cast<double>(vector.scale) * values[varies ? vector.col + i : 0];
+    for (int64_t i = 0; i < cols; ++i)
+      sums[static_cast<size_t>(i)] += static_cast<double>(vector.scale) * values[varies ? vector.col + i : 0];
   }
   return sums;
 }

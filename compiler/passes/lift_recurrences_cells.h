@@ -22,7 +22,7 @@ struct Cell {
   std::array<CellFunction, 3> functions = {};
   bool linear_before_reset = false;
   int64_t batch = 0, hidden = 0;
-  std::vector<Part> parts;  // the inputs, and the hidden state before (unless it was zero and has been folded away)
+  std::vector<Part> parts;                  // the inputs, and the hidden state before (unless it was zero and has been folded away)
   std::array<std::vector<Vector>, 4> bias;  // per gate, Wb + Rb
   std::vector<Vector> inner_bias;           // gru with linear_before_reset: Rb of h, which the reset gate scales; not in `bias`
   TensorId h, c;                            // what the step makes; c only lstm

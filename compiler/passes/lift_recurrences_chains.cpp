@@ -9,7 +9,13 @@ namespace {
 class Linker {
  public:
   Linker(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants, const std::vector<Cell>& cells)
-      : graph_(graph), uses_(uses), views_(views), constants_(constants), cells_(cells), links_(cells.size()), is_inside_(graph.rops.size()) {}
+      : graph_(graph),
+        uses_(uses),
+        views_(views),
+        constants_(constants),
+        cells_(cells),
+        links_(cells.size()),
+        is_inside_(graph.rops.size()) {}
 
   std::vector<Chain> run() {
     for (size_t i = 0; i < cells_.size(); ++i) {

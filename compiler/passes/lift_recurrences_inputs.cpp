@@ -5,7 +5,7 @@
 namespace tamp::passes::lift {
 namespace {
 
-constexpr int64_t kSearchesPerRop = 16;  // bounds is_independent in graphs that are made to be slow
+constexpr int64_t kSearchesPerRop = 16;  // bounds independent_end in graphs that are made to be slow
 
 }  // namespace
 
@@ -80,14 +80,17 @@ std::optional<TensorId> Inputs::views(const Segment& segment) {
 }
 
 std::optional<TensorId> Inputs::gathered(const Segment& segment) {
-  if (!is_independent(segment)) return std::nullopt;
   std::vector<TensorId> inputs;
   for (size_t number = 0; number < segment.chain.roles[segment.begin].inputs.size(); ++number) {
     std::vector<TensorId> runs;
     for (Run run{number, segment.begin, segment.begin}; run.begin < segment.end; run.begin = run.end) {
       run.end = run.begin + 1;
       while (run.end < segment.end && continues(segment.chain, run, run.end)) ++run.end;
-      const std::optional<TensorId> x = view(segment, run);
+      std::optional<TensorId> x = view(segment, run);
+      if (!x) {
+        run.end = run.begin + 1;
+        x = view(segment, run);
+      }
       if (!x) return std::nullopt;
       runs.insert(segment.is_reverse ? runs.begin() : runs.end(), *x);
     }
@@ -96,27 +99,37 @@ std::optional<TensorId> Inputs::gathered(const Segment& segment) {
   return emitter_.concat(inputs, 2);
 }
 
-// No path leads from a state that the segment makes to one of its inputs. Chains that have been lifted are single rOperators here.
-bool Inputs::is_independent(const Segment& segment) {
-  std::unordered_set<int32_t> made, seen;
+// Chains that have been lifted are single rOperators here: what one of their inputs depends on, all of their results do.
+size_t Inputs::independent_end(const Chain& chain, size_t begin, size_t end) {
+  note_states(chain);
+  std::unordered_set<int32_t> seen;
   std::vector<TensorId> open;
-  for (size_t step = segment.begin; step < segment.end; ++step) {
-    const Cell& cell = cells_[segment.chain.cells[step]];
-    made.insert(cell.h.value);
-    if (cell.c.valid()) made.insert(cell.c.value);
-    for (size_t number = 0; number < segment.chain.roles[step].inputs.size(); ++number) open.push_back(rows(segment.chain, step, number).root);
+  for (size_t step = begin; step < end; ++step) {
+    for (size_t number = 0; number < chain.roles[step].inputs.size(); ++number) open.push_back(rows(chain, step, number).root);
+    while (!open.empty()) {
+      const TensorId next = open.back();
+      open.pop_back();
+      const auto made = steps_.find(next.value);
+      if (made != steps_.end() && made->second >= begin && made->second < end) return step;
+      if (!seen.insert(next.value).second) continue;
+      if (++searched_ > kSearchesPerRop * static_cast<int64_t>(graph_.rops.size())) return step;
+      const ROperator* maker = emitter_.maker(next);
+      if (!maker) continue;
+      for (const TensorId id : reads_of(*maker)) open.push_back(id);
+    }
   }
-  while (!open.empty()) {
-    const TensorId next = open.back();
-    open.pop_back();
-    if (made.contains(next.value)) return false;
-    if (!seen.insert(next.value).second) continue;
-    const ROperator* maker = emitter_.maker(next);
-    if (!maker) continue;
-    if (++searched_ > kSearchesPerRop * static_cast<int64_t>(graph_.rops.size())) return false;
-    for (const TensorId id : reads_of(*maker)) open.push_back(id);
+  return end;
+}
+
+void Inputs::note_states(const Chain& chain) {
+  if (noted_ == &chain) return;
+  noted_ = &chain;
+  steps_.clear();
+  for (size_t step = 0; step < chain.cells.size(); ++step) {
+    const Cell& cell = cells_[chain.cells[step]];
+    steps_[cell.h.value] = step;
+    if (cell.c.valid()) steps_[cell.c.value] = step;
   }
-  return true;
 }
 
 }  // namespace tamp::passes::lift

@@ -41,7 +41,9 @@ class Inputs {
   bool runs_backwards(const Chain& chain, size_t begin) const;
   // x of [T,B,I]: views of one tensor; nothing if that cannot be said with views.
   std::optional<TensorId> views(const Segment& segment);
-  // x of [T,B,I], put together of several tensors; nothing if one of them depends on the segment's results.
+  // The first step from `begin` whose inputs depend on states that the chain makes in [begin, end), or `end`.
+  size_t independent_end(const Chain& chain, size_t begin, size_t end);
+  // x of [T,B,I], put together of as many tensors as it takes.
   std::optional<TensorId> gathered(const Segment& segment);
 
  private:
@@ -53,13 +55,16 @@ class Inputs {
   int64_t distance(const Chain& chain, size_t step, size_t number) const;  // in elements, to the next step
   bool continues(const Chain& chain, const Run& run, size_t step) const;
   std::optional<TensorId> view(const Segment& segment, const Run& run);
-  bool is_independent(const Segment& segment);
+
+  void note_states(const Chain& chain);
 
   const Graph& graph_;
   const std::vector<Cell>& cells_;
   Emitter& emitter_;
   std::unordered_map<size_t, State> states_;
-  int64_t searched_ = 0;  // rOperators looked at by is_independent, in all
+  const Chain* noted_ = nullptr;
+  std::unordered_map<int32_t, size_t> steps_;  // of the noted chain, by the states that they make
+  int64_t searched_ = 0;                       // tensors looked at by independent_end, in all
 };
 
 }  // namespace tamp::passes::lift

@@ -15,8 +15,8 @@ std::optional<Cell> Matcher::lstm_of(size_t rop) const {
   if (!step || step->op != ElementwiseOp::mul || graph_.rops[rop].inputs.size() != 2) return std::nullopt;
   const std::optional<Cell> cell = begin(rop, CellKind::lstm);
   if (!cell) return std::nullopt;
-  for (const auto& [gate, state] : {Pair(graph_.rops[rop].inputs[0], graph_.rops[rop].inputs[1]),
-                                    Pair(graph_.rops[rop].inputs[1], graph_.rops[rop].inputs[0])}) {
+  for (const auto& [gate, state] :
+       {Pair(graph_.rops[rop].inputs[0], graph_.rops[rop].inputs[1]), Pair(graph_.rops[rop].inputs[1], graph_.rops[rop].inputs[0])}) {
     if (std::optional<Cell> found = lstm_with(*cell, gate, state)) return found;
   }
   return std::nullopt;

@@ -103,7 +103,8 @@ TensorId Views::part_of_concat(const Rows& rows) const {
   const auto found = std::upper_bound(starts.begin(), starts.end(), at) - 1;
   const TensorId part = rop.inputs[static_cast<size_t>(found - starts.begin())];
   const Placement whole{BufferId(), 0, row_major_strides(shape)};
-  const auto in_concat = flattened(rows.root, graph_.tensor(part).shape, part_place(whole, concat->axis, *found, graph_.tensor(part).shape));
+  const auto in_concat =
+      flattened(rows.root, graph_.tensor(part).shape, part_place(whole, concat->axis, *found, graph_.tensor(part).shape));
   return in_concat == rows ? part : TensorId();
 }
 

@@ -1,7 +1,5 @@
 // The frontend on models written here: what each version of an operator means, what is folded, what is refused and in which
 // words.
-#include "test/support/onnx_model.h"
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "test/support/catch.h"
+#include "test/support/onnx_model.h"
 
 namespace tamp {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <random>
 
 #include "compiler/passes/fold_constants.h"
 #include "compiler/passes/passes.h"
@@ -213,7 +214,8 @@ Step gru(Net& net, GruForm form, BlendForm blend, int64_t inputs, int64_t hidden
   const bool concat = form == GruForm::paper_concat;
   const TensorId w = net.constant({concat ? inputs + hidden : inputs, 3 * hidden}), u = net.constant({hidden, 3 * hidden});
   const TensorId b = net.constant({3 * hidden}), b2 = net.constant({3 * hidden});
-  const TensorId wc = net.constant({concat ? inputs + hidden : inputs, hidden}), uc = net.constant({hidden, hidden}), bc = net.constant({hidden});
+  const TensorId wc = net.constant({concat ? inputs + hidden : inputs, hidden}), uc = net.constant({hidden, hidden}),
+                 bc = net.constant({hidden});
   return [=](Net& n, TensorId x, State before) {
     const TensorId h = before.h;
     const auto part = [&](TensorId joint, int64_t g) { return n.slice(joint, 1, g * hidden, hidden); };
@@ -270,11 +272,16 @@ std::vector<TensorId> steps_of(Net& net, TensorId x, size_t axis) {
 TEST_CASE("a LSTM layer becomes one rOperator however its cell is written") {
   using Form = LstmStyle::Form;
   const LstmStyle rows[] = {
-      {Form::joint, {0, 2, 1, 3}, 1, false, false, false},       {Form::joint, {1, 3, 0, 2}, 2, false, true, false},
-      {Form::joint, {0, 1, 2, 3}, 0, false, false, true},        {Form::joint_linear, {0, 3, 1, 2}, 2, false, false, false},
-      {Form::joint_linear, {0, 3, 1, 2}, 1, false, true, true},  {Form::joint_linear, {3, 2, 1, 0}, 0, true, false, false},
-      {Form::separate, {}, 1, true, false, false},               {Form::separate, {}, 0, false, true, false},
-      {Form::separate, {}, 2, true, true, true},                 {Form::concat, {0, 3, 2, 1}, 1, true, false, false},
+      {Form::joint, {0, 2, 1, 3}, 1, false, false, false},
+      {Form::joint, {1, 3, 0, 2}, 2, false, true, false},
+      {Form::joint, {0, 1, 2, 3}, 0, false, false, true},
+      {Form::joint_linear, {0, 3, 1, 2}, 2, false, false, false},
+      {Form::joint_linear, {0, 3, 1, 2}, 1, false, true, true},
+      {Form::joint_linear, {3, 2, 1, 0}, 0, true, false, false},
+      {Form::separate, {}, 1, true, false, false},
+      {Form::separate, {}, 0, false, true, false},
+      {Form::separate, {}, 2, true, true, true},
+      {Form::concat, {0, 3, 2, 1}, 1, true, false, false},
       {Form::concat, {0, 3, 2, 1}, 0, false, true, true},
   };
   for (const LstmStyle& style : rows) {
@@ -390,10 +397,21 @@ TEST_CASE("outputs are the sequence in any shape") {
          return net.stack(hs, 0);
        },
        2},
-      {"some of them", [](Net& net, const auto& hs) { return net.stack({hs[1], hs[2]}, 0); }, 4},
+      {"some of them",
+       [](Net& net, const auto& hs) {
+         return net.stack({hs[1], hs[2]}, 0);
+       },
+       4},
       {"a part of them and something else",
-       [](Net& net, const auto& hs) { return net.concat({hs[1], hs[2], net.constant({1, 3}), hs[0]}, 0); }, 7},
-      {"every second", [](Net& net, const auto& hs) { return net.stack({hs[0], hs[2]}, 0); }, 7},
+       [](Net& net, const auto& hs) {
+         return net.concat({hs[1], hs[2], net.constant({1, 3}), hs[0]}, 0);
+       },
+       7},
+      {"every second",
+       [](Net& net, const auto& hs) {
+         return net.stack({hs[0], hs[2]}, 0);
+       },
+       7},
   };
   for (const Row& row : rows) {
     CAPTURE(row.why);
@@ -429,12 +447,13 @@ TEST_CASE("a layer may run backwards, and both directions side by side") {
   std::reverse(b.begin(), b.end());
   std::vector<TensorId> both;
   for (size_t t = 0; t < a.size(); ++t) both.push_back(net.concat({a[t], b[t]}, 1));
+  net.output(net.stack(both, 1));
   net.output(net.stack(hidden_of(unrolled(net, next, both, zeros(net, B, H))), 0));
   const Graph graph = lifted(net.graph);
   const std::vector<RecurrentCell> cells = cells_of(graph);
   REQUIRE(cells.size() == 3);
   CHECK(std::count_if(cells.begin(), cells.end(), [](const auto& cell) { return cell.reverse; }) == 1);
-  CHECK(graph.rops.size() == 5);  // Concat of two sequences, Reshape
+  CHECK(graph.rops.size() == 6);  // one Concat of two sequences, and the outputs' shapes
 }
 
 TEST_CASE("initial states are operands where they are not zero") {
@@ -575,6 +594,20 @@ TEST_CASE("inputs of several tensors are put together unless they depend on the 
     CHECK(cells_of(graph).at(0).steps == 4);
     CHECK(work_of(graph) == 2);
   }
+  SECTION("inputs of their own, one of which depends on the states before it") {
+    Net net;
+    const Step step = lstm(net, {}, 4, 4);
+    State state = zeros(net, 2, 4);
+    for (int t = 0; t < 7; ++t) {
+      TensorId x = net.unary(ElementwiseOp::exp, net.input("x" + std::to_string(t), {2, 4}));
+      if (t == 3) x = net.product(x, state.h);
+      state = step(net, x, state);
+    }
+    net.output(state.h);
+    const std::vector<RecurrentCell> cells = cells_of(lifted(net.graph));
+    REQUIRE(cells.size() == 2);
+    CHECK((cells[0].steps == 3 && cells[1].steps == 4));
+  }
   SECTION("a decoder that reads its own output") {
     Net net;
     const Step step = lstm(net, {}, 4, 4);
@@ -688,7 +721,8 @@ TEST_CASE("what is not a recurrence of at least two steps stays as it is") {
     Net net;
     const TensorId w = net.constant({3, 4}), u = net.constant({4, 4}), b = net.constant({2, 4});
     TensorId h = net.input("h0", {2, 4});
-    for (const TensorId x : steps_of(net, net.input("x", {4, 2, 3}), 0)) h = net.tanh(net.sum(b, net.sum(net.matmul(x, w), net.matmul(h, u))));
+    for (const TensorId x : steps_of(net, net.input("x", {4, 2, 3}), 0))
+      h = net.tanh(net.sum(b, net.sum(net.matmul(x, w), net.matmul(h, u))));
     net.output(h);
     CHECK(untouched(net));
   }
@@ -725,6 +759,69 @@ TEST_CASE("a gate that somebody reads keeps its step out") {
   const std::vector<RecurrentCell> cells = cells_of(lifted(net.graph));
   REQUIRE(cells.size() == 2);
   CHECK((cells[0].steps == 3 && cells[1].steps == 3));
+}
+
+namespace {
+
+// A network of random cells, wired at random; a few of its values are outputs.
+Graph random_network(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };
+  Net net;
+  const int64_t T = 2 + below(5), B = 1 + below(3);
+  int64_t width = 1 + below(5);
+  const bool batch_first = below(2) == 1;
+  std::vector<TensorId> xs = steps_of(net, net.input("x", batch_first ? Shape{B, T, width} : Shape{T, B, width}), batch_first ? 1 : 0);
+  for (int64_t layer = 0, layers = 1 + below(3); layer < layers; ++layer) {
+    const int64_t H = below(3) == 0 ? width : 1 + below(5), kind = below(4);
+    LstmStyle style;
+    style.form = static_cast<LstmStyle::Form>(below(4));
+    std::shuffle(style.order.begin(), style.order.end(), random);
+    style.biases = static_cast<int>(below(3));
+    style.forget_bias = below(2) == 1;
+    style.swapped = below(2) == 1;
+    style.copies = below(4) == 0;
+    const auto make = [&] {
+      if (kind == 0) return plain(net, below(2) == 0 ? ElementwiseOp::tanh : ElementwiseOp::relu, width, H);
+      return kind == 1 ? gru(net, static_cast<GruForm>(below(4)), static_cast<BlendForm>(below(4)), width, H) : lstm(net, style, width, H);
+    };
+    const Step step = make(), other = make();
+    const bool backwards = below(3) == 0, is_changed = below(8) == 0;
+    if (backwards) std::reverse(xs.begin(), xs.end());
+    State state = zeros(net, B, H);
+    if (below(3) == 0) state.h = net.input("h" + std::to_string(layer), {B, H});
+    if (below(6) == 0) state.h = net.constant({B, H});
+    if (below(3) == 0) state.c = net.input("c" + std::to_string(layer), {B, H});
+    std::vector<State> states;
+    for (size_t t = 0; t < xs.size(); ++t) states.push_back(state = (is_changed && t == 2 ? other : step)(net, xs[t], state));
+    std::vector<TensorId> hidden = hidden_of(states);
+    for (size_t t = 0; t < xs.size(); ++t) {
+      if (H == width && layer % 2 == 1) hidden[t] = net.sum(hidden[t], xs[t]);
+      if (states[t].c.valid() && below(16) == 0) net.output(states[t].c);
+      if (below(8) == 0) net.output(hidden[t]);
+    }
+    if (backwards && below(2) == 0) std::reverse(hidden.begin(), hidden.end());
+    xs = below(3) == 0 ? steps_of(net, net.stack(hidden, 0), 0) : hidden;
+    width = H;
+  }
+  if (below(4) == 0) net.output(net.graph.rops[static_cast<size_t>(below(static_cast<int64_t>(net.graph.rops.size())))].outputs[0]);
+  net.output(below(2) == 0 ? xs.back() : net.stack(xs, static_cast<size_t>(below(3))));
+  return remove_dead(net.graph);
+}
+
+}  // namespace
+
+TEST_CASE("random networks keep their answers, alone and through the pipeline") {
+  int lifted_networks = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    const Graph source = random_network(seed);
+    lifted_networks += count_rops(lifted(source), "Recurrent") > 0;
+    Graph graph = source;
+    for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+    check_pass(source, graph);
+  }
+  CHECK(lifted_networks > 250);
 }
 
 TEST_CASE("ten layers of a hundred steps keep the pipeline small") {
