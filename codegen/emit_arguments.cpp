@@ -2,6 +2,7 @@
 // in the arena, the weights, or the caller's buffers.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -11,6 +12,8 @@
 
 namespace tamp::codegen {
 namespace {
+
+constexpr size_t kMostOrigins = 12;  // named in a comment; NAME.rprogram.json has all of them
 
 // One record's view of the plan.
 class Printer {
@@ -133,7 +136,8 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
     if (record.phase == 0) {
       w.line("// {}", headline(program.graph, rop));
       std::vector<std::string> origin;
-      for (const std::string& name : rop.origin) origin.push_back(comment(name));
+      for (size_t i = 0; i < std::min(rop.origin.size(), kMostOrigins); ++i) origin.push_back(comment(rop.origin[i]));
+      if (rop.origin.size() > kMostOrigins) origin.push_back(fmt::format("and {} more", rop.origin.size() - kMostOrigins));
       w.line("// wave {}, rKernel {}, {} rTasks (onnx: {})", program.wave[record.rop.index()],
              comment(program.rkernels[record.rop.index()].name), program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }

@@ -135,6 +135,40 @@ Graph drop_unused_results(Graph graph) {
   return remove_dead(std::move(graph));
 }
 
+// The last step of y, where a Slice takes just that, is y_h: then y itself need not be stored.
+Graph take_last_states(Graph graph) {
+  const Uses uses = uses_of(graph);
+  std::vector<std::optional<TensorId>> state_of(graph.rops.size());  // per Slice
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (!std::holds_alternative<Slice>(graph.rops[i].attrs)) continue;
+    const TensorId taken = graph.rops[i].outputs[0];
+    const Stretch at = Tracer(graph, uses).trace(taken);
+    const ROperatorId producer = uses.producer[at.tensor.index()];
+    if (!producer.valid() || !std::holds_alternative<Recurrent>(graph.rop(producer).attrs)) continue;
+    ROperator& rop = graph.rop(producer);
+    auto& recurrent = std::get<Recurrent>(rop.attrs);
+    for (RecurrentCell& cell : recurrent.cells) {
+      if (cell.y < 0 || rop.outputs[static_cast<size_t>(cell.y)] != at.tensor || cell.lengths >= 0) continue;
+      const int64_t state = recurrent.batch * cell.hidden, last = cell.reverse ? 0 : cell.steps - 1;
+      if (at.begin != last * state || element_count(graph.tensor(taken).shape) != state) continue;
+      if (cell.y_h < 0) {
+        Tensor made;
+        made.name = graph.tensor(at.tensor).name + ".last";
+        made.shape = {recurrent.batch, cell.hidden};
+        cell.y_h = static_cast<int32_t>(rop.outputs.size());
+        rop.outputs.push_back(add_tensor(graph, std::move(made)));
+      }
+      state_of[i] = rop.outputs[static_cast<size_t>(cell.y_h)];
+    }
+  }
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (!state_of[i]) continue;
+    graph.rops[i].attrs = Reshape{};
+    graph.rops[i].inputs = {*state_of[i]};
+  }
+  return sort_topologically(std::move(graph));
+}
+
 class Stacker {
  public:
   Stacker(Graph graph, const RecurrentCost& cost, const ProductCost& product)
@@ -398,7 +432,7 @@ class Stacker {
 
 Graph stack_recurrences(Graph graph, const RecurrentCost& cost, const ProductCost& product) {
   if (!cost) return graph;
-  return Stacker(std::move(graph), cost, product).run();
+  return Stacker(take_last_states(std::move(graph)), cost, product).run();
 }
 
 }  // namespace tamp::passes

@@ -201,3 +201,39 @@ TEST_CASE("weights made at run time keep their product inside") {
                               gates_are_faster, free_product);
   CHECK(count_rops(graph, "MatMul") == 0);
 }
+
+TEST_CASE("the last step of y is y_h, and y is not stored for it") {
+  for (const bool reverse : {false, true}) {
+    CAPTURE(reverse);
+    const std::string way = reverse ? " reverse=1" : "", start = reverse ? "0" : "4";
+    const Graph graph = stacked(parse_graph(R"(
+      x = input f32[5,2,4]
+      w = const f32[16,4]
+      r = const f32[16,4]
+      y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4)" + way + R"( x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+      y4 = Reshape(y) -> f32[5,1,2,4]
+      last = Slice(y4) {starts=[)" + start + R"(,0,0,0]} -> f32[1,1,2,4]
+      flat = Reshape(last) -> f32[2,4]
+      outputs(flat)
+    )"));
+    CHECK(cells_of(graph)[0].y == -1);
+    CHECK(cells_of(graph)[0].y_h == 0);
+    CHECK(count_rops(graph, "Slice") == 0);
+  }
+}
+
+TEST_CASE("another step of y, part of a row, or y with lengths is not y_h") {
+  for (const char* const slice : {"starts=[3,0,0]} -> f32[1,2,4]", "starts=[4,1,0]} -> f32[1,1,4]", "starts=[4,0,1]} -> f32[1,2,3]"}) {
+    CAPTURE(slice);
+    const Graph graph = stacked(parse_graph(std::string(R"(
+      x = input f32[5,2,4]
+      w = const f32[16,4]
+      r = const f32[16,4]
+      y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+      part = Slice(y) {)") + slice + R"(
+      outputs(part)
+    )"));
+    CHECK(cells_of(graph)[0].y == 0);
+    CHECK(count_rops(graph, "Slice") == 1);
+  }
+}
