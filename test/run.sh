@@ -51,6 +51,8 @@ for program in cli_test user_project_test mutants_test models_test recurrent_tes
   count build/venv/bin/python "test/e2e/$program.py" "$tamp"
 done
 
+count build/venv/bin/python test/e2e/conformance.py "$tamp"
+
 if find_gpu && find_nvcc; then
   before=$passed
   before_failed=$failed

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The example models on a GPU: right, repeatable, replayed as a CUDA graph, and as two instances at once.
+"""On a GPU: the example models, right, repeatable, replayed as a CUDA graph, and as two instances at once; the recurrent networks of
+recurrent_test.py.
 
     gpu_test.py TAMP [WORD...]
 """
@@ -7,6 +8,8 @@ import subprocess
 import sys
 
 import harness
+import models_test
+import recurrent_test
 
 
 def example(tamp, name):
@@ -26,6 +29,10 @@ def gpu_test(name, precision, options):
 TESTS = [gpu_test(name, precision, options)
          for name in ("mnist_mlp", "squeezenet1_0", "resnet18") for precision in ("fp32", "tf32")
          for options in ((), ("--graph",), ("--instances", "2"), ("--policy", "sequential"))]
+
+
+models_test.DEVICE = "cuda"
+TESTS += [getattr(recurrent_test, name) for name in dir(recurrent_test) if name.startswith("test_")]
 
 
 if __name__ == "__main__":

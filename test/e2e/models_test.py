@@ -16,6 +16,7 @@ import onnxruntime
 import harness
 import models as m
 
+DEVICE = "cpu"  # gpu_test.py has it changed
 REPEATS = 3
 LIMIT = {"fp32": 1e-4, "tf32": 5e-3}
 
@@ -146,7 +147,7 @@ def check_model(tamp, path, *options, seed=1, precision="fp32", given=None):
     for index, (name, values) in enumerate(inputs.items()):
         np.save(tamp.folder / f"in{index}.npy", values)
         arguments += ["--input", f"{name}=in{index}.npy"]
-    done = tamp("run", path, "--device", "cpu", "--repeat", REPEATS, "--check", "--precision", precision, "--output-dir", "out", *arguments, *options,
+    done = tamp("run", path, "--device", DEVICE, "--repeat", REPEATS, "--check", "--precision", precision, "--output-dir", "out", *arguments, *options,
                 env={"TAMP_SEED": str(seed)})
     assert f"of {REPEATS} runs, all bitwise equal" in done.stdout, done.stdout
     files = json.loads((tamp.folder / "out" / "outputs.json").read_text())

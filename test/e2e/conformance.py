@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""ONNX's own test cases: folders with model.onnx and test_data_set_0/{input,output}_K.pb.
+
+    conformance.py TAMP [--device cpu|cuda] [FOLDER...]
+
+Without folders: the cases of the recurrent operators in Debian's libonnx-testdata. A case passes when all outputs have the expected
+type and shape and every value is within rtol 1e-3, atol 1e-5."""
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import harness
+
+DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
+PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*")
+
+
+def tensors(folder, kind):
+    """input_0.pb, input_1.pb, ... as paths and arrays."""
+    paths = sorted(folder.glob(f"test_data_set_0/{kind}_*.pb"), key=lambda path: int(path.stem.rsplit("_", 1)[1]))
+    return [(path, numpy_helper.to_array(onnx.load_tensor(str(path)))) for path in paths]
+
+
+def case_test(folder, device):
+    def test(tamp):
+        graph = onnx.load(str(folder / "model.onnx")).graph
+        constants = {tensor.name for tensor in graph.initializer}
+        ports = [entry.name for entry in graph.input if entry.name not in constants]
+        arguments = [word for name, (path, _) in zip(ports, tensors(folder, "input")) for word in ("--input", f"{name}={path}")]
+        tamp("run", folder / "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
+        files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+        expected = tensors(folder, "output")
+        assert len(files) == len(expected) == len(graph.output), f"{len(files)} outputs, expected {len(expected)}"
+        for entry, (_, values) in zip(graph.output, expected):
+            got = np.load(tamp.folder / "out" / files[entry.name])
+            assert got.shape == values.shape and got.dtype == values.dtype, f"{entry.name}: {got.dtype}{got.shape}, expected {values.dtype}{values.shape}"
+            np.testing.assert_allclose(got, values, rtol=1e-3, atol=1e-5, err_msg=entry.name)
+    test.__name__ = folder.name
+    return test
+
+
+def main():
+    words = sys.argv[2:]
+    device = "cpu"
+    if words[:1] == ["--device"]:
+        device, words = words[1], words[2:]
+    folders = [pathlib.Path(word).resolve() for word in words] or sorted(path for pattern in PATTERNS for path in DEBIAN.glob(pattern))
+    sys.argv[2:] = []
+    return harness.main([case_test(folder, device) for folder in folders])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
