@@ -27,7 +27,7 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vecto
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")
       ->option_text("NAME|FILE.json");
-  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores) or tf32; default: the vDevice's own")
+  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores), tf32, or, for the weights of recurrent layers, fp16 or bf16; default: the vDevice's own")
       ->option_text("P");
   command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
   add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");

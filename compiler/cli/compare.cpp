@@ -43,7 +43,13 @@ Difference difference(const ops::Value& got, const ops::Value& expected) {
 
 double tolerance(Precision precision, DType dtype) {
   if (!is_float(dtype)) return 0;
-  return precision == Precision::fp32 ? 1e-4 : 5e-3;
+  switch (precision) {
+    case Precision::fp32: return 1e-4;
+    case Precision::tf32:
+    case Precision::fp16: return 5e-3;
+    case Precision::bf16: return 4e-2;  // three bits less than the others
+  }
+  TAMP_CHECK(false, "precision out of range");
 }
 
 std::string index_text(int64_t i, const Shape& shape) {

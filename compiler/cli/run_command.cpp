@@ -137,7 +137,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  tamp run model.onnx --repeat 100\n"
                   "  tamp run resnet50/            (a folder of 'tamp compile')\n"
                   "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
-                  "--check accepts a relative L2 distance of 1e-4 in fp32 and of 5e-3 in tf32.");
+                  "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
   auto arguments = std::make_shared<RunArguments>();
   command->add_option("model", arguments->model, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
   command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
