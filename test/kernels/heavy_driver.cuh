@@ -94,7 +94,10 @@ __global__ void __launch_bounds__(352, 1) kernel(const Param param) {
                                 control.args,
                                 stages + Veu::kWeightStages * Veu::kWeightStageBytes,
                                 control.bases,
-                                {stages, control.full, control.empty, chunk}};
+                                {stages, control.full, control.empty, chunk},
+                                nullptr,
+                                1,
+                                0};
     Program::run(param.body, task);
     rk::sync_compute<Veu>();
   }
