@@ -65,7 +65,7 @@ using Member = int64_t GangShape::*;
 constexpr std::pair<const char*, Member> kConfig[] = {
     {"units", &GangShape::units},           {"lane_rows", &GangShape::lane_rows}, {"split", &GangShape::split},
     {"r_registers", &GangShape::r_registers}, {"r_shared", &GangShape::r_shared},   {"w_shared", &GangShape::w_shared},
-    {"batch", &GangShape::batch},
+    {"x_warps", &GangShape::x_warps},       {"batch", &GangShape::batch},
 };
 
 void append_config(const GangPlan& plan, RKernel& rkernel) {
@@ -88,6 +88,7 @@ GangPlan plan_of(const Graph& graph, const ROperator& rop, const RKernel& rkerne
     s.input = cell.x_is_gates ? 0 : input_sizes[c];
     s.hidden = cell.hidden;
     for (const auto& row : kConfig) s.*row.second = (number++)->second;
+    s.all_rows = recurrent.batch;
     s.alone = s.units == s.hidden;
     s.plain = is_plain(cell);
     gang.shares = ceil_div(s.hidden, s.units);
@@ -125,9 +126,6 @@ class Arguments {
         {"publishes", arg(int64_t{own_.publishes})},
         {"share_floats", arg(own_.shape.image_floats())},
         {"steps", arg(cell.steps)},
-        {"batch", arg(recurrent_of(rop_).batch)},
-        {"x_row", arg(cell.x_cell >= 0 ? source(cell.x_cell).word_row : 0)},
-        {"own_row", arg(own_.word_row)},
         {"x_t", arg(direction * stride(x, 0))},
         {"x_b", arg(stride(x, 1))},
         {"x_k", arg(stride(x, 2))},
@@ -199,6 +197,8 @@ std::vector<std::pair<std::string, std::string>> template_args_of(const GangShap
           {"R_REGISTERS", text(s.r_registers)},
           {"R_SHARED", text(s.r_shared)},
           {"W_SHARED", text(s.w_shared)},
+          {"X_WARPS", text(s.x_warps)},
+          {"ALL_ROWS", text(s.all_rows)},
           {"BATCH", text(s.batch)},
           {"ALONE", text(s.alone)},
           {"PLAIN", text(s.plain)}};

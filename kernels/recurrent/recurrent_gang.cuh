@@ -14,6 +14,8 @@
 
 namespace rk {
 
+constexpr int kGangPollClocks = 150;  // between two polls of a warp that has nothing else to do
+
 // An initial state: a tensor, another cell's last words, or zeros.
 template <class Veu>
 RK_INLINE float gang_initial(const Task<Veu>& task, const TensorRef& from, bool is_words, int at_row, int at_unit) {
@@ -25,17 +27,18 @@ RK_INLINE float gang_initial(const Task<Veu>& task, const TensorRef& from, bool 
 
 template <class Veu, class S>
 struct GangShare {
-  const Task<Veu>& task;
+  const Task<Veu> task;  // a copy: the caller's lies in local memory
   const GangArgs& args;
   float* const work;
   const float* const image;
   uint64_t* const own;
   const float* const x;
-  const int first_unit, groups;
+  const int first_unit;
   GangProduct<S> product;
-  GangWords<S::kHidden, S::kSliceH, S::kBatch> hidden;
-  GangWords<S::kInput, S::kSliceX, S::kBatch> input_words;
-  GangTensor<S::kInput, S::kSliceX, S::kBatch> input;
+  GangHand<S> hand;
+  GangWords<S::kHidden, S::kSliceH, 0, S::kBatch, 3> hidden;
+  GangWords<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch, 1> input_words;
+  GangTensor<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch> input;
   float gates[S::kRounds];
 
   RK_INLINE explicit GangShare(const Task<Veu>& t)
@@ -46,15 +49,13 @@ struct GangShare {
         own(reinterpret_cast<uint64_t*>(t.address(args.own))),
         x(t.address(args.x)),
         first_unit(static_cast<int>(t.index) * S::kUnits),
-        groups(S::kBatch == 1 ? args.batch : (args.batch + S::kBatch - 1) / S::kBatch) {}
+        hand(static_cast<int>(t.index) * S::kUnits) {}
 
-  RK_INLINE int rows(int group) const { return args.batch - group * S::kBatch; }
-  RK_INLINE float* stage_x() const { return work + S::kStageXAt + warp_id() * (S::kBatch * S::kSliceX); }
+  static RK_INLINE int rows(int group) { return min(S::kBatch, S::kAllRows - group * S::kBatch); }
+  static RK_INLINE bool takes_input() { return S::kFirstXWarp == 0 || warp_id() >= S::kFirstXWarp; }
+  RK_INLINE float* stage_x() const { return work + S::kStageXAt + (warp_id() - S::kFirstXWarp) * (S::kBatch * S::kSliceX); }
   RK_INLINE float* stage_h(int group) const {
     return work + S::kStageHAt + (S::kAlone ? group * S::kStageH : 0) + warp_id() * (S::kBatch * S::kSliceH);
-  }
-  RK_INLINE const uint64_t* words(int step, int group) const {
-    return own + static_cast<int64_t>(step * args.batch + group * S::kBatch) * args.own_row;
   }
 
   // --- before the first step ---
@@ -65,31 +66,44 @@ struct GangShare {
       cp_async16(work + i, image + S::kImageBias - S::kBiasAt + i, true);
     }
     cp_async_commit();
-    ask_input(0, 0);
+    begin_input();
     begin_states();
     if constexpr (S::kAlone) {
-      for (int group = 0; group < groups; ++group) begin_hidden(group);
+      for (int group = 0; group < S::kGroups; ++group) begin_hidden(group);
+    } else {
+      hidden.begin(own);
     }
     cp_async_wait<0>();
     sync_compute<Veu>();
+    if constexpr (S::kInHand) hand.begin(task, args, work, own);
+  }
+
+  RK_INLINE void begin_input() {
+    if constexpr (S::kFrom == kFromGates) {
+      gang_ask_gates<S>(args, x, 0, 0, first_unit, gates);
+    } else {
+      if (!takes_input()) return;
+      for (int i = lane_id(); i < S::kBatch * S::kSliceX; i += kWarp) stage_x()[i] = 0.0f;
+      __syncwarp();
+      if constexpr (S::kFrom == kFromWords) input_words.begin(reinterpret_cast<const uint64_t*>(x));
+      if constexpr (S::kFrom == kFromTensor) input.begin(x, args.x_b, args.x_k);
+      ask_input(0);
+    }
   }
 
   RK_INLINE void begin_states() {
-    float* const states = work + S::kStageHAt + (S::kAlone ? groups : 1) * S::kStageH;
-    const int items = groups * S::kItems;
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < items; i += kGangThreads) {
-      const int unit = first_unit + i % S::kItems % S::kUnits, row = i / S::kItems * S::kBatch + i % S::kItems / S::kUnits;
-      const bool valid = unit < S::kHidden && row < args.batch;
-      if (S::kKind == kLstm) states[i] = valid ? gang_initial(task, args.c0, args.c0_is_words != 0, row * args.c0_b, unit * args.c0_k) : 0.0f;
-      if (S::kKind != kLstm || S::kStates == 2) {
-        states[(S::kStates - 1) * items + i] = valid ? gang_initial(task, args.h0, args.h0_is_words != 0, row * args.h0_b, unit * args.h0_k) : 0.0f;
-      }
+    for (int i = static_cast<int>(threadIdx.x); i < S::kStates; i += kGangThreads) {
+      const int unit = first_unit + i % S::kUnits, row = i / S::kUnits;
+      const bool valid = unit < S::kHidden && row < S::kAllRows;
+      if (S::kKind == kLstm) work[S::kStatesAt + i] = valid ? gang_initial(task, args.c0, args.c0_is_words != 0, row * args.c0_b, unit * args.c0_k) : 0.0f;
+      if (S::kKind == kLstm && !S::kHolds) continue;
+      work[S::kHeldAt + i] = valid ? gang_initial(task, args.h0, args.h0_is_words != 0, row * args.h0_b, unit * args.h0_k) : 0.0f;
     }
     if (S::kPlain || args.lengths.base == kNullBase) return;
-    int32_t* const to = reinterpret_cast<int32_t*>(states + S::kStates * items);
-    const int32_t* const lengths = reinterpret_cast<const int32_t*>(task.address(args.lengths));
-    for (int b = static_cast<int>(threadIdx.x); b < args.batch; b += kGangThreads) to[b] = static_cast<int32_t>(__float_as_uint(load1(reinterpret_cast<const float*>(lengths) + b * args.lengths_b)));
+    const float* const lengths = task.address(args.lengths);  // i32
+#pragma unroll 1
+    for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads) work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
   }
 
   // This warp's slice of h before the first step.
@@ -104,74 +118,112 @@ struct GangShare {
     __syncwarp();
   }
 
-  // --- a step ---
+  // --- a step; pointers of `hidden` and `input` are those of this step's first row ---
 
-  RK_INLINE const float* input_at(int step, int group) const { return x + step * args.x_t + group * S::kBatch * args.x_b; }
-  RK_INLINE const uint64_t* input_words_at(int step, int group) const {
-    return reinterpret_cast<const uint64_t*>(x) + static_cast<int64_t>(step * args.batch + group * S::kBatch) * args.x_row;
+  RK_INLINE int64_t input_offset(int group) const {
+    return S::kFrom == kFromWords ? group * S::kBatch * gang_word_row(S::kInput) : group * S::kBatch * args.x_b;
+  }
+  RK_INLINE void ask_input(int group) {
+    if constexpr (S::kFrom == kFromWords) input_words.ask(GangNumber<0>{}, input_offset(group), rows(group));
+    if constexpr (S::kFrom == kFromTensor) input.ask(input_offset(group), rows(group));
+  }
+  // What comes behind this group of this step; behind the last one, that again.
+  RK_INLINE void ask_next_input(int step, int group, int steps) {
+    const bool group_follows = group + 1 < S::kGroups, goes_on = !group_follows && step + 1 < steps;
+    const int next_group = group_follows ? group + 1 : 0;
+    if constexpr (S::kFrom == kFromGates) gang_ask_gates<S>(args, x, goes_on ? step + 1 : step, next_group, first_unit, gates);
+    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? S::kAllRows * gang_word_row(S::kInput) : 0;
+    if constexpr (S::kFrom == kFromTensor) input.at += goes_on ? args.x_t : 0;
+    ask_input(next_group);
   }
 
-  RK_INLINE void ask_input(int step, int group) {
-    if constexpr (S::kFrom == kFromWords) input_words.ask(input_words_at(step, group), args.x_row, rows(group));
-    if constexpr (S::kFrom == kFromTensor) input.ask(input_at(step, group), args.x_b, args.x_k, rows(group));
-    if constexpr (S::kFrom == kFromGates) gang_gates_ahead<Veu, S>(task, x, step, group, first_unit, gates);
+  static RK_INLINE int64_t hidden_offset(int group) { return group * S::kBatch * S::kWordRow; }
+  template <int N>
+  RK_INLINE void ask_hidden(GangNumber<N> poll, int group) {
+    if (!S::kAlone) hidden.ask(poll, hidden_offset(group), rows(group));
   }
 
-  RK_INLINE void add_input(int step, int group) {
-    const uint64_t* const before = words(step - 1, group);
-    const bool waits = !S::kAlone && step > 0;
-    if (waits) hidden.ask(before, args.own_row, rows(group));
-    if constexpr (S::kFrom == kFromWords) input_words.take(task, input_words_at(step, group), args.x_row, rows(group), stage_x());
-    if constexpr (S::kFrom == kFromTensor) input.take(input_at(step, group), args.x_b, args.x_k, rows(group), stage_x());
-    if constexpr (S::kFrom != kFromGates) {
-      product.add_input(image, work, stage_x(), [&] {
-        if (waits) hidden.ask_again(before, args.own_row, rows(group), task.epoch);
-      });
+  RK_INLINE void add_input(int step, int group, int steps) {
+    if constexpr (S::kFrom == kFromWords) input_words.take(task, input_offset(group), rows(group), stage_x());
+    if constexpr (S::kFrom == kFromTensor) input.take(input_offset(group), rows(group), stage_x());
+    ask_next_input(step, group, steps);
+    product.add_input(image, work, stage_x(), [&](auto poll) { ask_hidden(poll, group); });
+    ask_hidden(GangNumber<2>{}, group);
+  }
+  // By warps that have nothing else to do.
+  RK_INLINE void ask_hidden_only(int group) {
+    if constexpr (!S::kAlone) {
+      ask_hidden(GangNumber<0>{}, group);
+      pause(kGangPollClocks);
+      ask_hidden(GangNumber<1>{}, group);
+      pause(kGangPollClocks);
+      ask_hidden(GangNumber<2>{}, group);
     }
   }
 
   RK_INLINE void add_hidden(int step, int group) {
-    if (step == 0) {
-      if constexpr (!S::kAlone) begin_hidden(group);
-    } else if constexpr (S::kAlone) {
+    if constexpr (S::kAlone) {
       sync_compute<Veu>();
+    } else if (step == 0) {
+      begin_hidden(group);
     } else {
-      hidden.take(task, words(step - 1, group), args.own_row, rows(group), stage_h(group));
+      hidden.take(task, hidden_offset(group), rows(group), stage_h(group));
     }
     product.add_hidden(image, work, stage_h(group));
   }
 
-  RK_INLINE void run() {
-    begin();
+  // All steps, of a warp that takes the input (INPUT), or finishes h (FINISH), or both. Each kind has a loop of its own, so that
+  // none has the addresses of the others in its registers.
+  template <bool INPUT, bool FINISH>
+  RK_INLINE void run_steps() {
+    const int steps = args.steps;
     int side = 0;
 #pragma unroll 1
-    for (int step = 0; step < args.steps; ++step) {
+    for (int step = 0; step < steps; ++step) {
+      if constexpr (FINISH) hand.h = 0.0f;  // the old one need not be kept
 #pragma unroll 1
-      for (int group = 0; group < groups; ++group, side ^= 1) {
-        float* const partial = work + S::kPartialAt + side * S::kPartial;
+      for (int group = 0; group < S::kGroups; ++group, side ^= S::kSides - 1) {
         product.clear();
-        add_input(step, group);
+        if constexpr (INPUT && S::kFrom != kFromGates) {
+          add_input(step, group, steps);
+        } else {
+          ask_hidden_only(group);
+        }
         add_hidden(step, group);
-        product.store(partial);
-        float now[S::kRounds];
+        product.store(work + S::kPartialAt + side * S::kPartial);
+        float gates_now[S::kRounds];
 #pragma unroll
-        for (int i = 0; i < S::kRounds; ++i) now[i] = S::kFrom == kFromGates ? gates[i] : 0.0f;
-        const bool group_follows = group + 1 < groups;
-        if (group_follows || step + 1 < args.steps) ask_input(group_follows ? step : step + 1, group_follows ? group + 1 : 0);
+        for (int i = 0; i < S::kRounds; ++i) gates_now[i] = gang_gate<S>(gates[i]);
+        if constexpr (S::kFrom == kFromGates) ask_next_input(step, group, steps);
         sync_compute<Veu>();
-        const GangPlace place{step, group, first_unit, args.publishes != 0 ? const_cast<uint64_t*>(words(step, group)) : nullptr,
-                              step + 1 == args.steps};
-        gang_finish<Veu, S>(task, work, place, partial, now);
+        if constexpr (FINISH && !S::kInHand) gang_finish<Veu, S>(task, args, work, own, first_unit, step, group, side, gates_now);
+        if constexpr (FINISH && S::kInHand) {
+          if (!GangItem<S>::is_idle(0)) hand.step(args, work, step, side, task.epoch, gates_now[0]);
+        }
+        if constexpr (!S::kAlone) hidden.settle();
       }
+      if (!S::kAlone && step > 0) hidden.at += S::kAllRows * S::kWordRow;
+    }
+    if constexpr (FINISH && S::kInHand) hand.end(task, args);
+  }
+
+  RK_INLINE void run() {
+    begin();
+    if constexpr (!S::kTwoRoles) {
+      run_steps<true, true>();
+    } else if (takes_input()) {
+      run_steps<true, false>();
+    } else {
+      run_steps<false, true>();
     }
   }
 };
 
 template <class Veu, int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
-          int BATCH, int ALONE, int PLAIN>
+          int X_WARPS, int ALL_ROWS, int BATCH, int ALONE, int PLAIN>
 RK_BODY void recurrent_gang(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == kGangThreads);
-  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, BATCH, ALONE, PLAIN>;
+  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, X_WARPS, ALL_ROWS, BATCH, ALONE, PLAIN>;
   GangShare<Veu, Shape>(task).run();
 }
 

@@ -27,35 +27,35 @@ struct GangItem {
   int item, lane, unit, row;
   bool valid;
 
-  RK_INLINE GangItem(int round, int first_unit, int rows) {
+  RK_INLINE GangItem(int round, int first_unit, int group) {
     item = round * S::kItemsAtOnce + static_cast<int>(threadIdx.x) / S::kItemLanes;
     lane = lane_id() % S::kItemLanes;
     valid = item < S::kItems;
     if (!valid) item = S::kItems - 1;  // takes part in shuffles
     unit = item % S::kUnits;
     row = item / S::kUnits;
-    valid = valid && first_unit + unit < S::kHidden && (S::kBatch == 1 || row < rows);
+    valid = valid && first_unit + unit < S::kHidden && group * S::kBatch + row < S::kAllRows;
   }
   // No lane of this warp has one.
   static RK_INLINE bool is_idle(int round) {
     return round * S::kItemsAtOnce + static_cast<int>(threadIdx.x) / kWarp * (kWarp / S::kItemLanes) >= S::kItems;
   }
+  // Of its row in the partial sums.
+  RK_INLINE int sum_at() const {
+    const bool is_candidate_input = S::kKind == kGru && lane == 3;
+    return row * (S::kSlots * S::kSlotStride) + (is_candidate_input ? S::kRows + unit : unit * S::kGates + lane);
+  }
+  RK_INLINE int bias_at() const { return S::kBiasAt + unit * S::kItemLanes + lane; }
 };
 
-template <class S>
-RK_INLINE float gang_sum(const GangItem<S>& item, const float* partial) {
-  const bool is_candidate_input = S::kKind == kGru && item.lane == 3;
-  const int row = is_candidate_input ? S::kRows + item.unit : item.unit * S::kGates + item.lane;
-  const float* const from = partial + item.row * (S::kSlots * S::kSlotStride) + row;
-  float sum[S::kSlots];
-#pragma unroll
-  for (int i = 0; i < S::kSlots; ++i) sum[i] = from[i * S::kSlotStride];
-#pragma unroll
-  for (int step = S::kSlots / 2; step > 0; step /= 2) {
-#pragma unroll
-    for (int i = 0; i < step; ++i) sum[i] += sum[i + step];
+// A tree, so that the additions do not wait for each other.
+template <int COUNT>
+RK_INLINE float strided_sum(const float* from, int stride) {
+  if constexpr (COUNT == 1) {
+    return *from;
+  } else {
+    return strided_sum<COUNT / 2>(from, stride) + strided_sum<COUNT / 2>(from + COUNT / 2 * stride, stride);
   }
-  return sum[0];
 }
 
 // The new h from this lane's sum. `state`: c of an lstm, else h; renewed.
@@ -116,80 +116,137 @@ RK_INLINE float gang_any_cell(const GangArgs& args, const float* peepholes, floa
   return value;
 }
 
-// Where the results of a step go.
-struct GangPlace {
-  int step, group, first_unit;
-  uint64_t* own;  // words of this step's first row, or null
-  bool is_last;
+// A unit's numbers from step to step.
+struct GangState {
+  float state;  // c of an lstm, h of the others
+  float held;   // h of an lstm that is not plain
 };
 
+// h of a step, and y, which is zero behind the end of a sequence, where the state stays what it is.
+template <class S>
+RK_INLINE float gang_cell(const GangArgs& args, const float* work, const GangItem<S>& item, int step, int row, float sum, GangState& s, float& y) {
+  if constexpr (S::kPlain) {
+    y = gang_plain_cell<S>(sum, item.lane, s.state);
+    return y;
+  } else {
+    const GangState old = s;
+    float h = gang_any_cell<S>(args, work + S::kPeepholesAt + item.unit * 4, sum, item.lane, s.state);
+    const int32_t* const lengths = reinterpret_cast<const int32_t*>(work + S::kLengthsAt);
+    const int at = args.reverse != 0 ? args.steps - 1 - step : step;
+    const bool ended = args.lengths.base != kNullBase && row < S::kAllRows && at >= lengths[row];
+    if (ended) {
+      s = old;
+      h = S::kHolds ? old.held : old.state;
+    }
+    y = ended ? 0.0f : h;
+    s.held = h;
+    return h;
+  }
+}
+
 template <class Veu, class S>
-RK_INLINE void gang_finish(const Task<Veu>& task, float* work, const GangPlace& place, const float* partial, const float (&ahead)[S::kRounds]) {
-  const GangArgs& args = task.template arguments<GangArgs>();
-  const int first_row = place.group * S::kBatch;
-  const int groups = S::kBatch == 1 ? args.batch : (args.batch + S::kBatch - 1) / S::kBatch;
-  float* const states = work + S::kStageHAt + (S::kAlone ? groups : 1) * S::kStageH;
+RK_INLINE void gang_store_last(const Task<Veu>& task, const GangArgs& args, int row, int unit, float h, float state) {
+  if (args.y_h.base != kNullBase) store1(task.address(args.y_h) + row * args.y_h_b + unit * args.y_h_k, h);
+  if (args.y_c.base != kNullBase) store1(task.address(args.y_c) + row * args.y_c_b + unit * args.y_c_k, state);
+  if (args.last_c.base == kNullBase) return;
+  publish(reinterpret_cast<uint64_t*>(task.address(args.last_c)) + row * S::kWordRow + unit, state, task.epoch);
+}
+
+template <class S>
+RK_INLINE void gang_put_alone(float* work, int group, int row, int unit, float h) {
+  float* const stage = work + S::kStageHAt + group * S::kStageH;
+  stage[(unit / S::kSliceH * S::kBatch + row) * S::kSliceH + unit % S::kSliceH] = h;
+}
+
+// Finishes the steps of a share whose lanes have one item each.
+template <class S>
+struct GangHand {
+  GangItem<S> item;
+  const int first_unit;
+  const float* sums;  // of the first partial sums
+  uint64_t* word;     // of the next step, null: this lane publishes nothing
+  float* y;           // the same
+  int y_t;
+  float bias, h;
+  GangState state;
+
+  RK_INLINE explicit GangHand(int first) : item(0, first, 0), first_unit(first) {}
+
+  template <class Veu>
+  RK_INLINE void begin(const Task<Veu>& task, const GangArgs& args, const float* work, uint64_t* own) {
+    sums = work + S::kPartialAt + item.sum_at();
+    word = item.valid && item.lane == 0 && args.publishes != 0 ? own + item.row * S::kWordRow + first_unit + item.unit : nullptr;
+    const bool stores = item.valid && item.lane == S::kItemLanes / 2 && args.y.base != kNullBase;
+    y = stores ? task.address(args.y) + item.row * args.y_b + (first_unit + item.unit) * args.y_k : nullptr;
+    y_t = args.y_t;
+    bias = work[item.bias_at()];
+    state.state = work[S::kStatesAt + item.item];
+    state.held = work[S::kHeldAt + item.item];
+  }
+  // `side`: which of the partial sums.
+  RK_INLINE void step(const GangArgs& args, float* work, int at, int side, uint32_t epoch, float ahead) {
+    const float sum = strided_sum<S::kSlots>(sums + side * S::kPartial, S::kSlotStride) + (bias + ahead);
+    float to_y;
+    h = gang_cell<S>(args, work, item, at, item.row, sum, state, to_y);
+    if (word != nullptr) {
+      publish(word, h, epoch);
+      word += S::kAllRows * S::kWordRow;
+    }
+    if (S::kAlone && item.valid && item.lane == 0) gang_put_alone<S>(work, 0, item.row, first_unit + item.unit, h);
+    if (y != nullptr) {
+      store1(y, to_y);
+      y += y_t;
+    }
+  }
+  template <class Veu>
+  RK_INLINE void end(const Task<Veu>& task, const GangArgs& args) const {
+    if (item.valid && item.lane == 0) gang_store_last<Veu, S>(task, args, item.row, first_unit + item.unit, h, state.state);
+  }
+};
+
+// The same of one step, for lanes with several items.
+template <class Veu, class S>
+RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* work, uint64_t* own, int first_unit, int step, int group, int side,
+                           const float (&ahead)[S::kRounds]) {
+  const float* const partial = work + S::kPartialAt + side * S::kPartial;
 #pragma unroll
   for (int round = 0; round < S::kRounds; ++round) {
     if (GangItem<S>::is_idle(round)) break;
-    const GangItem<S> item(round, place.first_unit, args.batch - first_row);
-    float* const state_at = states + place.group * S::kItems + item.item;
-    float state = *state_at;
-    const float sum = gang_sum<S>(item, partial) + (work[S::kBiasAt + item.unit * S::kItemLanes + item.lane] + ahead[round]);
-    float h, y;
-    if constexpr (S::kPlain) {
-      h = y = gang_plain_cell<S>(sum, item.lane, state);
-    } else {
-      const float old = state;
-      h = y = gang_any_cell<S>(args, work + S::kPeepholesAt + item.unit * 4, sum, item.lane, state);
-      // Behind the end of its sequence a row keeps what it has, and its y is zero.
-      float* const held = states + (S::kStates - 1) * groups * S::kItems + place.group * S::kItems + item.item;
-      const int32_t* const lengths = reinterpret_cast<const int32_t*>(states + S::kStates * groups * S::kItems);
-      const int at = args.reverse != 0 ? args.steps - 1 - place.step : place.step;
-      if (args.lengths.base != kNullBase && at >= lengths[first_row + (S::kBatch == 1 ? 0 : item.row)]) {
-        state = old;
-        h = S::kKind == kLstm ? *held : old;
-        y = 0.0f;
-      }
-      if (S::kKind == kLstm) {
-        __syncwarp();
-        if (item.lane == 0 && item.valid) *held = h;
-      }
-    }
+    const GangItem<S> item(round, first_unit, group);
+    const int unit = first_unit + item.unit, row = group * S::kBatch + item.row;
+    float* const state_at = work + S::kStatesAt + group * S::kItems + item.item;
+    float* const held_at = work + S::kHeldAt + group * S::kItems + item.item;
+    const float sum = strided_sum<S::kSlots>(partial + item.sum_at(), S::kSlotStride) + (work[item.bias_at()] + ahead[round]);
+    GangState state = {*state_at, *held_at};
+    float y;
+    const float h = gang_cell<S>(args, work, item, step, row, sum, state, y);
+    __syncwarp();
     if (!item.valid) continue;
-    const int unit = place.first_unit + item.unit, row = first_row + item.row;
     if (item.lane == 0) {
-      if (place.own != nullptr) publish(place.own + item.row * args.own_row + unit, h, task.epoch);
-      if constexpr (S::kAlone) {
-        float* const stage = work + S::kStageHAt + place.group * S::kStageH;
-        stage[(unit / S::kSliceH * S::kBatch + item.row) * S::kSliceH + unit % S::kSliceH] = h;
-      }
-    }
-    if (item.lane == S::kItemLanes - 1) {
-      *state_at = state;
-      if (args.y.base != kNullBase) store1(task.address(args.y) + (place.step * args.y_t + row * args.y_b + unit * args.y_k), y);
-    }
-    if (place.is_last && item.lane == 0) {
-      if (args.y_h.base != kNullBase) store1(task.address(args.y_h) + row * args.y_h_b + unit * args.y_h_k, h);
-      if (args.y_c.base != kNullBase) store1(task.address(args.y_c) + row * args.y_c_b + unit * args.y_c_k, state);
-      if (args.last_c.base != kNullBase) publish(reinterpret_cast<uint64_t*>(task.address(args.last_c)) + row * args.own_row + unit, state, task.epoch);
+      if (args.publishes != 0) publish(own + (static_cast<int64_t>(step) * S::kAllRows + row) * S::kWordRow + unit, h, task.epoch);
+      if (S::kAlone) gang_put_alone<S>(work, group, item.row, unit, h);
+      if (S::kHolds) *held_at = state.held;
+      *state_at = state.state;
+      if (args.y.base != kNullBase) store1(task.address(args.y) + (step * args.y_t + row * args.y_b + unit * args.y_k), y);
+      if (step + 1 == args.steps) gang_store_last<Veu, S>(task, args, row, unit, h, state.state);
     }
   }
 }
 
-// The gates that a tensor has, for the items of this thread.
-template <class Veu, class S>
-RK_INLINE void gang_gates_ahead(const Task<Veu>& task, const float* x, int step, int group, int first_unit, float (&ahead)[S::kRounds]) {
-  const GangArgs& args = task.template arguments<GangArgs>();
-  const int first_row = group * S::kBatch;
+// The gates that a tensor has, for the items of this thread; where it has none, any number (see recurrent_gang_slice.cuh).
+template <class S>
+RK_INLINE void gang_ask_gates(const GangArgs& args, const float* x, int step, int group, int first_unit, float (&gates)[S::kRounds]) {
 #pragma unroll
   for (int round = 0; round < S::kRounds; ++round) {
-    const GangItem<S> item(round, first_unit, args.batch - first_row);
-    const int gate = S::kKind == kGru ? (item.lane == 3 ? 2 : item.lane == 2 ? -1 : item.lane) : item.lane;
-    const bool has = item.valid && gate >= 0;
-    const int at = step * args.x_t + (first_row + item.row) * args.x_b + (gate * S::kHidden + first_unit + item.unit) * args.x_k;
-    ahead[round] = has ? load1(x + at) : 0.0f;
+    const GangItem<S> item(round, first_unit, group);
+    const int gate = S::kKind == kGru && item.lane >= 2 ? 2 : item.lane;
+    const int row = group * S::kBatch + item.row, place = gate * S::kHidden + first_unit + item.unit;
+    gates[round] = load1(x + (item.valid ? step * args.x_t + row * args.x_b + place * args.x_k : 0));
   }
+}
+template <class S>
+RK_INLINE float gang_gate(float asked) {
+  return S::kFrom != kFromGates || (S::kKind == kGru && lane_id() % S::kItemLanes == 2) ? 0.0f : asked;
 }
 
 }  // namespace rk

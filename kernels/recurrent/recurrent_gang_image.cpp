@@ -1,5 +1,5 @@
-// Order of an image: what goes to registers, what goes to shared memory, what is streamed (in each of them warp by warp, R
-// before W), bias, peepholes. A chunk is [row of the lane][lane][4 elements].
+// Order of an image: what goes to registers, what goes to shared memory, what is streamed (in each of them R before W,
+// warp by warp), bias, peepholes. A chunk is [row of the lane][lane][4 elements].
 #include "kernels/recurrent/recurrent_gang_image.h"
 
 #include "compiler/support/error.h"
@@ -16,28 +16,28 @@ class Image {
 
   void write() {
     for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, 0, s_.r_registers);
-    for (int64_t warp = 0; warp < kWarps; ++warp) {
-      chunks_of_r(warp, s_.r_registers, s_.r_registers + s_.r_shared);
-      chunks_of_w(warp, 0, s_.w_shared);
-    }
-    for (int64_t warp = 0; warp < kWarps; ++warp) {
-      chunks_of_r(warp, s_.r_registers + s_.r_shared, s_.chunks_h());
-      chunks_of_w(warp, s_.w_shared, s_.chunks_x());
-    }
+    for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, s_.r_registers, s_.r_registers + s_.r_shared);
+    for (int64_t warp = 0; warp < s_.x_warps; ++warp) chunks_of_w(warp, 0, s_.w_shared);
+    for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, s_.r_registers + s_.r_shared, s_.chunks_h());
+    for (int64_t warp = 0; warp < s_.x_warps; ++warp) chunks_of_w(warp, s_.w_shared, s_.chunks_x());
     bias();
     TAMP_CHECK(to_ - begin_ <= s_.image_floats(), "image of a recurrent gang");
   }
 
  private:
-  void chunks_of_r(int64_t warp, int64_t begin, int64_t end) { chunks(weights_.r, s_.hidden, warp, begin, end); }
-  void chunks_of_w(int64_t warp, int64_t begin, int64_t end) { chunks(weights_.w, s_.input, warp, begin, end); }
+  void chunks_of_r(int64_t warp, int64_t begin, int64_t end) {
+    chunks(weights_.r, s_.hidden, warp * s_.slice_h(), begin, end);
+  }
+  void chunks_of_w(int64_t warp, int64_t begin, int64_t end) {
+    chunks(weights_.w, s_.input, warp * s_.slice_x(), begin, end);
+  }
 
-  void chunks(const float* matrix, int64_t size, int64_t warp, int64_t begin, int64_t end) {
+  void chunks(const float* matrix, int64_t size, int64_t first_k, int64_t begin, int64_t end) {
     for (int64_t q = begin; q < end; ++q) {
       for (int64_t j = 0; j < s_.lane_rows; ++j) {
         for (int64_t lane = 0; lane < kLanes; ++lane) {
           const int64_t row = lane % s_.row_lanes() + j * s_.row_lanes();
-          const int64_t k = warp * s_.slice_of(size) + q * s_.chunk() + lane / s_.row_lanes() * 4;
+          const int64_t k = first_k + q * s_.chunk() + lane / s_.row_lanes() * 4;
           for (int64_t i = 0; i < 4; ++i) *to_++ = weight(matrix, size, row, k + i);
         }
       }

@@ -23,6 +23,8 @@ constexpr double kRoundClocks = 120;      // of each further one
 constexpr double kStageClocks = 70;       // a vector to shared memory and back
 constexpr double kChunkClocks = 6;        // of one warp, on top of its arithmetic
 constexpr double kBarrierClocks = 60;
+constexpr double kShuffleClocks = 10;     // sums of more than two splits, each row and level
+constexpr double kSlotClocks = 3;         // a partial sum
 
 int64_t round4(int64_t n) { return ceil_div(n, 4) * 4; }
 
@@ -34,7 +36,6 @@ int64_t partial_floats(const GangShape& s) {
   return s.batch * slots_of(s) * stride;
 }
 
-int64_t chunk_bytes(const GangShape& s) { return kWarps * s.chunk_floats() * 4; }
 
 // --- time ---------------------------------------------------------------------------------------------------------------
 
@@ -56,27 +57,36 @@ double stream_us(const VDevice& d, double bytes_of_veu, double streamed) {
   return bytes_of_veu / (gb_per_s / static_cast<double>(d.veus()) * 1e3);
 }
 
-double product_us(const VDevice& d, const GangShape& s, int64_t chunks, int64_t shared, int64_t streamed, int64_t shares) {
-  if (chunks == 0) return 0;
+// A product of `warps` warps.
+struct Chunks {
+  int64_t warps, all, shared, streamed;
+};
+
+double product_us(const VDevice& d, const GangShape& s, const Chunks& chunks, int64_t shares) {
+  if (chunks.all == 0) return 0;
   const double clocks_per_us = d.clock_ghz * 1e3;
   const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
-  const double schedulers = 4, warps_each = kWarps / schedulers;
-  const double arithmetic = static_cast<double>(chunks) * warps_each * (4 * rows * batch + kChunkClocks);
-  const double reads = static_cast<double>(shared * chunk_bytes(s)) / kSharedBytesPerClock + static_cast<double>(chunks * kWarps) * batch;
-  const double stream_bytes = static_cast<double>(streamed * chunk_bytes(s));
+  const int64_t schedulers = 4, warps_each = ceil_div(chunks.warps, schedulers);
+  const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + kChunkClocks);
+  const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
+  const double reads = static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
+  const double stream_bytes = static_cast<double>(chunks.streamed) * chunk_bytes;
   const double us = (std::max(arithmetic, reads) + kStageClocks) / clocks_per_us;
   return std::max(us, stream_us(d, stream_bytes, stream_bytes * static_cast<double>(shares)));
 }
 
-StepTime time_of(const VDevice& d, const GangShape& s, int64_t batch) {
+StepTime time_of(const VDevice& d, const GangShape& s) {
   const int64_t shares = ceil_div(s.hidden, s.units);
   const double clocks_per_us = d.clock_ghz * 1e3;
   const int64_t rounds = ceil_div(s.units * s.batch * s.item_lanes(), kThreads);
   StepTime t;
-  t.groups = ceil_div(batch, s.batch);
-  t.input_us = product_us(d, s, s.chunks_x(), s.w_shared, s.stream_x(), shares);
-  t.hidden_us = product_us(d, s, s.chunks_h(), s.r_shared, s.stream_h(), shares);
-  t.finish_us = (kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1) + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
+  t.groups = s.groups();
+  t.input_us = product_us(d, s, {s.x_warps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
+  t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
+  const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
+  const double sum_clocks = kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
+  const double round_clocks = kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1);
+  t.finish_us = (sum_clocks + round_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
   t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us;
   return t;
 }
@@ -97,17 +107,22 @@ struct Option {
   StepTime time;
 };
 
+// The warps that finish h leave the input to the others, if these are not too few.
+int64_t x_warps_of(const GangShape& s) {
+  const int64_t finishing = ceil_div(s.units * s.batch * s.item_lanes(), 32);
+  return s.from != 2 && !s.alone && finishing <= 4 ? kWarps - finishing : kWarps;
+}
+
 // Gives the weights their places; false if not even the rest fits.
-bool place_weights(const VDevice& d, const CellSizes& sizes, GangShape& s) {
-  const int64_t groups = ceil_div(sizes.batch, s.batch);
-  const int64_t room = d.work_bytes() - s.work_floats(groups, sizes.batch) * 4;
+bool place_weights(const VDevice& d, GangShape& s) {
+  const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
   const int64_t sums = s.lane_rows * s.batch * (s.kind == CellKind::gru ? 2 : 1);
   const auto place = [&](int64_t floats) {
     s.r_registers = std::clamp<int64_t>((floats - std::max<int64_t>(0, sums - 8)) / (4 * s.lane_rows), 0, s.chunks_h());
-    const int64_t fit = room / chunk_bytes(s);
-    s.r_shared = std::min(fit, s.chunks_h() - s.r_registers);
-    s.w_shared = std::min(fit - s.r_shared, s.chunks_x());
+    const int64_t r_bytes = kWarps * s.chunk_floats() * 4, w_bytes = s.x_warps * s.chunk_floats() * 4;
+    s.r_shared = std::min(room / r_bytes, s.chunks_h() - s.r_registers);
+    s.w_shared = std::min((room - s.r_shared * r_bytes) / w_bytes, s.chunks_x());
   };
   place(kRegisterFloats);
   // What is read again needs registers on its way.
@@ -130,10 +145,12 @@ std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_
       s.lane_rows = ceil_div(units * s.gates(), s.row_lanes());
       s.batch = batch;
       s.alone = units == sizes.hidden;
+      s.x_warps = x_warps_of(s);
+      s.all_rows = sizes.batch;
       s.plain = sizes.plain;
       if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == CellKind::gru ? 2 : 1) > 48) continue;
-      if (!place_weights(d, sizes, s)) continue;
-      const StepTime time = time_of(d, s, sizes.batch);
+      if (!place_weights(d, s)) continue;
+      const StepTime time = time_of(d, s);
       if (!best || time.step_us() < best->time.step_us()) best = Option{ceil_div(sizes.hidden, units), s, time};
     }
   }
@@ -221,8 +238,7 @@ class Divider {
       cell.shares = option->shares;
       cell.step_us = option->time.step_us();
       cell.lag_us = option->time.lag_us();
-      const int64_t groups = ceil_div(recurrent_.batch, cell.shape.batch);
-      cell.work_bytes = cell.shape.work_floats(groups, recurrent_.batch) * 4;
+      cell.work_bytes = cell.shape.work_floats() * 4;
       const double bytes = 4 * static_cast<double>(cell.shape.image_floats());
       image_bytes += bytes * static_cast<double>(cell.shares);
       largest_image = std::max(largest_image, bytes);
@@ -273,18 +289,18 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
 
 }  // namespace
 
-int64_t GangShape::slice_of(int64_t size) const { return ceil_div(size, kWarps * chunk()) * chunk(); }
-int64_t GangShape::chunks_x() const { return from == 2 ? 0 : slice_of(input) / chunk(); }
+int64_t GangShape::slice_h() const { return ceil_div(hidden, kWarps * chunk()) * chunk(); }
+int64_t GangShape::slice_x() const { return from == 2 ? 0 : ceil_div(input, x_warps * chunk()) * chunk(); }
 int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
 int64_t GangShape::image_floats() const {
-  return ceil_div(kWarps * (chunks_h() + chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
+  return ceil_div((kWarps * chunks_h() + x_warps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
 }
-int64_t GangShape::work_floats(int64_t groups, int64_t all_rows) const {
-  const int64_t weights = kWarps * (r_shared + w_shared) * chunk_floats();
-  const int64_t stage_x = from == 2 ? 0 : kWarps * batch * slice_of(input);
-  const int64_t stage_h = (alone ? groups : 1) * kWarps * batch * slice_of(hidden);
-  const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups * units * batch;
-  return weights + bias_floats() + 2 * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
+int64_t GangShape::work_floats() const {
+  const int64_t weights = (kWarps * r_shared + x_warps * w_shared) * chunk_floats();
+  const int64_t stage_x = x_warps * batch * slice_x();
+  const int64_t stage_h = (alone ? groups() : 1) * kWarps * batch * slice_h();
+  const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups() * units * batch;
+  return weights + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
 }
 
 void place_words(const Recurrent& recurrent, GangPlan& plan) {

@@ -16,23 +16,26 @@ struct GangShape {
   int64_t input = 0, hidden = 0;
   int64_t units = 0, lane_rows = 0, split = 1;
   int64_t r_registers = 0, r_shared = 0, w_shared = 0;
-  int64_t batch = 1;  // rows of a batch group
+  int64_t x_warps = 8;
+  int64_t all_rows = 1, batch = 1;
   bool alone = false, plain = true;
 
   int64_t gates() const { return gates_of(kind); }
   int64_t item_lanes() const { return kind == CellKind::rnn ? 1 : 4; }
+  int64_t groups() const { return (all_rows + batch - 1) / batch; }
   int64_t row_lanes() const { return 32 / split; }
   int64_t rows() const { return lane_rows * row_lanes(); }
   int64_t chunk() const { return 4 * split; }
-  int64_t slice_of(int64_t size) const;
-  int64_t chunks_h() const { return slice_of(hidden) / chunk(); }
-  int64_t chunks_x() const;
+  int64_t slice_h() const;
+  int64_t slice_x() const;
+  int64_t chunks_h() const { return slice_h() / chunk(); }
+  int64_t chunks_x() const { return slice_x() / chunk(); }
   int64_t stream_h() const { return chunks_h() - r_registers - r_shared; }
   int64_t stream_x() const { return chunks_x() - w_shared; }
   int64_t chunk_floats() const { return lane_rows * 32 * 4; }  // of one warp
   int64_t bias_floats() const;                                 // and peepholes
   int64_t image_floats() const;
-  int64_t work_floats(int64_t groups, int64_t all_rows) const;
+  int64_t work_floats() const;
 };
 
 struct GangCell {

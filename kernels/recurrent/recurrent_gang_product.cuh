@@ -2,7 +2,7 @@
 // shared memory, and what has no place there is read again in each step.
 #pragma once
 
-#include "kernels/recurrent/recurrent_gang_shape.cuh"
+#include "kernels/recurrent/recurrent_gang_slice.cuh"
 
 namespace rk {
 
@@ -12,9 +12,6 @@ struct GangProduct {
   // So few rows leave the multiply-adds waiting for each other: the four elements of a chunk get sums of their own.
   static constexpr int kSums = kRows * S::kBatch == 1 ? 4 : kRows * S::kBatch == 2 ? 2 : 1;
   static constexpr bool kApart = S::kKind == kGru;  // the candidate's two products
-  // Chunks of shared memory that are on their way at once, as registers allow.
-  static constexpr int kRegisterFloats = 4 * kRows * S::kRegisters + (S::kStreamH + S::kStreamX > 0 ? 8 * kRows : 0);
-  static constexpr int kDepth = kRegisterFloats + 8 * kRows <= 120 ? 2 : 1;
   using Sums = float[kRows][S::kBatch][kSums];
 
   float4 registers[S::kRegisters > 0 ? S::kRegisters : 1][kRows];
@@ -44,53 +41,92 @@ struct GangProduct {
     }
   }
 
+  static RK_INLINE float4 load_shared(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+  static RK_INLINE void add_row(Sums& to, int j, int b, const float4& w, const float4& v) {
+    float(&sum)[kSums] = to[j][b];
+    sum[0] = fmaf(w.x, v.x, sum[0]);
+    sum[1 % kSums] = fmaf(w.y, v.y, sum[1 % kSums]);
+    sum[2 % kSums] = fmaf(w.z, v.z, sum[2 % kSums]);
+    sum[3 % kSums] = fmaf(w.w, v.w, sum[3 % kSums]);
+  }
   // One chunk; `in` is the stage's.
   static RK_INLINE void add(Sums& to, const float4 (&w)[kRows], const float* in, int slice) {
 #pragma unroll
     for (int b = 0; b < S::kBatch; ++b) {
-      const float4 v = *reinterpret_cast<const float4*>(in + b * slice);
+      const float4 v = load_shared(in + b * slice);
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) {
-        float(&sum)[kSums] = to[j][b];
-        sum[0] = fmaf(w[j].x, v.x, sum[0]);
-        sum[1 % kSums] = fmaf(w[j].y, v.y, sum[1 % kSums]);
-        sum[2 % kSums] = fmaf(w[j].z, v.z, sum[2 % kSums]);
-        sum[3 % kSums] = fmaf(w[j].w, v.w, sum[3 % kSums]);
-      }
+      for (int j = 0; j < kRows; ++j) add_row(to, j, b, w[j], v);
     }
   }
 
-  static RK_INLINE void fetch(float4 (&w)[kRows], const float* from) {
-#pragma unroll
-    for (int j = 0; j < kRows; ++j) w[j] = *reinterpret_cast<const float4*>(from + j * (kWarp * 4));
-  }
   static RK_INLINE void fetch_again(float4 (&w)[kRows], const float* from) {
 #pragma unroll
     for (int j = 0; j < kRows; ++j) w[j] = load_weight4(from + j * (kWarp * 4));
   }
 
-  // kChunks chunks from shared memory. `between` is called now and then.
-  template <int kChunks, class Between>
-  static RK_INLINE void add_shared(Sums& to, const float* weights, const float* in, int slice, const Between& between) {
-#pragma unroll 1
-    for (int q = 0; q + kDepth <= kChunks; q += kDepth) {
-      float4 w[kDepth][kRows];
+  // Chunks from shared memory. A row's weights make room for those of the next chunk as soon as they are used.
+  struct Reader {
+    const float *weights, *in;
+    float4 w[kRows], v[S::kBatch];
+
+    template <int kSlice>
+    RK_INLINE void begin() {
 #pragma unroll
-      for (int d = 0; d < kDepth; ++d) fetch(w[d], weights + (q + d) * S::kChunkFloats);
+      for (int j = 0; j < kRows; ++j) w[j] = load_shared(weights + j * (kWarp * 4));
 #pragma unroll
-      for (int d = 0; d < kDepth; ++d) add(to, w[d], in + (q + d) * S::kChunk, slice);
-      between();
+      for (int b = 0; b < S::kBatch; ++b) v[b] = load_shared(in + b * kSlice);
     }
-    if constexpr (kChunks % kDepth != 0) {
-      float4 w[kRows];
-      fetch(w, weights + (kChunks - 1) * S::kChunkFloats);
-      add(to, w, in + (kChunks - 1) * S::kChunk, slice);
+    // All but the last of kCount + 1 chunks.
+    template <int kSlice, int kCount>
+    RK_INLINE void add_and_fetch(Sums& to) {
+#pragma unroll 1
+      for (int q = 0; q < kCount; ++q) {
+        weights += S::kChunkFloats;
+        in += S::kChunk;
+        float4 next[S::kBatch];
+#pragma unroll
+        for (int b = 0; b < S::kBatch; ++b) next[b] = load_shared(in + b * kSlice);
+#pragma unroll
+        for (int j = 0; j < kRows; ++j) {
+#pragma unroll
+          for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, w[j], v[b]);
+          w[j] = load_shared(weights + j * (kWarp * 4));
+        }
+#pragma unroll
+        for (int b = 0; b < S::kBatch; ++b) v[b] = next[b];
+      }
+    }
+    RK_INLINE void end(Sums& to) const {
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+#pragma unroll
+        for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, w[j], v[b]);
+      }
+    }
+  };
+  // between(0) and between(1) are called once each, about the middle and a little before the end.
+  template <int kChunks, int kSlice, class Between>
+  static RK_INLINE void add_shared(Sums& to, const float* weights, const float* in, const Between& between) {
+    if constexpr (kChunks == 0) {
+      between(GangNumber<0>{});
+      between(GangNumber<1>{});
+    } else {
+      constexpr int kMiddle = (kChunks - 1) / 2, kLate = (kChunks - 1) * 3 / 4;
+      Reader reader{weights, in, {}, {}};
+      reader.template begin<kSlice>();
+      reader.template add_and_fetch<kSlice, kMiddle>(to);
+      between(GangNumber<0>{});
+      reader.template add_and_fetch<kSlice, kLate - kMiddle>(to);
+      between(GangNumber<1>{});
+      reader.template add_and_fetch<kSlice, kChunks - 1 - kLate>(to);
+      reader.end(to);
     }
   }
 
   // kChunks chunks from global memory, the next two on their way.
-  template <int kChunks, class Between>
-  static RK_INLINE void add_stream(Sums& to, const float* weights, const float* in, int slice, const Between& between) {
+  template <int kChunks>
+  static RK_INLINE void add_stream(Sums& to, const float* weights, const float* in, int slice) {
     if constexpr (kChunks > 0) {
       float4 w[2][kRows];
       fetch_again(w[0], weights);
@@ -101,33 +137,31 @@ struct GangProduct {
         if (q + 2 < kChunks) fetch_again(w[0], weights + (q + 2) * S::kChunkFloats);
         if (q + 1 < kChunks) add(to, w[1], in + (q + 1) * S::kChunk, slice);
         if (q + 3 < kChunks) fetch_again(w[1], weights + (q + 3) * S::kChunkFloats);
-        between();
       }
     }
   }
 
   static RK_INLINE int split() { return lane_id() / S::kRowLanes; }
 
+  // By the warps that take a slice of the input.
   template <class Between>
   RK_INLINE void add_input(const float* image, const float* work, const float* stage, const Between& between) {
-    constexpr int kOfWarp = (S::kSharedH + S::kSharedX) * S::kChunkFloats, kStreamOfWarp = (S::kStreamH + S::kStreamX) * S::kChunkFloats;
+    const int warp = warp_id() - S::kFirstXWarp;
     const float* const in = stage + split() * 4;
     Sums& to = kApart ? input_sums : sums;
-    add_shared<S::kSharedX>(to, work + warp_id() * kOfWarp + S::kSharedH * S::kChunkFloats + lane_id() * 4, in, S::kSliceX, between);
-    add_stream<S::kStreamX>(to, image + S::kImageStream + warp_id() * kStreamOfWarp + S::kStreamH * S::kChunkFloats + lane_id() * 4,
-                            in + S::kSharedX * S::kChunk, S::kSliceX, between);
+    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp * (S::kSharedX * S::kChunkFloats) + lane_id() * 4, in, between);
+    add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp * (S::kStreamX * S::kChunkFloats) + lane_id() * 4,
+                            in + S::kSharedX * S::kChunk, S::kSliceX);
   }
 
   RK_INLINE void add_hidden(const float* image, const float* work, const float* stage) {
-    constexpr int kOfWarp = (S::kSharedH + S::kSharedX) * S::kChunkFloats, kStreamOfWarp = (S::kStreamH + S::kStreamX) * S::kChunkFloats;
     const float* in = stage + split() * 4;
 #pragma unroll
     for (int q = 0; q < S::kRegisters; ++q) add(sums, registers[q], in + q * S::kChunk, S::kSliceH);
     in += S::kRegisters * S::kChunk;
-    const auto nothing = [] {};
-    add_shared<S::kSharedH>(sums, work + warp_id() * kOfWarp + lane_id() * 4, in, S::kSliceH, nothing);
+    add_shared<S::kSharedH, S::kSliceH>(sums, work + warp_id() * (S::kSharedH * S::kChunkFloats) + lane_id() * 4, in, [](auto) {});
     in += S::kSharedH * S::kChunk;
-    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * kStreamOfWarp + lane_id() * 4, in, S::kSliceH, nothing);
+    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * (S::kStreamH * S::kChunkFloats) + lane_id() * 4, in, S::kSliceH);
   }
 
   static RK_INLINE float total(const float (&sum)[kSums]) {

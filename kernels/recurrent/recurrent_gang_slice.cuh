@@ -1,5 +1,9 @@
 // A warp's slice of a vector (the input of a step, or the hidden state) on its way to shared memory. It is asked for early and
-// taken late, so that the time between is not lost. Two neighbouring elements a lane.
+// taken late, so that the time between is not lost. Two neighbouring elements a lane. What is behind the vector's end stays as
+// it is in shared memory: zero.
+//
+// Odd: lanes that have nothing to read read what another one reads. A load under a condition would be waited for at once, since
+// its result has to be merged with what the registers held before.
 #pragma once
 
 #include "kernels/recurrent/recurrent_gang_shape.cuh"
@@ -7,104 +11,174 @@
 
 namespace rk {
 
-// Elements [warp * SLICE, +SLICE) of SIZE, for BATCH rows, of which `rows` exist. In shared memory: [row][SLICE], zeros behind SIZE.
-template <int SIZE, int SLICE, int BATCH>
+// Elements [w * SLICE, +SLICE) of SIZE for BATCH rows, w = warp - FIRST. In shared memory: [row][SLICE].
+template <int SIZE, int SLICE, int FIRST, int BATCH>
 struct GangSlice {
   static constexpr int kPairs = (SLICE / 2 + kWarp - 1) / kWarp;
   static constexpr int kLoads = kPairs * BATCH;
   static constexpr bool kAhead = kLoads <= 4;  // all of them wait in registers
   static constexpr int kAtOnce = kLoads == 0 ? 1 : kAhead ? kLoads : 4;
+  static constexpr int kLast = SIZE - (kGangWarps - FIRST - 1) * SLICE;  // elements of the last warp
 
   static RK_INLINE int local_of(int load) { return 2 * (lane_id() + kWarp * (load % kPairs)); }
-  static RK_INLINE int element_of(int load) { return warp_id() * SLICE + local_of(load); }
-  // Element `element_of(load) + next` is one of the vector's.
-  static RK_INLINE bool has(int load, int next, int rows) {
-    return local_of(load) < SLICE && element_of(load) + next < SIZE && (BATCH == 1 || load / kPairs < rows);
+  static RK_INLINE int start() { return (warp_id() - FIRST) * SLICE; }
+  // Element `local_of(load) + next` is one of the slice's and the vector's.
+  static RK_INLINE bool has(int load, int next) {
+    if (kLast == SLICE) return (load % kPairs + 1) * 2 * kWarp <= SLICE || local_of(load) < SLICE;
+    return local_of(load) < SLICE && start() + local_of(load) + next < SIZE;
   }
+  // Where `load` reads; some element that is there if it has none.
+  static RK_INLINE int place_of(int load) { return has(load, 0) ? start() + local_of(load) : kLast > 0 ? start() : 0; }
+
   static RK_INLINE void put(float* stage, int load, float2 v) {
-    if (local_of(load) < SLICE) *reinterpret_cast<float2*>(stage + load / kPairs * SLICE + local_of(load)) = v;
+    if (!has(load, 0)) return;
+    float* const to = stage + load / kPairs * SLICE + local_of(load);
+    if (SIZE % 2 == 0 || has(load, 1)) {
+      *reinterpret_cast<float2*>(to) = v;
+    } else {
+      *to = v.x;
+    }
   }
 };
 
-// From words; `words` is element 0 of the first row.
-template <int SIZE, int SLICE, int BATCH>
-struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
-  using Slice = GangSlice<SIZE, SLICE, BATCH>;
-  WordPair seen[Slice::kAtOnce];
+// A number for a function to be compiled for: an array in registers has no other index.
+template <int N>
+struct GangNumber {};
 
-  static RK_INLINE WordPair poll_load(const uint64_t* words, int row, int load) {
-    return poll_words(words + load / Slice::kPairs * row + Slice::element_of(load));
+// From words, rows of kRow of them. `at` is the start of the first row, or, for one load a row, what the lane reads there.
+// A poll takes as long as the words take to come: POLLS of them may be on their way, one after the other.
+template <int SIZE, int SLICE, int FIRST, int BATCH, int POLLS>
+struct GangWords : GangSlice<SIZE, SLICE, FIRST, BATCH> {
+  using Slice = GangSlice<SIZE, SLICE, FIRST, BATCH>;
+  static constexpr int kRow = gang_word_row(SIZE);
+  static constexpr bool kOne = Slice::kPairs == 1;
+  static constexpr int kPolls = Slice::kLoads == 1 ? POLLS : Slice::kLoads == 2 && POLLS > 1 ? 2 : 1;
+  using Poll = WordPair[Slice::kAtOnce];
+  const uint64_t* at;
+  Poll polls[kPolls];
+
+  RK_INLINE void begin(const uint64_t* words) { at = words + (kOne ? Slice::place_of(0) : 0); }
+  RK_INLINE WordPair poll_load(int64_t offset, int load, int rows) const {
+    const int row = load / Slice::kPairs < rows ? load / Slice::kPairs : 0;
+    return poll_words(at + (offset + row * kRow + (kOne ? 0 : Slice::place_of(load))));
   }
-  static RK_INLINE bool is_complete(const WordPair& pair, int load, int rows, uint32_t epoch) {
-    return is_there(pair.first, epoch) && (is_there(pair.second, epoch) || !Slice::has(load, 1, rows));
+  static RK_INLINE bool is_complete(const WordPair& pair, int load, uint32_t epoch) {
+    return is_there(pair.first, epoch) && (is_there(pair.second, epoch) || (SIZE % 2 != 0 && !Slice::has(load, 1)));
+  }
+  static RK_INLINE void put_words(float* stage, int load, const WordPair& pair) {
+    Slice::put(stage, load, float2{value_of(pair.first), value_of(pair.second)});
   }
 
-  RK_INLINE void ask(const uint64_t* words, int row, int rows) {
-    if constexpr (Slice::kAhead) {
+  // Poll N (nothing if there are not so many). `offset` in words, of the first of `rows` rows.
+  template <int N>
+  RK_INLINE void ask(GangNumber<N>, int64_t offset, int rows) {
+    if constexpr (Slice::kAhead && N < kPolls) {
 #pragma unroll
-      for (int i = 0; i < Slice::kLoads; ++i) {
-        if (Slice::has(i, 0, rows)) seen[i] = poll_load(words, row, i);
-      }
+      for (int i = 0; i < Slice::kLoads; ++i) polls[N][i] = poll_load(offset, i, rows);
     }
   }
-  // Asks again for what was not there.
-  RK_INLINE void ask_again(const uint64_t* words, int row, int rows, uint32_t epoch) {
-    if constexpr (Slice::kAhead) {
+  // Behind it nothing of the last polls is under way; until then their registers are nobody else's, who would have to wait.
+  RK_INLINE void settle() const {
+#if defined(__CUDA_ARCH__)
 #pragma unroll
-      for (int i = 0; i < Slice::kLoads; ++i) {
-        if (Slice::has(i, 0, rows) && !is_complete(seen[i], i, rows, epoch)) seen[i] = poll_load(words, row, i);
-      }
+    for (int n = 0; n < kPolls; ++n) {
+#pragma unroll
+      for (int i = 0; i < Slice::kAtOnce; ++i) asm volatile("" ::"l"(polls[n][i].first), "l"(polls[n][i].second));
     }
+#endif
   }
+
+  static RK_INLINE bool is_done(const Poll& poll, uint32_t epoch) {
+    bool done = true;
+#pragma unroll
+    for (int i = 0; i < Slice::kAtOnce; ++i) done = done && (!Slice::has(i, 0) || is_complete(poll[i], i, epoch));
+    return done;
+  }
+  static RK_INLINE void put_all(float* stage, const Poll& poll) {
+#pragma unroll
+    for (int i = 0; i < Slice::kLoads; ++i) put_words(stage, i, poll[i]);
+  }
+  template <int N>
+  RK_INLINE bool take_poll(uint32_t epoch, int64_t offset, int rows, float* stage) {
+    if (__all_sync(kFullMask, is_done(polls[N], epoch))) {
+      put_all(stage, polls[N]);
+      return true;
+    }
+    ask(GangNumber<N>{}, offset, rows);
+    if constexpr (N + 1 < kPolls) return take_poll<N + 1>(epoch, offset, rows, stage);
+    return false;
+  }
+  // All polls have been asked. In a draining program it stores nothing.
   template <class Veu>
-  RK_INLINE void take(const Task<Veu>& task, const uint64_t* words, int row, int rows, float* stage) {
-    const uint32_t epoch = task.epoch;
+  RK_INLINE void take_polls(const Task<Veu>& task, int64_t offset, int rows, float* stage) {
+    Patience patience;
+    while (!take_poll<0>(task.epoch, offset, rows, stage)) {
+      if (!__all_sync(kFullMask, patience.lasts(task, polls[0][0].first))) break;
+    }
+  }
+  // Any number of loads, each waited for in turn.
+  template <class Veu>
+  RK_INLINE void take_loads(const Task<Veu>& task, int64_t offset, int rows, float* stage) {
 #pragma unroll 1
     for (int first = 0; first < Slice::kLoads; first += Slice::kAtOnce) {
+      Poll& seen = polls[0];
 #pragma unroll
       for (int i = 0; i < Slice::kAtOnce; ++i) {
-        if (!Slice::kAhead && first + i < Slice::kLoads && Slice::has(first + i, 0, rows)) seen[i] = poll_load(words, row, first + i);
+        if (!Slice::kAhead && first + i < Slice::kLoads) seen[i] = poll_load(offset, first + i, rows);
       }
 #pragma unroll
       for (int i = 0; i < Slice::kAtOnce; ++i) {
         const int load = first + i;
         if (load >= Slice::kLoads) break;
-        float2 v = {0.0f, 0.0f};
-        if (Slice::has(load, 0, rows)) {
-          Patience patience;
-          while (!is_complete(seen[i], load, rows, epoch) && patience.lasts(task, seen[i].first)) seen[i] = poll_load(words, row, load);
-          v.x = value_of(seen[i].first);
-          if (Slice::has(load, 1, rows)) v.y = value_of(seen[i].second);
+        Patience patience;
+        while (Slice::has(load, 0) && !is_complete(seen[i], load, task.epoch) && patience.lasts(task, seen[i].first)) {
+          seen[i] = poll_load(offset, load, rows);
         }
-        Slice::put(stage, load, v);
+        put_words(stage, load, seen[i]);
       }
+    }
+  }
+  template <class Veu>
+  RK_INLINE void take(const Task<Veu>& task, int64_t offset, int rows, float* stage) {
+    if constexpr (Slice::kLoads <= 2) {
+      take_polls(task, offset, rows, stage);
+    } else {
+      take_loads(task, offset, rows, stage);
     }
     __syncwarp();
   }
 };
 
-// From a tensor.
-template <int SIZE, int SLICE, int BATCH>
-struct GangTensor : GangSlice<SIZE, SLICE, BATCH> {
-  using Slice = GangSlice<SIZE, SLICE, BATCH>;
+// From a tensor. `at` is the start of the first row.
+template <int SIZE, int SLICE, int FIRST, int BATCH>
+struct GangTensor : GangSlice<SIZE, SLICE, FIRST, BATCH> {
+  using Slice = GangSlice<SIZE, SLICE, FIRST, BATCH>;
+  const float* at;
+  int row, k;  // strides
   float2 seen[Slice::kAtOnce];
 
-  static RK_INLINE float2 load_pair(const float* x, int row, int k, int load, int rows) {
-    const float* const at = x + load / Slice::kPairs * row + Slice::element_of(load) * k;
-    return float2{Slice::has(load, 0, rows) ? load1(at) : 0.0f, Slice::has(load, 1, rows) ? load1(at + k) : 0.0f};
+  RK_INLINE void begin(const float* x, int row_stride, int k_stride) {
+    row = row_stride;
+    k = k_stride;
+    at = x;
   }
-  RK_INLINE void ask(const float* x, int row, int k, int rows) {
+  RK_INLINE float2 load_pair(int64_t offset, int load, int rows) const {
+    const float* const from = at + (offset + (load / Slice::kPairs < rows ? load / Slice::kPairs : 0) * row);
+    const int place = Slice::place_of(load);
+    return float2{load1(from + place * k), load1(from + (SIZE % 2 == 0 || Slice::has(load, 1) ? place + 1 : 0) * k)};
+  }
+  RK_INLINE void ask(int64_t offset, int rows) {
     if constexpr (Slice::kAhead) {
 #pragma unroll
-      for (int i = 0; i < Slice::kLoads; ++i) seen[i] = load_pair(x, row, k, i, rows);
+      for (int i = 0; i < Slice::kLoads; ++i) seen[i] = load_pair(offset, i, rows);
     }
   }
-  RK_INLINE void take(const float* x, int row, int k, int rows, float* stage) {
+  RK_INLINE void take(int64_t offset, int rows, float* stage) {
 #pragma unroll 1
     for (int first = 0; first < Slice::kLoads; first += Slice::kAtOnce) {
 #pragma unroll
       for (int i = 0; i < Slice::kAtOnce; ++i) {
-        if (!Slice::kAhead && first + i < Slice::kLoads) seen[i] = load_pair(x, row, k, first + i, rows);
+        if (!Slice::kAhead && first + i < Slice::kLoads) seen[i] = load_pair(offset, first + i, rows);
       }
 #pragma unroll
       for (int i = 0; i < Slice::kAtOnce; ++i) {

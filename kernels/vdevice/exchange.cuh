@@ -49,6 +49,17 @@ RK_INLINE WordPair poll_words(const uint64_t* words) {
 #endif
 }
 
+// Lets some clocks pass, so that two polls that follow each other see different times.
+RK_INLINE void pause(int clocks) {
+#if defined(__CUDA_ARCH__)
+  const int start = static_cast<int>(clock());
+  while (static_cast<int>(clock()) - start < clocks) {
+  }
+#else
+  (void)clocks;
+#endif
+}
+
 // The patience of one waiting thread: false once the program drains, because of this wait or of another one.
 struct Patience {
   uint32_t spins = 0;
@@ -60,7 +71,7 @@ struct Patience {
     if (poll(state_line(*task.launch, kDrainLine)) != 0) return false;
     if (!cuda_on_cpu::stuck()) return true;
 #else
-    if ((++spins & 1023u) != 0) return true;
+    if (__builtin_expect((++spins & 1023u) != 0, 1)) return true;
     if (poll(state_line(*task.launch, kDrainLine)) != 0) return false;
     const uint64_t now = now_ns();
     if (start == 0) start = now;
