@@ -168,7 +168,7 @@ class Arguments {
   }
   int64_t last_words(int32_t cell) const {
     const Recurrent& recurrent = recurrent_of(rop_);
-    return source(cell).own_words + (recurrent.cells[static_cast<size_t>(cell)].steps - 1) * recurrent.batch * source(cell).word_row;
+    return source(cell).own_words + (recurrent.cells[static_cast<size_t>(cell)].steps - 1) * kGangCopies * source(cell).word_copy;
   }
   ArgValue functions() const {
     ArgList list;
@@ -254,30 +254,30 @@ void append_units(const Graph& graph, TensorId id, int64_t begin, int64_t end, s
   append_box(graph, id, low, high, regions);
 }
 
-void append_words(const GangPlan& plan, const Recurrent& recurrent, size_t c, int64_t begin, int64_t end, Accesses& out) {
+// Units [begin, end) of `steps` steps of one copy.
+void append_copy(const GangCell& cell, int64_t batch, int64_t first_step, int64_t steps, int64_t copy, int64_t begin, int64_t end,
+                 std::vector<Run>& runs) {
+  for (int64_t row = 0; row < batch && steps > 0; ++row) {
+    const int64_t at = cell.own_words + (first_step * kGangCopies + copy) * cell.word_copy + row * cell.word_row;
+    runs.push_back(Run{at + begin, steps, kGangCopies * cell.word_copy, end - begin});
+  }
+}
+
+void append_words(const GangPlan& plan, const Recurrent& recurrent, size_t c, int64_t share, int64_t begin, int64_t end, Accesses& out) {
   const RecurrentCell& cell = recurrent.cells[c];
   const GangCell& own = plan.cells[c];
-  const int64_t batch = recurrent.batch;
-  const auto run = [](const GangCell& of, int64_t at, int64_t rows, int64_t first, int64_t last) {
-    return Run{at + first, rows, of.word_row, last - first};
-  };
-  if (own.publishes) out.publishes.push_back(run(own, own.own_words, cell.steps * batch, begin, end));
-  if (own.publishes_c) out.publishes.push_back(run(own, own.c_words, batch, begin, end));
-  if (!own.shape.alone && cell.steps > 1) out.awaits.push_back(run(own, own.own_words, (cell.steps - 1) * batch, 0, cell.hidden));
+  const int64_t batch = recurrent.batch, copy = share % kGangCopies;
+  const auto last_c = [&](const GangCell& of) { return Run{of.c_words + begin, batch, of.word_row, end - begin}; };
   const auto source = [&](int32_t other) -> const GangCell& { return plan.cells[static_cast<size_t>(other)]; };
-  if (cell.x_cell >= 0) {
-    const GangCell& from = source(cell.x_cell);
-    out.awaits.push_back(run(from, from.own_words, cell.steps * batch, 0, from.shape.hidden));
-  }
+  for (int64_t i = 0; own.publishes && i < kGangCopies; ++i) append_copy(own, batch, 0, cell.steps, i, begin, end, out.publishes);
+  if (own.publishes_c) out.publishes.push_back(last_c(own));
+  if (!own.shape.alone) append_copy(own, batch, 0, cell.steps - 1, copy, 0, cell.hidden, out.awaits);
+  if (cell.x_cell >= 0) append_copy(source(cell.x_cell), batch, 0, cell.steps, copy, 0, source(cell.x_cell).shape.hidden, out.awaits);
   if (cell.h0_cell >= 0) {
-    const GangCell& from = source(cell.h0_cell);
-    const int64_t before = (recurrent.cells[static_cast<size_t>(cell.h0_cell)].steps - 1) * batch * from.word_row;
-    out.awaits.push_back(run(from, from.own_words + before, batch, 0, cell.hidden));
+    const int64_t last_step = recurrent.cells[static_cast<size_t>(cell.h0_cell)].steps - 1;
+    append_copy(source(cell.h0_cell), batch, last_step, 1, 0, 0, cell.hidden, out.awaits);
   }
-  if (cell.c0_cell >= 0) {
-    const GangCell& from = source(cell.c0_cell);
-    out.awaits.push_back(run(from, from.c_words, batch, begin, end));
-  }
+  if (cell.c0_cell >= 0) out.awaits.push_back(last_c(source(cell.c0_cell)));
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
@@ -299,7 +299,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   }
   append_units(graph, input_of(rop, cell.c0), begin, end, out.reads);
   for (const int32_t result : {cell.y, cell.y_h, cell.y_c}) append_units(graph, output_of(rop, result), begin, end, out.writes);
-  append_words(plan, recurrent, c, begin, end, out);
+  append_words(plan, recurrent, c, index, begin, end, out);
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {

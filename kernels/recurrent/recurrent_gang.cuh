@@ -14,7 +14,7 @@
 
 namespace rk {
 
-constexpr int kGangPollClocks = 150;  // between two polls of a warp that has nothing else to do
+constexpr int kGangPollClocks = 120;  // between two polls of a warp that has nothing else to do
 
 // An initial state: a tensor, another cell's last words, or zeros.
 template <class Veu>
@@ -51,6 +51,8 @@ struct GangShare {
         first_unit(static_cast<int>(t.index) * S::kUnits),
         hand(static_cast<int>(t.index) * S::kUnits) {}
 
+  static constexpr int kInputCopy = S::kAllRows * gang_word_row(S::kInput);
+  RK_INLINE int copy() const { return static_cast<int>(task.index % kGangCopies); }
   static RK_INLINE int rows(int group) { return min(S::kBatch, S::kAllRows - group * S::kBatch); }
   static RK_INLINE bool takes_input() { return S::kFirstXWarp == 0 || warp_id() >= S::kFirstXWarp; }
   RK_INLINE float* stage_x() const { return work + S::kStageXAt + (warp_id() - S::kFirstXWarp) * (S::kBatch * S::kSliceX); }
@@ -71,7 +73,7 @@ struct GangShare {
     if constexpr (S::kAlone) {
       for (int group = 0; group < S::kGroups; ++group) begin_hidden(group);
     } else {
-      hidden.begin(own);
+      hidden.begin(own + copy() * S::kWordCopy);
     }
     cp_async_wait<0>();
     sync_compute<Veu>();
@@ -85,7 +87,7 @@ struct GangShare {
       if (!takes_input()) return;
       for (int i = lane_id(); i < S::kBatch * S::kSliceX; i += kWarp) stage_x()[i] = 0.0f;
       __syncwarp();
-      if constexpr (S::kFrom == kFromWords) input_words.begin(reinterpret_cast<const uint64_t*>(x));
+      if constexpr (S::kFrom == kFromWords) input_words.begin(reinterpret_cast<const uint64_t*>(x) + copy() * kInputCopy);
       if constexpr (S::kFrom == kFromTensor) input.begin(x, args.x_b, args.x_k);
       ask_input(0);
     }
@@ -132,7 +134,7 @@ struct GangShare {
     const bool group_follows = group + 1 < S::kGroups, goes_on = !group_follows && step + 1 < steps;
     const int next_group = group_follows ? group + 1 : 0;
     if constexpr (S::kFrom == kFromGates) gang_ask_gates<S>(args, x, goes_on ? step + 1 : step, next_group, first_unit, gates);
-    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? S::kAllRows * gang_word_row(S::kInput) : 0;
+    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? kGangCopies * kInputCopy : 0;
     if constexpr (S::kFrom == kFromTensor) input.at += goes_on ? args.x_t : 0;
     ask_input(next_group);
   }
@@ -202,7 +204,7 @@ struct GangShare {
         }
         if constexpr (!S::kAlone) hidden.settle();
       }
-      if (!S::kAlone && step > 0) hidden.at += S::kAllRows * S::kWordRow;
+      if (!S::kAlone && step > 0) hidden.at += S::kWordStep;
     }
     if constexpr (FINISH && S::kInHand) hand.end(task, args);
   }

@@ -158,6 +158,15 @@ RK_INLINE void gang_put_alone(float* work, int group, int row, int unit, float h
   stage[(unit / S::kSliceH * S::kBatch + row) * S::kSliceH + unit % S::kSliceH] = h;
 }
 
+// Every lane of an item publishes some of the copies. `word`: of the first copy.
+template <class S>
+RK_INLINE void gang_publish(uint64_t* word, int lane, float h, uint32_t epoch) {
+#pragma unroll
+  for (int copy = 0; copy < kGangCopies; copy += S::kItemLanes) {
+    if (copy + lane < kGangCopies) publish(word + (copy + lane) * S::kWordCopy, h, epoch);
+  }
+}
+
 // Finishes the steps of a share whose lanes have one item each.
 template <class S>
 struct GangHand {
@@ -175,7 +184,7 @@ struct GangHand {
   template <class Veu>
   RK_INLINE void begin(const Task<Veu>& task, const GangArgs& args, const float* work, uint64_t* own) {
     sums = work + S::kPartialAt + item.sum_at();
-    word = item.valid && item.lane == 0 && args.publishes != 0 ? own + item.row * S::kWordRow + first_unit + item.unit : nullptr;
+    word = item.valid && args.publishes != 0 ? own + item.row * S::kWordRow + first_unit + item.unit : nullptr;
     const bool stores = item.valid && item.lane == S::kItemLanes / 2 && args.y.base != kNullBase;
     y = stores ? task.address(args.y) + item.row * args.y_b + (first_unit + item.unit) * args.y_k : nullptr;
     y_t = args.y_t;
@@ -189,8 +198,8 @@ struct GangHand {
     float to_y;
     h = gang_cell<S>(args, work, item, at, item.row, sum, state, to_y);
     if (word != nullptr) {
-      publish(word, h, epoch);
-      word += S::kAllRows * S::kWordRow;
+      gang_publish<S>(word, item.lane, h, epoch);
+      word += S::kWordStep;
     }
     if (S::kAlone && item.valid && item.lane == 0) gang_put_alone<S>(work, 0, item.row, first_unit + item.unit, h);
     if (y != nullptr) {
@@ -222,8 +231,8 @@ RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* w
     const float h = gang_cell<S>(args, work, item, step, row, sum, state, y);
     __syncwarp();
     if (!item.valid) continue;
+    if (args.publishes != 0) gang_publish<S>(own + static_cast<int64_t>(step) * S::kWordStep + row * S::kWordRow + unit, item.lane, h, task.epoch);
     if (item.lane == 0) {
-      if (args.publishes != 0) publish(own + (static_cast<int64_t>(step) * S::kAllRows + row) * S::kWordRow + unit, h, task.epoch);
       if (S::kAlone) gang_put_alone<S>(work, group, item.row, unit, h);
       if (S::kHolds) *held_at = state.held;
       *state_at = state.state;

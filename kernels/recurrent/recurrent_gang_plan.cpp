@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kWarps = 8, kThreads = 256;
 constexpr int64_t kRegisterFloats = 96;   // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
-constexpr int64_t kMaxExchangeBytes = int64_t{1} << 28;
+constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 constexpr double kSharedBytesPerClock = 128;
 constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
 constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
@@ -314,11 +314,11 @@ void place_words(const Recurrent& recurrent, GangPlan& plan) {
     GangCell& cell = plan.cells[c];
     cell.publishes = cell.publishes || cell.shares > 1;
     cell.word_row = ceil_div(cell.shape.hidden, 2) * 2;  // pairs are read at once
-    const int64_t all_rows = recurrent.batch * cell.word_row;
+    cell.word_copy = recurrent.batch * cell.word_row;
     cell.own_words = plan.exchange_words;
-    if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * all_rows;
+    if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * kGangCopies * cell.word_copy;
     cell.c_words = plan.exchange_words;
-    if (cell.publishes_c) plan.exchange_words += all_rows;
+    if (cell.publishes_c) plan.exchange_words += cell.word_copy;
   }
 }
 

@@ -9,6 +9,8 @@
 
 namespace tamp::kernels {
 
+constexpr int64_t kGangCopies = 4;  // rk::kGangCopies
+
 // The template arguments of rk::GangShape, where they are explained, and what follows from them.
 struct GangShape {
   CellKind kind = CellKind::lstm;
@@ -43,7 +45,7 @@ struct GangCell {
   int64_t shares = 0;
   bool publishes = false, publishes_c = false;  // h of every step, c of the last one
   int64_t own_words = 0, c_words = 0;           // where they begin in the exchange
-  int64_t word_row = 0;                         // words of one batch row
+  int64_t word_row = 0, word_copy = 0;          // words of one batch row, of one copy of a step
   int64_t work_bytes = 0;
   double step_us = 0;  // from one step to the next
   double lag_us = 0;   // from an input to its output

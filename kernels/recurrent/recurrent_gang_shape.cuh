@@ -8,14 +8,15 @@ namespace rk {
 // Where the input of a cell comes from: words of another cell, a tensor, or a tensor of W x + Wb.
 enum GangInput : int32_t { kFromWords, kFromTensor, kFromGates };
 
-// Strides in elements; a null place is not there. Words of step s, batch row b, unit u: (s * batch + b) * gang_word_row + u.
+// Strides in elements; a null place is not there. Hidden states are published in kGangCopies copies, since words that too many
+// vEUs ask for come late: word ((step * kGangCopies + copy) * batch + row) * gang_word_row + unit. Share s reads copy s % kGangCopies.
 struct GangArgs {
   TensorRef image;  // packed, share_floats for each share
   TensorRef x;      // tensor or words
   TensorRef own;    // words of the hidden states that the shares of this cell publish
   TensorRef last_c;  // words [batch][row] of the last cell states that they publish, or null
   TensorRef y, y_h, y_c, lengths;
-  TensorRef h0, c0;              // tensors, or words [batch][row]
+  TensorRef h0, c0;              // tensors, or words [batch][row] (of the first copy)
   int32_t h0_is_words, c0_is_words;
   int32_t publishes;  // h, word by word; a gang of one share may do without
   int32_t share_floats;
@@ -32,6 +33,7 @@ struct GangArgs {
 };
 static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
+constexpr int kGangCopies = 4;
 // Words of one batch row: pairs of them are aligned.
 __device__ constexpr int gang_word_row(int size) { return (size + 1) / 2 * 2; }
 
@@ -75,7 +77,7 @@ struct GangShape {
   static constexpr int kItemsAtOnce = kGangThreads / kItemLanes;
   static constexpr int kRounds = (kItems + kItemsAtOnce - 1) / kItemsAtOnce;
   static constexpr bool kInHand = kRounds == 1 && kGroups == 1;  // a lane has one item, whose state stays in registers
-  static constexpr int kWordRow = gang_word_row(HIDDEN);
+  static constexpr int kWordRow = gang_word_row(HIDDEN), kWordCopy = ALL_ROWS * kWordRow, kWordStep = kGangCopies * kWordCopy;
 
   // Partial sums: slots of rows; a gru's candidate has its input's share in rows behind the others. Two slots a warp lie half a
   // line of banks apart.
