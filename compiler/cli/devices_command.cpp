@@ -8,6 +8,15 @@
 namespace tamp::cli {
 namespace {
 
+// 16 bits: of the weights of recurrent layers.
+std::string precisions_of(const VDevice& vdevice) {
+  std::string names = "fp32";
+  if (vdevice.tf32) names += " tf32";
+  if (vdevice.fp16) names += " fp16";
+  if (vdevice.bf16) names += " bf16";
+  return names;
+}
+
 ExitCode list_devices() {
   using Align = Table::Align;
   Table table({{"VDEVICE"},
@@ -20,7 +29,7 @@ ExitCode list_devices() {
   for (const std::string& name : builtin_vdevices()) {
     const VDevice vdevice = read_vdevice(name);
     table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes),
-               vdevice.tf32 ? "fp32 tf32" : "fp32", name_of(vdevice.default_precision), vdevice.description});
+               precisions_of(vdevice), name_of(vdevice.default_precision), vdevice.description});
   }
   fmt::print("{}", table.text());
   return ExitCode::ok;

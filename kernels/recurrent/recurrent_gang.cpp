@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "compiler/support/error.h"
@@ -65,7 +66,7 @@ using Member = int64_t GangShape::*;
 constexpr std::pair<const char*, Member> kConfig[] = {
     {"units", &GangShape::units},           {"lane_rows", &GangShape::lane_rows}, {"split", &GangShape::split},
     {"r_registers", &GangShape::r_registers}, {"r_shared", &GangShape::r_shared},   {"w_shared", &GangShape::w_shared},
-    {"x_warps", &GangShape::x_warps},       {"batch", &GangShape::batch},
+    {"x_warps", &GangShape::x_warps},       {"batch", &GangShape::batch},         {"weights", &GangShape::weights},
 };
 
 void append_config(const GangPlan& plan, RKernel& rkernel) {
@@ -201,7 +202,8 @@ std::vector<std::pair<std::string, std::string>> template_args_of(const GangShap
           {"ALL_ROWS", text(s.all_rows)},
           {"BATCH", text(s.batch)},
           {"ALONE", text(s.alone)},
-          {"PLAIN", text(s.plain)}};
+          {"PLAIN", text(s.plain)},
+          {"WEIGHTS", text(s.weights)}};
 }
 
 RKernel rkernel_of(const Request& request, const GangPlan& plan) {
@@ -224,18 +226,41 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
     rkernel.phases.push_back(std::move(phase));
   }
   const GangShape& first = plan.cells[0].shape;
-  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares>", plan.cells.size(), name_of(first.kind), first.units, plan.shares);
+  const char* const kinds[] = {"", ", fp16 weights", ", bf16 weights"};
+  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}>", plan.cells.size(), name_of(first.kind), first.units, plan.shares,
+                             kinds[first.weights]);
   return rkernel;
+}
+
+// rk::GangWeights of a precision.
+int64_t weights_of(Precision precision) { return precision == Precision::fp16 ? 1 : precision == Precision::bf16 ? 2 : 0; }
+
+constexpr float kLargestHalf = 65504;
+
+// The precision's, if the values allow: a half has no numbers beyond 65504.
+int64_t weights_of(const Request& request) {
+  if (request.precision != Precision::fp16) return weights_of(request.precision);
+  for (const RecurrentCell& cell : recurrent_of(request.rop).cells) {
+    for (const int32_t place : {cell.w, cell.r}) {
+      if (place < 0) continue;
+      const Tensor& tensor = request.graph.tensor(input_of(request.rop, place));
+      const float* const values = f32_data(tensor);
+      const bool fits = std::all_of(values, values + element_count(tensor.shape), [](float v) { return std::abs(v) <= kLargestHalf; });
+      if (!fits) return 0;
+    }
+  }
+  return weights_of(request.precision);
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
   if (!is_accepted(request.graph, request.rop)) return {};
   const std::vector<int64_t> input_sizes = input_sizes_of(request.graph, request.rop);
   std::vector<RKernel> rkernels;
+  const int64_t weights = weights_of(request);
   int64_t shares_before = 0;
   // Fewer vEUs leave some for what runs beside it.
   for (int64_t veus = request.vdevice.veus(); veus > 0; veus /= 2) {
-    const std::optional<GangPlan> plan = plan_gang(recurrent_of(request.rop), input_sizes, request.vdevice, veus);
+    const std::optional<GangPlan> plan = plan_gang(recurrent_of(request.rop), input_sizes, request.vdevice, weights, veus);
     if (!plan) break;
     if (plan->shares != shares_before) rkernels.push_back(rkernel_of(request, *plan));
     shares_before = plan->shares;
@@ -316,8 +341,8 @@ const Family& recurrent_gang() {
   return family;
 }
 
-double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision) {
-  const std::optional<GangPlan> plan = plan_gang(recurrent, input_sizes, vdevice, vdevice.veus());
+double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision) {
+  const std::optional<GangPlan> plan = plan_gang(recurrent, input_sizes, vdevice, weights_of(precision), vdevice.veus());
   return plan ? plan->us : std::numeric_limits<double>::infinity();
 }
 

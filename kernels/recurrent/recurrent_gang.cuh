@@ -222,10 +222,11 @@ struct GangShare {
 };
 
 template <class Veu, int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
-          int X_WARPS, int ALL_ROWS, int BATCH, int ALONE, int PLAIN>
+          int X_WARPS, int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 RK_BODY void recurrent_gang(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == kGangThreads);
-  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, X_WARPS, ALL_ROWS, BATCH, ALONE, PLAIN>;
+  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, X_WARPS, ALL_ROWS,
+                          BATCH, ALONE, PLAIN, WEIGHTS>;
   GangShare<Veu, Shape>(task).run();
 }
 

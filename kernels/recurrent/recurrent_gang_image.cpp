@@ -2,12 +2,35 @@
 // warp by warp), bias, peepholes. A chunk is [row of the lane][lane][4 elements].
 #include "kernels/recurrent/recurrent_gang_image.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "compiler/support/error.h"
 
 namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kWarps = 8, kLanes = 32;
+
+// To nearest, ties to even. |x| is at most 65504.
+uint16_t half_of(float x) {
+  const float magnitude = std::abs(x);
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);                        // magnitude < 2^exponent
+  const int unit = std::max(exponent - 11, -24);           // ten bits behind the first, and the smallest is 2^-24
+  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
+  // Counted in units of its binade the bits carry over into the exponent by themselves.
+  const uint32_t bits = units < 1024 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
+  return static_cast<uint16_t>(bits | (std::signbit(x) ? 0x8000U : 0U));
+}
+
+uint16_t bfloat_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000U) != 0x7f800000U) bits += 0x7fffU + (bits >> 16 & 1U);
+  return static_cast<uint16_t>(bits >> 16);
+}
 
 class Image {
  public:
@@ -38,10 +61,23 @@ class Image {
         for (int64_t lane = 0; lane < kLanes; ++lane) {
           const int64_t row = lane % s_.row_lanes() + j * s_.row_lanes();
           const int64_t k = first_k + q * s_.chunk() + lane / s_.row_lanes() * 4;
-          for (int64_t i = 0; i < 4; ++i) *to_++ = weight(matrix, size, row, k + i);
+          float four[4];
+          for (int64_t i = 0; i < 4; ++i) four[i] = weight(matrix, size, row, k + i);
+          put(four);
         }
       }
     }
+  }
+
+  void put(const float (&four)[4]) {
+    if (s_.weights == 0) {
+      to_ = std::copy_n(four, 4, to_);
+      return;
+    }
+    uint16_t narrow[4];
+    for (int i = 0; i < 4; ++i) narrow[i] = s_.weights == 1 ? half_of(four[i]) : bfloat_of(four[i]);
+    std::memcpy(to_, narrow, sizeof narrow);
+    to_ += 2;
   }
 
   bool is_unit(int64_t unit) const { return unit < s_.units && first_unit_ + unit < s_.hidden; }

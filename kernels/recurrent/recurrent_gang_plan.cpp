@@ -20,6 +20,8 @@ constexpr double kSharedBytesPerClock = 128;
 constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
 constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
 constexpr double kRoundClocks = 120;      // of each further one
+constexpr int64_t kLongInput = 2;         // times the hidden size
+constexpr double kLongInputFactor = 2.5;
 constexpr double kStageClocks = 70;       // a vector to shared memory and back
 constexpr double kChunkClocks = 6;        // of one warp, on top of its arithmetic
 constexpr double kBarrierClocks = 60;
@@ -67,7 +69,8 @@ double product_us(const VDevice& d, const GangShape& s, const Chunks& chunks, in
   const double clocks_per_us = d.clock_ghz * 1e3;
   const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
   const int64_t schedulers = 4, warps_each = ceil_div(chunks.warps, schedulers);
-  const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + kChunkClocks);
+  const double conversions = s.weights == 0 ? 0 : 4 * rows;
+  const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + kChunkClocks);
   const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
   const double reads = static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
   const double stream_bytes = static_cast<double>(chunks.streamed) * chunk_bytes;
@@ -82,6 +85,8 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   StepTime t;
   t.groups = s.groups();
   t.input_us = product_us(d, s, {s.x_warps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
+  // Measured at I = 1312, H = 256: a share of so long an input takes more than twice what its parts say.
+  if (s.from == 1 && s.input > kLongInput * s.hidden) t.input_us *= kLongInputFactor;
   t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
   const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
   const double sum_clocks = kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
@@ -98,7 +103,8 @@ struct CellSizes {
   int from;
   int64_t input, hidden, batch;
   bool plain;
-  auto key() const { return std::tuple(kind, from, input, hidden, batch, plain); }
+  int64_t weights;
+  auto key() const { return std::tuple(kind, from, input, hidden, batch, plain, weights); }
 };
 
 struct Option {
@@ -148,6 +154,7 @@ std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_
       s.x_warps = x_warps_of(s);
       s.all_rows = sizes.batch;
       s.plain = sizes.plain;
+      s.weights = sizes.weights;
       if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == CellKind::gru ? 2 : 1) > 48) continue;
       if (!place_weights(d, s)) continue;
       const StepTime time = time_of(d, s);
@@ -177,12 +184,13 @@ std::vector<Option> options_of(const VDevice& d, const CellSizes& sizes, int64_t
 
 class Divider {
  public:
-  Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& d, int64_t veus)
+  Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& d, int64_t weights, int64_t veus)
       : recurrent_(recurrent), vdevice_(d), veus_(veus) {
     std::map<decltype(CellSizes{}.key()), std::vector<Option>> known;
     for (size_t c = 0; c < recurrent.cells.size(); ++c) {
       const RecurrentCell& cell = recurrent.cells[c];
-      const CellSizes sizes{cell.kind, input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch, is_plain(cell)};
+      const CellSizes sizes{cell.kind, input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch, is_plain(cell),
+                            weights};
       const auto [at, is_new] = known.try_emplace(sizes.key());
       if (is_new) at->second = options_of(d, sizes, veus);
       options_.push_back(at->second);
@@ -296,11 +304,11 @@ int64_t GangShape::image_floats() const {
   return ceil_div((kWarps * chunks_h() + x_warps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
 }
 int64_t GangShape::work_floats() const {
-  const int64_t weights = (kWarps * r_shared + x_warps * w_shared) * chunk_floats();
+  const int64_t resident = (kWarps * r_shared + x_warps * w_shared) * chunk_floats();
   const int64_t stage_x = x_warps * batch * slice_x();
   const int64_t stage_h = (alone ? groups() : 1) * kWarps * batch * slice_h();
   const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups() * units * batch;
-  return weights + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
+  return resident + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
 }
 
 void place_words(const Recurrent& recurrent, GangPlan& plan) {
@@ -328,9 +336,10 @@ bool is_plain(const RecurrentCell& cell) {
 
 int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? 2 : cell.x_cell >= 0 ? 0 : 1; }
 
-std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t veus) {
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t weights,
+                                  int64_t veus) {
   if (!has_gang(recurrent, input_sizes)) return std::nullopt;
-  return Divider(recurrent, input_sizes, vdevice, veus).run();
+  return Divider(recurrent, input_sizes, vdevice, weights, veus).run();
 }
 
 }  // namespace tamp::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/recurrent/recurrent_gang_slice.cuh"
+#include "kernels/vdevice/half.cuh"
 
 namespace rk {
 
@@ -14,17 +15,38 @@ struct GangProduct {
   static constexpr bool kApart = S::kKind == kGru;  // the candidate's two products
   using Sums = float[kRows][S::kBatch][kSums];
 
+  static constexpr int kRowStep = kWarp * S::kLaneWords, kLaneStep = S::kLaneWords;
+
+  // Four weights of a row as they are in memory. They become floats where they are used, so that many can be on their way.
+  struct Floats {
+    float4 v;
+    RK_INLINE float4 floats() const { return v; }
+    static RK_INLINE Floats shared(const float* p) { return {*reinterpret_cast<const float4*>(p)}; }
+    static RK_INLINE Floats again(const float* p) { return {load_weight4(p)}; }
+  };
+  struct Halves {
+    uint2 v;
+    RK_INLINE float4 floats() const {
+      constexpr bool is_half = S::kWeights == kHalves;
+      const float2 a = is_half ? floats_of_halves(v.x) : floats_of_bfloats(v.x), b = is_half ? floats_of_halves(v.y) : floats_of_bfloats(v.y);
+      return float4{a.x, a.y, b.x, b.y};
+    }
+    static RK_INLINE Halves shared(const float* p) { return {*reinterpret_cast<const uint2*>(p)}; }
+    static RK_INLINE Halves again(const float* p) { return {load_weight2(reinterpret_cast<const uint2*>(p))}; }
+  };
+  using Weights = std::conditional_t<S::kWeights == kFloats, Floats, Halves>;
+
   float4 registers[S::kRegisters > 0 ? S::kRegisters : 1][kRows];
   Sums sums;
   Sums input_sums;  // only where apart
 
   // Fetches the weights; they are there after cp_async_commit, cp_async_wait and sync_compute.
   RK_INLINE void begin(const float* image, float* work) {
-    const float* const own = image + warp_id() * (S::kRegisters * S::kChunkFloats) + lane_id() * 4;
+    const float* const own = image + warp_id() * (S::kRegisters * S::kChunkFloats) + lane_id() * kLaneStep;
 #pragma unroll
     for (int q = 0; q < S::kRegisters; ++q) {
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) registers[q][j] = load_weight4(own + q * S::kChunkFloats + j * (kWarp * 4));
+      for (int j = 0; j < kRows; ++j) registers[q][j] = Weights::again(own + q * S::kChunkFloats + j * kRowStep).floats();
     }
 #pragma unroll 4
     for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4) cp_async16(work + i, image + S::kImageShared + i, true);
@@ -60,20 +82,28 @@ struct GangProduct {
     }
   }
 
-  static RK_INLINE void fetch_again(float4 (&w)[kRows], const float* from) {
+  static RK_INLINE void add_stored(Sums& to, const Weights (&w)[kRows], const float* in, int slice) {
+    float4 floats[kRows];
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) w[j] = load_weight4(from + j * (kWarp * 4));
+    for (int j = 0; j < kRows; ++j) floats[j] = w[j].floats();
+    add(to, floats, in, slice);
+  }
+
+  static RK_INLINE void fetch_again(Weights (&w)[kRows], const float* from) {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) w[j] = Weights::again(from + j * kRowStep);
   }
 
   // Chunks from shared memory. A row's weights make room for those of the next chunk as soon as they are used.
   struct Reader {
     const float *weights, *in;
-    float4 w[kRows], v[S::kBatch];
+    Weights w[kRows];
+    float4 v[S::kBatch];
 
     template <int kSlice>
     RK_INLINE void begin() {
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) w[j] = load_shared(weights + j * (kWarp * 4));
+      for (int j = 0; j < kRows; ++j) w[j] = Weights::shared(weights + j * kRowStep);
 #pragma unroll
       for (int b = 0; b < S::kBatch; ++b) v[b] = load_shared(in + b * kSlice);
     }
@@ -89,9 +119,10 @@ struct GangProduct {
         for (int b = 0; b < S::kBatch; ++b) next[b] = load_shared(in + b * kSlice);
 #pragma unroll
         for (int j = 0; j < kRows; ++j) {
+          const float4 floats = w[j].floats();
 #pragma unroll
-          for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, w[j], v[b]);
-          w[j] = load_shared(weights + j * (kWarp * 4));
+          for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, floats, v[b]);
+          w[j] = Weights::shared(weights + j * kRowStep);
         }
 #pragma unroll
         for (int b = 0; b < S::kBatch; ++b) v[b] = next[b];
@@ -100,8 +131,9 @@ struct GangProduct {
     RK_INLINE void end(Sums& to) const {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
+        const float4 floats = w[j].floats();
 #pragma unroll
-        for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, w[j], v[b]);
+        for (int b = 0; b < S::kBatch; ++b) add_row(to, j, b, floats, v[b]);
       }
     }
   };
@@ -128,14 +160,14 @@ struct GangProduct {
   template <int kChunks>
   static RK_INLINE void add_stream(Sums& to, const float* weights, const float* in, int slice) {
     if constexpr (kChunks > 0) {
-      float4 w[2][kRows];
+      Weights w[2][kRows];
       fetch_again(w[0], weights);
       if (kChunks > 1) fetch_again(w[1], weights + S::kChunkFloats);
 #pragma unroll 1
       for (int q = 0; q < kChunks; q += 2) {
-        add(to, w[0], in + q * S::kChunk, slice);
+        add_stored(to, w[0], in + q * S::kChunk, slice);
         if (q + 2 < kChunks) fetch_again(w[0], weights + (q + 2) * S::kChunkFloats);
-        if (q + 1 < kChunks) add(to, w[1], in + (q + 1) * S::kChunk, slice);
+        if (q + 1 < kChunks) add_stored(to, w[1], in + (q + 1) * S::kChunk, slice);
         if (q + 3 < kChunks) fetch_again(w[1], weights + (q + 3) * S::kChunkFloats);
       }
     }
@@ -149,8 +181,8 @@ struct GangProduct {
     const int warp = warp_id() - S::kFirstXWarp;
     const float* const in = stage + split() * 4;
     Sums& to = kApart ? input_sums : sums;
-    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp * (S::kSharedX * S::kChunkFloats) + lane_id() * 4, in, between);
-    add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp * (S::kStreamX * S::kChunkFloats) + lane_id() * 4,
+    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp * (S::kSharedX * S::kChunkFloats) + lane_id() * kLaneStep, in, between);
+    add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp * (S::kStreamX * S::kChunkFloats) + lane_id() * kLaneStep,
                             in + S::kSharedX * S::kChunk, S::kSliceX);
   }
 
@@ -159,9 +191,9 @@ struct GangProduct {
 #pragma unroll
     for (int q = 0; q < S::kRegisters; ++q) add(sums, registers[q], in + q * S::kChunk, S::kSliceH);
     in += S::kRegisters * S::kChunk;
-    add_shared<S::kSharedH, S::kSliceH>(sums, work + warp_id() * (S::kSharedH * S::kChunkFloats) + lane_id() * 4, in, [](auto) {});
+    add_shared<S::kSharedH, S::kSliceH>(sums, work + warp_id() * (S::kSharedH * S::kChunkFloats) + lane_id() * kLaneStep, in, [](auto) {});
     in += S::kSharedH * S::kChunk;
-    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * (S::kStreamH * S::kChunkFloats) + lane_id() * 4, in, S::kSliceH);
+    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * (S::kStreamH * S::kChunkFloats) + lane_id() * kLaneStep, in, S::kSliceH);
   }
 
   static RK_INLINE float total(const float (&sum)[kSums]) {

@@ -8,6 +8,9 @@ namespace rk {
 // Where the input of a cell comes from: words of another cell, a tensor, or a tensor of W x + Wb.
 enum GangInput : int32_t { kFromWords, kFromTensor, kFromGates };
 
+// What weights are in memory. In registers R is of floats always, and so is all arithmetic.
+enum GangWeights : int32_t { kFloats, kHalves, kBfloats };
+
 // Strides in elements; a null place is not there. Hidden states are published in kGangCopies copies, since words that too many
 // vEUs ask for come late: word ((step * kGangCopies + copy) * batch + row) * gang_word_row + unit. Share s reads copy s % kGangCopies.
 struct GangArgs {
@@ -46,7 +49,7 @@ constexpr int kGangThreads = kGangWarps * kWarp;
 // warp, lane = split * (32 / SPLIT) + r has the rows r + j * (32 / SPLIT), j < ROWS, and from every SPLIT * 4 elements of the
 // slice (a chunk) the four of its split.
 template <int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED, int X_WARPS,
-          int ALL_ROWS, int BATCH, int ALONE, int PLAIN>
+          int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 struct GangShape {
   static constexpr int kKind = KIND, kFrom = FROM, kInput = INPUT, kHidden = HIDDEN, kUnits = UNITS;
   static constexpr int kLaneRows = ROWS, kSplit = SPLIT, kBatch = BATCH, kAllRows = ALL_ROWS;
@@ -69,7 +72,9 @@ struct GangShape {
   static constexpr int kRegisters = R_REGISTERS, kSharedH = R_SHARED, kSharedX = W_SHARED;
   static constexpr int kStreamH = kChunksH - R_REGISTERS - R_SHARED, kStreamX = kChunksX - W_SHARED;
   static_assert(kStreamH >= 0 && kStreamX >= 0, "not more chunks than there are");
-  static constexpr int kChunkFloats = ROWS * kWarp * 4;  // of one warp
+  static constexpr int kWeights = WEIGHTS;                         // GangWeights
+  static constexpr int kLaneWords = WEIGHTS == kFloats ? 4 : 2;   // of 4 bytes: a lane's four weights of a row
+  static constexpr int kChunkFloats = ROWS * kWarp * kLaneWords;  // words of 4 bytes, of one warp
 
   // Lanes that finish one unit of one batch row: lstm i, o, f, c; gru z, r, R h of the candidate, W x of the candidate.
   static constexpr int kItemLanes = KIND == kRnn ? 1 : 4;

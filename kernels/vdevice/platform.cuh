@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 // A body is called from the interpreter loop through a switch; not inlining it keeps its registers its own and lets
 // many rOperators share one copy of its code (docs/adr/0002).

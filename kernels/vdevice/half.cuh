@@ -1,0 +1,34 @@
+// Pairs of 16-bit numbers, low half first, as floats.
+#pragma once
+
+#include "kernels/vdevice/platform.cuh"
+
+namespace rk {
+
+#if defined(TAMP_CUDA_ON_CPU)
+inline float float_of_half(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
+  if (exponent == 0) {  // zero, or so many units of 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 0x1fu ? 0xffu : exponent + 112u;
+  return __uint_as_float(sign | wide << 23 | mantissa << 13);
+}
+#endif
+
+RK_INLINE float2 floats_of_halves(uint32_t pair) {
+#if defined(__CUDA_ARCH__)
+  float2 v;
+  asm("{\n\t.reg .f16 low, high;\n\tmov.b32 {low, high}, %2;\n\tcvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}" : "=f"(v.x), "=f"(v.y) : "r"(pair));
+  return v;
+#elif defined(TAMP_CUDA_ON_CPU)
+  return float2{float_of_half(pair & 0xffffu), float_of_half(pair >> 16)};
+#else
+  return float2{0.0f, 0.0f};  // nvcc's host pass
+#endif
+}
+
+RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)}; }
+
+}  // namespace rk
