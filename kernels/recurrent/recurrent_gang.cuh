@@ -36,7 +36,7 @@ struct GangShare {
   const int first_unit;
   GangProduct<S> product;
   GangHand<S> hand;
-  GangWords<S::kHidden, S::kSliceH, 0, S::kBatch, 3> hidden;
+  GangWords<S::kHidden, S::kSliceH, 0, S::kBatch, 1> hidden;
   GangWords<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch, 1> input_words;
   GangTensor<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch> input;
   float gates[S::kRounds];

@@ -18,6 +18,7 @@ constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 constexpr double kSharedBytesPerClock = 128;
 constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
+constexpr double kShareClocks = 4;        // the last of so many shares is later
 constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
 constexpr double kRoundClocks = 120;      // of each further one
 constexpr int64_t kLongInput = 2;         // times the hidden size
@@ -92,7 +93,7 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   const double sum_clocks = kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
   const double round_clocks = kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1);
   t.finish_us = (sum_clocks + round_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
-  t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us;
+  t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us + kShareClocks * static_cast<double>(shares) / clocks_per_us;
   return t;
 }
 
@@ -112,12 +113,6 @@ struct Option {
   GangShape shape;
   StepTime time;
 };
-
-// The warps that finish h leave the input to the others, if these are not too few.
-int64_t x_warps_of(const GangShape& s) {
-  const int64_t finishing = ceil_div(s.units * s.batch * s.item_lanes(), 32);
-  return s.from != 2 && !s.alone && finishing <= 4 ? kWarps - finishing : kWarps;
-}
 
 // Gives the weights their places; false if not even the rest fits.
 bool place_weights(const VDevice& d, GangShape& s) {
@@ -151,7 +146,6 @@ std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_
       s.lane_rows = ceil_div(units * s.gates(), s.row_lanes());
       s.batch = batch;
       s.alone = units == sizes.hidden;
-      s.x_warps = x_warps_of(s);
       s.all_rows = sizes.batch;
       s.plain = sizes.plain;
       s.weights = sizes.weights;

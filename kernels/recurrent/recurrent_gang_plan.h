@@ -9,7 +9,7 @@
 
 namespace tamp::kernels {
 
-constexpr int64_t kGangCopies = 4;  // rk::kGangCopies
+constexpr int64_t kGangCopies = 1;  // rk::kGangCopies
 
 // The template arguments of rk::GangShape, where they are explained, and what follows from them.
 struct GangShape {

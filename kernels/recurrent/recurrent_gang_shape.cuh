@@ -36,7 +36,7 @@ struct GangArgs {
 };
 static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
-constexpr int kGangCopies = 4;
+constexpr int kGangCopies = 1;
 // Words of one batch row: pairs of them are aligned.
 __device__ constexpr int gang_word_row(int size) { return (size + 1) / 2 * 2; }
 
