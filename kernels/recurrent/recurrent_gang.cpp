@@ -66,7 +66,7 @@ using Member = int64_t GangShape::*;
 constexpr std::pair<const char*, Member> kConfig[] = {
     {"units", &GangShape::units},           {"lane_rows", &GangShape::lane_rows}, {"split", &GangShape::split},
     {"r_registers", &GangShape::r_registers}, {"r_shared", &GangShape::r_shared},   {"w_shared", &GangShape::w_shared},
-    {"x_warps", &GangShape::x_warps},       {"batch", &GangShape::batch},         {"weights", &GangShape::weights},
+    {"batch", &GangShape::batch},         {"weights", &GangShape::weights},
 };
 
 void append_config(const GangPlan& plan, RKernel& rkernel) {
@@ -169,7 +169,7 @@ class Arguments {
   }
   int64_t last_words(int32_t cell) const {
     const Recurrent& recurrent = recurrent_of(rop_);
-    return source(cell).own_words + (recurrent.cells[static_cast<size_t>(cell)].steps - 1) * kGangCopies * source(cell).word_copy;
+    return source(cell).own_words + (recurrent.cells[static_cast<size_t>(cell)].steps - 1) * source(cell).word_step;
   }
   ArgValue functions() const {
     ArgList list;
@@ -198,7 +198,6 @@ std::vector<std::pair<std::string, std::string>> template_args_of(const GangShap
           {"R_REGISTERS", text(s.r_registers)},
           {"R_SHARED", text(s.r_shared)},
           {"W_SHARED", text(s.w_shared)},
-          {"X_WARPS", text(s.x_warps)},
           {"ALL_ROWS", text(s.all_rows)},
           {"BATCH", text(s.batch)},
           {"ALONE", text(s.alone)},
@@ -279,28 +278,24 @@ void append_units(const Graph& graph, TensorId id, int64_t begin, int64_t end, s
   append_box(graph, id, low, high, regions);
 }
 
-// Units [begin, end) of `steps` steps of one copy.
-void append_copy(const GangCell& cell, int64_t batch, int64_t first_step, int64_t steps, int64_t copy, int64_t begin, int64_t end,
-                 std::vector<Run>& runs) {
-  for (int64_t row = 0; row < batch && steps > 0; ++row) {
-    const int64_t at = cell.own_words + (first_step * kGangCopies + copy) * cell.word_copy + row * cell.word_row;
-    runs.push_back(Run{at + begin, steps, kGangCopies * cell.word_copy, end - begin});
-  }
+// Units [begin, end) of all rows of `steps` steps.
+Run words_of(const GangCell& cell, int64_t batch, int64_t first_step, int64_t steps, int64_t begin, int64_t end) {
+  return Run{cell.own_words + first_step * cell.word_step + begin, steps * batch, cell.word_row, end - begin};
 }
 
-void append_words(const GangPlan& plan, const Recurrent& recurrent, size_t c, int64_t share, int64_t begin, int64_t end, Accesses& out) {
+void append_words(const GangPlan& plan, const Recurrent& recurrent, size_t c, int64_t begin, int64_t end, Accesses& out) {
   const RecurrentCell& cell = recurrent.cells[c];
   const GangCell& own = plan.cells[c];
-  const int64_t batch = recurrent.batch, copy = share % kGangCopies;
+  const int64_t batch = recurrent.batch;
   const auto last_c = [&](const GangCell& of) { return Run{of.c_words + begin, batch, of.word_row, end - begin}; };
   const auto source = [&](int32_t other) -> const GangCell& { return plan.cells[static_cast<size_t>(other)]; };
-  for (int64_t i = 0; own.publishes && i < kGangCopies; ++i) append_copy(own, batch, 0, cell.steps, i, begin, end, out.publishes);
+  if (own.publishes) out.publishes.push_back(words_of(own, batch, 0, cell.steps, begin, end));
   if (own.publishes_c) out.publishes.push_back(last_c(own));
-  if (!own.shape.alone) append_copy(own, batch, 0, cell.steps - 1, copy, 0, cell.hidden, out.awaits);
-  if (cell.x_cell >= 0) append_copy(source(cell.x_cell), batch, 0, cell.steps, copy, 0, source(cell.x_cell).shape.hidden, out.awaits);
+  if (!own.shape.alone && cell.steps > 1) out.awaits.push_back(words_of(own, batch, 0, cell.steps - 1, 0, cell.hidden));
+  if (cell.x_cell >= 0) out.awaits.push_back(words_of(source(cell.x_cell), batch, 0, cell.steps, 0, source(cell.x_cell).shape.hidden));
   if (cell.h0_cell >= 0) {
     const int64_t last_step = recurrent.cells[static_cast<size_t>(cell.h0_cell)].steps - 1;
-    append_copy(source(cell.h0_cell), batch, last_step, 1, 0, 0, cell.hidden, out.awaits);
+    out.awaits.push_back(words_of(source(cell.h0_cell), batch, last_step, 1, 0, cell.hidden));
   }
   if (cell.c0_cell >= 0) out.awaits.push_back(last_c(source(cell.c0_cell)));
 }
@@ -324,7 +319,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   }
   append_units(graph, input_of(rop, cell.c0), begin, end, out.reads);
   for (const int32_t result : {cell.y, cell.y_h, cell.y_c}) append_units(graph, output_of(rop, result), begin, end, out.writes);
-  append_words(plan, recurrent, c, index, begin, end, out);
+  append_words(plan, recurrent, c, begin, end, out);
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {

@@ -14,8 +14,6 @@
 
 namespace rk {
 
-constexpr int kGangPollClocks = 120;  // between two polls of a warp that has nothing else to do
-
 // An initial state: a tensor, another cell's last words, or zeros.
 template <class Veu>
 RK_INLINE float gang_initial(const Task<Veu>& task, const TensorRef& from, bool is_words, int at_row, int at_unit) {
@@ -36,9 +34,9 @@ struct GangShare {
   const int first_unit;
   GangProduct<S> product;
   GangHand<S> hand;
-  GangWords<S::kHidden, S::kSliceH, 0, S::kBatch, 1> hidden;
-  GangWords<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch, 1> input_words;
-  GangTensor<S::kInput, S::kSliceX, S::kFirstXWarp, S::kBatch> input;
+  GangWords<S::kHidden, S::kSliceH, S::kBatch, 1> hidden;
+  GangWords<S::kInput, S::kSliceX, S::kBatch, 1> input_words;
+  GangTensor<S::kInput, S::kSliceX, S::kBatch> input;
   float gates[S::kRounds];
 
   RK_INLINE explicit GangShare(const Task<Veu>& t)
@@ -51,11 +49,8 @@ struct GangShare {
         first_unit(static_cast<int>(t.index) * S::kUnits),
         hand(static_cast<int>(t.index) * S::kUnits) {}
 
-  static constexpr int kInputCopy = S::kAllRows * gang_word_row(S::kInput);
-  RK_INLINE int copy() const { return static_cast<int>(task.index % kGangCopies); }
   static RK_INLINE int rows(int group) { return min(S::kBatch, S::kAllRows - group * S::kBatch); }
-  static RK_INLINE bool takes_input() { return S::kFirstXWarp == 0 || warp_id() >= S::kFirstXWarp; }
-  RK_INLINE float* stage_x() const { return work + S::kStageXAt + (warp_id() - S::kFirstXWarp) * (S::kBatch * S::kSliceX); }
+  RK_INLINE float* stage_x() const { return work + S::kStageXAt + warp_id() * (S::kBatch * S::kSliceX); }
   RK_INLINE float* stage_h(int group) const {
     return work + S::kStageHAt + (S::kAlone ? group * S::kStageH : 0) + warp_id() * (S::kBatch * S::kSliceH);
   }
@@ -73,7 +68,7 @@ struct GangShare {
     if constexpr (S::kAlone) {
       for (int group = 0; group < S::kGroups; ++group) begin_hidden(group);
     } else {
-      hidden.begin(own + copy() * S::kWordCopy);
+      hidden.begin(own);
     }
     cp_async_wait<0>();
     sync_compute<Veu>();
@@ -84,10 +79,9 @@ struct GangShare {
     if constexpr (S::kFrom == kFromGates) {
       gang_ask_gates<S>(args, x, 0, 0, first_unit, gates);
     } else {
-      if (!takes_input()) return;
       for (int i = lane_id(); i < S::kBatch * S::kSliceX; i += kWarp) stage_x()[i] = 0.0f;
       __syncwarp();
-      if constexpr (S::kFrom == kFromWords) input_words.begin(reinterpret_cast<const uint64_t*>(x) + copy() * kInputCopy);
+      if constexpr (S::kFrom == kFromWords) input_words.begin(reinterpret_cast<const uint64_t*>(x));
       if constexpr (S::kFrom == kFromTensor) input.begin(x, args.x_b, args.x_k);
       ask_input(0);
     }
@@ -134,7 +128,7 @@ struct GangShare {
     const bool group_follows = group + 1 < S::kGroups, goes_on = !group_follows && step + 1 < steps;
     const int next_group = group_follows ? group + 1 : 0;
     if constexpr (S::kFrom == kFromGates) gang_ask_gates<S>(args, x, goes_on ? step + 1 : step, next_group, first_unit, gates);
-    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? kGangCopies * kInputCopy : 0;
+    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? S::kAllRows * gang_word_row(S::kInput) : 0;
     if constexpr (S::kFrom == kFromTensor) input.at += goes_on ? args.x_t : 0;
     ask_input(next_group);
   }
@@ -152,16 +146,6 @@ struct GangShare {
     product.add_input(image, work, stage_x(), [&](auto poll) { ask_hidden(poll, group); });
     ask_hidden(GangNumber<2>{}, group);
   }
-  // By warps that have nothing else to do.
-  RK_INLINE void ask_hidden_only(int group) {
-    if constexpr (!S::kAlone) {
-      ask_hidden(GangNumber<0>{}, group);
-      pause(kGangPollClocks);
-      ask_hidden(GangNumber<1>{}, group);
-      pause(kGangPollClocks);
-      ask_hidden(GangNumber<2>{}, group);
-    }
-  }
 
   RK_INLINE void add_hidden(int step, int group) {
     if constexpr (S::kAlone) {
@@ -174,22 +158,20 @@ struct GangShare {
     product.add_hidden(image, work, stage_h(group));
   }
 
-  // All steps, of a warp that takes the input (INPUT), or finishes h (FINISH), or both. Each kind has a loop of its own, so that
-  // none has the addresses of the others in its registers.
-  template <bool INPUT, bool FINISH>
-  RK_INLINE void run_steps() {
+  RK_INLINE void run() {
+    begin();
     const int steps = args.steps;
     int side = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      if constexpr (FINISH) hand.h = 0.0f;  // the old one need not be kept
+      hand.h = 0.0f;  // the old one need not be kept
 #pragma unroll 1
       for (int group = 0; group < S::kGroups; ++group, side ^= S::kSides - 1) {
         product.clear();
-        if constexpr (INPUT && S::kFrom != kFromGates) {
+        if constexpr (S::kFrom != kFromGates) {
           add_input(step, group, steps);
         } else {
-          ask_hidden_only(group);
+          ask_hidden(GangNumber<0>{}, group);
         }
         add_hidden(step, group);
         product.store(work + S::kPartialAt + side * S::kPartial);
@@ -198,35 +180,25 @@ struct GangShare {
         for (int i = 0; i < S::kRounds; ++i) gates_now[i] = gang_gate<S>(gates[i]);
         if constexpr (S::kFrom == kFromGates) ask_next_input(step, group, steps);
         sync_compute<Veu>();
-        if constexpr (FINISH && !S::kInHand) gang_finish<Veu, S>(task, args, work, own, first_unit, step, group, side, gates_now);
-        if constexpr (FINISH && S::kInHand) {
-          if (!GangItem<S>::is_idle(0)) hand.step(args, work, step, side, task.epoch, gates_now[0]);
+        if constexpr (!S::kInHand) {
+          gang_finish<Veu, S>(task, args, work, own, first_unit, step, group, side, gates_now);
+        } else if (!GangItem<S>::is_idle(0)) {
+          hand.step(args, work, step, side, task.epoch, gates_now[0]);
         }
         if constexpr (!S::kAlone) hidden.settle();
       }
       if (!S::kAlone && step > 0) hidden.at += S::kWordStep;
     }
-    if constexpr (FINISH && S::kInHand) hand.end(task, args);
-  }
-
-  RK_INLINE void run() {
-    begin();
-    if constexpr (!S::kTwoRoles) {
-      run_steps<true, true>();
-    } else if (takes_input()) {
-      run_steps<true, false>();
-    } else {
-      run_steps<false, true>();
-    }
+    if constexpr (S::kInHand) hand.end(task, args);
   }
 };
 
 template <class Veu, int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
-          int X_WARPS, int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
+          int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 RK_BODY void recurrent_gang(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == kGangThreads);
-  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, X_WARPS, ALL_ROWS,
-                          BATCH, ALONE, PLAIN, WEIGHTS>;
+  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, ALL_ROWS, BATCH,
+                          ALONE, PLAIN, WEIGHTS>;
   GangShare<Veu, Shape>(task).run();
 }
 

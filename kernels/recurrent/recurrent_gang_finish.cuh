@@ -158,15 +158,6 @@ RK_INLINE void gang_put_alone(float* work, int group, int row, int unit, float h
   stage[(unit / S::kSliceH * S::kBatch + row) * S::kSliceH + unit % S::kSliceH] = h;
 }
 
-// Every lane of an item publishes some of the copies. `word`: of the first copy.
-template <class S>
-RK_INLINE void gang_publish(uint64_t* word, int lane, float h, uint32_t epoch) {
-#pragma unroll
-  for (int copy = 0; copy < kGangCopies; copy += S::kItemLanes) {
-    if (copy + lane < kGangCopies) publish(word + (copy + lane) * S::kWordCopy, h, epoch);
-  }
-}
-
 // Finishes the steps of a share whose lanes have one item each.
 template <class S>
 struct GangHand {
@@ -198,7 +189,7 @@ struct GangHand {
     float to_y;
     h = gang_cell<S>(args, work, item, at, item.row, sum, state, to_y);
     if (word != nullptr) {
-      gang_publish<S>(word, item.lane, h, epoch);
+      if (item.lane == 0) publish(word, h, epoch);
       word += S::kWordStep;
     }
     if (S::kAlone && item.valid && item.lane == 0) gang_put_alone<S>(work, 0, item.row, first_unit + item.unit, h);
@@ -231,7 +222,7 @@ RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* w
     const float h = gang_cell<S>(args, work, item, step, row, sum, state, y);
     __syncwarp();
     if (!item.valid) continue;
-    if (args.publishes != 0) gang_publish<S>(own + static_cast<int64_t>(step) * S::kWordStep + row * S::kWordRow + unit, item.lane, h, task.epoch);
+    if (args.publishes != 0 && item.lane == 0) publish(own + static_cast<int64_t>(step) * S::kWordStep + row * S::kWordRow + unit, h, task.epoch);
     if (item.lane == 0) {
       if (S::kAlone) gang_put_alone<S>(work, group, item.row, unit, h);
       if (S::kHolds) *held_at = state.held;

@@ -40,9 +40,9 @@ class Image {
   void write() {
     for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, 0, s_.r_registers);
     for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, s_.r_registers, s_.r_registers + s_.r_shared);
-    for (int64_t warp = 0; warp < s_.x_warps; ++warp) chunks_of_w(warp, 0, s_.w_shared);
+    for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_w(warp, 0, s_.w_shared);
     for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_r(warp, s_.r_registers + s_.r_shared, s_.chunks_h());
-    for (int64_t warp = 0; warp < s_.x_warps; ++warp) chunks_of_w(warp, s_.w_shared, s_.chunks_x());
+    for (int64_t warp = 0; warp < kWarps; ++warp) chunks_of_w(warp, s_.w_shared, s_.chunks_x());
     bias();
     TAMP_CHECK(to_ - begin_ <= s_.image_floats(), "image of a recurrent gang");
   }

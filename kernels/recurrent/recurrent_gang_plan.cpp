@@ -85,7 +85,7 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   const int64_t rounds = ceil_div(s.units * s.batch * s.item_lanes(), kThreads);
   StepTime t;
   t.groups = s.groups();
-  t.input_us = product_us(d, s, {s.x_warps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
+  t.input_us = product_us(d, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
   // Measured at I = 1312, H = 256: a share of so long an input takes more than twice what its parts say.
   if (s.from == 1 && s.input > kLongInput * s.hidden) t.input_us *= kLongInputFactor;
   t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
@@ -121,7 +121,7 @@ bool place_weights(const VDevice& d, GangShape& s) {
   const int64_t sums = s.lane_rows * s.batch * (s.kind == CellKind::gru ? 2 : 1);
   const auto place = [&](int64_t floats) {
     s.r_registers = std::clamp<int64_t>((floats - std::max<int64_t>(0, sums - 8)) / (4 * s.lane_rows), 0, s.chunks_h());
-    const int64_t r_bytes = kWarps * s.chunk_floats() * 4, w_bytes = s.x_warps * s.chunk_floats() * 4;
+    const int64_t r_bytes = kWarps * s.chunk_floats() * 4, w_bytes = kWarps * s.chunk_floats() * 4;
     s.r_shared = std::min(room / r_bytes, s.chunks_h() - s.r_registers);
     s.w_shared = std::min((room - s.r_shared * r_bytes) / w_bytes, s.chunks_x());
   };
@@ -292,14 +292,14 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
 }  // namespace
 
 int64_t GangShape::slice_h() const { return ceil_div(hidden, kWarps * chunk()) * chunk(); }
-int64_t GangShape::slice_x() const { return from == 2 ? 0 : ceil_div(input, x_warps * chunk()) * chunk(); }
+int64_t GangShape::slice_x() const { return from == 2 ? 0 : ceil_div(input, kWarps * chunk()) * chunk(); }
 int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
 int64_t GangShape::image_floats() const {
-  return ceil_div((kWarps * chunks_h() + x_warps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
+  return ceil_div((kWarps * chunks_h() + kWarps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
 }
 int64_t GangShape::work_floats() const {
-  const int64_t resident = (kWarps * r_shared + x_warps * w_shared) * chunk_floats();
-  const int64_t stage_x = x_warps * batch * slice_x();
+  const int64_t resident = (kWarps * r_shared + kWarps * w_shared) * chunk_floats();
+  const int64_t stage_x = kWarps * batch * slice_x();
   const int64_t stage_h = (alone ? groups() : 1) * kWarps * batch * slice_h();
   const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups() * units * batch;
   return resident + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
@@ -316,11 +316,11 @@ void place_words(const Recurrent& recurrent, GangPlan& plan) {
     GangCell& cell = plan.cells[c];
     cell.publishes = cell.publishes || cell.shares > 1;
     cell.word_row = ceil_div(cell.shape.hidden, 2) * 2;  // pairs are read at once
-    cell.word_copy = recurrent.batch * cell.word_row;
+    cell.word_step = recurrent.batch * cell.word_row;
     cell.own_words = plan.exchange_words;
-    if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * kGangCopies * cell.word_copy;
+    if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * cell.word_step;
     cell.c_words = plan.exchange_words;
-    if (cell.publishes_c) plan.exchange_words += cell.word_copy;
+    if (cell.publishes_c) plan.exchange_words += cell.word_step;
   }
 }
 

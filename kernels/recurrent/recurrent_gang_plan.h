@@ -9,8 +9,6 @@
 
 namespace tamp::kernels {
 
-constexpr int64_t kGangCopies = 1;  // rk::kGangCopies
-
 // The template arguments of rk::GangShape, where they are explained, and what follows from them.
 struct GangShape {
   CellKind kind = CellKind::lstm;
@@ -18,7 +16,6 @@ struct GangShape {
   int64_t input = 0, hidden = 0;
   int64_t units = 0, lane_rows = 0, split = 1;
   int64_t r_registers = 0, r_shared = 0, w_shared = 0;
-  int64_t x_warps = 8;
   int64_t all_rows = 1, batch = 1;
   int64_t weights = 0;  // rk::GangWeights
   bool alone = false, plain = true;
@@ -46,7 +43,7 @@ struct GangCell {
   int64_t shares = 0;
   bool publishes = false, publishes_c = false;  // h of every step, c of the last one
   int64_t own_words = 0, c_words = 0;           // where they begin in the exchange
-  int64_t word_row = 0, word_copy = 0;          // words of one batch row, of one copy of a step
+  int64_t word_row = 0, word_step = 0;          // words of one batch row, of one step
   int64_t work_bytes = 0;
   double step_us = 0;  // from one step to the next
   double lag_us = 0;   // from an input to its output

@@ -175,14 +175,12 @@ struct GangProduct {
 
   static RK_INLINE int split() { return lane_id() / S::kRowLanes; }
 
-  // By the warps that take a slice of the input.
   template <class Between>
   RK_INLINE void add_input(const float* image, const float* work, const float* stage, const Between& between) {
-    const int warp = warp_id() - S::kFirstXWarp;
     const float* const in = stage + split() * 4;
     Sums& to = kApart ? input_sums : sums;
-    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp * (S::kSharedX * S::kChunkFloats) + lane_id() * kLaneStep, in, between);
-    add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp * (S::kStreamX * S::kChunkFloats) + lane_id() * kLaneStep,
+    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp_id() * (S::kSharedX * S::kChunkFloats) + lane_id() * kLaneStep, in, between);
+    add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp_id() * (S::kStreamX * S::kChunkFloats) + lane_id() * kLaneStep,
                             in + S::kSharedX * S::kChunk, S::kSliceX);
   }
 

@@ -11,15 +11,14 @@ enum GangInput : int32_t { kFromWords, kFromTensor, kFromGates };
 // What weights are in memory. In registers R is of floats always, and so is all arithmetic.
 enum GangWeights : int32_t { kFloats, kHalves, kBfloats };
 
-// Strides in elements; a null place is not there. Hidden states are published in kGangCopies copies, since words that too many
-// vEUs ask for come late: word ((step * kGangCopies + copy) * batch + row) * gang_word_row + unit. Share s reads copy s % kGangCopies.
+// Strides in elements; a null place is not there. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
 struct GangArgs {
   TensorRef image;  // packed, share_floats for each share
   TensorRef x;      // tensor or words
   TensorRef own;    // words of the hidden states that the shares of this cell publish
   TensorRef last_c;  // words [batch][row] of the last cell states that they publish, or null
   TensorRef y, y_h, y_c, lengths;
-  TensorRef h0, c0;              // tensors, or words [batch][row] (of the first copy)
+  TensorRef h0, c0;              // tensors, or words [batch][row]
   int32_t h0_is_words, c0_is_words;
   int32_t publishes;  // h, word by word; a gang of one share may do without
   int32_t share_floats;
@@ -36,7 +35,6 @@ struct GangArgs {
 };
 static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
-constexpr int kGangCopies = 1;
 // Words of one batch row: pairs of them are aligned.
 __device__ constexpr int gang_word_row(int size) { return (size + 1) / 2 * 2; }
 
@@ -44,18 +42,17 @@ constexpr int kGangWarps = 8;
 constexpr int kGangThreads = kGangWarps * kWarp;
 
 // The batch, ALL_ROWS, goes in groups of BATCH rows. A share has UNITS hidden units with all their gates; row = unit * gates + gate.
-// Warp w takes slice w of the hidden state for all rows, so it waits for its own slice only, and the eight partial sums of a row
-// meet at the end; of the input the last X_WARPS warps take a slice each: the first ones have h to finish meanwhile. Within a
+// Warp w takes slice w of the input and of the hidden state for all rows, so it waits for its own slice only, and the eight
+// partial sums of a row meet at the end. Within a
 // warp, lane = split * (32 / SPLIT) + r has the rows r + j * (32 / SPLIT), j < ROWS, and from every SPLIT * 4 elements of the
 // slice (a chunk) the four of its split.
-template <int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED, int X_WARPS,
+template <int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
           int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 struct GangShape {
   static constexpr int kKind = KIND, kFrom = FROM, kInput = INPUT, kHidden = HIDDEN, kUnits = UNITS;
   static constexpr int kLaneRows = ROWS, kSplit = SPLIT, kBatch = BATCH, kAllRows = ALL_ROWS;
   static constexpr int kGroups = (ALL_ROWS + BATCH - 1) / BATCH;
   static constexpr bool kAlone = ALONE != 0;  // the cell has one share: h stays in shared memory
-  static constexpr bool kTwoRoles = X_WARPS < kGangWarps;  // some warps take the input, the others finish h
   static constexpr bool kPlain = PLAIN != 0;  // usual functions, no clip, no peepholes, no lengths
 
   static constexpr int kGates = KIND == kLstm ? 4 : KIND == kGru ? 3 : 1;
@@ -64,9 +61,8 @@ struct GangShape {
   static_assert(UNITS * kGates <= kRows, "all rows of the units have a lane");
 
   static constexpr int kChunk = 4 * SPLIT;
-  static constexpr int kXWarps = X_WARPS, kFirstXWarp = kGangWarps - X_WARPS;
-  static constexpr int slice_of(int size, int warps) { return (size + warps * kChunk - 1) / (warps * kChunk) * kChunk; }
-  static constexpr int kSliceX = FROM == kFromGates ? 0 : slice_of(INPUT, X_WARPS), kSliceH = slice_of(HIDDEN, kGangWarps);
+  static constexpr int slice_of(int size) { return (size + kGangWarps * kChunk - 1) / (kGangWarps * kChunk) * kChunk; }
+  static constexpr int kSliceX = FROM == kFromGates ? 0 : slice_of(INPUT), kSliceH = slice_of(HIDDEN);
   static constexpr int kChunksX = kSliceX / kChunk, kChunksH = kSliceH / kChunk;
   // Chunks of R, from the first: in registers, in shared memory, and the rest read again in each step. The same for W.
   static constexpr int kRegisters = R_REGISTERS, kSharedH = R_SHARED, kSharedX = W_SHARED;
@@ -82,7 +78,7 @@ struct GangShape {
   static constexpr int kItemsAtOnce = kGangThreads / kItemLanes;
   static constexpr int kRounds = (kItems + kItemsAtOnce - 1) / kItemsAtOnce;
   static constexpr bool kInHand = kRounds == 1 && kGroups == 1;  // a lane has one item, whose state stays in registers
-  static constexpr int kWordRow = gang_word_row(HIDDEN), kWordCopy = ALL_ROWS * kWordRow, kWordStep = kGangCopies * kWordCopy;
+  static constexpr int kWordRow = gang_word_row(HIDDEN), kWordStep = ALL_ROWS * kWordRow;
 
   // Partial sums: slots of rows; a gru's candidate has its input's share in rows behind the others. Two slots a warp lie half a
   // line of banks apart.
@@ -93,12 +89,12 @@ struct GangShape {
 
   // Shared memory, in floats.
   static constexpr int kSharedWAt = kGangWarps * R_SHARED * kChunkFloats;
-  static constexpr int kBiasAt = kSharedWAt + X_WARPS * W_SHARED * kChunkFloats;
+  static constexpr int kBiasAt = kSharedWAt + kGangWarps * W_SHARED * kChunkFloats;
   static constexpr int kPeepholesAt = kBiasAt + (UNITS * kItemLanes + 3) / 4 * 4;
   static constexpr int kSides = kAlone ? 1 : 2;  // nothing else keeps the partial sums of the next step waiting
   static constexpr int kPartialAt = kPeepholesAt + (PLAIN ? 0 : UNITS * 4);
   static constexpr int kStageXAt = kPartialAt + kSides * kPartial;
-  static constexpr int kStageX = X_WARPS * BATCH * kSliceX;
+  static constexpr int kStageX = kGangWarps * BATCH * kSliceX;
   static constexpr int kStageHAt = kStageXAt + kStageX;
   static constexpr int kStageH = kGangWarps * BATCH * kSliceH;  // of one group
   static constexpr int kStatesAt = kStageHAt + (ALONE != 0 ? kGroups : 1) * kStageH;
@@ -111,7 +107,7 @@ struct GangShape {
   static constexpr int kImageShared = kGangWarps * R_REGISTERS * kChunkFloats;
   static constexpr int kImageStream = kImageShared + kBiasAt;
   static constexpr int kImageStreamW = kImageStream + kGangWarps * kStreamH * kChunkFloats;
-  static constexpr int kImageBias = kImageStreamW + X_WARPS * kStreamX * kChunkFloats;
+  static constexpr int kImageBias = kImageStreamW + kGangWarps * kStreamX * kChunkFloats;
 };
 
 }  // namespace rk

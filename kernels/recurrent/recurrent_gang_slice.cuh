@@ -11,17 +11,17 @@
 
 namespace rk {
 
-// Elements [w * SLICE, +SLICE) of SIZE for BATCH rows, w = warp - FIRST. In shared memory: [row][SLICE].
-template <int SIZE, int SLICE, int FIRST, int BATCH>
+// Elements [w * SLICE, +SLICE) of SIZE for BATCH rows, w = warp. In shared memory: [row][SLICE].
+template <int SIZE, int SLICE, int BATCH>
 struct GangSlice {
   static constexpr int kPairs = (SLICE / 2 + kWarp - 1) / kWarp;
   static constexpr int kLoads = kPairs * BATCH;
   static constexpr bool kAhead = kLoads <= 4;  // all of them wait in registers
   static constexpr int kAtOnce = kLoads == 0 ? 1 : kAhead ? kLoads : 4;
-  static constexpr int kLast = SIZE - (kGangWarps - FIRST - 1) * SLICE;  // elements of the last warp
+  static constexpr int kLast = SIZE - (kGangWarps - 1) * SLICE;  // elements of the last warp
 
   static RK_INLINE int local_of(int load) { return 2 * (lane_id() + kWarp * (load % kPairs)); }
-  static RK_INLINE int start() { return (warp_id() - FIRST) * SLICE; }
+  static RK_INLINE int start() { return warp_id() * SLICE; }
   // Element `local_of(load) + next` is one of the slice's and the vector's.
   static RK_INLINE bool has(int load, int next) {
     if (kLast == SLICE) return (load % kPairs + 1) * 2 * kWarp <= SLICE || local_of(load) < SLICE;
@@ -47,9 +47,9 @@ struct GangNumber {};
 
 // From words, rows of kRow of them. `at` is the start of the first row, or, for one load a row, what the lane reads there.
 // A poll takes as long as the words take to come: POLLS of them may be on their way, one after the other.
-template <int SIZE, int SLICE, int FIRST, int BATCH, int POLLS>
-struct GangWords : GangSlice<SIZE, SLICE, FIRST, BATCH> {
-  using Slice = GangSlice<SIZE, SLICE, FIRST, BATCH>;
+template <int SIZE, int SLICE, int BATCH, int POLLS>
+struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
+  using Slice = GangSlice<SIZE, SLICE, BATCH>;
   static constexpr int kRow = gang_word_row(SIZE);
   static constexpr bool kOne = Slice::kPairs == 1;
   static constexpr int kPolls = Slice::kLoads == 1 ? POLLS : Slice::kLoads == 2 && POLLS > 1 ? 2 : 1;
@@ -150,9 +150,9 @@ struct GangWords : GangSlice<SIZE, SLICE, FIRST, BATCH> {
 };
 
 // From a tensor. `at` is the start of the first row.
-template <int SIZE, int SLICE, int FIRST, int BATCH>
-struct GangTensor : GangSlice<SIZE, SLICE, FIRST, BATCH> {
-  using Slice = GangSlice<SIZE, SLICE, FIRST, BATCH>;
+template <int SIZE, int SLICE, int BATCH>
+struct GangTensor : GangSlice<SIZE, SLICE, BATCH> {
+  using Slice = GangSlice<SIZE, SLICE, BATCH>;
   const float* at;
   int row, k;  // strides
   float2 seen[Slice::kAtOnce];
