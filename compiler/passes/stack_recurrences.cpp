@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -295,6 +296,7 @@ class Stacker {
 
   // With the better way of each cell's input.
   double best_us(Group& group) const {
+    if (!has_constant_weights(group)) return std::numeric_limits<double>::infinity();
     std::vector<RecurrentCell*> hoistable;
     for (RecurrentCell& cell : group.recurrent.cells) {
       if (cell.w >= 0) cell.x_is_gates = false;
@@ -329,6 +331,14 @@ class Stacker {
   double product_us(const Group& group, size_t c) const {
     const RecurrentCell& cell = group.recurrent.cells[c];
     return product_(cell.steps * group.recurrent.batch, gates_of(cell.kind) * cell.hidden, group.input_sizes[c]);
+  }
+
+  // What RecurrentCost takes for granted.
+  bool has_constant_weights(const Group& group) const {
+    const auto constant = [&](int32_t operand) { return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]); };
+    return std::all_of(group.recurrent.cells.begin(), group.recurrent.cells.end(), [&](const RecurrentCell& cell) {
+      return constant(cell.w) && constant(cell.r) && constant(cell.bias) && constant(cell.peepholes);
+    });
   }
 
   bool is_hoistable(const Group& group, const RecurrentCell& cell) const {

@@ -237,3 +237,15 @@ TEST_CASE("another step of y, part of a row, or y with lengths is not y_h") {
     CHECK(count_rops(graph, "Slice") == 1);
   }
 }
+
+TEST_CASE("recurrences with weights made at run time are not joined: no gang could run them") {
+  const Graph graph = stacked(parse_graph(R"(
+    x = input f32[5,2,4]
+    r = input f32[4,4]
+    w = const f32[4,4]
+    y = Recurrent(x, w, r) {batch=2, cell=[kind=RNN steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    v = Recurrent(x, w, r) {batch=2, cell=[kind=RNN steps=5 hidden=4 reverse=1 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+    outputs(y, v)
+  )"));
+  CHECK(count_rops(graph, "Recurrent") == 2);
+}
