@@ -19,6 +19,8 @@ constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 constexpr double kSharedBytesPerClock = 128;
 constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
 constexpr double kShareClocks = 4;        // the last of so many shares is later
+constexpr int64_t kManyRows = 4;          // of a batch group: measured, a lane cannot have so many words on their way
+constexpr double kManyRowsClocks = 3600;
 constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
 constexpr double kRoundClocks = 120;      // of each further one
 constexpr int64_t kLongInput = 2;         // times the hidden size
@@ -49,8 +51,7 @@ struct StepTime {
   double work_us() const { return input_us + hidden_us + finish_us; }
   double lag_us() const { return hop_us + work_us(); }
   double step_us() const {
-    const double one = std::max(hop_us, input_us) + hidden_us + finish_us;
-    return std::max(one, static_cast<double>(groups) * work_us());
+    return static_cast<double>(groups) * (std::max(hop_us, input_us) + hidden_us + finish_us);  // measured: no group hides another's hop
   }
 };
 
@@ -92,7 +93,8 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
   const double sum_clocks = kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
   const double round_clocks = kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1);
-  t.finish_us = (sum_clocks + round_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
+  const double rows_clocks = s.batch >= kManyRows ? kManyRowsClocks : 0;
+  t.finish_us = (sum_clocks + round_clocks + rows_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
   t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us + kShareClocks * static_cast<double>(shares) / clocks_per_us;
   return t;
 }
