@@ -18,7 +18,7 @@ import models as m
 
 DEVICE = "cpu"  # gpu_test.py has it changed
 REPEATS = 3
-LIMIT = {"fp32": 1e-4, "tf32": 5e-3}
+LIMIT = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 2e-3, "bf16": 2e-2}
 
 
 def random(name, *shape):

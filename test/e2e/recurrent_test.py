@@ -41,10 +41,10 @@ def model(layers, x, nodes=None, outputs=None, weights=()):
                    outputs or [entry for layer in layers for entry in layer.outputs], [*weights, *(entry for layer in layers for entry in layer.weights)])
 
 
-def check(tamp, made, seed, given=None):
+def check(tamp, made, seed, given=None, precision="fp32"):
     path = tamp.folder / "model.onnx"
     path.write_bytes(made.SerializeToString())
-    check_model(tamp, path, seed=seed, given=given)
+    check_model(tamp, path, seed=seed, given=given, precision=precision)
 
 
 def one(op, x, hidden, **arguments):
@@ -73,6 +73,15 @@ def test_lstm_input_and_forget_gate_coupled(tamp):
 
 def test_lstm_clip(tamp):
     check(tamp, one("LSTM", (4, 2, 6), 10, operands="WRBHCP", results=("Y", "Yc"), clip=0.3), 16)
+
+
+def test_lstm_with_weights_of_16_bits(tamp):
+    """Wide enough that some weights are in registers, some in shared memory."""
+    check(tamp, one("LSTM", (5, 2, 40), 72, results=("Y", "Yc")), 17, precision="fp16")
+
+
+def test_gru_with_weights_of_16_bits(tamp):
+    check(tamp, one("GRU", (4, 1, 33), 21, linear_before_reset=1), 18, precision="bf16")
 
 
 def test_lstm_of_one_element(tamp):
