@@ -12,6 +12,7 @@ import sys
 import numpy as np
 
 import harness
+import recurrent_test
 
 
 def compiled(tamp):
@@ -52,6 +53,22 @@ def test_a_wrong_offset_gives_a_wrong_answer(tamp):
     right = answer(tamp)
     mutate(source, r"\.in = \{rk::kArena, 0, (\d+)\}", lambda match: f".in = {{rk::kArena, 0, {int(match[1]) + 16}}}", 1)
     assert not np.array_equal(right, answer(tamp))
+
+
+def compiled_gang(tamp):
+    """One LSTM of 64 units, spread over more than one vEU."""
+    made = recurrent_test.one("LSTM", (6, 1, 64), 64)
+    (tamp.folder / "gang.onnx").write_bytes(made.SerializeToString())
+    tamp("compile", "gang.onnx", "-o", "gang", "--vdevice", "cpu", "-q")
+    plan = json.loads((tamp.folder / "gang" / "gang.rprogram.json").read_text())
+    assert any("recurrent_gang" in rop["rkernel"] and rop["rtasks"] > 1 for rop in plan["rops"]), plan["rops"]
+    return tamp.folder / "gang" / "gang.cu"
+
+
+def test_a_word_that_is_never_published_ends_with_the_name_of_who_waits(tamp):
+    mutate(compiled_gang(tamp), r"(RK_INLINE void publish\(uint64_t\* word, float value, uint32_t epoch\) \{\n)", r"\1  if (blockIdx.x == 1) return;\n", 1)
+    done = tamp("run", "gang", "--device", "cpu", code=3, says="waited in vain for the others of its gang")
+    assert re.search(r"vEU \d+, rTask \d+ of '.*': waited in vain for the others of its gang, seen \d+, wanted \d+", done.stderr), done.stderr
 
 
 if __name__ == "__main__":
