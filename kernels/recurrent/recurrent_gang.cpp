@@ -205,6 +205,17 @@ std::vector<std::pair<std::string, std::string>> template_args_of(const GangShap
           {"WEIGHTS", text(s.weights)}};
 }
 
+// How much of the weights has no place on chip, for whoever reads the report.
+std::string streamed_text(const GangPlan& plan) {
+  int64_t streamed = 0, all = 0;
+  for (const GangCell& cell : plan.cells) {
+    const GangShape& s = cell.shape;
+    streamed += cell.shares * s.chunk_floats() * (s.stream_h() + s.stream_x());
+    all += cell.shares * s.chunk_floats() * (s.chunks_h() + s.chunks_x());
+  }
+  return streamed == 0 ? "" : fmt::format(", {} % of the weights read in each step", (100 * streamed + all - 1) / all);
+}
+
 RKernel rkernel_of(const Request& request, const GangPlan& plan) {
   RKernel rkernel;
   rkernel.family = "recurrent_gang";
@@ -226,8 +237,8 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
   }
   const GangShape& first = plan.cells[0].shape;
   const char* const kinds[] = {"", ", fp16 weights", ", bf16 weights"};
-  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}>", plan.cells.size(), name_of(first.kind), first.units, plan.shares,
-                             kinds[first.weights]);
+  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}{}>", plan.cells.size(), name_of(first.kind), first.units,
+                             plan.shares, kinds[first.weights], streamed_text(plan));
   return rkernel;
 }
 

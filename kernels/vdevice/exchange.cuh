@@ -91,12 +91,4 @@ RK_INLINE float await_word(const Task<Veu>& task, const uint64_t* word) {
   return value_of(seen);
 }
 
-template <class Veu>
-RK_INLINE float2 await_words(const Task<Veu>& task, const uint64_t* words) {
-  WordPair seen = poll_words(words);
-  Patience patience;
-  while (!(is_there(seen.first, task.epoch) && is_there(seen.second, task.epoch)) && patience.lasts(task, seen.first)) seen = poll_words(words);
-  return float2{value_of(seen.first), value_of(seen.second)};
-}
-
 }  // namespace rk

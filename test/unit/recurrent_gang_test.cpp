@@ -2,7 +2,9 @@
 // is checked. The vDevices are small, so that small cells are spread over several vEUs and do not fit their memory.
 #include "kernels/recurrent/recurrent_gang.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "test/kernels/recurrent_bench.h"
 #include "test/kernels/recurrent_cases.h"
@@ -133,6 +135,62 @@ TEST_CASE("what a gang cannot run has no candidates and an infinite time") {
   Case changing = single("weights made at run time", {lstm, 2, 4, 5}, 1);
   changing.graph.tensor(changing.graph.rops[0].inputs[2]).role = Role::activation;
   CHECK(kernels::recurrent_gang().candidates({changing.graph, changing.graph.rops[0], vdevice, Precision::fp32}).empty());
+}
+
+// The packed words of 16 bits of a cell whose R begins with `values`, at `precision`; empty if it has weights of 32 bits.
+std::vector<uint16_t> packed_16_bits(const std::vector<float>& values, Precision precision) {
+  Case made = single("16 bits", {rnn, 2, 4, 5}, 1);
+  const ROperator& rop = made.graph.rops[0];
+  Tensor& r = made.graph.tensor(rop.inputs[static_cast<size_t>(std::get<Recurrent>(rop.attrs).cells[0].r)]);
+  Bytes data = *r.data;
+  std::memcpy(data.data(), values.data(), values.size() * 4);
+  r.data = std::make_shared<const Bytes>(data);
+  const VDevice vdevice = vdevice_of(2, 40);
+  const auto rkernels = kernels::recurrent_gang().candidates({made.graph, rop, vdevice, precision});
+  REQUIRE(!rkernels.empty());
+  const std::string kind = std::string(name_of(precision)) + " weights";
+  if (rkernels[0].name.find(kind) == std::string::npos) return {};
+  const Bytes packed = kernels::recurrent_gang().pack(made.graph, rop, rkernels[0], 0);
+  std::vector<uint16_t> words(packed.size() / 2);
+  std::memcpy(words.data(), packed.data(), packed.size());
+  return words;
+}
+
+TEST_CASE("weights of 16 bits are the nearest ones, of two equally near the even one") {
+  struct Row {
+    float value;
+    uint16_t half, bfloat;
+  };
+  const Row rows[] = {{1.0F, 0x3c00, 0x3f80},
+                      {-2.5F, 0xc100, 0xc020},
+                      {65504.0F, 0x7bff, 0x4780},
+                      {0x1p-24F, 0x0001, 0x3380},               // the smallest half
+                      {0x1.8p-15F, 0x0300, 0x3840},             // below the normal ones
+                      {1.0F + 0x1p-11F, 0x3c00, 0x3f80},        // between two halves: the even one is below,
+                      {1.0F + 3 * 0x1p-11F, 0x3c02, 0x3f80},    // and here above
+                      {1.0F + 0x1p-8F, 0x3c04, 0x3f80},         // between two bfloats, below
+                      {1.0F + 3 * 0x1p-8F, 0x3c0c, 0x3f82}};    // and above
+  for (const Row& row : rows) {
+    CAPTURE(row.value);
+    const std::vector<uint16_t> halves = packed_16_bits({row.value}, Precision::fp16), bfloats = packed_16_bits({row.value}, Precision::bf16);
+    CHECK(std::find(halves.begin(), halves.end(), row.half) != halves.end());
+    CHECK(std::find(bfloats.begin(), bfloats.end(), row.bfloat) != bfloats.end());
+  }
+}
+
+TEST_CASE("a cell with a weight beyond the halves keeps floats at fp16") {
+  CHECK(packed_16_bits({65505.0F}, Precision::fp16).empty());
+  CHECK(packed_16_bits({-1e6F}, Precision::fp16).empty());
+  CHECK_FALSE(packed_16_bits({-1e6F}, Precision::bf16).empty());
+}
+
+TEST_CASE("the name of a gang says what has no place on chip") {
+  const auto name_on = [](int64_t work_kbytes) {
+    const Case made = single("name", {lstm, 3, 600, 40}, 1);
+    return kernels::recurrent_gang().candidates({made.graph, made.graph.rops[0], vdevice_of(3, work_kbytes), Precision::fp32}).at(0).name;
+  };
+  CHECK(name_on(18).find("% of the weights read in each step") != std::string::npos);
+  CHECK(name_on(2000).find("% of the weights") == std::string::npos);
 }
 
 TEST_CASE("a stack on an H200 is spread over nearly all vEUs, and its time is that of the steps and the layers") {
