@@ -333,17 +333,19 @@ class Stacker {
     return product_(cell.steps * group.recurrent.batch, gates_of(cell.kind) * cell.hidden, group.input_sizes[c]);
   }
 
+  bool is_constant_or_none(const Group& group, int32_t operand) const {
+    return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]);
+  }
+
   // What RecurrentCost takes for granted.
   bool has_constant_weights(const Group& group) const {
-    const auto constant = [&](int32_t operand) { return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]); };
     return std::all_of(group.recurrent.cells.begin(), group.recurrent.cells.end(), [&](const RecurrentCell& cell) {
-      return constant(cell.w) && constant(cell.r) && constant(cell.bias) && constant(cell.peepholes);
+      return is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.r) && is_constant_or_none(group, cell.bias) && is_constant_or_none(group, cell.peepholes);
     });
   }
 
   bool is_hoistable(const Group& group, const RecurrentCell& cell) const {
-    const auto constant = [&](int32_t operand) { return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]); };
-    return cell.w >= 0 && constant(cell.w) && constant(cell.bias);
+    return cell.w >= 0 && is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.bias);
   }
 
   // --- writing it down ---
