@@ -20,6 +20,8 @@ struct Plan {
   std::vector<std::string> bodies;  // distinct bodies as C++ text, in order of first use
   std::vector<uint16_t> body_of_record;
   std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
+  std::vector<size_t> maps;             // records that have boxes of input values, in the order of the table of maps
+  std::vector<int64_t> map_of_record;  // row of that table, or -1
   std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
   int64_t work_bytes = 0;                            // the largest of all phases, rounded up
   Bytes weights;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "codegen/emit.h"
+#include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::codegen {
@@ -18,6 +19,22 @@ void emit_ports(SourceWriter& w, const char* symbol, const Graph& graph, const s
   w.open(fmt::format("const tamp_port {}[] =", symbol));
   for (const TensorId id : ports) w.text(port_text(graph.tensor(id)));
   if (ports.empty()) w.text(R"({"", "", 0, {}, 0})");
+  w.close(";");
+}
+
+// tamp_host::BoxMap of every record that has boxes of input values.
+void emit_maps(SourceWriter& w, const Plan& plan) {
+  const Graph& graph = plan.program.graph;
+  w.open("const tamp_host::BoxMap kMaps[] =");
+  for (const size_t record : plan.maps) {
+    const InputBoxes& b = *plan.phase(record).boxes;
+    const Tensor& tensor = graph.tensor(b.tensor);
+    const int64_t offset = plan.program.memory.buffer_offset[tensor.place.buffer.index()];
+    TAMP_CHECK(graph.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && offset >= 0, "boxes of '" + tensor.name + "'");
+    w.line("{{{}, {{{}}}, {{{}}}, {}, {}}},  // {}", offset + tensor.place.offset * 4, fmt::join(b.extents, ", "), fmt::join(b.strides, ", "), b.box_w,
+           b.box_h, comment(plan.records[record].text));
+  }
+  if (plan.maps.empty()) w.text("{}");
   w.close(";");
 }
 
@@ -47,6 +64,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.section("host");
   emit_ports(w, "kInputs", graph, graph.inputs);
   emit_ports(w, "kOutputs", graph, graph.outputs);
+  emit_maps(w, plan);
   if (plan.options.embed_weights) emit_embedded_weights(w, plan);
   w.blank();
   w.line("#if !defined(TAMP_WEIGHTS_FOLDER)  // the generated CMakeLists.txt defines it");
@@ -61,7 +79,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("{}_kernel,", name);
   w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
          plan.program.lanes.size(), compute_capability(plan.program.vdevice));
-  w.line("kEventNames, kRecordNames");
+  w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
   w.close(";");
   w.line("return instance;");
   w.close();

@@ -30,6 +30,8 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);
   w.line("static constexpr int kWeightStages = {};", d.weight_stages);
   w.line("static constexpr int kWeightStageBytes = {};", d.weight_stage_bytes);
+  w.line("static constexpr int kInputStages = {};", d.input_stages);
+  w.line("static constexpr int kInputStageBytes = {};", d.input_stage_bytes);
   w.line("static constexpr int kWorkBytes = {};", plan.work_bytes);
   w.line("static constexpr int kBases = {};", 2 + plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
   w.close(";");
@@ -49,6 +51,24 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
+namespace {
+
+std::string divisor_text(int64_t d) {
+  const Magic magic = magic_of(d);
+  return fmt::format("{{{}u, {}u, {}u}}", d, magic.multiplier, magic.shift);
+}
+
+// rk::InputCopy of a record, for the map's row.
+std::string input_text(const InputBoxes& b, size_t map) {
+  return fmt::format(
+      "{{.boxes = {}, .boxes_per_split = {}, .boxes_per_chunk = {}, .box_bytes = {}, .copied_bytes = {}, .map = {}, .group_channels = {}, "
+      ".begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, .tiles = {}, .tiles_w = {}, .tiles_h = {}, .splits = {}, .n_blocks = {}}}",
+      b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.box_bytes(), b.copied_bytes(), map, b.group_channels, b.begin_w, b.begin_h, b.step_w,
+      b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits), divisor_text(b.n_blocks));
+}
+
+}  // namespace
+
 void emit_records(SourceWriter& w, const Plan& plan) {
   w.section("records: one row per phase of a rOperator");
   w.open("enum RecordIndex : uint16_t");
@@ -64,9 +84,10 @@ void emit_records(SourceWriter& w, const Plan& plan) {
     const int64_t offset = ring.chunks_per_rtask == 0 ? 0 : plan.program.weights[static_cast<size_t>(blobs[0])].offset;
     w.line(
         "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-        ".weights_offset = {}, .args = &{}}},",
+        ".weights_offset = {}, .args = &{}{}}},",
         plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
-        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), offset, plan.records[r].symbol);
+        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), offset, plan.records[r].symbol,
+        plan.map_of_record[r] < 0 ? "" : ", .input = " + input_text(*plan.phase(r).boxes, static_cast<size_t>(plan.map_of_record[r])));
   }
   if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
   w.close(";");

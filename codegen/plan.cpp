@@ -35,7 +35,7 @@ const Phase& Plan::phase(size_t record) const {
 }
 
 Plan make_plan(const RProgram& program, const EmitOptions& options) {
-  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, 0, {}, 0};
+  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0};
   refuse_too_large(program, plan.records.size());
 
   size_t rows = 0;
@@ -53,6 +53,8 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     const auto [at, added] = number.emplace(body, static_cast<uint16_t>(plan.bodies.size()));
     if (added) plan.bodies.push_back(body);
     plan.body_of_record.push_back(at->second);
+    plan.map_of_record.push_back(plan.phase(r).boxes ? static_cast<int64_t>(plan.maps.size()) : -1);
+    if (plan.phase(r).boxes) plan.maps.push_back(r);
     plan.work_bytes = std::max(plan.work_bytes, plan.phase(r).work_bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;

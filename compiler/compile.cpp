@@ -106,6 +106,13 @@ void require_use_of_16_bits(const Graph& graph, Precision precision) {
                                 name_of(precision)));
 }
 
+// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights.
+VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
+  const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
+  const bool boxes = precision != Precision::fp32 && std::none_of(graph.rops.begin(), graph.rops.end(), is_recurrent);
+  return boxes ? vdevice.with_inputs() : vdevice.without_inputs();
+}
+
 void require_proof(const RProgram& program) {
   const std::vector<std::string> violations = schedule::verify(program);
   if (violations.empty()) return;
@@ -128,12 +135,14 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(),
                compiled.source.tensors.size(), stopwatch.lap_ms());
 
-  Graph graph = run_passes(compiled.source, target_for(vdevice, precision), dump);
+  const VDevice for_gangs = vdevice.without_inputs();
+  Graph graph = run_passes(compiled.source, target_for(for_gangs, precision), dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
 
   require_use_of_16_bits(graph, precision);
+  const VDevice used = fitted(graph, vdevice, precision);
   // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
-  compiled.program = schedule::schedule(std::move(graph), vdevice, {.policy = options.policy, .precision = precision});
+  compiled.program = schedule::schedule(std::move(graph), used, {.policy = options.policy, .precision = precision});
   dump("rprogram", compiled.program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)",
                compiled.program.policy, vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),

@@ -9,7 +9,9 @@
 // kernels/vdevice/exchange.cuh). Events stand before and behind the whole gang only.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -70,6 +72,25 @@ struct RingWeights {
   int64_t blocks = 1;
 };
 
+// Input values that come through the ring of input stages (kernels/vdevice/boxes.cuh): the waiter copies boxes of pixels x
+// 32 channels, zeros where the tensor ends, as soon as the rTask's Waits have passed. rTask t of a phase is
+// ((group * n_blocks + n_block) * splits + split) * tiles + tile, tile = (image * tiles_h + tile_h) * tiles_w + tile_w.
+struct InputBoxes {
+  TensorId tensor;                                   // in the arena
+  std::array<int64_t, 4> extents{}, strides{};       // channel, w, h, image; elements, strides[0] is 1
+  int64_t box_w = 1, box_h = 1;                      // pixels of a box
+  int64_t tiles_w = 1, tiles_h = 1, images = 1;      // of the output
+  int64_t begin_w = 0, begin_h = 0;                  // where the box of tile 0 begins; negative where it is padding
+  int64_t step_w = 0, step_h = 0;                    // from tile to tile
+  int64_t splits = 1, n_blocks = 1;
+  int64_t group_channels = 0;                        // from group to group
+  int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
+  int64_t tiles() const { return tiles_w * tiles_h * images; }
+  int64_t copied_bytes() const { return box_w * box_h * 128; }
+  int64_t box_bytes() const { return (copied_bytes() + 1023) / 1024 * 1024; }  // in a stage
+};
+constexpr int64_t kBoxChannels = 32;
+
 struct Phase {
   std::string header;  // "kernels/conv/implicit_gemm.cuh"
   std::string body;    // device function template, "rk::implicit_gemm"; its first template argument is the vEU
@@ -79,6 +100,7 @@ struct Phase {
   int64_t rtasks = 0;
   int64_t work_bytes = 0;  // dynamic shared memory of the body
   RingWeights ring;
+  std::optional<InputBoxes> boxes;
   Cost cost;  // of one rTask
 };
 

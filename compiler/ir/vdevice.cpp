@@ -64,11 +64,42 @@ Precision parse_precision_field(const std::string& text, const FieldReader& fiel
   return Precision::fp32;
 }
 
+void expect_stages(const FieldReader& fields, const char* stages_name, int64_t stages, const char* bytes_name, int64_t bytes) {
+  fields.expect(stages >= 1 && stages <= 32, stages_name, "is out of range 1..32");
+  fields.expect(bytes >= 4096 && bytes % 1024 == 0 && bytes <= 65536, bytes_name, "must be a multiple of 1024 from 4096 to 65536");
+}
+
+// Both kinds of programs must leave room for their bodies.
+void expect_rings(const FieldReader& fields, const VDevice& d) {
+  expect_stages(fields, "weight_stages", d.weight_stages, "weight_stage_bytes", d.weight_stage_bytes);
+  if (d.input_stages != 0) {
+    expect_stages(fields, "input_stages", d.input_stages, "input_stage_bytes", d.input_stage_bytes);
+    expect_stages(fields, "weight_stages_beside_inputs", d.weight_stages_beside_inputs, "weight_stage_bytes_beside_inputs",
+                  d.weight_stage_bytes_beside_inputs);
+  }
+  for (const VDevice& program : {d.with_inputs(), d.without_inputs()})
+    fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
+}
+
 }  // namespace
 
 int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
 
-int64_t VDevice::work_bytes() const { return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes; }
+int64_t VDevice::work_bytes() const { return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes; }
+
+VDevice VDevice::with_inputs() const {
+  VDevice d = *this;
+  if (input_stages == 0) return d;
+  d.weight_stages = weight_stages_beside_inputs;
+  d.weight_stage_bytes = weight_stage_bytes_beside_inputs;
+  return d;
+}
+
+VDevice VDevice::without_inputs() const {
+  VDevice d = *this;
+  d.input_stages = 0;
+  return d;
+}
 
 std::vector<std::string> builtin_vdevices() { return {"h200", "h100", "a100", "rtx5090", "rtx4090", "t4", "cpu"}; }
 
@@ -102,6 +133,10 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("smem_bytes", d.smem_bytes);
   fields.required("weight_stages", d.weight_stages);
   fields.required("weight_stage_bytes", d.weight_stage_bytes);
+  fields.optional("input_stages", d.input_stages);
+  fields.optional("input_stage_bytes", d.input_stage_bytes);
+  fields.optional("weight_stages_beside_inputs", d.weight_stages_beside_inputs);
+  fields.optional("weight_stage_bytes_beside_inputs", d.weight_stage_bytes_beside_inputs);
   fields.optional("registers_per_sm", d.registers_per_sm);
   fields.optional("tf32", d.tf32);
   fields.optional("fp16", d.fp16);
@@ -127,10 +162,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.expect(d.sms >= 1 && d.sms <= 1024, "sms", "is out of range 1..1024");
   fields.expect(d.veus_per_sm == 1, "veus_per_sm", "must be 1");
   fields.expect(d.compute_threads == 256, "compute_threads", "must be 256");
-  fields.expect(d.weight_stages >= 1 && d.weight_stages <= 32, "weight_stages", "is out of range 1..32");
-  fields.expect(d.weight_stage_bytes >= 4096 && d.weight_stage_bytes % 1024 == 0 && d.weight_stage_bytes <= 65536, "weight_stage_bytes",
-                "must be a multiple of 1024 from 4096 to 65536");
-  fields.expect(d.smem_bytes <= 1024 * 1024 && d.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
+  expect_rings(fields, d);
   fields.expect(d.default_precision != Precision::tf32 || d.tf32, "default_precision", "is tf32, but field 'tf32' is false");
   for (const auto& [name, value] : {std::pair<const char*, double>{"clock_ghz", d.clock_ghz},
                                     {"fp32_tflops", d.fp32_tflops},

@@ -26,6 +26,9 @@ struct VDevice {
   int64_t smem_bytes = 0;         // shared memory of one vEU, all of it
   int64_t weight_stages = 0;      // ring of weight stages in shared memory, filled ahead by the loader warp
   int64_t weight_stage_bytes = 0;
+  int64_t input_stages = 0;       // the same for boxes of input values (InputBoxes); 0: the device cannot copy boxes
+  int64_t input_stage_bytes = 0;
+  int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring of programs that have both
   int64_t registers_per_sm = 65536;
 
   // What it can compute with.
@@ -42,9 +45,11 @@ struct VDevice {
   double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
 
+  VDevice with_inputs() const;     // for a program that copies boxes of input values
+  VDevice without_inputs() const;  // for one that does not: all shared memory for weights and bodies
   int64_t veus() const { return sms * veus_per_sm; }
   int64_t threads() const;     // compute_threads plus the service warps
-  int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the ring and the control block
+  int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the rings and the control block
 };
 
 // Shared memory of the control block (slots, barriers); asserted in the generated file.

@@ -58,6 +58,10 @@ void verify_fits(const RProgram& program, Violations& violations) {
         violations.add(
             fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, d.work_bytes()));
       }
+      if (phase.boxes && (d.input_stages == 0 || phase.boxes->boxes_per_chunk < 1 || phase.boxes->boxes_per_chunk * phase.boxes->box_bytes() > d.input_stage_bytes)) {
+        violations.add(fmt::format("{} has input chunks of {} boxes of {} bytes, '{}' has {} stages of {} bytes", who, phase.boxes->boxes_per_chunk,
+                                   phase.boxes->box_bytes(), d.name, d.input_stages, d.input_stage_bytes));
+      }
       const RingWeights& ring = phase.ring;
       if (ring.chunks_per_rtask == 0) continue;
       if (ring.chunk_bytes <= 0 || ring.chunk_bytes % 16 != 0 || ring.chunk_bytes > d.weight_stage_bytes) {

@@ -10,15 +10,14 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/conv/product_phases.h"
 #include "kernels/gemm/product.h"
 
 namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kGroupK = 32;      // rk::kGroupK
-constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
 constexpr int64_t kMostStages = 4;   // of A
-constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
 constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
 
 struct Tile {
@@ -36,12 +35,11 @@ struct Config {
 };
 
 struct Blocks {
-  int64_t m, n, steps, chunks, pitch;  // pitch: of a row of partial sums
+  int64_t m, n, steps, chunks;
 };
 
 Blocks blocks_of(const Product& p, const Config& c) {
-  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), c.block_k()), ceil_div(c.steps_per_split, c.chunk_steps),
-          ceil_div(p.groups * p.channels, 4) * 4};
+  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), c.block_k()), ceil_div(c.steps_per_split, c.chunk_steps)};
 }
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
@@ -64,15 +62,6 @@ int64_t ring_bytes(const Product& p, const Config& c) {
 }
 int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + kMostStages) * (c.block_k() / c.gather) * 8; }
 int64_t bias_offset(const Product& p, const Config& c) { return ring_bytes(p, c) + ceil_div(taps_bytes(p, c), 16) * 16; }
-
-// To nearest, ties away from zero; NaN and infinity stay what they are.
-float round_to_tf32(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
-  std::memcpy(&x, &bits, 4);
-  return x;
-}
 
 // Where weight[k][n] of a step is in its image; the inverse of what TileProduct reads.
 int64_t index_in_step(const Config& c, int64_t k, int64_t n) {
@@ -128,17 +117,6 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
   }
 }
 
-// [groups][n_blocks * block_n] for phase 0, flat for the sum.
-std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
-  const std::vector<float> bias = bias_of(graph, p);
-  const int64_t channels = p.groups * p.channels / groups;
-  std::vector<float> out(static_cast<size_t>(groups * padded), 0.0F);
-  for (int64_t g = 0; g < groups; ++g) {
-    std::copy_n(bias.begin() + g * channels, channels, out.begin() + g * padded);
-  }
-  return out;
-}
-
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
   const std::optional<Product> product = product_of(graph, rop);
   TAMP_CHECK(product.has_value(), "implicit_gemm of '" + rop.name + "'");
@@ -148,7 +126,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   int64_t begin = 0;
   if (phase == 0) begin = bias_offset(p, c);
   if (has_bias(p) && phase == 0 && c.splits == 1) bias = padded_bias(graph, p, p.groups, blocks_of(p, c).n * c.block_n);
-  if (has_bias(p) && phase == 1) bias = padded_bias(graph, p, 1, ceil_div(p.groups * p.channels, kSumColumns) * kSumColumns);
+  if (phase == 1) return pack_sum(graph, p);
   Bytes bytes(static_cast<size_t>(begin) + bias.size() * 4);
   if (phase == 0) {
     pack_ring(graph, p, c, reinterpret_cast<float*>(bytes.data()));
@@ -160,38 +138,18 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
-std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
-
-// rk::EpilogueArgs; empty where partial sums are stored.
-ArgValue epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
-  const Epilogue& e = rop.epilogue;
-  if (!applies) return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
-  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(), p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
-                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
-                          arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
-}
-
-// `channels`: that are walked without a gap, of a group or of all.
-int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {
-  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, channels) ? 1 : 0;
-}
-int64_t vector_out(const Graph& graph, const Product& p, int64_t channels) {
-  return has_vector_channels(graph.tensor(p.out), p.out_strides, channels) ? 1 : 0;
-}
-
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
   const bool whole = c.splits == 1;
-  const std::array<int64_t, 4> partial_strides = {p.pixels[1] * p.pixels[2] * b.pitch, 1, p.pixels[2] * b.pitch, b.pitch};
   return {
       {"in", arg(TensorArg{p.in})},
       {"taps", ArgValue{PackedArg{ring_bytes(p, c)}}},
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
-      {"epilogue", epilogue(rop, p, whole, bias_offset(p, c))},
+      {"epilogue", product_epilogue(rop, p, whole, bias_offset(p, c))},
       {"in_strides", array_arg(to_vector(p.in_strides))},
-      {"out_strides", array_arg(to_vector(whole ? p.out_strides : partial_strides))},
+      {"out_strides", array_arg(to_vector(whole ? p.out_strides : partial_strides(p)))},
       {"in_group_stride", arg(p.in_channels * p.in_strides[1])},
-      {"split_stride", arg(whole ? int64_t{0} : p.rows() * b.pitch)},
+      {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
       {"rows", arg(p.rows())},
       {"channels", arg(p.channels)},
       {"in_h", arg(p.in_extent[0])},
@@ -246,38 +204,6 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, c
   return phase;
 }
 
-Phase sum_phase(const Request& request, const Product& p, const Config& c) {
-  const Blocks b = blocks_of(p, c);
-  const int64_t channels = p.groups * p.channels;
-  Phase phase;
-  phase.header = "kernels/conv/split_k_sum.cuh";
-  phase.body = "rk::split_k_sum";
-  phase.args_type = "rk::SplitKSumArgs";
-  const int64_t row_blocks = ceil_div(p.rows(), c.sum_rows);
-  phase.args = {
-      {"partial", ArgValue{ScratchArg{0}}},
-      {"out", arg(TensorArg{p.out})},
-      {"epilogue", epilogue(request.rop, p, true, 0)},
-      {"out_strides", array_arg(to_vector(p.out_strides))},
-      {"split_stride", arg(p.rows() * b.pitch)},
-      {"rows", arg(p.rows())},
-      {"channels", arg(channels)},
-      {"pitch", arg(b.pitch)},
-      {"splits", arg(c.splits)},
-      {"rows_per_rtask", arg(c.sum_rows)},
-      {"vector_out", arg(vector_out(request.graph, p, channels))},
-      {"vector_residual", arg(vector_residual(request.graph, p, channels))},
-      {"row_blocks", divisor_arg(row_blocks)},
-      {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
-      {"out_w", divisor_arg(p.pixels[2])},
-  };
-  phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
-  const double elements = static_cast<double>(c.sum_rows * kSumColumns);
-  phase.cost.flops = elements * static_cast<double>(c.splits);
-  phase.cost.activation_bytes = 4 * elements * static_cast<double>(c.splits + (p.residual.valid() ? 2 : 1));
-  return phase;
-}
-
 // The most steps of weights that a ring stage holds, a power of two.
 int64_t chunk_steps_of(const VDevice& vdevice, const Config& c) {
   int64_t steps = 1;
@@ -301,13 +227,6 @@ int64_t k_groups_of(const VDevice& vdevice, Config c) {
   return c.block_k() * c.block_n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
 }
 
-// Rows of a rTask of the sum: about one rTask per vEU.
-int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
-  const int64_t column_blocks = ceil_div(p.groups * p.channels, kSumColumns);
-  const int64_t row_blocks = std::max<int64_t>(1, vdevice.veus() / column_blocks);
-  return ceil_div(ceil_div(p.rows(), row_blocks), kSumRows) * kSumRows;
-}
-
 // Whether splitting k `splits` ways may pay: the vEUs are not full with half of it, and enough is left for each.
 bool is_worth_splitting(const VDevice& vdevice, int64_t tiles, int64_t steps, int64_t splits) {
   return tiles * (splits / 2) < vdevice.veus() && steps / splits >= 2;
@@ -321,8 +240,8 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, co
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c, tile, a_stages));
   if (c.splits > 1) {
-    rkernel.phases.push_back(sum_phase(request, p, c));
-    rkernel.scratch_elements = c.splits * p.rows() * blocks_of(p, c).pitch;
+    rkernel.phases.push_back(sum_phase(request, p, c.splits, c.sum_rows));
+    rkernel.scratch_elements = c.splits * p.rows() * partial_pitch(p);
   }
   return rkernel;
 }
@@ -355,7 +274,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
       c.steps_per_split = ceil_div(steps, splits);
       c.splits = ceil_div(steps, c.steps_per_split);  // no empty one
       c.chunk_steps = chunk_steps_of(vdevice, c);
-      if (c.splits * p->rows() * blocks_of(*p, c).pitch > INT32_MAX) break;  // the device's offsets
+      if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
       rkernels.push_back(rkernel_of(request, *p, c, tile, a_stages));
     }
   }
@@ -363,16 +282,6 @@ std::vector<RKernel> list_candidates(const Request& request) {
 }
 
 // --- accesses ----------------------------------------------------------------------------------------------------------
-
-Region scratch_rows(int64_t pitch, int64_t first, int64_t last, int64_t begin, int64_t end) {
-  return {TensorId(), {first * pitch + begin, last - first, pitch, end - begin}};
-}
-
-void add_stores(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out) {
-  append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, first, last, begin, end, out.writes);
-  if (!p.residual.valid() || graph.tensor(p.residual).role == Role::constant) return;
-  append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, first, last, begin, end, out.reads);
-}
 
 void product_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
   const Blocks b = blocks_of(p, c);
@@ -387,18 +296,7 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
     append_input(graph, p, first, last, group * p.in_channels + k_first, group * p.in_channels + k_last, out.reads);
   }
   if (c.splits == 1) return add_stores(graph, p, first, last, begin, end, out);
-  out.writes.push_back(scratch_rows(b.pitch, split * p.rows() + first, split * p.rows() + last, begin, end));
-}
-
-void sum_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
-  const Blocks b = blocks_of(p, c);
-  const int64_t row_blocks = ceil_div(p.rows(), c.sum_rows);
-  const int64_t first = index % row_blocks * c.sum_rows, last = std::min(first + c.sum_rows, p.rows());
-  const int64_t begin = index / row_blocks * kSumColumns, end = std::min(begin + kSumColumns, p.groups * p.channels);
-  for (int64_t split = 0; split < c.splits; ++split) {
-    out.reads.push_back(scratch_rows(b.pitch, split * p.rows() + first, split * p.rows() + last, begin, end));
-  }
-  add_stores(graph, p, first, last, begin, end, out);
+  out.writes.push_back(partial_rows(p, split, first, last, begin, end));
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
@@ -406,7 +304,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   TAMP_CHECK(p.has_value(), "implicit_gemm of '" + rop.name + "'");
   const Config c = config_of(rkernel);
   if (phase == 0) product_accesses(graph, *p, c, index, out);
-  else sum_accesses(graph, *p, c, index, out);
+  else sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
 }
 
 }  // namespace

@@ -47,8 +47,15 @@ RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
   return activate(e.activation, acc + r, e.a, e.b);
 }
 
-// The same for four elements. An epilogue is unrolled over a tile, so what needs more than two comparisons is not: expf, tanhf
-// and erff once per copy would be kilobytes of code that runs once. Four turns of a carousel keep the vector in registers.
+// What needs more than two comparisons: expf, tanhf and erff once per copy of an unrolled epilogue would be kilobytes of code
+// that runs once, so there is one copy for all.
+RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // a carousel keeps the vector in registers
+  return v;
+}
+
+// The same as finish for four elements.
 RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
   const bool after = e.residual_after_activation != 0;
   if (!after) v = float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w};
@@ -57,8 +64,7 @@ RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
   } else if (e.activation == kClip) {
     v = float4{clip(v.x, e.a, e.b), clip(v.y, e.a, e.b), clip(v.z, e.a, e.b), clip(v.w, e.a, e.b)};
   } else if (e.activation != kNone) {
-#pragma unroll 1
-    for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(e.activation, v.x, e.a, e.b)};
+    v = activate4(e.activation, v, e.a, e.b);
   }
   return after ? float4{v.x + r.x, v.y + r.y, v.z + r.z, v.w + r.w} : v;
 }

@@ -3,8 +3,8 @@
 // barrier, and that waiting, signalling and fetching weights have warps of their own).
 //
 // Warps 0..7 compute; then come the loader, the waiter and the signaller. They hand on through mbarriers in the control
-// block: waiter -ready-> compute -done-> signaller -free-> waiter for the slots, loader -full-> compute -empty-> loader
-// for the weight stages. Each of them may run ahead as far as slots and stages allow; nothing is ever handed back.
+// block: waiter -ready, inputs-> compute -done-> signaller -free-> waiter for the slots, loader -full-> compute -empty->
+// loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run ahead as far as slots and stages allow; nothing is ever handed back.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
@@ -33,6 +33,7 @@ struct Record {
   uint32_t blocks;
   uint64_t weights_offset;  // bytes
   const void* args;
+  InputCopy input;
 };
 
 // Arguments are copied 16 bytes at a time.
@@ -72,7 +73,9 @@ struct alignas(16) Slot {
   uint32_t index;
   uint16_t body;
   uint16_t signal;
+  uint32_t starts_early;                 // the body waits for its inputs itself (Phase::boxes)
   uint32_t first_chunk;
+  uint32_t first_input;                  // chunk of the input ring
   uint32_t instruction;                  // position in the instruction table, for the trace
   uint32_t record;                       // for messages
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
@@ -81,8 +84,9 @@ struct alignas(16) Slot {
 template <class Veu>
 struct Control {
   Slot slots[kSlots];
-  Barrier ready[kSlots], done[kSlots], free[kSlots];
+  Barrier ready[kSlots], inputs[kSlots], done[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
+  Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch;
   uint64_t bases[Veu::kBases];
 };
@@ -91,7 +95,7 @@ constexpr int kServiceWarps = 3;
 template <class Veu>
 constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
 template <class Veu>
-constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kWorkBytes;
+constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -168,30 +172,65 @@ RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instructi
   (void)start;
 }
 
-// Fills slots: arguments first (they depend on nothing), then the waits, then `ready`.
+// Copies the boxes of input values of a rTask whose Waits have passed, a stage at a time, when it is free.
 template <class Veu>
-RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control) {
+RK_INLINE void copy_inputs(const Launch& launch, const InputCopy& input, uint32_t index, uint32_t& chunk, Control<Veu>& control, char* stages) {
+  const BoxPlace place = first_box(input, index);
+  for (uint32_t box = 0; box < place.boxes; box += input.boxes_per_chunk, ++chunk) {
+    const uint32_t stage = chunk % Veu::kInputStages;
+    const uint32_t round = chunk / Veu::kInputStages;
+    if (round > 0) wait_warp(control.input_empty[stage], (round - 1) & 1u);
+    const uint32_t left = place.boxes - box;
+    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, place, static_cast<int32_t>(box) * kBoxChannels,
+               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, input.box_bytes, input.copied_bytes, control.input_full[stage]);
+  }
+}
+
+// Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then `inputs`, or the copies of boxes.
+template <class Veu>
+RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
-  uint32_t chunk = 0;
+  uint32_t chunk = 0, input_chunk = 0;
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     const bool runs = instruction.record != kNone16;
     const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
-    Slot& slot = control.slots[slots_used % kSlots];
-    uint16_t body = i == end ? kBodyEnd : kBodyNothing;
-    uint32_t chunks = 0;
-    if (uses_slot && slots_used >= kSlots) wait_warp(control.free[slots_used % kSlots], (slots_used / kSlots - 1) & 1u);
-    if (runs) {
-      const Record& record = tables.records[instruction.record];
-      body = record.body;
-      chunks = record.chunks_per_rtask;
-      const uint4* const from = static_cast<const uint4*>(record.args);
-      for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+    const uint32_t s = slots_used % kSlots;
+    InputCopy input{};
+    if (uses_slot) {
+      Slot& slot = control.slots[s];
+      if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
+      uint16_t body = i == end ? kBodyEnd : kBodyNothing;
+      uint32_t chunks = 0;
+      if (runs) {
+        const Record& record = tables.records[instruction.record];
+        body = record.body;
+        chunks = record.chunks_per_rtask;
+        if constexpr (Veu::kInputStages > 0) {
+          input = record.input;
+          if (input.boxes != 0) prefetch_map(launch.maps + input.map);
+        }
+        const uint4* const from = static_cast<const uint4*>(record.args);
+        for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+      }
+      if (lane == 0) {
+        slot.index = instruction.index;
+        slot.body = body;
+        slot.starts_early = input.boxes != 0;
+        slot.signal = instruction.signal;
+        slot.first_chunk = chunk;
+        slot.first_input = input_chunk;
+        slot.instruction = i;
+        slot.record = instruction.record;
+      }
+      __syncwarp();
+      if (lane == 0) arrive(control.ready[s]);
+      chunk += chunks;
     }
     const uint16_t event = lane == 0 ? instruction.wait[0] : lane == 1 ? instruction.wait[1] : lane == 2 ? instruction.wait[2] : kNone16;
     if (lane == 0 && runs) trace(launch, i, kTraceWaiting);
@@ -201,19 +240,12 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     }
     __syncwarp();
     if (!uses_slot) continue;
-    if (lane == 0) {
-      slot.index = instruction.index;
-      slot.body = body;
-      slot.signal = instruction.signal;
-      slot.first_chunk = chunk;
-      slot.instruction = i;
-      slot.record = instruction.record;
-      if (runs) trace(launch, i, kTraceInputsReady);
+    if (lane == 0 && runs) trace(launch, i, kTraceInputsReady);
+    if (lane == 0) arrive(control.inputs[s]);
+    if constexpr (Veu::kInputStages > 0) {
+      if (input.boxes != 0) copy_inputs<Veu>(launch, input, instruction.index, input_chunk, control, input_stages);
     }
-    __syncwarp();
-    if (lane == 0) arrive(control.ready[slots_used % kSlots]);
     ++slots_used;
-    chunk += chunks;
   }
 }
 
@@ -242,7 +274,7 @@ RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
 }
 
 template <class Program>
-RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control, char* stages, char* work) {
+RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control, char* stages, char* input_stages, char* work) {
   using Veu = typename Program::Veu;
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
@@ -250,6 +282,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t instruction = slot.instruction;
+    if (slot.starts_early == 0) wait_warp(control.inputs[n % kSlots], (n / kSlots) & 1u);
     if (body < kBodyNothing) {
       if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
       Task<Veu> task;
@@ -261,6 +294,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       task.epoch = control.epoch;
       task.record = slot.record;
       task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
+      task.inputs = InputRing{input_stages, control.input_full, control.input_empty, slot.first_input};
       Program::run(body, task);
     }
     sync_compute<Veu>();
@@ -276,19 +310,26 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   using Veu = typename Program::Veu;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
   static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
+  static_assert(Veu::kInputStages == 0 || (Veu::kWeightStages * Veu::kWeightStageBytes + kControlBytes) % 1024 == 0, "boxes are 1024-byte aligned");
   char* const shared = shared_memory();
   Control<Veu>& control = *reinterpret_cast<Control<Veu>*>(shared);
   char* const stages = shared + kControlBytes;
-  char* const work = stages + Veu::kWeightStages * Veu::kWeightStageBytes;
+  char* const input_stages = stages + Veu::kWeightStages * Veu::kWeightStageBytes;
+  char* const work = input_stages + Veu::kInputStages * Veu::kInputStageBytes;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlots; ++s) {
       init(control.ready[s], 1);
+      init(control.inputs[s], 1);
       init(control.done[s], 1);
       init(control.free[s], 1);
     }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
       init(control.full[s], kWarp);
       init(control.empty[s], Veu::kComputeThreads / kWarp);
+    }
+    for (int s = 0; s < Veu::kInputStages; ++s) {
+      init(control.input_full[s], 1);
+      init(control.input_empty[s], Veu::kComputeThreads / kWarp);
     }
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
   }
@@ -297,11 +338,11 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader)
-    run_compute<Program>(launch, control, stages, work);
+    run_compute<Program>(launch, control, stages, input_stages, work);
   else if (warp == kLoader)
     run_loader<Veu>(launch, tables, control, stages);
   else if (warp == kLoader + 1)
-    run_waiter<Veu>(launch, tables, control);
+    run_waiter<Veu>(launch, tables, control, input_stages);
   else
     run_signaller<Veu>(launch, control);
 }

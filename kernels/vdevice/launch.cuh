@@ -1,7 +1,7 @@
 // The launch parameter and the device state of a rProgram, and what happens when a wait outlives its budget.
 #pragma once
 
-#include "kernels/vdevice/sync.cuh"
+#include "kernels/vdevice/boxes.cuh"
 
 namespace rk {
 
@@ -24,6 +24,7 @@ constexpr uint32_t kExchange = 0xffffffffu;
 struct Launch {
   uint64_t bases[kMaxBases];
   uint64_t* trace;  // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  const TensorMap* maps;  // of Record::input, in device memory
   uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;

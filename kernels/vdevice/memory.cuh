@@ -98,6 +98,14 @@ RK_INLINE void store_shared4(void* base, int offset, float4 v) {
 #endif
 }
 
+RK_INLINE void store_shared2(void* base, int offset, float2 v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "f"(v.x), "f"(v.y) : "memory");
+#else
+  *reinterpret_cast<float2*>(static_cast<char*>(base) + offset) = v;
+#endif
+}
+
 // Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
 // there after commit + wait by this thread, for other threads after a barrier on top.
 RK_INLINE void cp_async16(void* smem, const void* gmem, bool valid) {

@@ -15,6 +15,21 @@
 
 namespace rk {
 
+RK_INLINE uint32_t bits_of(float x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::bits_of(x);
+#else
+  return __float_as_uint(x);
+#endif
+}
+RK_INLINE float float_of(uint32_t x) {
+#if defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::float_of(x);
+#else
+  return __uint_as_float(x);
+#endif
+}
+
 RK_INLINE uint32_t to_tf32(float x) {
   constexpr float kShare = 3.384e-4f;  // 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2
 #if defined(TAMP_CUDA_ON_CPU)

@@ -132,6 +132,14 @@ RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
 RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::wait(barrier, parity);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // Five instructions; bodies have many of these. A try takes 20 ns at least, 2^32 of them more than kBarrierBudgetNs.
+  asm volatile(
+      "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@done bra DONE;\n\t"
+      "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(smem_address(&barrier)),
+      "r"(parity)
+      : "memory");
 #elif defined(__CUDA_ARCH__)
   // The usual short wait stays in the caller, what may be long is one copy of code.
 #pragma unroll 1
@@ -148,6 +156,16 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
   wait(barrier, parity);
 #if defined(__CUDA_ARCH__)
   __syncwarp();
+#endif
+}
+
+// The same where the phase is likely to be complete: a test, a vote, and the loop out of line.
+RK_BODY void wait_warp_long(Barrier& barrier, uint32_t parity) { wait_warp(barrier, parity); }
+RK_INLINE void wait_warp_soon(Barrier& barrier, uint32_t parity) {
+#if defined(TAMP_CUDA_ON_CPU)
+  wait(barrier, parity);
+#elif defined(__CUDA_ARCH__)
+  if (!__all_sync(kFullMask, passed(barrier, parity))) wait_warp_long(barrier, parity);
 #endif
 }
 

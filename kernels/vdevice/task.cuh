@@ -6,6 +6,8 @@
 //   - between its threads it synchronises with sync_compute<Veu>() only (never __syncthreads: the service warps do not
 //     take part), __syncwarp and the warp functions of this folder;
 //   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order, every compute warp each of them;
+//   - with Phase::boxes it starts before the rTask's Waits have passed, must not read activations before its first
+//     inputs.acquire(), and consumes exactly the chunks that the waiter copies;
 //   - when it returns, all its cp.async groups are waited for. The interpreter synchronises the compute threads after it.
 #pragma once
 
@@ -21,25 +23,6 @@ struct TensorRef {
   int64_t offset_bytes;
 };
 constexpr uint32_t kNullBase = 0xffffffffu;
-
-// Division by a number fixed at compile time of the model: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
-struct Divisor {
-  uint32_t divisor;
-  uint32_t multiplier;  // 0: the divisor is 1
-  uint32_t shift;
-};
-RK_INLINE uint32_t divide(uint32_t x, const Divisor& d) {
-#if defined(__CUDA_ARCH__)
-  return d.multiplier == 0 ? x : __umulhi(x, d.multiplier) >> d.shift;
-#else
-  return d.multiplier == 0 ? x : static_cast<uint32_t>((static_cast<uint64_t>(x) * d.multiplier) >> 32) >> d.shift;
-#endif
-}
-RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
-  const uint32_t q = divide(x, d);
-  remainder = x - q * d.divisor;
-  return q;
-}
 
 // The consumer's side of the weight ring. Chunk number `next` counts from the start of the kernel.
 template <class Veu>
@@ -63,6 +46,45 @@ struct WeightPipe {
   }
 };
 
+// The same for bodies that take many chunks: what is needed of the ring is kept, not computed again. `base` is the byte of the
+// current chunk from `stages`. The ring of input stages (Phase::boxes) has this side only; after the first acquire() all
+// that the rTask's Waits are for may be read.
+template <int STAGES, int STAGE_BYTES>
+struct StagePipe {
+  char* stages;
+  Barrier* full;
+  Barrier* empty;
+  uint32_t stage, parity;
+  int base;
+
+  RK_INLINE StagePipe(char* stages_, Barrier* full_, Barrier* empty_, uint32_t next)
+      : stages(stages_), full(full_), empty(empty_), stage(next % STAGES), parity(next / STAGES & 1u), base(0) {}
+  RK_INLINE void acquire() {
+    wait_warp_soon(full[stage], parity);
+    base = static_cast<int>(stage) * STAGE_BYTES;
+  }
+  RK_INLINE void release() {
+    __syncwarp();
+    if (lane_id() == 0) arrive(empty[stage]);
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1u;
+    }
+  }
+};
+template <class Veu>
+using WeightStages = StagePipe<Veu::kWeightStages, Veu::kWeightStageBytes>;
+template <class Veu>
+using InputStages = StagePipe<(Veu::kInputStages > 0 ? Veu::kInputStages : 1), Veu::kInputStageBytes>;
+
+// Where a rTask's part of the ring of input stages begins; chunks count from the start of the kernel.
+struct InputRing {
+  char* stages;
+  Barrier* full;
+  Barrier* empty;
+  uint32_t next;
+};
+
 template <class Veu>
 struct Task {
   uint32_t index;    // rTask index within its phase
@@ -73,7 +95,10 @@ struct Task {
   const Launch* launch;     // for exchange.cuh, as are:
   uint32_t epoch;           // of this run, from 1
   uint32_t record;
+  InputRing inputs{};  // with Phase::boxes
 
+  RK_INLINE WeightStages<Veu> weight_stages() const { return {const_cast<char*>(weights.stages), weights.full, weights.empty, weights.next}; }
+  RK_INLINE InputStages<Veu> input_stages() const { return {inputs.stages, inputs.full, inputs.empty, inputs.next}; }
   template <class Args>
   RK_INLINE const Args& arguments() const {
     return *as_shared(static_cast<const Args*>(args));

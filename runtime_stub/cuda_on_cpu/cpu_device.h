@@ -111,7 +111,21 @@ inline void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& 
     fail("copy of %u bytes of weights from %p to %p: not aligned", bytes, gmem, smem);
   check(block, full);
   std::memset(smem, 0xff, bytes);
-  block.copies.push_back({smem, gmem, bytes, &full});
+  block.copies.push_back({static_cast<char*>(smem), gmem, bytes, &full});
+}
+
+// Called by one lane; `full` expects one arrival.
+inline void copy_boxes(char* smem, const TensorMap& map, int32_t channel, int32_t w, int32_t h, int32_t image, uint32_t count,
+                       uint32_t box_bytes, uint32_t copied_bytes, Barrier& full) {
+  Block& block = *current->block;
+  if (count == 0 || !in_shared(smem, count * static_cast<size_t>(box_bytes)))
+    fail("copy of %u boxes of %u bytes to byte %ld, outside shared memory", count, box_bytes, shared_offset(block, smem));
+  if (shared_offset(block, smem) % 1024 != 0 || box_bytes % 1024 != 0) fail("boxes at byte %ld of shared memory: not 1024-byte aligned", shared_offset(block, smem));
+  if (copied_bytes != static_cast<uint32_t>(map.box_w * map.box_h) * 128u || copied_bytes > box_bytes)
+    fail("boxes of %d x %d pixels with %u bytes", map.box_w, map.box_h, copied_bytes);
+  check(block, full);
+  std::memset(smem, 0xff, count * static_cast<size_t>(box_bytes));
+  block.copies.push_back({smem, nullptr, 0, &full, &map, {channel, w, h, image}, count, box_bytes});
 }
 
 // --- between vEUs ------------------------------------------------------------------------------------------------------

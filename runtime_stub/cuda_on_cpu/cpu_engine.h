@@ -93,14 +93,27 @@ struct alignas(8) Barrier {
   uint16_t count, pending, phase, first_waiter;
 };
 static_assert(sizeof(Barrier) == 8);
+
+// What the copy engine knows of a tensor; kernels/vdevice/boxes.cuh. The GPU's has 128 bytes that nobody may look into.
+struct alignas(64) TensorMap {
+  const char* base;
+  int64_t extents[4], strides[4];  // channel, w, h, image; bytes
+  int32_t box_w, box_h;
+};
+static_assert(sizeof(TensorMap) == 128);
 }  // namespace types
 using types::Barrier;
+using types::TensorMap;
 
-struct WeightCopy {
-  void* to;
+// Of `bytes` in a row, or, with a map, of `count` boxes at `at` (channel, w, h, image), box_bytes apart.
+struct BulkCopy {
+  char* to;
   const void* from;
   uint32_t bytes;
   Barrier* full;
+  const TensorMap* map = nullptr;
+  int32_t at[4] = {};
+  uint32_t count = 0, box_bytes = 0;
 };
 
 struct Block {
@@ -111,7 +124,7 @@ struct Block {
   uint32_t threads;
   std::vector<Warp> warps;
   std::vector<Fiber> fibers;
-  std::vector<WeightCopy> copies;  // issued, not yet done
+  std::vector<BulkCopy> copies;  // issued, not yet done
   NamedBarrier named[kNamedBarriers];
 };
 
@@ -217,14 +230,39 @@ inline void arrive_in(Block& block, Barrier& barrier) {
   }
 }
 
-// Carries out one of the vEU's copies of weights, any of them: they overtake each other on a GPU too.
+// Rows of 32 channels, zeros outside of the tensor, cells permuted.
+inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4]) {
+  constexpr int kChannels = 32, kRowBytes = kChannels * 4, kCellBytes = 16;
+  for (int32_t row = 0; row < map.box_w * map.box_h; ++row) {
+    const int64_t w = at[1] + row % map.box_w, h = at[2] + row / map.box_w;
+    const bool inside = w >= 0 && w < map.extents[1] && h >= 0 && h < map.extents[2] && at[3] >= 0 && at[3] < map.extents[3];
+    for (int c = 0; c < kChannels; ++c) {
+      float v = 0;
+      const int64_t channel = at[0] + c;
+      if (inside && channel >= 0 && channel < map.extents[0])
+        std::memcpy(&v, map.base + channel * map.strides[0] + w * map.strides[1] + h * map.strides[2] + at[3] * map.strides[3], 4);
+      std::memcpy(to + row * kRowBytes + (c * 4 / kCellBytes ^ row % 8) * kCellBytes + c * 4 % kCellBytes, &v, 4);
+    }
+  }
+}
+
+inline void carry_out(const BulkCopy& copy) {
+  if (copy.map == nullptr) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    return;
+  }
+  int32_t at[4] = {copy.at[0], copy.at[1], copy.at[2], copy.at[3]};
+  for (uint32_t box = 0; box < copy.count; ++box, at[0] += 32) copy_box(copy.to + box * copy.box_bytes, *copy.map, at);
+}
+
+// Carries out one of the vEU's bulk copies, any of them: they overtake each other on a GPU too.
 inline void finish_a_copy(Block& block) {
   const size_t n = (static_cast<uint64_t>(draw()) * block.copies.size()) >> 32;
-  const WeightCopy copy = block.copies[n];
+  const BulkCopy copy = block.copies[n];
   block.copies[n] = block.copies.back();
   block.copies.pop_back();
   if (block.copies.empty() && block.ready == 0) launch->ready &= ~(uint64_t{1} << block.index);
-  std::memcpy(copy.to, copy.from, copy.bytes);
+  carry_out(copy);
   launch->progress = true;
   arrive_in(block, *copy.full);
 }
@@ -236,7 +274,7 @@ inline Fiber& draw_lane(const Warp& warp) {
   return warp.lanes[(static_cast<uint32_t>(__builtin_ctz(rotated)) + turn) & 31];
 }
 
-// Copies of weights come late: when the vEU has nothing else to do, and now and then before.
+// Bulk copies come late: when the vEU has nothing else to do, and now and then before.
 inline Fiber* draw_in(Block& block) {
   if (!block.copies.empty() && (block.ready == 0 || one_in(16))) finish_a_copy(block);
   while (block.ready == 0 && !block.copies.empty()) finish_a_copy(block);

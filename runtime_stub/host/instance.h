@@ -5,6 +5,7 @@
 // at a time (two runs of one instance must be ordered by their streams; two instances are independent).
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -17,6 +18,13 @@
 #include "runtime_stub/host/tamp_api.h"
 
 namespace tamp_host {
+
+// A tensor in the arena whose boxes the copy engine fetches (kernels/vdevice/boxes.cuh): channel, w, h, image; elements.
+struct BoxMap {
+  size_t offset_bytes;
+  int64_t extents[4], strides[4];
+  int32_t box_w, box_h;
+};
 
 // What the generated file knows about its program.
 struct Model {
@@ -33,6 +41,8 @@ struct Model {
   void (*kernel)(rk::Launch);
   int veus, threads, smem_bytes, events, instructions;
   int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
+  const BoxMap* maps;  // of the boxes that the copy engine fetches
+  int map_count;
   const char* const* event_names;  // for messages
   const char* const* record_names;
 };
@@ -51,6 +61,7 @@ struct Instance {
   char* arena = nullptr;
   char* weights = nullptr;
   uint32_t* state = nullptr;
+  rk::TensorMap* maps = nullptr;
   rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
@@ -86,6 +97,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->arena);
   cudaFree(instance->weights);
   cudaFree(instance->state);
+  cudaFree(instance->maps);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   delete instance;
@@ -172,6 +184,54 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   return TAMP_OK;
 }
 
+// What the copy engine wants to know of a tensor.
+inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, std::string& message) {
+#if defined(TAMP_CUDA_ON_CPU)
+  (void)message;
+  map.base = arena + box.offset_bytes;
+  for (int d = 0; d < 4; ++d) {
+    map.extents[d] = box.extents[d];
+    map.strides[d] = box.strides[d] * 4;
+  }
+  map.box_w = box.box_w;
+  map.box_h = box.box_h;
+  return TAMP_OK;
+#else
+  // From the driver by way of the runtime: linking needs the runtime only.
+  void* symbol = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  TAMP_TRY_CUDA(message, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess || symbol == nullptr)
+    return fail(message, TAMP_DEVICE, "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12");
+  cuuint64_t extents[4], strides[3];
+  for (int d = 0; d < 4; ++d) extents[d] = static_cast<cuuint64_t>(box.extents[d]);
+  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * 4);
+  const cuuint32_t sizes[4] = {rk::kBoxChannels, static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1};
+  const cuuint32_t ones[4] = {1, 1, 1, 1};
+  static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
+      reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, arena + box.offset_bytes, extents, strides, sizes, ones,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return fail(message, TAMP_CUDA, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
+  return TAMP_OK;
+#endif
+}
+
+inline tamp_status make_maps(Instance& instance) {
+  const Model& model = *instance.model;
+  std::string& message = instance.message;
+  const size_t bytes = sizeof(rk::TensorMap) * static_cast<size_t>(model.map_count);
+  if (bytes == 0) return TAMP_OK;
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.maps), bytes));
+  for (int i = 0; i < model.map_count; ++i) {
+    rk::TensorMap map{};
+    const tamp_status encoded = encode(model.maps[i], instance.arena, map, message);
+    if (encoded != TAMP_OK) return encoded;
+    TAMP_TRY_CUDA(message, cudaMemcpy(instance.maps + i, &map, sizeof map, cudaMemcpyHostToDevice));
+  }
+  return TAMP_OK;
+}
+
 inline tamp_status fill(Instance& instance, const tamp_options& options) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
@@ -195,6 +255,8 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   TAMP_TRY_CUDA(message, cudaHostGetDevicePointer(reinterpret_cast<void**>(&instance.report_on_device), instance.report, 0));
   const tamp_status weights = load_weights(model, options, instance.weights, message);
   if (weights != TAMP_OK) return weights;
+  const tamp_status maps = make_maps(instance);
+  if (maps != TAMP_OK) return maps;
   TAMP_TRY_CUDA(message, cudaDeviceSynchronize());
   return TAMP_OK;
 }
@@ -259,6 +321,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
   for (int i = 0; i < model.output_count; ++i)
     launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  launch.maps = instance->maps;
   launch.state = instance->state;
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;

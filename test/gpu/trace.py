@@ -47,13 +47,14 @@ def main():
     for begin, rop, phase, mine, t, edge in order:
         r = plan["rops"][rop]
         end = t[:, COMPUTED].max()
+        t[:, STARTED] = np.fmax(t[:, STARTED], t[:, READY])  # bodies with boxes start before their inputs are there
         comp = t[:, COMPUTED] - t[:, STARTED]
         name = r["name"][-30:] + (f".{phase}" if phase else "")
         print(f"{name:34} {r['rkernel'][:40]:40} {len(mine):5} {begin:7.1f} {end:7.1f} {end - last:6.1f} {np.median(comp):6.2f} {comp.max():6.2f} "
               f"{np.median(edge) if edge else float('nan'):5.2f} {np.median(t[:, STARTED] - t[:, READY]):5.2f} {np.nanmedian(t[:, SIGNALLED] - t[:, COMPUTED]):5.2f}")
         last = max(last, end)
     span = np.nanmax(stamps[runs])
-    busy = np.nansum(stamps[runs][:, COMPUTED] - stamps[runs][:, STARTED])
+    busy = np.nansum(stamps[runs][:, COMPUTED] - np.fmax(stamps[runs][:, STARTED], stamps[runs][:, READY]))
     veus = len(plan["lanes"])
     print(f"span {span:.1f} us; computing {100 * busy / (span * veus):.1f} % of {veus} vEUs' time, the rest waits or is idle")
 

@@ -1,0 +1,122 @@
+#include "kernels/conv/product_phases.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
+constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
+
+}  // namespace
+
+float round_to_tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
+  const std::vector<float> bias = bias_of(graph, p);
+  const int64_t channels = p.groups * p.channels / groups;
+  std::vector<float> out(static_cast<size_t>(groups * padded), 0.0F);
+  for (int64_t g = 0; g < groups; ++g) {
+    std::copy_n(bias.begin() + g * channels, channels, out.begin() + g * padded);
+  }
+  return out;
+}
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
+
+ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
+  const Epilogue& e = rop.epilogue;
+  if (!applies) return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
+  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(), p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
+                          arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
+}
+
+int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {
+  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, channels) ? 1 : 0;
+}
+int64_t vector_out(const Graph& graph, const Product& p, int64_t channels) {
+  return has_vector_channels(graph.tensor(p.out), p.out_strides, channels) ? 1 : 0;
+}
+
+int64_t partial_pitch(const Product& p) { return ceil_div(p.groups * p.channels, 4) * 4; }
+
+std::array<int64_t, 4> partial_strides(const Product& p) {
+  const int64_t pitch = partial_pitch(p);
+  return {p.pixels[1] * p.pixels[2] * pitch, 1, p.pixels[2] * pitch, pitch};
+}
+
+int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
+  const int64_t column_blocks = ceil_div(p.groups * p.channels, kSumColumns);
+  const int64_t row_blocks = std::max<int64_t>(1, vdevice.veus() / column_blocks);
+  return ceil_div(ceil_div(p.rows(), row_blocks), kSumRows) * kSumRows;
+}
+
+Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_t sum_rows) {
+  const int64_t channels = p.groups * p.channels;
+  Phase phase;
+  phase.header = "kernels/conv/split_k_sum.cuh";
+  phase.body = "rk::split_k_sum";
+  phase.args_type = "rk::SplitKSumArgs";
+  const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
+  phase.args = {
+      {"partial", ArgValue{ScratchArg{0}}},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", product_epilogue(request.rop, p, true, 0)},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
+      {"split_stride", arg(p.rows() * partial_pitch(p))},
+      {"rows", arg(p.rows())},
+      {"channels", arg(channels)},
+      {"pitch", arg(partial_pitch(p))},
+      {"splits", arg(splits)},
+      {"rows_per_rtask", arg(sum_rows)},
+      {"vector_out", arg(vector_out(request.graph, p, channels))},
+      {"vector_residual", arg(vector_residual(request.graph, p, channels))},
+      {"row_blocks", divisor_arg(row_blocks)},
+      {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
+      {"out_w", divisor_arg(p.pixels[2])},
+  };
+  phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
+  const double elements = static_cast<double>(sum_rows * kSumColumns);
+  phase.cost.flops = elements * static_cast<double>(splits);
+  phase.cost.activation_bytes = 4 * elements * static_cast<double>(splits + (p.residual.valid() ? 2 : 1));
+  return phase;
+}
+
+Bytes pack_sum(const Graph& graph, const Product& p) {
+  if (!has_bias(p)) return {};
+  const std::vector<float> bias = padded_bias(graph, p, 1, ceil_div(p.groups * p.channels, kSumColumns) * kSumColumns);
+  Bytes bytes(bias.size() * 4);
+  std::memcpy(bytes.data(), bias.data(), bytes.size());
+  return bytes;
+}
+
+Region partial_rows(const Product& p, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end) {
+  const int64_t pitch = partial_pitch(p);
+  return {TensorId(), {(split * p.rows() + first) * pitch + begin, last - first, pitch, end - begin}};
+}
+
+void add_stores(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out) {
+  append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, first, last, begin, end, out.writes);
+  if (!p.residual.valid() || graph.tensor(p.residual).role == Role::constant) return;
+  append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, first, last, begin, end, out.reads);
+}
+
+void sum_accesses(const Graph& graph, const Product& p, int64_t splits, int64_t sum_rows, int64_t index, Accesses& out) {
+  const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
+  const int64_t first = index % row_blocks * sum_rows, last = std::min(first + sum_rows, p.rows());
+  const int64_t begin = index / row_blocks * kSumColumns, end = std::min(begin + kSumColumns, p.groups * p.channels);
+  for (int64_t split = 0; split < splits; ++split) {
+    out.reads.push_back(partial_rows(p, split, first, last, begin, end));
+  }
+  add_stores(graph, p, first, last, begin, end, out);
+}
+
+}  // namespace tamp::kernels

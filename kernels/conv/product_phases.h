@@ -1,0 +1,37 @@
+// What the families that compute a Product (kernels/gemm/product.h) share on the host: epilogues, the sum of split k, the
+// rows that a rTask stores.
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/catalogue.h"
+#include "kernels/gemm/product.h"
+
+namespace tamp::kernels {
+
+// To nearest, ties away from zero; NaN and infinity stay what they are.
+float round_to_tf32(float x);
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a);
+
+// [groups][padded]: the bias of each of `groups` equal parts of the channels, padded with zeros.
+std::vector<float> padded_bias(const Graph& graph, const Product& product, int64_t groups, int64_t padded);
+
+// rk::EpilogueArgs with the bias at byte `bias_at` of the packed data; empty where partial sums are stored (!applies).
+ArgValue product_epilogue(const ROperator& rop, const Product& product, bool applies, int64_t bias_at);
+// 4 channels are one aligned access, of `channels` that are walked without a gap (of a group or of all).
+int64_t vector_residual(const Graph& graph, const Product& product, int64_t channels);
+int64_t vector_out(const Graph& graph, const Product& product, int64_t channels);
+
+// The second phase of a product whose k was split, split_k_sum.cuh. Partial sums are [splits][rows][pitch] of the scratch.
+int64_t partial_pitch(const Product& product);
+std::array<int64_t, 4> partial_strides(const Product& product);  // image, channel, h, w
+int64_t sum_rows_of(const VDevice& vdevice, const Product& product);  // rows of a rTask: about one rTask per vEU
+Phase sum_phase(const Request& request, const Product& product, int64_t splits, int64_t sum_rows);
+Bytes pack_sum(const Graph& graph, const Product& product);
+void sum_accesses(const Graph& graph, const Product& product, int64_t splits, int64_t sum_rows, int64_t index, Accesses& out);
+
+// Rows [first, last), flat channels [begin, end): of a split's partial sums; of the output, and of the residual as a read.
+Region partial_rows(const Product& product, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end);
+void add_stores(const Graph& graph, const Product& product, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out);
+
+}  // namespace tamp::kernels

@@ -1,0 +1,293 @@
+// Convolution and matrix product on tensor cores, inputs by boxes:
+//   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in(m, k) * weight[k][n])
+//
+// A rTask is a tile of tile_h x tile_w output pixels times CHANNELS output channels, over one share of the input channels
+// (`splits` shares; with more than one it stores partial sums, which split_k_sum adds). The waiter copies the input of the
+// tile, with its halo and its padding, box by box of 32 channels into the ring of input stages, once for all taps
+// (kernels/vdevice/boxes.cuh); the weights come through theirs, in the order in which lanes read them. So nothing in the loop
+// computes an address in global memory, and the copies for the next rTask run while this one computes.
+//
+// Output channels are the rows of the product (mma's operand A is the weights), pixels its columns, so that a map of 7 x 7
+// wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k: a step is 32 of k of one tap, eight of them for
+// each of four warps; with eight warps on k there are two teams, and a step is two boxes (one tap) or two taps of a box.
+//
+// Every instruction costs twice (two warps a scheduler), so what can be said once is said by the host: where the input of a
+// step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
+#pragma once
+
+#include "kernels/conv/channels4.cuh"
+#include "kernels/vdevice/memory.cuh"
+#include "kernels/vdevice/mma.cuh"
+
+namespace rk {
+
+constexpr int kMostSteps = 64;  // of an input chunk
+
+struct StagedConvArgs {
+  TensorRef out;
+  EpilogueArgs epilogue;     // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid
+  PixelStrides out_strides;  // of the grid
+  int64_t split_stride;      // of out
+  int32_t channels;          // of a group
+  int32_t boxes, boxes_per_split, boxes_of_step, steps_of_box;  // steps_of_box: or of the teams' two boxes
+  int32_t input_steps;                  // of an input chunk
+  int32_t chunks, chunk_steps;          // of weights: of a rTask, and steps of a chunk
+  int32_t pixel_row_h, pixel_row_w;     // rows of a box from an output pixel to the next
+  int32_t tile_h, grid_h, grid_w;       // pixels of a tile; of an image of the grid
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
+  Divisor tiles, splits, n_blocks, tiles_w, tiles_h, tile_w;
+  int16_t step_row[2][kMostSteps];      // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
+};
+
+// Where a rTask's tile is.
+struct StagedTile {
+  uint32_t image, h, w, split, n_block, group;
+};
+RK_INLINE StagedTile staged_tile(const StagedConvArgs& args, uint32_t index) {
+  StagedTile t;
+  uint32_t tile;
+  const uint32_t block = divide(index, args.tiles, tile);
+  t.group = divide(divide(block, args.splits, t.split), args.n_blocks, t.n_block);
+  t.image = divide(divide(tile, args.tiles_w, t.w), args.tiles_h, t.h);
+  t.w *= args.tile_w.divisor;
+  t.h *= static_cast<uint32_t>(args.tile_h);
+  return t;
+}
+
+// The product of one rTask, as one warp sees it.
+template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
+struct StagedProduct {
+  static constexpr int kWarpsK = Veu::kComputeThreads / kWarp / (WARPS_M * WARPS_N);
+  static constexpr int kTeams = kWarpsK == 8 ? 2 : 1;
+  static constexpr int kOctets = kWarpsK >= 4 ? 1 : 4 / kWarpsK;  // of a step, for a warp
+  static constexpr int kChannels = 16 * MT * WARPS_M, kPixels = 8 * NT * WARPS_N;
+  static constexpr int kPairs = NT / 2;
+  static constexpr int kOctetBytes = MT * WARPS_M * 512;
+  static constexpr int kStepBytes = kTeams * 4 * kOctetBytes;
+  static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
+  static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
+  static constexpr int kBatch = MT * NT * kOctets <= 8 ? 4 : 1;  // steps whose operands are loaded together
+  static_assert(NT % 2 == 0 && kWarpsK >= 2 && MT <= 2);
+
+  float sum[MT][NT][4];
+  int row[kPairs];   // of a box at tap 0, times 16
+  int lane_in_step;  // bytes
+  int lane_cell;     // of octet 0 of the warp, in bytes
+
+  RK_INLINE static int warp_k() { return warp_id() / (WARPS_M * WARPS_N); }
+  RK_INLINE static int warp_m() { return warp_id() % WARPS_M; }
+  RK_INLINE static int warp_n() { return warp_id() / WARPS_M % WARPS_N; }
+  RK_INLINE static int team() { return kTeams == 2 ? warp_k() / 4 : 0; }
+
+  RK_INLINE void start(const StagedConvArgs& args) {
+#pragma unroll
+    for (int i = 0; i < MT; ++i) {
+#pragma unroll
+      for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
+    }
+    lane_in_step = warp_k() * kOctetBytes + (warp_m() * MT * kWarp + lane_id()) * 16;
+    lane_cell = (warp_k() % 4 * 2 + lane_id() / 8 % 2) << 4;
+    // Lane l gives ldmatrix row l % 8 of n-tile l / 16 of a pair, at k 0-3 or 4-7.
+    const uint32_t pixels = static_cast<uint32_t>(args.tile_h) * args.tile_w.divisor;
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const uint32_t pixel = static_cast<uint32_t>(warp_n() * 8 * NT + p * 16 + lane_id() / 16 * 8 + lane_id() % 8);
+      uint32_t w;
+      const uint32_t h = divide(pixel < pixels ? pixel : 0u, args.tile_w, w);
+      row[p] = (static_cast<int>(h) * args.pixel_row_h + static_cast<int>(w) * args.pixel_row_w) * 16;
+    }
+  }
+
+  struct Operands {
+    float4 a[kOctets][MT];
+    uint32_t b[kOctets][kPairs][4];
+  };
+  // box: byte of the input stages; weights: byte of the weight stages.
+  RK_INLINE void load(Operands& o, const char* inputs, int box, const char* stages, int weights, int step_row) const {
+#pragma unroll
+    for (int octet = 0; octet < kOctets; ++octet) {
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        const int r = row[p] + step_row;
+        ldmatrix4(o.b[octet][p], inputs, box + r * (kBoxChannels * 4 / 16) + ((r ^ (lane_cell + octet * kWarpsK * 32)) & 0x70));
+      }
+#pragma unroll
+      for (int i = 0; i < MT; ++i) o.a[octet][i] = load_shared4(stages, weights + lane_in_step + octet * kWarpsK * kOctetBytes + i * kWarp * 16);
+    }
+  }
+  RK_INLINE void multiply(const Operands& o) {
+#pragma unroll
+    for (int octet = 0; octet < kOctets; ++octet) {
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t b[2] = {to_tf32(float_of(o.b[octet][p][half * 2])), to_tf32(float_of(o.b[octet][p][half * 2 + 1]))};
+#pragma unroll
+          for (int i = 0; i < MT; ++i) {
+            const float4& v = o.a[octet][i];
+            const uint32_t a[4] = {bits_of(v.x), bits_of(v.y), bits_of(v.z), bits_of(v.w)};
+            mma_tf32(sum[i][p * 2 + half], a, b);
+          }
+        }
+      }
+    }
+  }
+  template <int STEPS>
+  RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* step_rows) {
+    Operands o[STEPS];
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) load(o[s], inputs, box, stages, weights + s * kStepBytes, step_rows[s]);
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) multiply(o[s]);
+  }
+
+  // Leaves the sums of each warp on k in shared memory: [warp on k][pixel][kPitch]. Rows g and g + 8 of the MT tiles of a warp are
+  // neighbouring channels.
+  RK_INLINE void store(char* sums) const {
+    const int first = ((warp_k() * kPixels + warp_n() * 8 * NT + lane_id() % 4 * 2) * kPitch + (warp_m() * 8 + lane_id() / 4) * 2 * MT) * 4;
+#pragma unroll
+    for (int j = 0; j < NT; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int at = first + (j * 8 + e) * kPitch * 4;
+        if constexpr (MT == 2)
+          store_shared4(sums, at, float4{sum[0][j][e], sum[0][j][e + 2], sum[1][j][e], sum[1][j][e + 2]});
+        else
+          store_shared2(sums, at, float2{sum[0][j][e], sum[0][j][e + 2]});
+      }
+    }
+  }
+};
+
+// The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. Residuals are on their way while the
+// product is computed.
+template <class Veu, class Product>
+struct StagedResults {
+  static constexpr int kChannelThreads = Product::kChannels / 4;
+  static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
+  static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads;
+
+  float4 bias, residual[kOutputs];
+  float* out;
+  int to[kOutputs];  // -1: there is no such pixel
+  int left;          // channels
+
+  RK_INLINE static int first_pixel() { return static_cast<int>(threadIdx.x) / kChannelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x) % kChannelThreads * 4; }
+
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    const int n = static_cast<int>(tile.n_block) * Product::kChannels + column();  // in the group
+    left = args.channels - n;
+    bias = load_bias4(task, args, static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + n);
+    const PixelStrides strides = args.out_strides;
+    const Pixel first = {static_cast<int32_t>(tile.image), static_cast<int32_t>(tile.h), static_cast<int32_t>(tile.w)};
+    out = task.address(args.out) + tile.split * args.split_stride + offset_of(first, strides) +
+          static_cast<int64_t>(static_cast<int>(tile.group) * args.channels + n) * strides.channel;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      uint32_t w;
+      const int h = static_cast<int>(divide(static_cast<uint32_t>(first_pixel() + i * kPixelThreads), args.tile_w, w));
+      const bool exists = h < args.tile_h && first.h + h < args.grid_h && first.w + static_cast<int>(w) < args.grid_w && left > 0 &&
+                          first_pixel() + i * kPixelThreads < Product::kPixels;
+      to[i] = exists ? h * strides.h + static_cast<int>(w) * strides.w : -1;
+      residual[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+    }
+  }
+  // The rTask's inputs are there.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    if (args.epilogue.residual.base == kNullBase) return;
+    const PixelStrides strides = narrow(args.epilogue.residual_strides);
+    const int n = static_cast<int>(tile.group) * args.channels + static_cast<int>(tile.n_block) * Product::kChannels + column();
+    const Pixel first = {static_cast<int32_t>(tile.image), static_cast<int32_t>(tile.h), static_cast<int32_t>(tile.w)};
+    const float* const from = task.address(args.epilogue.residual) + offset_of(first, strides) + static_cast<int64_t>(n) * strides.channel;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      uint32_t w;
+      const int h = static_cast<int>(divide(static_cast<uint32_t>(first_pixel() + i * kPixelThreads), args.tile_w, w));
+      if (to[i] >= 0) residual[i] = load_channels4(from + h * strides.h + static_cast<int>(w) * strides.w, strides.channel, args.vector_residual != 0, left);
+    }
+  }
+  // Adds the sums of the warps on k.
+  RK_INLINE void finish(const StagedConvArgs& args, const char* sums) const {
+    const int channel = args.out_strides.channel;
+    const bool vector = args.vector_out != 0;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (to[i] < 0) continue;
+      const int from = ((first_pixel() + i * kPixelThreads) * Product::kPitch + column()) * 4;
+      float4 v = bias;
+#pragma unroll
+      for (int k = 0; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
+      store_channels4(out + to[i], channel, vector, left, finish4(args.epilogue, v, residual[i]));
+    }
+  }
+};
+
+template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
+RK_BODY void staged_conv(const Task<Veu>& task) {
+  using Product = StagedProduct<Veu, MT, NT, WARPS_M, WARPS_N>;
+  const auto& args = task.template arguments<StagedConvArgs>();
+  const StagedTile tile = staged_tile(args, task.index);
+  WeightStages<Veu> weights = task.weight_stages();
+  InputStages<Veu> inputs = task.input_stages();
+  char* const sums = task.work;
+  StagedResults<Veu, Product> results;
+  results.start(task, args, tile);
+  Product product;
+  product.start(args);
+  const int boxes = min(args.boxes - static_cast<int>(tile.split) * args.boxes_per_split, args.boxes_per_split);
+  int left = (args.boxes_of_step == 2 ? boxes / 2 : boxes) * args.steps_of_box;
+  int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
+  const int16_t* const all_rows = args.step_row[Product::team()];
+  const int16_t* step_rows = all_rows;
+
+  weights.acquire();
+  inputs.acquire();
+  results.fetch(task, args, tile);
+#pragma unroll 1
+  while (true) {
+    int n = min(left, min(input_left, weight_left));
+    left -= n;
+    input_left -= n;
+    weight_left -= n;
+    if constexpr (Product::kBatch > 1) {
+#pragma unroll 1
+      for (; n >= Product::kBatch; n -= Product::kBatch) {
+        product.template steps<Product::kBatch>(inputs.stages, inputs.base, weights.stages, weights.base, step_rows);
+        step_rows += Product::kBatch;
+        weights.base += Product::kBatch * Product::kStepBytes;
+      }
+    }
+#pragma unroll 1
+    for (; n > 0; --n) {
+      product.template steps<1>(inputs.stages, inputs.base, weights.stages, weights.base, step_rows);
+      ++step_rows;
+      weights.base += Product::kStepBytes;
+    }
+    if (left == 0) break;
+    if (input_left == 0) {
+      inputs.release();
+      inputs.acquire();
+      input_left = args.input_steps;
+      step_rows = all_rows;
+    }
+    if (weight_left == 0) {
+      weights.release();
+      weights.acquire();
+      weight_left = args.chunk_steps;
+      --chunks_left;
+    }
+  }
+  product.store(sums);
+  inputs.release();
+  weights.release();
+  sync_compute<Veu>();
+  results.finish(args, sums);
+  for (; chunks_left > 0; --chunks_left) {
+    weights.acquire();
+    weights.release();
+  }
+}
+
+}  // namespace rk

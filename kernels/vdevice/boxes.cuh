@@ -1,0 +1,110 @@
+// Boxes of input values: pixels x 32 channels of a channels-last tensor, copied to shared memory by the GPU's copy engine
+// (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. That is a convolution's input with
+// its halo and its padding, read once for all taps, and no thread computes an address.
+//
+// A pixel is a row of 128 bytes; its eight 16-byte cells are permuted: cell c of row r lies at (c ^ r % 8), so that eight
+// neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
+//
+// Memory order: the values were stored by other vEUs through the generic proxy and are read through the async proxy. The
+// waiter has polled the event and made fence(); fence.proxy.async between that and the copy orders the two proxies.
+#pragma once
+
+#include "kernels/vdevice/sync.cuh"
+
+namespace rk {
+
+constexpr int kBoxChannels = 32;
+
+#if defined(TAMP_CUDA_ON_CPU)
+using TensorMap = cuda_on_cpu::TensorMap;
+#else
+struct alignas(64) TensorMap {  // CUtensorMap
+  uint64_t words[16];
+};
+#endif
+
+// Division by a number fixed at compile time of the model: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
+struct Divisor {
+  uint32_t divisor;
+  uint32_t multiplier;  // 0: the divisor is 1
+  uint32_t shift;
+};
+RK_INLINE uint32_t divide(uint32_t x, const Divisor& d) {
+#if defined(__CUDA_ARCH__)
+  return d.multiplier == 0 ? x : __umulhi(x, d.multiplier) >> d.shift;
+#else
+  return d.multiplier == 0 ? x : static_cast<uint32_t>((static_cast<uint64_t>(x) * d.multiplier) >> 32) >> d.shift;
+#endif
+}
+RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
+  const uint32_t q = divide(x, d);
+  remainder = x - q * d.divisor;
+  return q;
+}
+
+// InputBoxes of compiler/ir/rkernel.h.
+struct InputCopy {
+  uint32_t boxes;  // 0: the phase has none
+  uint32_t boxes_per_split, boxes_per_chunk;
+  uint32_t box_bytes, copied_bytes;
+  uint32_t map;  // row of Launch::maps
+  int32_t group_channels;
+  int32_t begin_w, begin_h, step_w, step_h;
+  Divisor tiles, tiles_w, tiles_h, splits, n_blocks;
+};
+
+// The first box of a rTask, and how many follow each other along the channels.
+struct BoxPlace {
+  int32_t channel, w, h, image;
+  uint32_t boxes;
+};
+RK_INLINE BoxPlace first_box(const InputCopy& input, uint32_t index) {
+  uint32_t tile, split, n_block, w, h;
+  const uint32_t block = divide(index, input.tiles, tile);
+  const uint32_t group = divide(divide(block, input.splits, split), input.n_blocks, n_block);
+  const uint32_t image = divide(divide(tile, input.tiles_w, w), input.tiles_h, h);
+  const uint32_t before = split * input.boxes_per_split;
+  const uint32_t left = input.boxes - before;
+  return {static_cast<int32_t>(group) * input.group_channels + static_cast<int32_t>(before) * kBoxChannels,
+          input.begin_w + static_cast<int32_t>(w) * input.step_w, input.begin_h + static_cast<int32_t>(h) * input.step_h,
+          static_cast<int32_t>(image), left < input.boxes_per_split ? left : input.boxes_per_split};
+}
+
+RK_INLINE void prefetch_map(const TensorMap* map) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (lane_id() == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#else
+  (void)map;
+#endif
+}
+
+// Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, box_bytes apart, and
+// arrives on `full` (made with count 1) when all are there. All lanes of one warp call it.
+RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const BoxPlace& place, int32_t channels, uint32_t count, uint32_t box_bytes,
+                          uint32_t copied_bytes, Barrier& full) {
+  if (lane_id() != 0) return;
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, box_bytes, copied_bytes, full);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const uint32_t barrier = smem_address(&full);
+  uint32_t to = smem_address(smem);
+  int32_t channel = place.channel + channels;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier), "r"(count * copied_bytes)
+               : "memory");
+#pragma unroll 1
+  for (uint32_t box = 0; box < count; ++box, to += box_bytes, channel += kBoxChannels) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map),
+        "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(barrier)
+        : "memory");
+  }
+#else
+  (void)smem, (void)map, (void)place, (void)channels, (void)count, (void)box_bytes, (void)copied_bytes, (void)full;
+#if defined(__CUDA_ARCH__)
+  __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
+#endif
+#endif
+}
+
+}  // namespace rk
