@@ -97,15 +97,6 @@ Graph run_passes(Graph graph, const passes::Target& target, Dump& dump) {
   return graph;
 }
 
-// Of 16 bits are the weights of recurrent rOperators, so far; all other products run in tf32, which is no less exact.
-void require_use_of_16_bits(const Graph& graph, Precision precision) {
-  if (precision != Precision::fp16 && precision != Precision::bf16) return;
-  const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
-  if (std::any_of(graph.rops.begin(), graph.rops.end(), is_recurrent)) return;
-  throw unsupported(fmt::format("precision {} is supported for recurrent layers only, and the model has none; supported here: fp32, tf32",
-                                name_of(precision)));
-}
-
 // Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights.
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
   const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
@@ -139,7 +130,6 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   Graph graph = run_passes(compiled.source, target_for(for_gangs, precision), dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
 
-  require_use_of_16_bits(graph, precision);
   const VDevice used = fitted(graph, vdevice, precision);
   // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
   compiled.program = schedule::schedule(std::move(graph), used, {.policy = options.policy, .precision = precision});

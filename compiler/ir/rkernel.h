@@ -59,6 +59,7 @@ struct Cost {
   double efficiency = 0.5;      // share of the vEU's peak that the body reaches when nothing else limits it
   double activation_bytes = 0;  // read plus written, L2
   double weight_bytes = 0;      // read, L2 or DRAM
+  double calibrated_cycles = 0; // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
   double latency_us = 0;        // what the body waits for by its nature, on top of the rest: a gang's steps
 };
 

@@ -56,7 +56,8 @@ RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
 
   RTaskCost cost;
   cost.fixed_us = d.rtask_us;
-  cost.body_us = std::max(arithmetic_us, phase.cost.activation_bytes / l2) + phase.cost.latency_us;
+  const double calibrated_us = phase.cost.calibrated_cycles / (d.clock_ghz * 1e3);
+  cost.body_us = calibrated_us > 0 ? std::max(calibrated_us - d.rtask_us, 0.0) : std::max(arithmetic_us, phase.cost.activation_bytes / l2) + phase.cost.latency_us;
   cost.weights_us = phase.cost.weight_bytes / l2;
   if (!machine.weights_in_l2) cost.weights_us = std::max(cost.weights_us, phase.cost.weight_bytes * first_use_share(phase) / dram);
   if (phase.ring.chunks_per_rtask > 0) {

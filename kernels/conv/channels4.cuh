@@ -7,8 +7,8 @@
 
 namespace rk {
 
-RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) {
-  if (vector) return load4(p);
+// One by one. Out of line: epilogues are unrolled, and hardly any model needs this.
+RK_BODY float4 load_each(const float* p, int stride, int left) {
   float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
   if (left > 0) v.x = load1(p);
   if (left > 1) v.y = load1(p + stride);
@@ -16,16 +16,19 @@ RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int lef
   if (left > 3) v.w = load1(p + 3 * static_cast<int64_t>(stride));
   return v;
 }
-
-RK_INLINE void store_channels4(float* p, int stride, bool vector, int left, float4 v) {
-  if (vector) {
-    store4(p, v);
-    return;
-  }
+RK_BODY void store_each(float* p, int stride, int left, float4 v) {
   if (left > 0) store1(p, v.x);
   if (left > 1) store1(p + stride, v.y);
   if (left > 2) store1(p + 2 * static_cast<int64_t>(stride), v.z);
   if (left > 3) store1(p + 3 * static_cast<int64_t>(stride), v.w);
+}
+
+RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) { return vector ? load4(p) : load_each(p, stride, left); }
+RK_INLINE void store_channels4(float* p, int stride, bool vector, int left, float4 v) {
+  if (vector)
+    store4(p, v);
+  else
+    store_each(p, stride, left, v);
 }
 
 RK_INLINE float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }

@@ -23,8 +23,13 @@ constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of th
 struct Tile {
   int64_t m, n;
   double tf32_efficiency, fp32_efficiency;
+  double fixed, step;  // cycles of a rTask in tf32: at least, and for each step (traces of five networks on one H200)
 };
-constexpr Tile kTiles[] = {{128, 64, 0.62, 0.55}, {64, 64, 0.55, 0.45}, {32, 64, 0.35, 0.35}, {64, 32, 0.35, 0.35}, {128, 32, 0.5, 0.42}};
+constexpr Tile kTiles[] = {{128, 64, 0.62, 0.55, 9000, 1500},
+                           {64, 64, 0.55, 0.45, 6200, 1360},
+                           {32, 64, 0.35, 0.35, 5250, 1170},
+                           {64, 32, 0.35, 0.35, 5250, 1000},
+                           {128, 32, 0.5, 0.42, 7000, 1200}};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -201,6 +206,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, c
   if (c.gather == 1) phase.cost.efficiency *= 0.5;
   phase.cost.activation_bytes = 4 * m * (k + n) + (c.splits == 1 && p.residual.valid() ? 4 * m * n : 0);
   phase.cost.weight_bytes = 4 * n * k;
+  if (c.tf32 != 0) phase.cost.calibrated_cycles = tile.fixed + tile.step * static_cast<double>(c.steps_per_split) * (c.gather == 1 ? 2 : 1);
   return phase;
 }
 

@@ -86,6 +86,7 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
   const double elements = static_cast<double>(sum_rows * kSumColumns);
   phase.cost.flops = elements * static_cast<double>(splits);
+  phase.cost.calibrated_cycles = 2400 + 100 * static_cast<double>(splits);
   phase.cost.activation_bytes = 4 * elements * static_cast<double>(splits + (p.residual.valid() ? 2 : 1));
   return phase;
 }

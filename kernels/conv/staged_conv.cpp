@@ -10,47 +10,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
+#include "kernels/narrow.h"
 
 namespace tamp::kernels {
 namespace {
 
+constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMinChannels = 4;  // of a group; fewer are the business of other families
-constexpr int64_t kMostSteps = 64;   // rk::kMostSteps
-constexpr int64_t kOctetBytes = 512;  // weights of 16 channels and 8 of k
+constexpr int64_t kMostSteps = 160;   // rk::kMostSteps
+constexpr int64_t kUnitBytes = 512;   // weights of 16 channels and one mma's k
 
 // Template arguments of the body, and what follows from them.
 struct Shape {
   int64_t mt, nt, warps_m, warps_n;
   double efficiency;
+  // Cycles of a rTask: at least, for each step, and for each byte of the input (traces of five networks on one H200).
+  double fixed, step, step_16_bits, input_byte;
 
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return 8 / (warps_m * warps_n); }
-  int64_t teams() const { return warps_k() == 8 ? 2 : 1; }
-  int64_t step_bytes() const { return teams() * 4 * mt * warps_m * kOctetBytes; }
   int64_t sum_bytes() const { return pixels() * (channels() + 4) * 4 * warps_k(); }
 };
-constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30}, {2, 2, 1, 2, 0.45}, {1, 4, 1, 2, 0.40}, {2, 4, 1, 2, 0.60}, {2, 4, 2, 2, 0.65}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 3180, 135, 150, 0.0324},
+                             {2, 2, 1, 2, 0.35, 3520, 139, 160, 0.0240},
+                             {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198},
+                             {2, 4, 1, 2, 0.50, 3620, 206, 240, 0.0198},
+                             {2, 4, 2, 2, 0.55, 4280, 396, 220, 0.0103},
+                             {2, 4, 2, 4, 0.60, 5200, 700, 420, 0.0050}};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
+  int64_t precision = 0;  // Precision
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
 };
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"shape", c.shape},   {"tile_w", c.tile_w}, {"tile_h", c.tile_h}, {"splits", c.splits}, {"boxes_per_split", c.boxes_per_split}, {"boxes_per_chunk", c.boxes_per_chunk},
+  return {{"precision", c.precision}, {"shape", c.shape},   {"tile_w", c.tile_w}, {"tile_h", c.tile_h}, {"splits", c.splits}, {"boxes_per_split", c.boxes_per_split}, {"boxes_per_chunk", c.boxes_per_chunk},
           {"chunk_steps", c.chunk_steps}, {"sum_rows", c.sum_rows}};
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"), value("boxes_per_split"),
+  return {value("precision"), value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"), value("boxes_per_split"),
           value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows")};
 }
+
+const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
+bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
+
+// As rk::StagedProduct has them.
+int64_t units_of_box(const Config& c) { return is_tf32(c) ? 4 : 2; }
+int64_t teams_of(const Config& c) { return std::max<int64_t>(1, shape_of(c).warps_k() / units_of_box(c)); }
+int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * kUnitBytes; }
 
 // --- the product as boxes see it ---------------------------------------------------------------------------------------
 
@@ -124,21 +141,21 @@ struct Blocks {
   int64_t tiles(const Grid& g) const { return tiles_w * tiles_h * g.images; }
 };
 
-// Two teams take two boxes each step if there is one tap, else two taps of a box.
-int64_t boxes_of_step(const Product& p, const Shape& s) { return s.teams() == 2 && p.taps() == 1 ? 2 : 1; }
-int64_t taps_of_step(const Product& p, const Shape& s) { return s.teams() == 2 && p.taps() > 1 ? 2 : 1; }
+// In a step each team takes a box if there is one tap, else a tap of the same box.
+int64_t boxes_of_step(const Product& p, const Config& c) { return p.taps() == 1 ? teams_of(c) : 1; }
+int64_t taps_of_step(const Product& p, const Config& c) { return p.taps() > 1 ? teams_of(c) : 1; }
 
 Blocks blocks_of(const Product& p, const Config& c) {
-  const Shape& s = kShapes[c.shape];
+  const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p);
-  const int64_t pair = boxes_of_step(p, s);
+  const int64_t pair = boxes_of_step(p, c);
   Blocks b{};
   b.tiles_w = ceil_div(g.w, c.tile_w);
   b.tiles_h = ceil_div(g.h, c.tile_h);
   b.n = ceil_div(groups.channels, s.channels());
   b.boxes = ceil_div(ceil_div(groups.in_channels, kBoxChannels), pair) * pair;
-  b.steps_of_box = ceil_div(p.taps(), taps_of_step(p, s));
+  b.steps_of_box = ceil_div(p.taps(), taps_of_step(p, c));
   b.steps = c.boxes_per_split / pair * b.steps_of_box;
   b.chunks = ceil_div(b.steps, c.chunk_steps);
   return b;
@@ -179,7 +196,7 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
 
 int64_t ring_bytes(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
-  return groups_of(p).count * b.n * c.splits * b.chunks * c.chunk_steps * kShapes[c.shape].step_bytes();
+  return groups_of(p).count * b.n * c.splits * b.chunks * c.chunk_steps * step_bytes_of(c);
 }
 
 // Weight of output channel n, input channel `channel` of merged group `group`.
@@ -189,35 +206,44 @@ float merged_weight(const float* data, const Product& p, const Groups& groups, i
   return weight_at(data, p, group * groups.merged + n / p.channels, n % p.channels, tap * p.in_channels + channel % p.in_channels);
 }
 
-// One step: [team][octet][tile of 16 channels][lane]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4, t = lane % 4.
-// Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels.
-void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t step, float* to) {
-  const Shape& s = kShapes[c.shape];
+uint32_t pair_of(const Config& c, float low, float high) {
+  if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
+  return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
+}
+
+// One step: [team][unit][tile of 16 channels][lane]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4, t = lane % 4;
+// in 16 bits each of them is a pair, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ... Rows g and g + 8 of the mt tiles of a
+// warp are 2 mt neighbouring channels.
+void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t step, uint32_t* to) {
+  const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
-  const int64_t pair = boxes_of_step(p, s), taps = taps_of_step(p, s);
-  for (int64_t team = 0; team < s.teams(); ++team) {
-    for (int64_t octet = 0; octet < 4; ++octet) {
+  const int64_t units = units_of_box(c), team_boxes = boxes_of_step(p, c), team_taps = taps_of_step(p, c);
+  for (int64_t team = 0; team < teams_of(c); ++team) {
+    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * kBoxChannels, tap = step * team_taps + (team_taps > 1 ? team : 0);
+    for (int64_t unit = 0; unit < units; ++unit) {
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
         for (int64_t i = 0; i < 128; ++i, ++to) {
-          const int64_t lane = i / 4, row = m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2, column = lane % 4 + i % 4 / 2 * 4;
-          const int64_t channel = (box + (pair == 2 ? team : 0)) * kBoxChannels + octet * 8 + column;
-          const int64_t tap = step * taps + (taps == 2 ? team : 0);
-          *to = round_to_tf32(merged_weight(data, p, groups, group, first_n + row, tap, channel));
+          const int64_t lane = i / 4, t = lane % 4, n = first_n + m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2;
+          const auto weight = [&](int64_t k) { return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (kBoxChannels / units) + k); };
+          if (is_tf32(c))
+            *to = std::bit_cast<uint32_t>(round_to_tf32(weight(t + i % 4 / 2 * 4)));
+          else
+            *to = pair_of(c, weight(t + i % 4 / 2 * 8), weight(t + i % 4 / 2 * 8 + 4));
         }
       }
     }
   }
 }
 
-void pack_ring(const Graph& graph, const Product& p, const Config& c, float* to) {
-  const Shape& s = kShapes[c.shape];
+void pack_ring(const Graph& graph, const Product& p, const Config& c, uint32_t* to) {
+  const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
   const float* const data = f32_data(graph.tensor(p.weights));
-  const int64_t step_elements = s.step_bytes() / 4, pair = boxes_of_step(p, s);
+  const int64_t step_elements = step_bytes_of(c) / 4, pair = boxes_of_step(p, c);
   for (int64_t group = 0; group < groups_of(p).count; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
-        float* step = to;
+        uint32_t* step = to;
         const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
         for (int64_t box = first; box < last; box += pair) {
           for (int64_t i = 0; i < b.steps_of_box; ++i, step += step_elements) pack_step(data, p, c, group, n * s.channels(), box, i, step);
@@ -235,9 +261,9 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   if (phase == 1) return pack_sum(graph, p);
   const Config c = config_of(rkernel);
   std::vector<float> bias;
-  if (has_bias(p) && c.splits == 1) bias = padded_bias(graph, p, groups_of(p).count, blocks_of(p, c).n * kShapes[c.shape].channels());
+  if (has_bias(p) && c.splits == 1) bias = padded_bias(graph, p, groups_of(p).count, blocks_of(p, c).n * shape_of(c).channels());
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * 4);
-  pack_ring(graph, p, c, reinterpret_cast<float*>(bytes.data()));
+  pack_ring(graph, p, c, reinterpret_cast<uint32_t*>(bytes.data()));
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c), bias.data(), bias.size() * 4);
   return bytes;
 }
@@ -245,27 +271,26 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 // --- candidates --------------------------------------------------------------------------------------------------------
 
 int64_t input_steps_of(const Product& p, const Config& c, int64_t boxes_per_chunk) {
-  const Shape& s = kShapes[c.shape];
-  return boxes_per_chunk / boxes_of_step(p, s) * ceil_div(p.taps(), taps_of_step(p, s));
+  return boxes_per_chunk / boxes_of_step(p, c) * ceil_div(p.taps(), taps_of_step(p, c));
 }
 
-// rk::StagedConvArgs::step_row of a team; tap 0 where there is no such tap.
-ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes, int64_t team) {
-  const Shape& s = kShapes[c.shape];
-  const int64_t taps = taps_of_step(p, s), pair = boxes_of_step(p, s);
+// rk::StagedConvArgs::step_row; tap 0 where there is no such tap.
+ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
+  const int64_t taps = taps_of_step(p, c), pair = boxes_of_step(p, c);
   std::vector<int64_t> rows;
-  for (int64_t box = pair == 2 ? team : 0; box < c.boxes_per_chunk; box += pair) {
-    for (int64_t step = 0; step < ceil_div(p.taps(), taps); ++step) {
-      const int64_t at = step * taps + (taps == 2 ? team : 0), tap = at < p.taps() ? at : 0;
-      const int64_t row = tap / p.kernel[1] * p.dilation[0] * boxes.box_w + tap % p.kernel[1] * p.dilation[1];
-      rows.push_back((box * boxes.box_bytes() / 128 + row) * 16);
+  for (int64_t team = 0; team < teams_of(c); ++team) {
+    for (int64_t box = pair > 1 ? team : 0; box < c.boxes_per_chunk; box += pair) {
+      for (int64_t step = 0; step < ceil_div(p.taps(), taps); ++step) {
+        const int64_t at = step * taps + (taps > 1 ? team : 0), tap = at < p.taps() ? at : 0;
+        const int64_t row = tap / p.kernel[1] * p.dilation[0] * boxes.box_w + tap % p.kernel[1] * p.dilation[1];
+        rows.push_back((box * boxes.box_bytes() / 128 + row) * 16);
+      }
     }
   }
   return array_arg(rows, kMostSteps);
 }
 
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
-  const Shape& s = kShapes[c.shape];
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p);
   const Blocks b = blocks_of(p, c);
@@ -279,7 +304,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"channels", arg(groups.channels)},
       {"boxes", arg(b.boxes)},
       {"boxes_per_split", arg(c.boxes_per_split)},
-      {"boxes_of_step", arg(boxes_of_step(p, s))},
+      {"boxes_of_step", arg(boxes_of_step(p, c))},
       {"steps_of_box", arg(b.steps_of_box)},
       {"input_steps", arg(input_steps_of(p, c, c.boxes_per_chunk))},
       {"chunks", arg(b.chunks)},
@@ -297,32 +322,34 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"tiles_w", divisor_arg(b.tiles_w)},
       {"tiles_h", divisor_arg(b.tiles_h)},
       {"tile_w", divisor_arg(c.tile_w)},
-      {"step_row", ArgValue{ArgList{step_rows(p, c, boxes, 0), step_rows(p, c, boxes, 1)}}},
+      {"step_row", step_rows(p, c, boxes)},
   };
 }
 
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
-  const Shape& s = kShapes[c.shape];
+  const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
   const int64_t groups = groups_of(p).count;
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
-  phase.template_args = {{"MT", std::to_string(s.mt)}, {"NT", std::to_string(s.nt)}, {"WARPS_M", std::to_string(s.warps_m)}, {"WARPS_N", std::to_string(s.warps_n)}};
+  phase.template_args = {{"Math", is_tf32(c) ? "rk::Tf32" : static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16"}, {"MT", std::to_string(s.mt)}, {"NT", std::to_string(s.nt)}, {"WARPS_M", std::to_string(s.warps_m)}, {"WARPS_N", std::to_string(s.warps_n)}};
   phase.args_type = "rk::StagedConvArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
-  phase.ring = {c.chunk_steps * s.step_bytes(), b.chunks, b.tiles(g), groups * b.n * c.splits};
+  phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
 
   const double outputs = static_cast<double>(s.channels() * s.pixels());
-  phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * s.teams() * kBoxChannels);
+  phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * kBoxChannels);
   phase.cost.tensor_core = true;
   phase.cost.efficiency = s.efficiency;
   phase.cost.activation_bytes = static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) + 4 * outputs * (c.splits == 1 && p.residual.valid() ? 2 : 1);
-  phase.cost.weight_bytes = static_cast<double>(b.steps * s.step_bytes());
+  phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
+  phase.cost.calibrated_cycles =
+      s.fixed + (is_tf32(c) ? s.step : s.step_16_bits) * static_cast<double>(b.steps) + s.input_byte * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
   return phase;
 }
 
@@ -330,13 +357,13 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kRowsOfTask = 64;  // what a rTask costs otherwise, in rows of a box
   constexpr int64_t kMostBox = 256;    // of the copy engine
-  const Shape& s = kShapes[c.shape];
+  const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   int64_t best = 0;
   for (int64_t w = 1; w <= std::min(g.w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]), box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
-      const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(p, s);
+      const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(p, c);
       if (box_w > kMostBox || box_h > kMostBox || bytes > vdevice.input_stage_bytes) continue;
       const int64_t cost = ceil_div(g.w, w) * ceil_div(g.h, h) * (box_w * box_h + kRowsOfTask);
       if (best != 0 && cost >= best) continue;
@@ -364,10 +391,10 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
 }
 
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
-  const Shape& s = kShapes[c.shape];
+  const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
-  rkernel.name = fmt::format("staged_conv<{}x{}{}>", s.channels(), c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
+  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(request.precision), s.channels(), c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
                              c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
@@ -382,15 +409,16 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop);
-  if (!p || p->in_channels < kMinChannels || p->taps() > kMostSteps || !boxes_can_be_cut(request.graph, *p)) return {};
+  if (!p || p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(std::size(kShapes)); ++shape) {
     const Shape& s = kShapes[shape];
     Config c;
     c.shape = shape;
+    c.precision = static_cast<int64_t>(request.precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
-    if (s.sum_bytes() > vdevice.work_bytes() || s.step_bytes() > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
-    const int64_t pair = boxes_of_step(*p, s);
+    if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
+    const int64_t pair = boxes_of_step(*p, c);
     const int64_t boxes = blocks_of(*p, c).boxes, box_bytes = boxes_of(*p, c).box_bytes();
     for (int64_t splits = 1; splits <= 32 && splits * pair <= boxes; splits *= 2) {
       c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
@@ -398,9 +426,9 @@ std::vector<RKernel> list_candidates(const Request& request) {
       // All stages have a part of a short rTask, so that the first part is there early.
       const int64_t spread = ceil_div(ceil_div(c.boxes_per_split, vdevice.input_stages), pair) * pair;
       c.boxes_per_chunk = std::min(spread, vdevice.input_stage_bytes / box_bytes / pair * pair);
-      while (input_steps_of(*p, c, c.boxes_per_chunk) > kMostSteps) c.boxes_per_chunk -= pair;
+      while (input_steps_of(*p, c, c.boxes_per_chunk) * teams_of(c) > kMostSteps) c.boxes_per_chunk -= pair;
       const int64_t steps = blocks_of(*p, c).steps;
-      c.chunk_steps = chunk_steps_of(steps, input_steps_of(*p, c, c.boxes_per_chunk), vdevice.weight_stage_bytes / s.step_bytes());
+      c.chunk_steps = chunk_steps_of(steps, input_steps_of(*p, c, c.boxes_per_chunk), vdevice.weight_stage_bytes / step_bytes_of(c));
       if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
       rkernels.push_back(rkernel_of(request, *p, c));
       if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) break;
@@ -412,7 +440,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
 // --- accesses ----------------------------------------------------------------------------------------------------------
 
 void product_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
-  const Shape& s = kShapes[c.shape];
+  const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p);
   const Blocks b = blocks_of(p, c);

@@ -8,20 +8,23 @@
 // computes an address in global memory, and the copies for the next rTask run while this one computes.
 //
 // Output channels are the rows of the product (mma's operand A is the weights), pixels its columns, so that a map of 7 x 7
-// wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k: a step is 32 of k of one tap, eight of them for
-// each of four warps; with eight warps on k there are two teams, and a step is two boxes (one tap) or two taps of a box.
+// wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k. One mma takes 8 of k in tf32, 16 in fp16 and bf16 (a
+// unit); the warps on k share the four or two units of a box of 32 channels. If there are more of them than units they are
+// teams, and a step is a box (one tap) or a tap of a box for each team. Activations are fp32 in memory whatever the precision.
 //
 // Every instruction costs twice (two warps a scheduler), so what can be said once is said by the host: where the input of a
 // step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
 #pragma once
 
 #include "kernels/conv/channels4.cuh"
+#include "kernels/conv/tile_product.cuh"
+#include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/memory.cuh"
 #include "kernels/vdevice/mma.cuh"
 
 namespace rk {
 
-constexpr int kMostSteps = 64;  // of an input chunk
+constexpr int kMostSteps = 160;  // of an input chunk, times teams
 
 struct StagedConvArgs {
   TensorRef out;
@@ -29,14 +32,14 @@ struct StagedConvArgs {
   PixelStrides out_strides;  // of the grid
   int64_t split_stride;      // of out
   int32_t channels;          // of a group
-  int32_t boxes, boxes_per_split, boxes_of_step, steps_of_box;  // steps_of_box: or of the teams' two boxes
+  int32_t boxes, boxes_per_split, boxes_of_step, steps_of_box;  // steps_of_box: or of as many boxes as a step has
   int32_t input_steps;                  // of an input chunk
   int32_t chunks, chunk_steps;          // of weights: of a rTask, and steps of a chunk
   int32_t pixel_row_h, pixel_row_w;     // rows of a box from an output pixel to the next
   int32_t tile_h, grid_h, grid_w;       // pixels of a tile; of an image of the grid
   int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h, tile_w;
-  int16_t step_row[2][kMostSteps];      // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
+  int16_t step_row[kMostSteps];         // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
 };
 
 // Where a rTask's tile is.
@@ -54,30 +57,67 @@ RK_INLINE StagedTile staged_tile(const StagedConvArgs& args, uint32_t index) {
   return t;
 }
 
+// One unit of k. Pixels come from ldmatrix: words {k 0-3, 4-7 of one n-tile, k 0-3, 4-7 of the next}, and in 16 bits the same
+// again for k 8-15. There the k of a lane's word are 4 apart (t and t + 4) instead of neighbours: the weights are packed so, too.
+struct Fp16 {};
+struct Bf16 {};
+template <class Math>
+struct StagedMath {
+  static constexpr int kUnits = 2, kLoads = 2;  // units of a box; ldmatrix of a unit
+  RK_INLINE static uint32_t narrow(uint32_t low, uint32_t high) {
+    if constexpr (std::is_same_v<Math, Fp16>)
+      return halves_of(float_of(low), float_of(high));
+    else
+      return bfloats_of(float_of(low), float_of(high));
+  }
+  RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
+    b[0] = narrow(words[0][tile * 2], words[0][tile * 2 + 1]);
+    b[1] = narrow(words[1][tile * 2], words[1][tile * 2 + 1]);
+  }
+  RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (std::is_same_v<Math, Fp16>)
+      mma_f16(d, a, b);
+    else
+      mma_bf16(d, a, b);
+  }
+};
+template <>
+struct StagedMath<Tf32> {
+  static constexpr int kUnits = 4, kLoads = 1;
+  RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
+    b[0] = to_tf32(float_of(words[0][tile * 2]));
+    b[1] = to_tf32(float_of(words[0][tile * 2 + 1]));
+  }
+  RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_tf32(d, a, b); }
+};
+
 // The product of one rTask, as one warp sees it.
-template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedProduct {
+  using Of = StagedMath<Math>;
   static constexpr int kWarpsK = Veu::kComputeThreads / kWarp / (WARPS_M * WARPS_N);
-  static constexpr int kTeams = kWarpsK == 8 ? 2 : 1;
-  static constexpr int kOctets = kWarpsK >= 4 ? 1 : 4 / kWarpsK;  // of a step, for a warp
+  static constexpr int kTeams = kWarpsK > Of::kUnits ? kWarpsK / Of::kUnits : 1;
+  static constexpr int kTeamWarps = kWarpsK / kTeams;
+  static constexpr int kWarpUnits = Of::kUnits / kTeamWarps;  // of a step
+  static constexpr int kLoads = Of::kLoads;
   static constexpr int kChannels = 16 * MT * WARPS_M, kPixels = 8 * NT * WARPS_N;
   static constexpr int kPairs = NT / 2;
-  static constexpr int kOctetBytes = MT * WARPS_M * 512;
-  static constexpr int kStepBytes = kTeams * 4 * kOctetBytes;
+  static constexpr int kUnitBytes = MT * WARPS_M * 512;  // of weights
+  static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
-  static constexpr int kBatch = MT * NT * kOctets <= 8 ? 4 : 1;  // steps whose operands are loaded together
-  static_assert(NT % 2 == 0 && kWarpsK >= 2 && MT <= 2);
+  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4 ? 4 : kWarpUnits * (MT + NT / 2 * kLoads) <= 8 ? 2 : 1;  // steps whose operands are loaded together
+  static_assert(NT % 2 == 0 && MT <= 2);
 
   float sum[MT][NT][4];
   int row[kPairs];   // of a box at tap 0, times 16
   int lane_in_step;  // bytes
-  int lane_cell;     // of octet 0 of the warp, in bytes
+  int lane_cell;     // of the warp's first unit, in bytes
 
   RK_INLINE static int warp_k() { return warp_id() / (WARPS_M * WARPS_N); }
   RK_INLINE static int warp_m() { return warp_id() % WARPS_M; }
   RK_INLINE static int warp_n() { return warp_id() / WARPS_M % WARPS_N; }
-  RK_INLINE static int team() { return kTeams == 2 ? warp_k() / 4 : 0; }
+  RK_INLINE static int team() { return warp_k() / kTeamWarps; }
 
   RK_INLINE void start(const StagedConvArgs& args) {
 #pragma unroll
@@ -85,8 +125,8 @@ struct StagedProduct {
 #pragma unroll
       for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
     }
-    lane_in_step = warp_k() * kOctetBytes + (warp_m() * MT * kWarp + lane_id()) * 16;
-    lane_cell = (warp_k() % 4 * 2 + lane_id() / 8 % 2) << 4;
+    lane_in_step = warp_k() * kUnitBytes + (warp_m() * MT * kWarp + lane_id()) * 16;
+    lane_cell = (warp_k() % kTeamWarps * 2 * kLoads + lane_id() / 8 % 2) << 4;
     // Lane l gives ldmatrix row l % 8 of n-tile l / 16 of a pair, at k 0-3 or 4-7.
     const uint32_t pixels = static_cast<uint32_t>(args.tile_h) * args.tile_w.divisor;
 #pragma unroll
@@ -99,36 +139,38 @@ struct StagedProduct {
   }
 
   struct Operands {
-    float4 a[kOctets][MT];
-    uint32_t b[kOctets][kPairs][4];
+    float4 a[kWarpUnits][MT];
+    uint32_t b[kWarpUnits][kPairs][kLoads][4];
   };
   // box: byte of the input stages; weights: byte of the weight stages.
   RK_INLINE void load(Operands& o, const char* inputs, int box, const char* stages, int weights, int step_row) const {
 #pragma unroll
-    for (int octet = 0; octet < kOctets; ++octet) {
+    for (int unit = 0; unit < kWarpUnits; ++unit) {
 #pragma unroll
       for (int p = 0; p < kPairs; ++p) {
         const int r = row[p] + step_row;
-        ldmatrix4(o.b[octet][p], inputs, box + r * (kBoxChannels * 4 / 16) + ((r ^ (lane_cell + octet * kWarpsK * 32)) & 0x70));
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          const int cell = lane_cell + (unit * kTeamWarps * kLoads + i) * 32;
+          ldmatrix4(o.b[unit][p][i], inputs, box + r * (kBoxChannels * 4 / 16) + ((r ^ cell) & 0x70));
+        }
       }
 #pragma unroll
-      for (int i = 0; i < MT; ++i) o.a[octet][i] = load_shared4(stages, weights + lane_in_step + octet * kWarpsK * kOctetBytes + i * kWarp * 16);
+      for (int i = 0; i < MT; ++i) o.a[unit][i] = load_shared4(stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes + i * kWarp * 16);
     }
   }
   RK_INLINE void multiply(const Operands& o) {
 #pragma unroll
-    for (int octet = 0; octet < kOctets; ++octet) {
+    for (int unit = 0; unit < kWarpUnits; ++unit) {
 #pragma unroll
-      for (int p = 0; p < kPairs; ++p) {
+      for (int j = 0; j < NT; ++j) {
+        uint32_t b[2];
+        Of::operand(b, o.b[unit][j / 2], j % 2);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint32_t b[2] = {to_tf32(float_of(o.b[octet][p][half * 2])), to_tf32(float_of(o.b[octet][p][half * 2 + 1]))};
-#pragma unroll
-          for (int i = 0; i < MT; ++i) {
-            const float4& v = o.a[octet][i];
-            const uint32_t a[4] = {bits_of(v.x), bits_of(v.y), bits_of(v.z), bits_of(v.w)};
-            mma_tf32(sum[i][p * 2 + half], a, b);
-          }
+        for (int i = 0; i < MT; ++i) {
+          const float4& v = o.a[unit][i];
+          const uint32_t a[4] = {bits_of(v.x), bits_of(v.y), bits_of(v.z), bits_of(v.w)};
+          Of::multiply(sum[i][j], a, b);
         }
       }
     }
@@ -224,9 +266,9 @@ struct StagedResults {
   }
 };
 
-template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 RK_BODY void staged_conv(const Task<Veu>& task) {
-  using Product = StagedProduct<Veu, MT, NT, WARPS_M, WARPS_N>;
+  using Product = StagedProduct<Veu, Math, MT, NT, WARPS_M, WARPS_N>;
   const auto& args = task.template arguments<StagedConvArgs>();
   const StagedTile tile = staged_tile(args, task.index);
   WeightStages<Veu> weights = task.weight_stages();
@@ -237,9 +279,9 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
   Product product;
   product.start(args);
   const int boxes = min(args.boxes - static_cast<int>(tile.split) * args.boxes_per_split, args.boxes_per_split);
-  int left = (args.boxes_of_step == 2 ? boxes / 2 : boxes) * args.steps_of_box;
+  int left = (args.boxes_of_step > 1 ? boxes / Product::kTeams : boxes) * args.steps_of_box;
   int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
-  const int16_t* const all_rows = args.step_row[Product::team()];
+  const int16_t* const all_rows = args.step_row + Product::team() * args.input_steps;
   const int16_t* step_rows = all_rows;
 
   weights.acquire();

@@ -6,7 +6,7 @@
 // neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
 //
 // Memory order: the values were stored by other vEUs through the generic proxy and are read through the async proxy. The
-// waiter has polled the event and made fence(); fence.proxy.async between that and the copy orders the two proxies.
+// waiter has polled the event and made fence(); proxy_fence() between that and the copies orders the two proxies.
 #pragma once
 
 #include "kernels/vdevice/sync.cuh"
@@ -78,6 +78,13 @@ RK_INLINE void prefetch_map(const TensorMap* map) {
 #endif
 }
 
+// Between the fence after a Wait and the first copy of what was waited for.
+RK_INLINE void proxy_fence() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
 // Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, box_bytes apart, and
 // arrives on `full` (made with count 1) when all are there. All lanes of one warp call it.
 RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const BoxPlace& place, int32_t channels, uint32_t count, uint32_t box_bytes,
@@ -89,7 +96,6 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const BoxPlace& plac
   const uint32_t barrier = smem_address(&full);
   uint32_t to = smem_address(smem);
   int32_t channel = place.channel + channels;
-  asm volatile("fence.proxy.async;" ::: "memory");
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier), "r"(count * copied_bytes)
                : "memory");
 #pragma unroll 1

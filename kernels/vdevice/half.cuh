@@ -29,6 +29,34 @@ RK_INLINE float2 floats_of_halves(uint32_t pair) {
 #endif
 }
 
+// Rounded to nearest, ties to even; `low` in the lower half.
+RK_INLINE uint32_t halves_of(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  uint32_t pair;
+  #if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+#else
+  asm("{\n\t.reg .f16 l, h;\n\tcvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}" : "=r"(pair) : "f"(low), "f"(high));
+#endif
+  return pair;
+#elif defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::half_of(low) | cuda_on_cpu::half_of(high) << 16;
+#else
+  return 0;
+#endif
+}
+RK_INLINE uint32_t bfloats_of(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#elif defined(TAMP_CUDA_ON_CPU)
+  return cuda_on_cpu::bfloat_of(low) | cuda_on_cpu::bfloat_of(high) << 16;
+#else
+  return 0;
+#endif
+}
+
 RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)}; }
 
 }  // namespace rk

@@ -176,6 +176,8 @@ RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instructi
 template <class Veu>
 RK_INLINE void copy_inputs(const Launch& launch, const InputCopy& input, uint32_t index, uint32_t& chunk, Control<Veu>& control, char* stages) {
   const BoxPlace place = first_box(input, index);
+  proxy_fence();
+#pragma unroll 1
   for (uint32_t box = 0; box < place.boxes; box += input.boxes_per_chunk, ++chunk) {
     const uint32_t stage = chunk % Veu::kInputStages;
     const uint32_t round = chunk / Veu::kInputStages;

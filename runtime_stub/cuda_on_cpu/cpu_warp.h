@@ -51,7 +51,7 @@ inline const uint64_t* meet(const char* function, uint32_t mask, uint64_t value,
 inline constexpr char kSyncwarp[] = "__syncwarp";
 inline constexpr char kShuffle[] = "__shfl_sync";
 inline constexpr char kVote[] = "__ballot_sync";
-inline constexpr char kMma[] = "mma_tf32";
+inline constexpr char kMma[] = "mma";
 inline constexpr char kLdmatrix[] = "ldmatrix4";
 
 // The value of lane `source`; a lane out of the mask has none.
@@ -88,27 +88,49 @@ struct MmaOperands {
   const uint32_t* a;
   const uint32_t* b;
 };
+inline uint32_t half_of(float x) {
+  const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;  // not a number
+  if (magnitude >= 0x47800000u) return sign | 0x7c00u;
+  if (magnitude < 0x38800000u) return sign | static_cast<uint32_t>(__builtin_rintf(float_of(magnitude) * 0x1p24f));
+  return sign | ((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
+}
+inline uint32_t bfloat_of(float x) {
+  const uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
+  return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+inline float float_of_half(uint32_t bits) {
+  const uint32_t exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
+  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-24f : float_of((exponent == 0x1fu ? 0xffu : exponent + 112u) << 23 | mantissa << 13);
+  return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+}
 inline float tf32(uint32_t bits) { return float_of(bits & 0xffffe000u); }
 
-// D[16][8] += A[16][8] * B[8][8] of a warp; who holds what is in kernels/vdevice/mma.cuh. Sums in fp32, k upwards.
+// D[16][8] += A[16][K] * B[K][8] of a warp; who holds what is in kernels/vdevice/mma.cuh. Sums in fp32, k upwards. `value` is number
+// `part` of a word.
+template <int K, float (*value)(uint32_t word, uint32_t part)>
 inline void mma_for_all(uint64_t* lanes) {
   using Half = float __attribute__((vector_size(16)));
   union Row {
     float at[8];
     Half half[2];
   };
-  float a[16][8];
-  Row b[8], d[16];
+  constexpr uint32_t kParts = K / 8;  // of a word
+  float a[16][K];
+  Row b[K], d[16];
   for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
     const MmaOperands& own = *reinterpret_cast<const MmaOperands*>(lanes[lane]);
     const uint32_t g = lane / 4, t = lane % 4;
-    for (uint32_t i = 0; i < 4; ++i) a[g + i % 2 * 8][t + i / 2 * 4] = tf32(own.a[i]);
-    for (uint32_t i = 0; i < 2; ++i) b[t + 4 * i].at[g] = tf32(own.b[i]);
+    for (uint32_t part = 0; part < kParts; ++part) {
+      for (uint32_t i = 0; i < 4; ++i) a[g + i % 2 * 8][t * kParts + part + i / 2 * (K / 2)] = value(own.a[i], part);
+      for (uint32_t i = 0; i < 2; ++i) b[t * kParts + part + i * (K / 2)].at[g] = value(own.b[i], part);
+    }
     for (uint32_t i = 0; i < 4; ++i) d[g + i / 2 * 8].at[2 * t + i % 2] = own.d[i];
   }
   for (uint32_t row = 0; row < 16; ++row) {
     Half low = d[row].half[0], high = d[row].half[1];
-    for (uint32_t k = 0; k < 8; ++k) {
+    for (uint32_t k = 0; k < K; ++k) {
       low += a[row][k] * b[k].half[0];
       high += a[row][k] * b[k].half[1];
     }
@@ -122,9 +144,21 @@ inline void mma_for_all(uint64_t* lanes) {
   }
 }
 
+inline float value_of_tf32(uint32_t word, uint32_t) { return tf32(word); }
+inline float value_of_half(uint32_t word, uint32_t part) { return float_of_half(word >> 16 * part & 0xffffu); }
+inline float value_of_bfloat(uint32_t word, uint32_t part) { return float_of((word >> 16 * part & 0xffffu) << 16); }
+
 inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const MmaOperands own{d, a, b};
-  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all);
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all<8, value_of_tf32>);
+}
+inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const MmaOperands own{d, a, b};
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all<16, value_of_half>);
+}
+inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  const MmaOperands own{d, a, b};
+  meet(kMma, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), mma_for_all<16, value_of_bfloat>);
 }
 
 struct LdmatrixOperands {
