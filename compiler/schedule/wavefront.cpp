@@ -6,7 +6,8 @@
 //
 // Where the listing leaves things open: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
 // before phase p+1 of any; the rTasks of a gang take a vEU each; and between "all fastest" and "all resource-efficient" rKernels a third choice is tried, each
-// rOperator's fastest on its part of the vEUs.
+// rOperator's fastest on its part of the vEUs. From the best of these the rKernels of a wave are exchanged one by one while the
+// wave, and then its rOperators, end earlier.
 #include <algorithm>
 #include <array>
 
@@ -16,7 +17,7 @@
 namespace tamp::schedule {
 namespace {
 
-enum Choice : size_t { kFastest, kShared, kEfficient, kChoices };
+enum Choice : size_t { kFastest, kShared, kEfficient, kRefined, kChoices };
 
 struct WaveMember {
   ROperatorId id;
@@ -44,11 +45,13 @@ class Wavefront {
       Part p1 = schedule_wave(wave, current, part_);
       // A new rProgram: all vEUs begin together, behind the boundary, and find all earlier results there.
       const double boundary_us = machine().vdevice.barrier_us;
-      Part p2 = schedule_wave(wave, {Timetable(machine(), boundary_us), kFastest, {}}, part_ + 1);
+      Wave alone = wave;
+      Part p2 = schedule_wave(alone, {Timetable(machine(), boundary_us), kFastest, {}}, part_ + 1);
       if (p1.timetable.end_us() <= current.timetable.end_us() + p2.timetable.end_us()) {
         current = std::move(p1);
       } else {
         current = std::move(p2);
+        wave = std::move(alone);
         ++part_;
       }
       commit(wave, current);
@@ -103,14 +106,87 @@ class Wavefront {
 
   // By default the fastest rKernel of each; where the rTasks of the wave would more than fill the vEUs, the more
   // resource-efficient ones if the wave ends earlier with them. `part` is the number of P.
-  Part schedule_wave(const Wave& wave, const Part& p, int32_t part) const {
+  Part schedule_wave(Wave& wave, const Part& p, int32_t part) const {
     Part best = append_wave(wave, p, kFastest, part);
-    if (rtasks_of_widest_phase(wave, kFastest) <= machine().vdevice.veus()) return best;
-    for (const Choice choice : {kShared, kEfficient}) {
-      Part other = append_wave(wave, p, choice, part);
-      if (other.timetable.end_us() < best.timetable.end_us()) best = std::move(other);
+    if (rtasks_of_widest_phase(wave, kFastest) > machine().vdevice.veus()) {
+      for (const Choice choice : {kShared, kEfficient}) {
+        Part other = append_wave(wave, p, choice, part);
+        if (other.timetable.end_us() < best.timetable.end_us()) best = std::move(other);
+      }
     }
+    balance(wave, p, part, best);
+    refine(wave, p, part, best);
     return best;
+  }
+
+  // For one deadline after another: of each member the rKernel that takes the least time of vEUs and meets it.
+  void balance(Wave& wave, const Part& p, int32_t part, Part& best) const {
+    constexpr int kDeadlines = 16;
+    constexpr double kStep = 1.12;
+    if (wave.size() < 2) return;
+    const int64_t veus = machine().vdevice.veus();
+    double deadline_us = 0;
+    for (const WaveMember& member : wave) deadline_us = std::max(deadline_us, select::completion_us(rkernel_of(member, kFastest), machine(), veus, 1));
+    std::vector<size_t> kept;
+    for (int d = 0; d < kDeadlines; ++d, deadline_us *= kStep) {
+      for (WaveMember& member : wave) member.chosen[kRefined] = least_that_meets(member, deadline_us);
+      Part other = append_wave(wave, p, kRefined, part);
+      if (worth_us(other) >= worth_us(best)) continue;
+      best = std::move(other);
+      kept.clear();
+      for (const WaveMember& member : wave) kept.push_back(member.chosen[kRefined]);
+    }
+    for (size_t i = 0; i < kept.size(); ++i) wave[i].chosen[kRefined] = kept[i];
+  }
+
+  size_t least_that_meets(const WaveMember& member, double deadline_us) const {
+    size_t least = member.chosen[kFastest];
+    for (size_t c = 0; c < member.candidates.size(); ++c) {
+      if (select::completion_us(member.candidates[c], machine(), machine().vdevice.veus(), 1) > deadline_us) continue;
+      if (select::veu_us(member.candidates[c], machine()) < select::veu_us(member.candidates[least], machine())) least = c;
+    }
+    return least;
+  }
+
+  // What a wave is worth: when it ends, and then when its members end, on average. A hundredth of a microsecond is noise.
+  static double worth_us(const Part& part) {
+    double sum_us = 0;
+    for (const Finish& finish : part.finish) sum_us += finish.at_us;
+    return part.timetable.end_us() + 0.1 * sum_us / static_cast<double>(part.finish.size());
+  }
+
+  // Exchanges one member's rKernel after another for any other that makes the wave worth more, kMostSweeps times over.
+  void refine(Wave& wave, const Part& p, int32_t part, Part& best) const {
+    constexpr int kMostSweeps = 2;
+    constexpr double kGainUs = 0.01;
+    constexpr size_t kMostMembers = 24;  // time to compile
+    if (wave.size() > kMostMembers) return;
+    for (WaveMember& member : wave) member.chosen[kRefined] = member.chosen[best.choice];
+    bool better = true;
+    for (int sweep = 0; sweep < kMostSweeps && better; ++sweep) {
+      better = false;
+      for (WaveMember& member : wave) {
+        const size_t before = member.chosen[kRefined];
+        size_t chosen = before;
+        for (size_t c = 0; c < member.candidates.size(); ++c) {
+          if (c == before || is_hopeless(member.candidates[c], member.candidates[before])) continue;
+          member.chosen[kRefined] = c;
+          Part other = append_wave(wave, p, kRefined, part);
+          if (worth_us(other) >= worth_us(best) - kGainUs) continue;
+          best = std::move(other);
+          chosen = c;
+          better = true;
+        }
+        member.chosen[kRefined] = chosen;
+      }
+    }
+    best.choice = kRefined;
+  }
+
+  // More time for a rTask, and more of it in all: nothing can come of it.
+  bool is_hopeless(const RKernel& other, const RKernel& chosen) const {
+    return select::veu_us(other, machine()) > 2 * select::veu_us(chosen, machine()) &&
+           select::completion_us(other, machine(), machine().vdevice.veus(), 1) > select::completion_us(chosen, machine(), machine().vdevice.veus(), 1);
   }
 
   static const RKernel& rkernel_of(const WaveMember& member, Choice choice) { return member.candidates[member.chosen[choice]]; }

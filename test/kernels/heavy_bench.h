@@ -21,13 +21,25 @@ inline std::string body_text(const Phase& phase) {
   return text + ">";
 }
 
+// The end of driver::PhaseRow: rk::InputCopy, the buffer, tamp_host::BoxMap.
+inline std::string boxes_text(const Trial& trial, const Phase& phase) {
+  if (!phase.boxes) return "{}, 0, {}";
+  const InputBoxes& b = *phase.boxes;
+  const auto list = [](const std::array<int64_t, 4>& a) { return fmt::format("{{{}, {}, {}, {}}}", a[0], a[1], a[2], a[3]); };
+  return fmt::format("{{{}, {}, {}, {}, {}, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, {}, {{{}, {}, {}, {}, {}}}", b.boxes,
+                     b.boxes_per_split, b.boxes_per_chunk, b.box_bytes(), b.copied_bytes(), b.group_channels, b.begin_w, b.begin_h,
+                     b.step_w, b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits),
+                     divisor_text(b.n_blocks), trial.buffer_of(b.tensor), trial.source->graph.tensor(b.tensor).place.offset * 4,
+                     list(b.extents), list(b.strides), b.box_w, b.box_h);
+}
+
 inline std::string phase_row(const Trial& trial, const std::vector<std::string>& bodies, size_t number, size_t p) {
   const Phase& phase = trial.rkernel.phases[p];
   const auto body = std::find(bodies.begin(), bodies.end(), body_text(phase)) - bodies.begin();
   const int64_t rtasks_per_block = std::max<int64_t>(1, phase.ring.rtasks_per_block);
-  return fmt::format("{{{}, &args{}_{}, sizeof args{}_{}, {}, {}, {}, {}, {}, {}, {}}}, ", body, number, p, number, p, phase.rtasks,
+  return fmt::format("{{{}, &args{}_{}, sizeof args{}_{}, {}, {}, {}, {}, {}, {}, {}, {}}}, ", body, number, p, number, p, phase.rtasks,
                      phase.work_bytes, phase.ring.chunk_bytes, phase.ring.chunks_per_rtask, rtasks_per_block, phase.ring.blocks,
-                     trial.scratch() + 1 + p);
+                     trial.scratch() + 1 + p, boxes_text(trial, phase));
 }
 
 inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice& vdevice) {
@@ -50,8 +62,10 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
   for (size_t b = 0; b < bodies.size(); ++b) cases += fmt::format("      case {}: rk::{}(task); break;\n", b, bodies[b].substr(4));
   std::string text = "#include \"test/kernels/heavy_driver.cuh\"\n";
   for (const std::string& header : headers) text += "#include \"" + header + "\"\n";
-  text += fmt::format("struct Veu {{ static constexpr int kComputeThreads = 256, kWeightStages = {}, kWeightStageBytes = {}; }};\n",
-                      vdevice.weight_stages, vdevice.weight_stage_bytes);
+  text += fmt::format(
+      "struct Veu {{ static constexpr int kComputeThreads = 256, kWeightStages = {}, kWeightStageBytes = {}, kInputStages = {}, "
+      "kInputStageBytes = {}; }};\n",
+      vdevice.weight_stages, vdevice.weight_stage_bytes, vdevice.input_stages, std::max<int64_t>(vdevice.input_stage_bytes, 1024));
   text +=
       "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) "
       "{\n" +

@@ -1,6 +1,6 @@
-// Runs rTasks of bodies that take weights from the ring, with a loader warp as the interpreter has one. Compiles with nvcc and,
-// over the stand-in, with g++. Two uses: checking runs rTask by rTask, everything poisoned that the rTask has not declared to
-// read, and notes what it writes; timing (on a GPU) runs the phases of the cases whose name holds a text on all vEUs, and
+// Runs rTasks of bodies that take weights from the ring, and inputs by boxes, with a loader and a waiter warp as the interpreter has.
+// Compiles with nvcc and, over the stand-in, with g++. Two uses: checking runs rTask by rTask, everything poisoned that the rTask has not
+// declared to read, and notes what it writes; timing (on a GPU) runs the phases of the cases whose name holds a text on all vEUs, and
 // prints microseconds.
 // Files: cases.bin -> results.bin, written and read by heavy_bench.h; words of 8 bytes, buffers of 4.
 #pragma once
@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "kernels/vdevice/task.cuh"
+#include "runtime_stub/host/instance.h"  // the copy engine's idea of a tensor
 
 namespace driver {
 
-constexpr int kBases = 8;
-constexpr int kThreads = 256 + rk::kWarp;  // and the loader
+constexpr int kBases = 12;
+constexpr int kThreads = 256 + 2 * rk::kWarp;  // and the loader and the waiter
 constexpr int kControl = 2048;
 
 struct PhaseRow {
@@ -25,15 +26,21 @@ struct PhaseRow {
   size_t args_bytes;
   int64_t rtasks, work_bytes, chunk_bytes, chunks, rtasks_per_block, blocks;
   int packed;  // base of the packed data
+  // Input boxes: how they are cut (boxes 0: none), and of what: a buffer, in elements.
+  rk::InputCopy input;
+  int input_buffer;
+  tamp_host::BoxMap map;
 };
 struct Param {
   uint64_t bases[kBases];
   const void* args;
   uint32_t args_words, first, last, body, chunk_bytes, chunks, rtasks_per_block, blocks, packed, repeats;
+  rk::InputCopy input;
+  const rk::TensorMap* map;
 };
 
 struct Control {
-  rk::Barrier full[8], empty[8];
+  rk::Barrier full[8], empty[8], input_full[8], input_empty[8];
   uint64_t bases[kBases];
   alignas(16) uint32_t args[192];
 };
@@ -73,12 +80,40 @@ RK_INLINE void load(const Param& param, Control& control, char* stages) {
   }
 }
 
+template <class Veu>
+RK_INLINE uint32_t input_chunks(const Param& param, uint32_t rtask) {
+  if (param.input.boxes == 0) return 0;
+  return (rk::first_box(param.input, rtask).boxes + param.input.boxes_per_chunk - 1) / param.input.boxes_per_chunk;
+}
+
+template <class Veu>
+RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
+  if (param.input.boxes == 0) return;
+  uint32_t chunk = 0;
+  for (uint32_t i = 0; i < rtasks_of_veu(param); ++i) {
+    const rk::BoxPlace place = rk::first_box(param.input, rtask_of_veu(param, i));
+    for (uint32_t box = 0; box < place.boxes; box += param.input.boxes_per_chunk, ++chunk) {
+      const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
+      if (round > 0) rk::wait_warp(control.input_empty[stage], (round - 1) & 1u);
+      const uint32_t left = place.boxes - box;
+      rk::copy_boxes(stages + stage * Veu::kInputStageBytes, param.map, place, static_cast<int32_t>(box) * rk::kBoxChannels,
+                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, param.input.box_bytes,
+                     param.input.copied_bytes, control.input_full[stage]);
+    }
+  }
+}
+
 template <class Program>
-__global__ void __launch_bounds__(352, 1) kernel(const Param param) {
+__global__ void __launch_bounds__(352, 1) kernel(const __grid_constant__ Param param) {
   using Veu = typename Program::Veu;
   Control& control = *reinterpret_cast<Control*>(shared());
   char* const stages = shared() + kControl;
+  char* const input_stages = stages + Veu::kWeightStages * Veu::kWeightStageBytes;
   if (threadIdx.x == 0) {
+    for (int s = 0; s < Veu::kInputStages; ++s) {
+      rk::init(control.input_full[s], 1);
+      rk::init(control.input_empty[s], Veu::kComputeThreads / rk::kWarp);
+    }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
       rk::init(control.full[s], rk::kWarp);
       rk::init(control.empty[s], Veu::kComputeThreads / rk::kWarp);
@@ -87,17 +122,22 @@ __global__ void __launch_bounds__(352, 1) kernel(const Param param) {
     for (uint32_t w = 0; w < param.args_words; ++w) control.args[w] = static_cast<const uint32_t*>(param.args)[w];
   }
   __syncthreads();
-  if (threadIdx.x >= Veu::kComputeThreads) return load<Veu>(param, control, stages);
-  uint32_t chunk = 0;
+  if (rk::warp_id() == Veu::kComputeThreads / rk::kWarp) return load<Veu>(param, control, stages);
+  if (rk::warp_id() > Veu::kComputeThreads / rk::kWarp) {
+    if constexpr (Veu::kInputStages > 0) copy_inputs<Veu>(param, control, input_stages);
+    return;
+  }
+  uint32_t chunk = 0, input_chunk = 0;
   for (uint32_t i = 0; i < rtasks_of_veu(param); ++i, chunk += param.chunks) {
-    const rk::Task<Veu> task = {rtask_of_veu(param, i),
-                                control.args,
-                                stages + Veu::kWeightStages * Veu::kWeightStageBytes,
-                                control.bases,
-                                {stages, control.full, control.empty, chunk},
-                                nullptr,
-                                1,
-                                0};
+    rk::Task<Veu> task{};
+    task.index = rtask_of_veu(param, i);
+    task.args = control.args;
+    task.work = input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+    task.bases = control.bases;
+    task.weights = {stages, control.full, control.empty, chunk};
+    task.inputs = {input_stages, control.input_full, control.input_empty, input_chunk};
+    task.epoch = 1;
+    input_chunk += input_chunks<Veu>(param, task.index);
     Program::run(param.body, task);
     rk::sync_compute<Veu>();
   }
@@ -143,10 +183,27 @@ void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args,
   param.blocks = static_cast<uint32_t>(row.blocks);
   param.packed = static_cast<uint32_t>(row.packed);
   param.repeats = repeats;
-  const size_t bytes = static_cast<size_t>(kControl + Veu::kWeightStages * Veu::kWeightStageBytes + row.work_bytes);
+  rk::TensorMap* map = nullptr;
+  if (row.input.boxes != 0) {
+    rk::TensorMap encoded{};
+    std::string message;
+    param.input = row.input;
+    if (tamp_host::encode(row.map, reinterpret_cast<char*>(buffers[static_cast<size_t>(row.input_buffer)].device), encoded, message) !=
+        TAMP_OK) {
+      std::fprintf(stderr, "%s\n", message.c_str());
+      std::exit(1);
+    }
+    check(cudaMalloc(reinterpret_cast<void**>(&map), sizeof encoded));
+    check(cudaMemcpy(map, &encoded, sizeof encoded, cudaMemcpyHostToDevice));
+    param.map = map;
+  }
+  const size_t bytes = static_cast<size_t>(kControl + Veu::kWeightStages * Veu::kWeightStageBytes +
+                                           Veu::kInputStages * Veu::kInputStageBytes + row.work_bytes);
   check(cudaFuncSetAttribute(kernel<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   void* arguments[] = {&param};
   check(cudaLaunchKernel(kernel<Program>, dim3(veus), dim3(kThreads), arguments, bytes, nullptr));
+  check(cudaDeviceSynchronize());
+  check(cudaFree(map));
 }
 
 // --- checking -------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ struct Veu {
   static constexpr int kComputeThreads = 256;
   static constexpr int kWeightStages = 2;
   static constexpr int kWeightStageBytes = 1024;
+  static constexpr int kInputStages = 0;
+  static constexpr int kInputStageBytes = 128;
 };
 struct Param {
   uint64_t bases[16];
@@ -41,7 +43,12 @@ inline __device__ rk::Task<Veu> task_of(const Param& param, const Args& args) {
     for (int b = 0; b < 16; ++b) reinterpret_cast<uint64_t*>(memory + 768)[b] = param.bases[b];
   }
   __syncthreads();
-  return rk::Task<Veu>{param.index, memory, memory + kWork, reinterpret_cast<const uint64_t*>(memory + 768), {}, nullptr, 1, 0};
+  rk::Task<Veu> task{};
+  task.index = param.index;
+  task.args = memory;
+  task.work = memory + kWork;
+  task.bases = reinterpret_cast<const uint64_t*>(memory + 768);
+  return task;
 }
 
 struct Case {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "kernels/gemm/gemv.h"
+#include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/catch.h"
 
@@ -31,45 +32,6 @@ void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, con
 }
 
 // --- convolutions ------------------------------------------------------------------------------------------------------
-
-struct ConvRow {
-  const char* name;
-  Shape in;
-  int64_t out_channels;
-  std::vector<int64_t> kernel, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
-  int64_t group = 1;
-  Lay in_lay = Lay::channels_last, out_lay = Lay::channels_last;
-  Activation activation = Activation::none;
-  int residual = 0;  // 1: before the activation, 2: after
-  bool bias = true;
-};
-
-Case conv_case(const ConvRow& row) {
-  CaseMaker maker(row.name);
-  const size_t spatial = row.kernel.size();
-  Conv conv;
-  conv.kernel = row.kernel;
-  conv.group = row.group;
-  Shape weights = {row.out_channels, row.in[1] / row.group}, out = {row.in[0], row.out_channels};
-  for (size_t d = 0; d < spatial; ++d) {
-    conv.strides.push_back(row.strides[d]);
-    conv.dilations.push_back(row.dilations[d]);
-    conv.pads_begin.push_back(row.pads_begin[d]);
-    conv.pads_end.push_back(row.pads_end[d]);
-    weights.push_back(row.kernel[d]);
-    out.push_back((row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - (row.kernel[d] - 1) * row.dilations[d] - 1) / row.strides[d] + 1);
-  }
-  Epilogue epilogue;
-  const TensorId x = maker.input(row.in, row.in_lay);
-  const TensorId w = maker.constant(weights);
-  if (row.bias) epilogue.bias = maker.constant({row.out_channels});
-  if (row.residual != 0) epilogue.residual = maker.input(out, row.out_lay);
-  epilogue.residual_after_activation = row.residual == 2;
-  epilogue.activation = row.activation;
-  epilogue.a = row.activation == Activation::clip ? -0.25F : 0.1F;
-  epilogue.b = 0.5F;
-  return maker.finish(conv, {x, w}, maker.output(out, row.out_lay), epilogue);
-}
 
 std::vector<Case> conv_cases() {
   const std::vector<ConvRow> rows = {

@@ -1,0 +1,97 @@
+// staged_conv against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no tile, no box
+// and no chunk, in every precision that it has. See test/kernels/heavy_bench.h for what is checked; what a rTask has not said it
+// reads is NaN there, so a box that reaches too far shows.
+#include "kernels/conv/staged_conv.h"
+
+#include <cstdlib>
+
+#include "test/kernels/conv_cases.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/catch.h"
+
+namespace tamp::test {
+namespace {
+
+VDevice device(int64_t sms) {
+  VDevice vdevice = read_vdevice("cpu").with_inputs();
+  vdevice.sms = sms;  // small cases split and fill too
+  return vdevice;
+}
+
+std::vector<Case> cases() {
+  const std::vector<ConvRow> rows = {
+      {.name = "1x1, 64 to 65", .in = {1, 64, 5, 7}, .out_channels = 65, .kernel = {1, 1}, .activation = Activation::relu},
+      {.name = "1x1, long k, small map", .in = {1, 328, 7, 7}, .out_channels = 72, .kernel = {1, 1}, .residual = 1},
+      {.name = "1x1 stride 2, batch 3", .in = {3, 12, 9, 9}, .out_channels = 24, .kernel = {1, 1}, .strides = {2, 2}, .activation = Activation::hard_sigmoid},
+      {.name = "1x1 with padding", .in = {1, 8, 5, 5}, .out_channels = 20, .kernel = {1, 1}, .pads_begin = {1, 0}, .pads_end = {2, 1}},
+      {.name = "3x3, one pixel", .in = {1, 32, 1, 1}, .out_channels = 16, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .bias = false},
+      {.name = "3x3, 16 to 30, batch 2", .in = {2, 16, 9, 6}, .out_channels = 30, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .activation = Activation::sigmoid, .residual = 2},
+      {.name = "3x3 stride 2, 100 to 40", .in = {1, 100, 11, 13}, .out_channels = 40, .kernel = {3, 3}, .strides = {2, 2}, .pads_begin = {0, 1}, .pads_end = {2, 0}, .activation = Activation::hard_swish},
+      {.name = "3x3, dilated, slices", .in = {1, 64, 12, 12}, .out_channels = 64, .kernel = {3, 3}, .dilations = {2, 3}, .pads_begin = {2, 3}, .pads_end = {2, 3}, .in_lay = Lay::slice, .out_lay = Lay::slice, .activation = Activation::gelu, .residual = 1},
+      {.name = "3x3, out in NCHW", .in = {1, 36, 8, 8}, .out_channels = 33, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .out_lay = Lay::rows, .residual = 1},
+      {.name = "1x7", .in = {1, 40, 6, 17}, .out_channels = 24, .kernel = {1, 7}, .pads_begin = {0, 3}, .pads_end = {0, 3}},
+      {.name = "5x5, 48 to 64", .in = {1, 48, 9, 10}, .out_channels = 64, .kernel = {5, 5}, .pads_begin = {2, 2}, .pads_end = {2, 2}, .activation = Activation::clip},
+      {.name = "3x3, two groups of 48", .in = {1, 96, 7, 5}, .out_channels = 72, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 2, .activation = Activation::relu, .residual = 1},
+      {.name = "3x3, 16 groups of 4", .in = {1, 64, 7, 5}, .out_channels = 64, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 16, .activation = Activation::relu},
+      {.name = "3x3 stride 2, 3 groups of 8 to 16", .in = {2, 24, 9, 9}, .out_channels = 48, .kernel = {3, 3}, .strides = {2, 2}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 3, .residual = 2},
+      {.name = "one dimension", .in = {1, 16, 50}, .out_channels = 20, .kernel = {5}, .strides = {3}, .dilations = {2}, .pads_begin = {4}, .pads_end = {1}, .activation = Activation::leaky_relu},
+  };
+  std::vector<Case> out;
+  for (const ConvRow& row : rows) out.push_back(conv_case(row));
+  CaseMaker maker("matrix product, batches");
+  MatMul matmul;
+  out.push_back(maker.finish(matmul, {maker.input({2, 3, 5, 64}), maker.constant({1, 64, 36})}, maker.output({2, 3, 5, 36})));
+  return out;
+}
+
+void expect_no_problems(const HeavyRun& run, const std::string& name) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("tamp_staged_" + name);
+  for (const std::string& problem : run_heavy_cases(cases(), {kernels::staged_conv()}, run, root, folder)) FAIL_CHECK(problem);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("convolutions by boxes agree with the reference in tf32") { expect_no_problems({device(4), Precision::tf32, 2e-2}, "tf32"); }
+TEST_CASE("convolutions by boxes agree with the reference in fp16") { expect_no_problems({device(9), Precision::fp16, 2e-2}, "fp16"); }
+TEST_CASE("convolutions by boxes agree with the reference in bf16") { expect_no_problems({device(9), Precision::bf16, 1.5e-1}, "bf16"); }
+
+TEST_CASE("every candidate fits the vDevices that copy boxes") {
+  for (const std::string& name : builtin_vdevices()) {
+    const VDevice vdevice = read_vdevice(name).with_inputs();
+    for (const Case& c : cases()) {
+      const std::vector<RKernel> rkernels = kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
+      INFO(name << " " << c.name);
+      CHECK(rkernels.empty() == (vdevice.input_stages == 0));
+      for (const RKernel& rkernel : rkernels) {
+        const Phase& phase = rkernel.phases[0];
+        INFO(rkernel.name);
+        REQUIRE(phase.boxes.has_value());
+        CHECK(phase.work_bytes <= vdevice.work_bytes());
+        CHECK(phase.ring.chunk_bytes <= vdevice.weight_stage_bytes);
+        CHECK(phase.boxes->boxes_per_chunk * phase.boxes->box_bytes() <= vdevice.input_stage_bytes);
+        CHECK(phase.rtasks == phase.ring.blocks * phase.boxes->tiles());
+      }
+    }
+  }
+}
+
+TEST_CASE("what boxes cannot be cut from is not offered") {
+  const auto count = [](const Case& c, Precision precision) {
+    return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], device(4), precision}).size();
+  };
+  const ConvRow good = {.name = "good", .in = {1, 16, 8, 8}, .out_channels = 16, .kernel = {3, 3}};
+  CHECK(count(conv_case(good), Precision::tf32) > 0);
+  CHECK(count(conv_case(good), Precision::fp32) == 0);
+  ConvRow row = good;
+  row.in_lay = Lay::rows;  // NCHW
+  CHECK(count(conv_case(row), Precision::tf32) == 0);
+  row = good;
+  row.in = {1, 18, 8, 8};  // pixels begin anywhere
+  CHECK(count(conv_case(row), Precision::tf32) == 0);
+  row = good;
+  row.group = 16;  // depthwise
+  CHECK(count(conv_case(row), Precision::tf32) == 0);
+}
+
+}  // namespace
+}  // namespace tamp::test
