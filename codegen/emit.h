@@ -38,6 +38,8 @@ void emit_bodies(SourceWriter& w, const Plan& plan);  // Veu, the switch
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_lanes(SourceWriter& w, const Plan& plan);
 void emit_kernel(SourceWriter& w, const Plan& plan);
+void emit_phase_bodies(SourceWriter& w, const Plan& plan);  // graph execution: a kernel for each body
+void emit_phase_steps(SourceWriter& w, const Plan& plan);   // its launches
 void emit_host(SourceWriter& w, const Plan& plan);
 
 std::string header_text(const Plan& plan);
@@ -50,6 +52,13 @@ struct Magic {
   uint32_t multiplier = 0, shift = 0;
 };
 Magic magic_of(int64_t divisor);
+
+std::string divisor_text(int64_t divisor);  // rk::Divisor
+// rk::InputCopy of a record that has boxes, else empty.
+std::string input_text(const Plan& plan, size_t record);
+int64_t ring_offset(const Plan& plan, size_t record);  // byte of its ring's weights
+// Opens the rk::PhaseCall of a record up to the fields of its arguments.
+void open_call(SourceWriter& w, const Plan& plan, size_t record);
 
 // "f32[1,3,224,224]"
 std::string describe(const Tensor& tensor);

@@ -28,7 +28,7 @@ class Printer {
                           [&](const ScratchArg& s) { return place("rk::kArena", scratch_offset() + s.offset * 4); },
                           [&](const ExchangeArg& e) { return place("rk::kArena", exchange_offset() + e.offset * 8); },
                           [&](const PackedArg& p) { return place("rk::kWeights", packed_offset() + p.offset_bytes); },
-                          [](const DivisorArg& d) { return divisor(d.divisor); },
+                          [](const DivisorArg& d) { return divisor_text(d.divisor); },
                           [](const NoTensorArg&) { return std::string("{rk::kNullBase, 0, 0}"); },
                           [&](const ArgList& list) { return braces(list); },
                       },
@@ -80,11 +80,6 @@ class Printer {
       }
     }
     TAMP_CHECK(false, "buffer kind");
-  }
-
-  static std::string divisor(int64_t d) {
-    const Magic magic = magic_of(d);
-    return fmt::format("{{{}u, {}u, {}u}}", d, magic.multiplier, magic.shift);
   }
 
   std::string braces(const ArgList& list) const {
@@ -142,9 +137,12 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
              comment(program.rkernels[record.rop.index()].name), program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }
     const Printer printer(plan, r);
-    w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
+    if (program.launches)
+      open_call(w, plan, r);
+    else
+      w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
     for (const Arg& arg : phase.args) w.line(".{} = {},", arg.name, printer.print(arg.value));
-    w.close("};");
+    w.close(program.launches ? "}};" : "};");
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text it is about 2.5 times that
 
-// The headers of the bodies in use, then the interpreter and the host half.
+// The headers of the bodies in use, then the interpreter or the kernel around one body, and the host half.
 std::vector<std::string> source_roots(const Plan& plan) {
   std::vector<std::string> roots;
   std::set<std::string> seen;
@@ -28,8 +28,8 @@ std::vector<std::string> source_roots(const Plan& plan) {
     const std::string& header = plan.phase(r).header;
     if (seen.insert(header).second) roots.push_back(header);
   }
-  roots.emplace_back("kernels/vdevice/interpreter.cuh");
-  roots.emplace_back("runtime_stub/host/instance.h");
+  roots.emplace_back(plan.program.launches ? "kernels/vdevice/phase.cuh" : "kernels/vdevice/interpreter.cuh");
+  roots.emplace_back(plan.program.launches ? "runtime_stub/host/phases.h" : "runtime_stub/host/instance.h");
   return roots;
 }
 
@@ -53,6 +53,21 @@ std::string split_system_includes(std::string& text) {
   return head;
 }
 
+void emit_persistent(SourceWriter& w, const Plan& plan) {
+  emit_bodies(w, plan);
+  emit_arguments(w, plan);
+  emit_records(w, plan);
+  emit_events(w, plan);
+  emit_lanes(w, plan);
+  emit_kernel(w, plan);
+}
+
+void emit_phases(SourceWriter& w, const Plan& plan) {
+  emit_phase_bodies(w, plan);
+  emit_arguments(w, plan);
+  emit_phase_steps(w, plan);
+}
+
 std::string source_text(const Plan& plan) {
   const std::string& name = plan.options.name;
   SourceWriter w;
@@ -66,12 +81,10 @@ std::string source_text(const Plan& plan) {
   w.line("namespace {}_detail {{", name);
   w.section("device code and host runtime, as they stand in tamp's kernels/ and runtime_stub/");
   w.verbatim(device_code);
-  emit_bodies(w, plan);
-  emit_arguments(w, plan);
-  emit_records(w, plan);
-  emit_events(w, plan);
-  emit_lanes(w, plan);
-  emit_kernel(w, plan);
+  if (plan.program.launches)
+    emit_phases(w, plan);
+  else
+    emit_persistent(w, plan);
   emit_host(w, plan);
   return w.str();
 }
@@ -130,8 +143,13 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
          p.vdevice.threads(), name_of(p.precision), p.policy);
   w.line("// {} rOperators, {} rTasks, {} events; weights {}, arena {}; estimated {:.1f} us.", p.graph.rops.size(), rtasks, p.events.size(),
          bytes_text(p.weight_bytes), bytes_text(p.memory.arena_bytes), p.estimated_us);
-  w.line("// The whole network is one kernel, {}_kernel, launched once per inference; {}.h is its API.", plan.options.name,
-         plan.options.name);
+  if (p.launches) {
+    w.line("// Graph execution: an inference is {} kernel launches, one per phase of a rOperator; {}.h is its API.", p.launches->size(),
+           plan.options.name);
+  } else {
+    w.line("// The whole network is one kernel, {}_kernel, launched once per inference; {}.h is its API.", plan.options.name,
+           plan.options.name);
+  }
 }
 
 std::string cuda_source(const RProgram& program, const EmitOptions& options) { return source_text(make_plan(program, options)); }

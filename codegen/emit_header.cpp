@@ -65,7 +65,8 @@ std::string header_text(const Plan& plan) {
   list_ports(w, " inputs", graph, graph.inputs);
   list_ports(w, "outputs", graph, graph.outputs);
   w.blank();
-  w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues one kernel on the stream: it may be", name);
+  w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues {} on the stream: it may be", name,
+         plan.program.launches ? fmt::format("{} kernels", plan.program.launches->size()) : "one kernel");
   w.line("   captured in a CUDA graph. A context does one run at a time; make one context per concurrent stream. Once a run has");
   w.line("   timed out its context is spent. */");
   w.line("#ifndef {}", guard);

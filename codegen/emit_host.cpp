@@ -76,10 +76,17 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes,
          plan.program.weight_bytes, plan.weights_hash);
   w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
-  w.line("{}_kernel,", name);
-  w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
-         plan.program.lanes.size(), compute_capability(plan.program.vdevice));
-  w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
+  if (plan.program.launches) {
+    w.line("tamp_host::prepare_phases, tamp_host::start_phases, /*kernel=*/nullptr, &kPhases,");
+    w.line("/*veus=*/0, /*threads=*/0, /*smem_bytes=*/0, /*events=*/0, /*instructions=*/0, /*compute_capability=*/{},",
+           compute_capability(plan.program.vdevice));
+    w.line("kMaps, {}, /*event_names=*/nullptr, /*record_names=*/nullptr", plan.maps.size());
+  } else {
+    w.line("tamp_host::prepare_kernel, tamp_host::start_kernel, {}_kernel, /*phases=*/nullptr,", name);
+    w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
+           plan.program.lanes.size(), compute_capability(plan.program.vdevice));
+    w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
+  }
   w.close(";");
   w.line("return instance;");
   w.close();

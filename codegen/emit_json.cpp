@@ -38,6 +38,26 @@ std::vector<Use> uses_of_lanes(const RProgram& program) {
   return uses;
 }
 
+// What tools that fit costs to traces need (test/bench/calibrate.py): the body's shape, and its arguments that are plain numbers.
+ordered_json phases_json(const RKernel& rkernel) {
+  ordered_json out = ordered_json::array();
+  for (const Phase& phase : rkernel.phases) {
+    ordered_json shape = ordered_json::object(), numbers = ordered_json::object();
+    for (const auto& [name, text] : phase.template_args) shape[name] = text;
+    for (const Arg& arg : phase.args) {
+      if (const auto* number = std::get_if<int64_t>(&arg.value.value)) numbers[arg.name] = *number;
+    }
+    const int64_t input_bytes = phase.boxes ? phase.boxes->boxes_per_split * phase.boxes->copied_bytes() : 0;
+    out.push_back({{"body", phase.body},
+                   {"template", shape},
+                   {"rtasks", phase.rtasks},
+                   {"input_bytes", input_bytes},
+                   {"estimated_cycles", phase.cost.calibrated_cycles},
+                   {"numbers", numbers}});
+  }
+  return out;
+}
+
 ordered_json rops_json(const Plan& plan) {
   const RProgram& program = plan.program;
   const std::vector<Use> uses = uses_of_lanes(program);
@@ -59,6 +79,7 @@ ordered_json rops_json(const Plan& plan) {
                    {"origin", rop.origin},
                    {"rkernel", rkernel.name},
                    {"bodies", bodies},
+                   {"phases", phases_json(rkernel)},
                    {"shape", program.graph.tensor(rop.outputs[0]).shape},
                    {"wave", program.wave[i]},
                    {"part", program.part[i]},
@@ -90,6 +111,14 @@ ordered_json lanes_json(const RProgram& program) {
   return lanes;
 }
 
+ordered_json launches_json(const RProgram& program) {
+  ordered_json out = ordered_json::array();
+  if (!program.launches) return out;
+  for (const PhaseLaunch& launch : *program.launches)
+    out.push_back({{"rop", launch.rop.value}, {"phase", launch.phase}, {"after", launch.after}, {"stream", launch.stream}});
+  return out;
+}
+
 }  // namespace
 
 std::string rprogram_json(const Plan& plan) {
@@ -107,6 +136,7 @@ std::string rprogram_json(const Plan& plan) {
       {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
       {"precision", name_of(program.precision)},
       {"policy", program.policy},
+      {"execution", program.launches ? "graph" : "persistent"},
       {"estimated_us", program.estimated_us},
       {"arena_bytes", program.memory.arena_bytes},
       {"weight_bytes", program.weight_bytes},
@@ -118,6 +148,7 @@ std::string rprogram_json(const Plan& plan) {
       {"rops", rops_json(plan)},
       {"events", events},
       {"lanes", lanes_json(program)},
+      {"launches", launches_json(program)},
   };
   // Names come from the model and need not be UTF-8; what is not is replaced.
   return out.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";

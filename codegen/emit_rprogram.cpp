@@ -51,23 +51,28 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
-namespace {
-
-std::string divisor_text(int64_t d) {
-  const Magic magic = magic_of(d);
-  return fmt::format("{{{}u, {}u, {}u}}", d, magic.multiplier, magic.shift);
+std::string divisor_text(int64_t divisor) {
+  const Magic magic = magic_of(divisor);
+  return fmt::format("{{{}u, {}u, {}u}}", divisor, magic.multiplier, magic.shift);
 }
 
-// rk::InputCopy of a record, for the map's row.
-std::string input_text(const InputBoxes& b, size_t map) {
+std::string input_text(const Plan& plan, size_t record) {
+  if (plan.map_of_record[record] < 0) return {};
+  const InputBoxes& b = *plan.phase(record).boxes;
   return fmt::format(
       "{{.boxes = {}, .boxes_per_split = {}, .boxes_per_chunk = {}, .box_bytes = {}, .copied_bytes = {}, .map = {}, .group_channels = {}, "
       ".begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, .tiles = {}, .tiles_w = {}, .tiles_h = {}, .splits = {}, .n_blocks = {}}}",
-      b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.box_bytes(), b.copied_bytes(), map, b.group_channels, b.begin_w, b.begin_h, b.step_w,
-      b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits), divisor_text(b.n_blocks));
+      b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.box_bytes(), b.copied_bytes(), plan.map_of_record[record], b.group_channels, b.begin_w,
+      b.begin_h, b.step_w, b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits),
+      divisor_text(b.n_blocks));
 }
 
-}  // namespace
+int64_t ring_offset(const Plan& plan, size_t record) {
+  if (plan.phase(record).ring.chunks_per_rtask == 0) return 0;
+  const auto& blobs = plan.blob_of_record[record];
+  TAMP_CHECK(blobs.size() == 1, "ring weights of '" + plan.records[record].text + "'");
+  return plan.program.weights[static_cast<size_t>(blobs[0])].offset;
+}
 
 void emit_records(SourceWriter& w, const Plan& plan) {
   w.section("records: one row per phase of a rOperator");
@@ -79,15 +84,13 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   w.open("__device__ const rk::Record kRecords[] =");
   for (size_t r = 0; r < plan.records.size(); ++r) {
     const RingWeights& ring = plan.phase(r).ring;
-    const auto& blobs = plan.blob_of_record[r];
-    TAMP_CHECK(ring.chunks_per_rtask == 0 || blobs.size() == 1, "ring weights of '" + plan.records[r].text + "'");
-    const int64_t offset = ring.chunks_per_rtask == 0 ? 0 : plan.program.weights[static_cast<size_t>(blobs[0])].offset;
+    const std::string input = input_text(plan, r);
     w.line(
         "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
         ".weights_offset = {}, .args = &{}{}}},",
         plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
-        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), offset, plan.records[r].symbol,
-        plan.map_of_record[r] < 0 ? "" : ", .input = " + input_text(*plan.phase(r).boxes, static_cast<size_t>(plan.map_of_record[r])));
+        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), ring_offset(plan, r), plan.records[r].symbol,
+        input.empty() ? "" : ", .input = " + input);
   }
   if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
   w.close(";");

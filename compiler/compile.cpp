@@ -105,7 +105,8 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
 }
 
 void require_proof(const RProgram& program) {
-  const std::vector<std::string> violations = schedule::verify(program);
+  std::vector<std::string> violations = schedule::verify(program);
+  if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
   if (violations.empty()) return;
   throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
 }
@@ -127,12 +128,17 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
                compiled.source.tensors.size(), stopwatch.lap_ms());
 
   const VDevice for_gangs = vdevice.without_inputs();
-  Graph graph = run_passes(compiled.source, target_for(for_gangs, precision), dump);
+  passes::Target target = target_for(for_gangs, precision);
+  target.takes_prologue = [&](const Graph& candidate, const ROperator& rop) {
+    return select::takes_prologue(candidate, rop, fitted(candidate, vdevice, precision), precision);
+  };
+  Graph graph = run_passes(compiled.source, target, dump);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
 
   const VDevice used = fitted(graph, vdevice, precision);
   // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
   compiled.program = schedule::schedule(std::move(graph), used, {.policy = options.policy, .precision = precision});
+  if (options.execution == schedule::Execution::graph) compiled.program.launches = schedule::launches_of(compiled.program);
   dump("rprogram", compiled.program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)",
                compiled.program.policy, vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 
 namespace tamp {
@@ -14,6 +15,7 @@ struct CompileOptions {
   std::string vdevice = "h200";
   std::string precision;  // empty = the vDevice's default
   schedule::Policy policy = schedule::Policy::wavefront;
+  schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
   std::string dump_dir;  // empty = no dumps
 };

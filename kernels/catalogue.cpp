@@ -5,6 +5,9 @@
 #include "kernels/conv/depthwise.h"
 #include "kernels/conv/direct.h"
 #include "kernels/conv/implicit_gemm.h"
+#include "kernels/conv/patch_conv.h"
+#include "kernels/conv/separable_conv.h"
+#include "kernels/conv/staged_conv.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/indexed_copy.h"
 #include "kernels/gemm/gemv.h"
@@ -20,9 +23,12 @@ namespace tamp::kernels {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> list = {
+      staged_conv(),    // the same on tensor cores, where the device copies boxes
       implicit_gemm(),  // Conv and MatMul with constant weights, on tensor cores or FFMA
+      patch_conv(),     // Conv of few input channels, on tensor cores
       gemv(),           // MatMul of a few rows: weights streamed
       depthwise(),      // Conv with one input channel per group
+      separable_conv(),  // Conv with a prologue
       direct(),         // every other Conv
       matmul_direct(),  // MatMul of two activations
       pool(),          reduce(), softmax(), lrn(), elementwise(),

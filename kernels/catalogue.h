@@ -39,4 +39,9 @@ std::vector<RKernel> candidates(const Request& request);
 // weights are taken to be constants. For passes: tensors need no place.
 double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
 
+// Whether the Conv, which has a prologue, has a rKernel and gains by it, on the vDevice as the rKernels will see it (with_inputs). For
+// passes: tensors need no place. True is a promise, as passes/assign_layout puts its input where boxes can be cut from
+// (lies_for_boxes).
+bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision);
+
 }  // namespace tamp::kernels

@@ -115,6 +115,13 @@ Window window_of(const Graph& graph, const ROperator& rop) {
   return w;
 }
 
+bool is_copy(const Pool& pool) {
+  const auto all = [](const std::vector<int64_t>& values, int64_t wanted) {
+    return std::all_of(values.begin(), values.end(), [wanted](int64_t value) { return value == wanted; });
+  };
+  return all(pool.kernel, 1) && all(pool.strides, 1) && all(pool.pads_begin, 0) && all(pool.pads_end, 0);
+}
+
 bool has_vector_outputs(const Graph& graph, const Window& w) {
   return w.channels % 4 == 0 && is_vector(graph, w.out, w.out_strides) &&
          (!w.residual.valid() || is_vector(graph, w.residual, w.residual_strides));

@@ -27,6 +27,9 @@ struct Window {
 // Of a Conv or Pool rOperator, one channel and one pixel an item.
 Window window_of(const Graph& graph, const ROperator& rop);
 
+// One input per output, and none skipped: the pool is a copy.
+bool is_copy(const Pool& pool);
+
 // Four neighbouring output channels are one aligned vector in the output and the residual, and the same four (`input`) in
 // the input.
 bool has_vector_outputs(const Graph& graph, const Window& window);

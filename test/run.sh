@@ -47,7 +47,7 @@ find_nvcc || { excluded='gpu|nvcc'; echo "no nvcc: tests that compile for a GPU 
 count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
 
 tamp=$PWD/build/release/bin/tamp
-for program in cli_test user_project_test mutants_test models_test recurrent_test bad_inputs; do
+for program in cli_test user_project_test mutants_test models_test recurrent_test bad_inputs bench_test; do
   count build/venv/bin/python "test/e2e/$program.py" "$tamp"
 done
 

@@ -31,7 +31,7 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
 
 // The options of everything that compiles.
 struct ModelArguments {
-  std::string vdevice, precision, policy = "wavefront";
+  std::string vdevice, precision, policy = "wavefront", execution;
   std::vector<std::string> dims;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);

@@ -74,6 +74,7 @@ CompiledFolder read_object(const json& object) {
   vdevice.at("smem_bytes").get_to(out.smem_bytes);
   object.at("precision").get_to(out.precision);
   object.at("policy").get_to(out.policy);
+  object.at("execution").get_to(out.execution);
   object.at("embedded_weights").get_to(out.embedded_weights);
   object.at("estimated_us").get_to(out.estimated_us);
   object.at("arena_bytes").get_to(out.arena_bytes);

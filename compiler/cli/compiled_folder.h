@@ -29,7 +29,7 @@ struct CompiledFolder {
     int64_t rop = -1, waits = 0;
   };
   std::filesystem::path folder;
-  std::string name, source, vdevice, arch, precision, policy;
+  std::string name, source, vdevice, arch, precision, policy, execution;
   bool embedded_weights = false;
   double estimated_us = 0;
   int64_t threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, events = 0, waits = 0;

@@ -63,7 +63,8 @@ void print_head(const CompiledFolder& m) {
   fmt::print("rProgram    {}, from {}\n", m.name, printable(m.source));
   fmt::print("vDevice     {} ({}): {} of {} threads, {} of shared memory each\n", printable(m.vdevice), m.arch,
              plural(static_cast<int64_t>(m.lanes.size()), "vEU"), m.threads, bytes_text(m.smem_bytes));
-  fmt::print("compiled    {}, {} policy, estimated {:.1f} us\n", printable(m.precision), printable(m.policy), m.estimated_us);
+  fmt::print("compiled    {}, {} policy, {} execution, estimated {:.1f} us\n", printable(m.precision), printable(m.policy),
+             printable(m.execution), m.estimated_us);
   fmt::print("size        {}, {}, {} in {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), plural(rtasks, "rTask"),
              plural(static_cast<int64_t>(waves.size()), "wave"), plural(static_cast<int64_t>(parts.size()), "part"),
              plural(m.events, "event"), plural(m.waits, "wait"));

@@ -56,9 +56,9 @@ Subject compiled_subject(const RunArguments& arguments) {
   if (arguments.check)
     throw bad_input(
         fmt::format("--check compares with the model, {} is compiled; use 'tamp run MODEL.onnx --check'", printable(arguments.model)));
-  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !arguments.keep.empty()) {
-    throw bad_input(
-        fmt::format("{} is compiled already; --vdevice, --precision, --dim and --keep need the model", printable(arguments.model)));
+  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !o.execution.empty() || !arguments.keep.empty()) {
+    throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim and --keep need the model",
+                                printable(arguments.model)));
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
@@ -71,8 +71,8 @@ void print_times(const Subject& subject, const RunResult& result) {
   TAMP_CHECK(!times.empty(), "the model's program printed no time");
   std::sort(times.begin(), times.end());
   const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
-  fmt::print("model   {}: vDevice {}, {}, {} policy, on {}\n", subject.model.name, printable(subject.model.vdevice),
-             printable(subject.model.precision), printable(subject.model.policy), result.device);
+  fmt::print("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
+             printable(subject.model.precision), printable(subject.model.policy), printable(subject.model.execution), result.device);
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)" : "";
   if (times.size() == 1) {
     fmt::print("time    {:.1f} us{}\n", median, note);

@@ -1,5 +1,6 @@
 #include "compiler/ir/ops.h"
 
+#include <algorithm>
 #include <array>
 
 #include "compiler/support/error.h"
@@ -73,6 +74,15 @@ static_assert(rows_in_order(), "one row per ElementwiseOp, in the order of the e
 }  // namespace
 
 const char* name_of(ElementwiseOp op) { return kRows[static_cast<size_t>(op)].name; }
+
+bool has_prologue(const Conv& conv) { return conv.depthwise.has_value() || conv.input_activation.kind != Activation::none; }
+
+bool is_pointwise(const Conv& conv) {
+  const auto all = [](const std::vector<int64_t>& values, int64_t wanted) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
+  };
+  return conv.group == 1 && all(conv.kernel, 1) && all(conv.strides, 1) && all(conv.pads_begin, 0) && all(conv.pads_end, 0);
+}
 
 int arity_of(ElementwiseOp op) { return kRows[static_cast<size_t>(op)].arity; }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,12 +15,39 @@
 
 namespace tamp {
 
+// What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
+// residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
+enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
+const char* name_of(Activation activation);
+
+// An activation and its attributes (clip: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta).
+struct ActivationCall {
+  Activation kind = Activation::none;
+  float a = 0, b = 0;
+};
+
+// A convolution of every channel by a filter of its own, in front of a pointwise Conv, which then multiplies
+// act(depthwise(X) + bias) instead of X.
+struct DepthwisePrologue {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  ActivationCall activation;
+};
+
 // Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions.
+// passes/fuse_depthwise puts in front of it what would be rOperators of their own: an activation of X (pads stay zeros), then
+// a depthwise convolution, whose operands are DW[C,1,its kernel..] and DB[C]? behind the Conv's own: inputs X, W, B?, DW?, DB?.
 struct Conv {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;  // auto_pad is resolved at import
   int64_t group = 1;
+  ActivationCall input_activation{};
+  std::optional<DepthwisePrologue> depthwise{};  // only where kernel, strides and group are 1 and there are no pads
 };
+inline constexpr size_t kDepthwiseWeights = 3, kDepthwiseBias = 4;  // places in the inputs of a Conv
+
+bool has_prologue(const Conv& conv);  // whether it does something before its own product
+bool is_pointwise(const Conv& conv);  // one tap, one group, no stride, no pads
 
 // Y = alpha * op(A) * op(B) + beta * C. numpy matmul semantics: A[..,M,K], B[..,K,N], leading dimensions broadcast.
 // C? broadcasts one way to Y. Gemm is the rank-2 case; 1-D operands are reshaped at import.
@@ -158,10 +186,5 @@ struct Gather {
 using OpAttrs = std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice, Concat, Pad,
                              Gather, Recurrent>;
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
-
-// What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
-// residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
-enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
-const char* name_of(Activation activation);
 
 }  // namespace tamp

@@ -47,19 +47,19 @@ std::vector<std::string> tensor_names(const Graph& graph) {
 // "key=value, key=value" with what is not at its default.
 class Attributes {
  public:
-  void list(const char* key, const std::vector<int64_t>& values) { add(key, shape_text(values)); }
-  void list_unless(const char* key, const std::vector<int64_t>& values, int64_t usual) {
+  void list(const std::string& key, const std::vector<int64_t>& values) { add(key, shape_text(values)); }
+  void list_unless(const std::string& key, const std::vector<int64_t>& values, int64_t usual) {
     if (std::any_of(values.begin(), values.end(), [&](int64_t v) { return v != usual; })) list(key, values);
   }
-  void number(const char* key, double value) { add(key, fmt::format("{}", static_cast<float>(value))); }
-  void number_unless(const char* key, double value, double usual) {
+  void number(const std::string& key, double value) { add(key, fmt::format("{}", static_cast<float>(value))); }
+  void number_unless(const std::string& key, double value, double usual) {
     if (value != usual) number(key, value);
   }
-  void word(const char* key, const std::string& value) { add(key, value); }
+  void word(const std::string& key, const std::string& value) { add(key, value); }
   std::string text() const { return text_; }
 
  private:
-  void add(const char* key, const std::string& value) { text_ += fmt::format("{}{}={}", text_.empty() ? "" : ", ", key, value); }
+  void add(const std::string& key, const std::string& value) { text_ += fmt::format("{}{}={}", text_.empty() ? "" : ", ", key, value); }
   std::string text_;
 };
 
@@ -69,11 +69,18 @@ std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& 
 }
 
 template <class Windowed>
-void add_window(const Windowed& op, Attributes& out) {
-  out.list("kernel", op.kernel);
-  out.list_unless("strides", op.strides, 1);
-  out.list_unless("pads", joined(op.pads_begin, op.pads_end), 0);
-  out.list_unless("dilations", op.dilations, 1);
+void add_window(const Windowed& op, Attributes& out, const std::string& prefix = "") {
+  out.list(prefix + "kernel", op.kernel);
+  out.list_unless(prefix + "strides", op.strides, 1);
+  out.list_unless(prefix + "pads", joined(op.pads_begin, op.pads_end), 0);
+  out.list_unless(prefix + "dilations", op.dilations, 1);
+}
+
+void add_activation(const ActivationCall& call, Attributes& out, const std::string& prefix) {
+  if (call.kind == Activation::none) return;
+  out.word(prefix + "act", name_of(call.kind));
+  out.number_unless(prefix + "a", call.a, 0);
+  out.number_unless(prefix + "b", call.b, 0);
 }
 
 std::string name_of(ReduceKind kind) {
@@ -153,6 +160,10 @@ std::string attrs_text(const OpAttrs& attrs) {
                  [&](const Conv& op) {
                    add_window(op, out);
                    out.number_unless("group", static_cast<double>(op.group), 1);
+                   add_activation(op.input_activation, out, "input_");
+                   if (!op.depthwise) return;
+                   add_window(*op.depthwise, out, "depthwise_");
+                   add_activation(op.depthwise->activation, out, "depthwise_");
                  },
                  [&](const MatMul& op) {
                    out.number_unless("trans_a", op.trans_a, 0);

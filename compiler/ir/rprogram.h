@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,14 @@ struct WeightBlob {
   int64_t offset = 0, bytes = 0;
 };
 
+// Graph execution: all rTasks of one phase as a kernel of its own.
+struct PhaseLaunch {
+  ROperatorId rop;
+  int32_t phase = 0;
+  std::vector<int32_t> after;  // launches that must be done before it, ascending; not those that these imply
+  int32_t stream = 0;
+};
+
 struct RProgram {
   VDevice vdevice;
   Precision precision = Precision::fp32;
@@ -61,6 +70,7 @@ struct RProgram {
   std::vector<int32_t> part;                    // per rOperator: which of Algorithm 1's rPrograms (Plans) it fell into
   std::vector<std::vector<Instruction>> lanes;  // per vEU
   std::vector<Event> events;
+  std::optional<std::vector<PhaseLaunch>> launches;  // graph execution, in order; none = one persistent kernel
   MemoryPlan memory;
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;

@@ -22,6 +22,12 @@ std::vector<int64_t> row_major_strides(const Shape& shape) {
 
 bool is_row_major(const Tensor& tensor) { return tensor.place.strides == row_major_strides(tensor.shape); }
 
+bool lies_for_boxes(const Tensor& tensor) {
+  const Placement& place = tensor.place;
+  if (place.strides.size() != 4 || (tensor.shape[1] > 1 && place.strides[1] != 1)) return false;
+  return place.offset % 4 == 0 && place.strides[0] % 4 == 0 && place.strides[2] % 4 == 0 && place.strides[3] % 4 == 0;
+}
+
 const float* f32_data(const Tensor& tensor) {
   TAMP_CHECK(tensor.role == Role::constant && tensor.data != nullptr && tensor.dtype == DType::f32,
              "'" + tensor.name + "' is not an f32 constant");

@@ -53,6 +53,9 @@ struct Buffer {
 int64_t element_count(const Shape& shape);                   // 1 for a scalar
 std::vector<int64_t> row_major_strides(const Shape& shape);  // extent-1 dimensions get 0
 bool is_row_major(const Tensor& tensor);                     // placed densely in logical order
+// Channels (dimension 1 of four) lie next to each other, and every pixel begins at a multiple of four elements: the copy engine
+// can cut boxes from it (kernels/vdevice/boxes.cuh).
+bool lies_for_boxes(const Tensor& tensor);
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
 const float* f32_data(const Tensor& tensor);

@@ -121,6 +121,8 @@ Value pad(const Call& call, const Pad& attrs);
 Value gather(const Call& call, const Gather& attrs);
 std::vector<Value> recurrent(const Call& call, const Recurrent& attrs);  // one per output
 
+double activate(const ActivationCall& call, double x);
+
 // y = act(x + bias + residual), or act(x + bias) + residual.
 Value apply_epilogue(const Call& call, Value value);
 

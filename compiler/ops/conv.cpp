@@ -1,5 +1,6 @@
 // Conv: per batch and group, the input patches become the columns of a matrix ("im2col") that the weights multiply.
 // The columns are made for a limited number of output pixels at a time; a 1x1 kernel needs none, the input is the matrix.
+// A prologue is computed first, for the whole input.
 #include <algorithm>
 
 #include "compiler/ops/call.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kColumnElements = int64_t{1} << 21;
 
-bool is_pointwise(const Window& w) {
+bool needs_no_columns(const Window& w) {
   const auto plain = [](const WindowAxis& axis) {
     return axis.kernel == 1 && axis.stride == 1 && axis.pad_begin == 0 && axis.pad_end == 0;
   };
@@ -52,7 +53,7 @@ void convolve_group(const Window& w, const T* input, int64_t channels, const T* 
   const int64_t k = channels * w.y.kernel * w.x.kernel;
   const int64_t pixels = w.y.out * w.x.out;
   const Matrix<const T> left{weights, m, k, k, false};
-  if (is_pointwise(w)) {
+  if (needs_no_columns(w)) {
     multiply(left, Matrix<const T>{input, k, pixels, pixels, false}, Matrix<T>{y, m, pixels, pixels});
     return;
   }
@@ -65,27 +66,68 @@ void convolve_group(const Window& w, const T* input, int64_t channels, const T* 
   }
 }
 
+// A convolution without its bias. weights[M][C / group][taps].
 template <class T>
-Value convolve(const Call& call, const Conv& attrs) {
-  const Shape &x = call.input(0).shape, &weights = call.input(1).shape, &y = call.output().shape;
-  const Window w = window_of(attrs, x, y);
-  const int64_t channels = weights[1], m = weights[0] / attrs.group;
-  const int64_t pixels = w.y.out * w.x.out, in_pixels = w.y.in * w.x.in;
+std::vector<T> convolve(const Window& w, int64_t batch, int64_t group, const T* input, int64_t in_channels, const T* weights,
+                        int64_t out_channels) {
+  const int64_t channels = in_channels / group, m = out_channels / group;
+  const int64_t pixels = w.y.out * w.x.out, in_pixels = w.y.in * w.x.in, taps = w.y.kernel * w.x.kernel;
+  std::vector<T> y(static_cast<size_t>(batch * out_channels * pixels));
+  for (int64_t n = 0; n < batch; ++n) {
+    for (int64_t g = 0; g < group; ++g) {
+      const T* group_input = input + (n * group + g) * channels * in_pixels;
+      convolve_group(w, group_input, channels, weights + g * m * channels * taps, m, y.data() + (n * group + g) * m * pixels);
+    }
+  }
+  return y;
+}
+
+template <class T>
+void add_bias(const Call& call, size_t input, int64_t channels, std::vector<T>& y) {
+  if (!call.has_input(input) || y.empty()) return;
+  const Numbers<T> bias(call.input(input));
+  const int64_t planes = call.output().shape[0] * channels;
+  T* element = y.data();
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    for (T* const end = element + static_cast<int64_t>(y.size()) / planes; element != end; ++element) *element += bias[plane % channels];
+  }
+}
+
+template <class T>
+void activate_all(const ActivationCall& activation, std::vector<T>& x) {
+  if (activation.kind == Activation::none) return;
+  for (T& element : x) element = static_cast<T>(activate(activation, static_cast<double>(element)));
+}
+
+// What the Conv's own product multiplies, where that is not X itself.
+template <class T>
+std::vector<T> after_prologue(const Call& call, const Conv& attrs, const T* input) {
+  const Shape& x = call.input(0).shape;
+  std::vector<T> values(input, input + element_count(x));
+  activate_all(attrs.input_activation, values);
+  if (!attrs.depthwise) return values;
+  const Numbers<T> weights(call.input(kDepthwiseWeights));
+  const Window w = window_of(*attrs.depthwise, x, call.output().shape);  // the pointwise product leaves the extents alone
+  values = convolve(w, x[0], x[1], values.data(), x[1], weights.data(), x[1]);
+  add_bias(call, kDepthwiseBias, x[1], values);
+  activate_all(attrs.depthwise->activation, values);
+  return values;
+}
+
+template <class T>
+Value conv_as(const Call& call, const Conv& attrs) {
+  const Shape &weights = call.input(1).shape, &y = call.output().shape;
+  Shape x = call.input(0).shape;
   const Numbers<T> input(call.input(0)), kernel(call.input(1));
-  std::vector<T> result(static_cast<size_t>(element_count(y)));
-  for (int64_t n = 0; n < x[0]; ++n) {
-    for (int64_t g = 0; g < attrs.group; ++g) {
-      const T* group_input = input.data() + (n * attrs.group + g) * channels * in_pixels;
-      const T* group_kernel = kernel.data() + g * m * channels * w.y.kernel * w.x.kernel;
-      convolve_group(w, group_input, channels, group_kernel, m, result.data() + (n * attrs.group + g) * m * pixels);
-    }
+  const T* multiplied = input.data();
+  std::vector<T> prepared;
+  if (has_prologue(attrs)) {
+    prepared = after_prologue(call, attrs, input.data());
+    multiplied = prepared.data();
   }
-  if (call.has_input(2)) {
-    const Numbers<T> bias(call.input(2));
-    for (int64_t i = 0; i < x[0] * weights[0]; ++i) {
-      for (int64_t p = 0; p < pixels; ++p) result[static_cast<size_t>(i * pixels + p)] += bias[i % weights[0]];
-    }
-  }
+  if (attrs.depthwise) std::copy(y.begin() + 2, y.end(), x.begin() + 2);
+  std::vector<T> result = convolve(window_of(attrs, x, y), x[0], attrs.group, multiplied, x[1], kernel.data(), weights[0]);
+  add_bias(call, 2, weights[0], result);
   return output_from(call, result);
 }
 
@@ -96,8 +138,8 @@ Value conv(const Call& call, const Conv& attrs) {
   if (!is_float(dtype)) throw unsupported(where(call.rop) + ": element type " + name_of(dtype) + ", supported: floats");
   const Shape& weights = call.input(1).shape;
   const int64_t taps = product(weights, 1, static_cast<int64_t>(weights.size()));
-  if (in_double(dtype, element_count(call.output().shape) * taps)) return convolve<double>(call, attrs);
-  return convolve<float>(call, attrs);
+  if (in_double(dtype, element_count(call.output().shape) * taps)) return conv_as<double>(call, attrs);
+  return conv_as<float>(call, attrs);
 }
 
 }  // namespace tamp::ops

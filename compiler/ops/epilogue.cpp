@@ -6,22 +6,6 @@
 namespace tamp::ops {
 namespace {
 
-double activate(const Epilogue& epilogue, double x) {
-  switch (epilogue.activation) {
-    case Activation::none: return x;
-    case Activation::relu: return relu(x);
-    case Activation::clip: return clip(x, epilogue.a, epilogue.b);
-    case Activation::sigmoid: return sigmoid(x);
-    case Activation::tanh: return std::tanh(x);
-    case Activation::hard_sigmoid: return hard_sigmoid(x, epilogue.a, epilogue.b);
-    case Activation::hard_swish: return hard_swish(x);
-    case Activation::leaky_relu: return leaky_relu(x, epilogue.a);
-    case Activation::silu: return silu(x);
-    case Activation::gelu: return gelu(x);
-  }
-  TAMP_CHECK(false, "unknown activation");
-}
-
 // Elements that share one bias value lie `run` apart: the last dimension for MatMul, the channels (dimension 1) else.
 int64_t bias_run(const Call& call, const Shape& shape) {
   if (std::holds_alternative<MatMul>(call.rop.attrs)) return 1;
@@ -38,6 +22,22 @@ void add_bias(std::vector<double>& y, const Numbers<double>& bias, int64_t chann
 
 }  // namespace
 
+double activate(const ActivationCall& call, double x) {
+  switch (call.kind) {
+    case Activation::none: return x;
+    case Activation::relu: return relu(x);
+    case Activation::clip: return clip(x, call.a, call.b);
+    case Activation::sigmoid: return sigmoid(x);
+    case Activation::tanh: return std::tanh(x);
+    case Activation::hard_sigmoid: return hard_sigmoid(x, call.a, call.b);
+    case Activation::hard_swish: return hard_swish(x);
+    case Activation::leaky_relu: return leaky_relu(x, call.a);
+    case Activation::silu: return silu(x);
+    case Activation::gelu: return gelu(x);
+  }
+  TAMP_CHECK(false, "unknown activation");
+}
+
 Value apply_epilogue(const Call& call, Value value) {
   const Epilogue& epilogue = call.rop.epilogue;
   if (!epilogue.bias.valid() && !epilogue.residual.valid() && epilogue.activation == Activation::none) return value;
@@ -49,7 +49,8 @@ Value apply_epilogue(const Call& call, Value value) {
     add_bias(y, Numbers<double>(bias), element_count(bias.shape), bias_run(call, value.shape));
   }
   const auto activate_all = [&] {
-    for (double& element : y) element = activate(epilogue, element);
+    const ActivationCall activation{epilogue.activation, epilogue.a, epilogue.b};
+    for (double& element : y) element = activate(activation, element);
   };
   if (epilogue.residual_after_activation) activate_all();
   if (epilogue.residual.valid()) {

@@ -66,28 +66,53 @@ void check_window(const Checker& c, const ConvOrPool& attrs) {
   }
 }
 
-// Free positions of the window along dimension d, besides the first; negative if it does not fit at all.
+// Free positions of the window along dimension d of x, besides the first; negative if it does not fit at all.
 template <class ConvOrPool>
-int64_t room(const Checker& c, const ConvOrPool& attrs, size_t d) {
-  return c.shape(0)[d + 2] + attrs.pads_begin[d] + attrs.pads_end[d] - (attrs.kernel[d] - 1) * attrs.dilations[d] - 1;
+int64_t room(const Shape& x, const ConvOrPool& attrs, size_t d) {
+  return x[d + 2] + attrs.pads_begin[d] + attrs.pads_end[d] - (attrs.kernel[d] - 1) * attrs.dilations[d] - 1;
+}
+
+// What a convolution of x to `channels` gives.
+template <class ConvOrPrologue>
+Shape convolved(const Checker& c, const Shape& x, const ConvOrPrologue& attrs, int64_t channels) {
+  Shape out{x[0], channels};
+  for (size_t d = 0; d < attrs.kernel.size(); ++d) {
+    c.check(room(x, attrs, d) >= 0, "the kernel is larger than the padded input");
+    out.push_back(room(x, attrs, d) / attrs.strides[d] + 1);
+  }
+  return out;
+}
+
+// What the Conv's own product multiplies: X, or the depthwise convolution of it.
+Shape multiplied_shape(const Checker& c, const Conv& attrs) {
+  const Shape& x = c.shape(0);
+  c.check(attrs.depthwise.has_value() == c.has(kDepthwiseWeights), "depthwise weights without a depthwise prologue, or none with one");
+  if (!attrs.depthwise) {
+    c.check(!c.has(kDepthwiseBias), "a depthwise bias without a depthwise prologue");
+    return x;
+  }
+  check_window(c, *attrs.depthwise);
+  c.check(is_pointwise(attrs), "a depthwise prologue of a Conv that is not pointwise");
+  Shape weights{x[1], 1};
+  weights.insert(weights.end(), attrs.depthwise->kernel.begin(), attrs.depthwise->kernel.end());
+  c.check(c.shape(kDepthwiseWeights) == weights,
+          "depthwise weights are " + shape_text(c.shape(kDepthwiseWeights)) + ", expected " + shape_text(weights));
+  if (c.has(kDepthwiseBias)) c.check(c.shape(kDepthwiseBias) == Shape{x[1]}, "depthwise bias is " + shape_text(c.shape(kDepthwiseBias)));
+  return convolved(c, x, *attrs.depthwise, x[1]);
 }
 
 void check_shapes(const Checker& c, const Conv& attrs) {
-  c.inputs(2, 3);
+  c.inputs(2, kDepthwiseBias + 1);
   c.same_dtype();
   check_window(c, attrs);
-  const Shape &x = c.shape(0), &w = c.shape(1);
+  const Shape x = multiplied_shape(c, attrs);
+  const Shape& w = c.shape(1);
   c.check(attrs.group > 0, "group is " + std::to_string(attrs.group));
   c.check(w.size() == x.size() && w[1] * attrs.group == x[1] && w[0] % attrs.group == 0,
           "weights " + shape_text(w) + " do not fit input " + shape_text(x) + " in " + std::to_string(attrs.group) + " groups");
   c.check(std::equal(attrs.kernel.begin(), attrs.kernel.end(), w.begin() + 2), "weights " + shape_text(w) + " do not fit the kernel");
   if (c.has(2)) c.check(c.shape(2) == Shape{w[0]}, "bias is " + shape_text(c.shape(2)));
-  Shape expected{x[0], w[0]};
-  for (size_t d = 0; d < attrs.kernel.size(); ++d) {
-    c.check(room(c, attrs, d) >= 0, "the kernel is larger than the padded input");
-    expected.push_back(room(c, attrs, d) / attrs.strides[d] + 1);
-  }
-  c.expect(expected);
+  c.expect(convolved(c, x, attrs, w[0]));
 }
 
 void check_shapes(const Checker& c, const Pool& attrs) {
@@ -98,8 +123,8 @@ void check_shapes(const Checker& c, const Pool& attrs) {
   c.check(y[0] == c.shape(0)[0] && y[1] == c.shape(0)[1], "output is " + shape_text(y) + " of input " + shape_text(c.shape(0)));
   for (size_t d = 0; d < attrs.kernel.size(); ++d) {
     const int64_t stride = attrs.strides[d];
-    const int64_t least = room(c, attrs, d) < 0 ? 0 : room(c, attrs, d) / stride + 1;
-    const int64_t most = std::max<int64_t>(0, room(c, attrs, d) + stride - 1) / stride + 1;  // with ceil_mode
+    const int64_t least = room(c.shape(0), attrs, d) < 0 ? 0 : room(c.shape(0), attrs, d) / stride + 1;
+    const int64_t most = std::max<int64_t>(0, room(c.shape(0), attrs, d) + stride - 1) / stride + 1;  // with ceil_mode
     c.check(y[d + 2] >= least && y[d + 2] <= most, "output is " + shape_text(y));
   }
 }

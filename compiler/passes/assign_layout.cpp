@@ -33,6 +33,15 @@ Graph separate_outputs(Graph graph) {
   return graph;
 }
 
+// Of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
+int64_t elements_of(const Shape& shape, const std::vector<int64_t>& strides) {
+  const int64_t count = element_count(shape);
+  if (count == 0) return 0;
+  int64_t reach = 1;
+  for (size_t d = 0; d < shape.size(); ++d) reach += (shape[d] - 1) * strides[d];
+  return reach == count ? count : (reach + 3) / 4 * 4;
+}
+
 class LayoutAssigner {
  public:
   explicit LayoutAssigner(Graph graph)
@@ -55,7 +64,7 @@ class LayoutAssigner {
   bool placed(TensorId id) const { return graph_.tensor(id).place.buffer.valid(); }
 
   void give_buffer(TensorId id, BufferKind kind, int32_t io_index, const std::vector<int64_t>& strides) {
-    Buffer buffer{kind, element_count(graph_.tensor(id).shape), graph_.tensor(id).dtype, io_index, TensorId()};
+    Buffer buffer{kind, elements_of(graph_.tensor(id).shape, strides), graph_.tensor(id).dtype, io_index, TensorId()};
     if (kind == BufferKind::constant) buffer.constant = id;
     place(id) = {BufferId(static_cast<int64_t>(graph_.buffers.size())), 0, strides};
     graph_.buffers.push_back(buffer);
@@ -179,6 +188,7 @@ class LayoutAssigner {
       for (const auto& [from, part] : copied_[i]) emit_copy(from, part);
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
+      if (const auto* conv = std::get_if<Conv>(&rop.attrs); conv && has_prologue(*conv)) rop.inputs[0] = for_boxes(rop.inputs[0]);
       graph_.rops.push_back(std::move(rop));
     }
   }
@@ -205,12 +215,24 @@ class LayoutAssigner {
     add_copy_rop(add_tensor(graph_, std::move(seen)), made);
   }
 
-  TensorId row_major_copy(TensorId id) {
-    const auto [found, is_new] = row_major_copies_.try_emplace(id);
+  TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
+
+  // What has a prologue reads its input by boxes: of memory of ours, channels last.
+  TensorId for_boxes(TensorId id) {
+    const Tensor& tensor = graph_.tensor(id);
+    const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);
+    if (good || tensor.shape.size() != 4) return id;
+    Tensor copy = tensor;
+    copy.place = {BufferId(), 0, channels_last_strides(tensor.shape)};
+    return lies_for_boxes(copy) ? dense_copy(id, copy.place.strides, channels_last_copies_) : id;
+  }
+
+  TensorId dense_copy(TensorId id, const std::vector<int64_t>& strides, std::map<TensorId, TensorId>& copies) {
+    const auto [found, is_new] = copies.try_emplace(id);
     if (!is_new) return found->second;
     Tensor copy = copy_of(id);
     const TensorId to = add_tensor(graph_, std::move(copy));
-    give_buffer(to, BufferKind::arena, -1, row_major_strides(graph_.tensor(to).shape));
+    give_buffer(to, BufferKind::arena, -1, strides);
     add_copy_rop(id, to);
     return found->second = to;
   }
@@ -269,8 +291,9 @@ class LayoutAssigner {
   Graph graph_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
-  std::vector<std::vector<Copied>> copied_;        // per Concat: operands that are copied into it
-  std::map<TensorId, TensorId> row_major_copies_;  // one copy serves all views that need it
+  std::vector<std::vector<Copied>> copied_;            // per Concat: operands that are copied into it
+  std::map<TensorId, TensorId> row_major_copies_;      // one copy serves all views that need it
+  std::map<TensorId, TensorId> channels_last_copies_;  // and one all that read it by boxes
   std::set<std::string> names_;
 };
 

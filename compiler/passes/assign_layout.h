@@ -12,7 +12,8 @@ namespace tamp::passes {
 // Gives every tensor its place and fills Graph::buffers. Transpose, Slice, Reshape and Concat become strides and are gone
 // afterwards; where strides cannot say it, a copy (Elementwise of one step `identity`) is put in. Left are Conv, MatMul, Pool,
 // Reduce, Softmax, Lrn, Elementwise, Pad and Gather. A tensor that no rOperator makes any more is a view of memory that others write.
-// Graph inputs and outputs are row-major in buffers of their own.
+// Graph inputs and outputs are row-major in buffers of their own. What a Conv with a prologue reads is copied where boxes could not be
+// cut from it (compiler/ir/tensor.h, lies_for_boxes).
 Graph assign_layout(Graph graph);
 
 }  // namespace tamp::passes

@@ -21,6 +21,20 @@ std::vector<size_t> channels_last_order(size_t rank) {
   return order;
 }
 
+constexpr int64_t kPaddedChannels = 32;  // from here on pads are a small part of a pixel
+
+}  // namespace
+
+std::vector<int64_t> channels_last_strides(const Shape& shape) {
+  std::vector<int64_t> strides = dense_strides(shape, channels_last_order(shape.size()));
+  if (shape.size() != 4 || shape[1] < kPaddedChannels || shape[1] % 4 == 0) return strides;
+  Shape padded = shape;
+  padded[1] = (shape[1] + 3) / 4 * 4;
+  return dense_strides(padded, channels_last_order(shape.size()));
+}
+
+namespace {
+
 class Preference {
  public:
   explicit Preference(const Graph& graph) : graph_(graph), strides_(graph.tensors.size()) {}
@@ -39,9 +53,12 @@ class Preference {
 
  private:
   std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) const {
-    const auto channels_last = [&] { return dense_strides(shape, channels_last_order(shape.size())); };
+    const auto channels_last = [&] { return channels_last_strides(shape); };
     const auto row_major = [&] { return row_major_strides(shape); };
-    const auto like = [&](TensorId id) { return dense_strides(shape, order_of(graph_.tensor(id).shape, strides_[id.index()])); };
+    const auto like = [&](TensorId id) {
+      const std::vector<size_t> order = order_of(graph_.tensor(id).shape, strides_[id.index()]);
+      return order == channels_last_order(shape.size()) ? channels_last() : dense_strides(shape, order);
+    };
     const auto view = [&] {
       const auto place = view_place(graph_, rop, {BufferId(), 0, strides_[rop.inputs[0].index()]});
       return place ? place->strides : row_major_strides(shape);

@@ -12,4 +12,8 @@ namespace tamp::passes {
 // source, and everything else, and every graph output, is row-major.
 std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph);
 
+// N,H,W,C or N,L,C; any other rank row-major. Where there are many channels, but no multiple of four, pixels of an image are padded to
+// one: 16-byte accesses and the copy engine (lies_for_boxes) want them to begin at 16 bytes.
+std::vector<int64_t> channels_last_strides(const Shape& shape);
+
 }  // namespace tamp::passes

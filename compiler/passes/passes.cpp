@@ -15,6 +15,7 @@ namespace tamp::passes {
 
 std::vector<Pass> pipeline(const Target& target) {
   const auto stack = [target](Graph graph) { return stack_recurrences(std::move(graph), target.recurrent_us, target.product_us); };
+  const auto prologue = [target](Graph graph) { return fuse_depthwise(std::move(graph), target.takes_prologue); };
   return {
       {"remove_identities", remove_identities},          // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                // the patterns below ask for constant operands
@@ -26,6 +27,7 @@ std::vector<Pass> pipeline(const Target& target) {
       {"canonicalise", canonicalise},                    // from here on Conv and MatMul have two operands
       {"fuse_epilogue", fuse_epilogue},                  // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},            // takes what is left
+      {"fuse_depthwise", prologue},                      // takes activations that neither an epilogue nor a chain could take
       {"assign_layout", assign_layout},                  // last: tensors keep their numbers and places from here on
   };
 }

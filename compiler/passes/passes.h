@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/ir/graph.h"
+#include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/stack_recurrences.h"
 
 namespace tamp::passes {
@@ -19,6 +20,7 @@ struct Pass {
 struct Target {
   RecurrentCost recurrent_us;
   ProductCost product_us;
+  TakesPrologue takes_prologue{};  // empty: no rKernel does
 };
 
 // What must be done before rKernels can be chosen; after the last one every tensor is placed.

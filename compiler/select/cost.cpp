@@ -89,6 +89,10 @@ double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevi
   return 2 * (vdevice.edge_us + vdevice.rtask_us) + std::max(arithmetic_us, reads / (vdevice.l2_gb_per_s * kBytesPerUs));
 }
 
+bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision) {
+  return kernels::takes_prologue(graph, conv, vdevice, precision);
+}
+
 double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision) {
   return kernels::recurrent_gang_us(recurrent, input_sizes, vdevice, precision);
 }

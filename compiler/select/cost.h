@@ -34,6 +34,9 @@ double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevi
 // A Recurrent rOperator as one gang, likewise; infinite where none fits. `input_sizes`: I of each cell.
 double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
 
+// Whether a Conv with a prologue (compiler/ir/ops.h) has a rKernel and gains by it. For passes: tensors need no place.
+bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision);
+
 // One vEU's time while rTasks are put on it one after another.
 struct VEUTime {
   double free_us = 0;    // the last rTask has ended

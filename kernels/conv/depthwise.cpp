@@ -65,7 +65,8 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   const Graph& graph = request.graph;
-  if (!std::holds_alternative<Conv>(rop.attrs) || !all_plain_f32(graph, rop)) return {};
+  const auto* const conv = std::get_if<Conv>(&rop.attrs);
+  if (conv == nullptr || has_prologue(*conv) || !all_plain_f32(graph, rop)) return {};
   const Window window = window_of(graph, rop);
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};

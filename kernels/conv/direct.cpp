@@ -76,7 +76,8 @@ RKernel rkernel_of(const Request& request, const Tile& tile, int64_t rtasks) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   const Graph& graph = request.graph;
-  if (!std::holds_alternative<Conv>(rop.attrs) || !all_plain_f32(graph, rop)) return {};
+  const auto* const conv = std::get_if<Conv>(&rop.attrs);
+  if (conv == nullptr || has_prologue(*conv) || !all_plain_f32(graph, rop)) return {};
   const Window window = window_of(graph, rop);
   const int64_t group_outputs = window.channels / window.groups, group_channels = window.in_channels / window.groups;
   const int64_t veus = request.vdevice.veus();

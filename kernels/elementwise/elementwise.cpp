@@ -1,145 +1,14 @@
-// Host side of elementwise.cuh. A rOperator becomes one or two passes over memory ("sweeps"): a Reshape whose input and output
-// cannot be walked together goes through row-major scratch.
+// Host side of elementwise.cuh and, where nvcc can be told the chain (static_chain.h), of static_chain.cuh: a phase per sweep.
 #include "kernels/elementwise/elementwise.h"
 
 #include <algorithm>
-#include <optional>
 
-#include "compiler/support/error.h"
-#include "compiler/support/text.h"
 #include "kernels/args.h"
-#include "kernels/elementwise/chain.h"
-#include "kernels/loop.h"
+#include "kernels/elementwise/static_chain.h"
+#include "kernels/elementwise/sweep.h"
 
 namespace tamp::kernels {
 namespace {
-
-constexpr int64_t kScratch = -1;
-
-// One phase. The loop's operand 0 is the output, operand 1 + i the chain's input i. A none id is the scratch buffer.
-struct Sweep {
-  Loop loop;
-  Chain chain;
-  TensorId out;
-  std::vector<int64_t> starts;  // per operand: elements from the tensor's first element
-};
-
-Loop loop_of(const Shape& shape, const std::vector<std::vector<int64_t>>& operand_strides) {
-  Loop loop;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    LoopDim dim{shape[d], {}};
-    for (const std::vector<int64_t>& s : operand_strides) dim.strides.push_back(s[d]);
-    loop.push_back(dim);
-  }
-  return normalised(loop);
-}
-
-std::vector<Sweep> chain_sweep(const Graph& graph, const ROperator& rop, const Elementwise& attrs) {
-  const std::optional<Chain> chain = make_chain(graph, rop.inputs, attrs.steps);
-  if (!chain) return {};
-  const Tensor& out = graph.tensor(rop.outputs[0]);
-  std::vector<std::vector<int64_t>> operand_strides = {out.place.strides};
-  for (const TensorId id : chain->inputs) operand_strides.push_back(broadcast_strides(graph.tensor(id), out.shape));
-  return {Sweep{loop_of(out.shape, operand_strides), *chain, rop.outputs[0], std::vector<int64_t>(operand_strides.size(), 0)}};
-}
-
-std::vector<Sweep> copy_sweep(const Graph& graph, const ROperator& rop, const std::vector<int64_t>& in_strides, int64_t start) {
-  const Tensor& out = graph.tensor(rop.outputs[0]);
-  return {Sweep{loop_of(out.shape, {out.place.strides, in_strides}), copy_chain(rop.inputs[0]), rop.outputs[0], {0, start}}};
-}
-
-std::vector<Sweep> transpose_sweep(const Graph& graph, const ROperator& rop, const Transpose& attrs) {
-  const Tensor& in = graph.tensor(rop.inputs[0]);
-  std::vector<int64_t> in_strides;
-  for (const int64_t d : attrs.perm) in_strides.push_back(in.place.strides[static_cast<size_t>(d)]);
-  return copy_sweep(graph, rop, in_strides, 0);
-}
-
-std::vector<Sweep> slice_sweep(const Graph& graph, const ROperator& rop, const Slice& attrs) {
-  const Tensor& in = graph.tensor(rop.inputs[0]);
-  std::vector<int64_t> in_strides;
-  int64_t start = 0;
-  for (size_t d = 0; d < in.shape.size(); ++d) {
-    in_strides.push_back(in.place.strides[d] * attrs.steps[d]);
-    start += in.place.strides[d] * attrs.starts[d];
-  }
-  return copy_sweep(graph, rop, in_strides, start);
-}
-
-// Walks two shapes of equal element count together, from the last dimension: the nest of both, or nullopt if a dimension of
-// one straddles a boundary of the other ([2,3] and [3,2]).
-std::optional<Loop> common_loop(const Shape& out, const std::vector<int64_t>& out_strides, const Shape& in,
-                                const std::vector<int64_t>& in_strides) {
-  if (element_count(out) == 0) return Loop{LoopDim{0, {0, 0}}};
-  Loop loop;
-  size_t i = out.size(), j = in.size();
-  int64_t left_out = 1, left_in = 1, out_stride = 0, in_stride = 0;
-  for (;;) {
-    while (left_out == 1 && i > 0) {
-      left_out = out[--i];
-      out_stride = out_strides[i];
-    }
-    while (left_in == 1 && j > 0) {
-      left_in = in[--j];
-      in_stride = in_strides[j];
-    }
-    if (left_out == 1 || left_in == 1) break;
-    const int64_t extent = std::min(left_out, left_in);
-    if (left_out % extent != 0 || left_in % extent != 0) return std::nullopt;
-    loop.insert(loop.begin(), LoopDim{extent, {out_stride, in_stride}});
-    left_out /= extent;
-    left_in /= extent;
-    out_stride *= extent;
-    in_stride *= extent;
-  }
-  return loop;
-}
-
-std::vector<Sweep> reshape_sweeps(const Graph& graph, const ROperator& rop) {
-  const TensorId in_id = rop.inputs[0], out_id = rop.outputs[0];
-  const Tensor& in = graph.tensor(in_id);
-  const Tensor& out = graph.tensor(out_id);
-  if (const std::optional<Loop> loop = common_loop(out.shape, out.place.strides, in.shape, in.place.strides)) {
-    return {Sweep{normalised(*loop), copy_chain(in_id), out_id, {0, 0}}};
-  }
-  return {Sweep{loop_of(in.shape, {row_major_strides(in.shape), in.place.strides}), copy_chain(in_id), TensorId(kScratch), {0, 0}},
-          Sweep{loop_of(out.shape, {out.place.strides, row_major_strides(out.shape)}), copy_chain(TensorId(kScratch)), out_id, {0, 0}}};
-}
-
-// No sweeps: not this family's business.
-std::vector<Sweep> sweeps_of(const Graph& graph, const ROperator& rop) {
-  if (const auto* chain = std::get_if<Elementwise>(&rop.attrs)) return chain_sweep(graph, rop, *chain);
-  if (const auto* transpose = std::get_if<Transpose>(&rop.attrs)) return transpose_sweep(graph, rop, *transpose);
-  if (const auto* slice = std::get_if<Slice>(&rop.attrs)) return slice_sweep(graph, rop, *slice);
-  if (std::holds_alternative<Reshape>(rop.attrs)) return reshape_sweeps(graph, rop);
-  return {};
-}
-
-bool is_chain(const ROperator& rop) {
-  return std::holds_alternative<Elementwise>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
-         std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Reshape>(rop.attrs);
-}
-
-int64_t first_element(const Graph& graph, TensorId id) { return id.valid() ? graph.tensor(id).place.offset : 0; }
-
-// Groups of four lie in one row of the innermost dimension.
-bool is_grouped(const Sweep& sweep) {
-  if (sweep.loop.empty()) return true;
-  return sweep.loop.size() == 1 || sweep.loop.back().extent % 4 == 0;
-}
-
-// Every group is a 16-byte aligned vector of the operand.
-bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand) {
-  if (sweep.loop.empty() || !is_grouped(sweep) || sweep.loop.back().strides[operand] != 1) return false;
-  const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
-  if ((first_element(graph, id) + sweep.starts[operand]) % 4 != 0) return false;
-  return std::all_of(sweep.loop.begin(), sweep.loop.end() - 1, [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
-}
-
-ArgValue place_arg(TensorId id, int64_t start) {
-  if (!id.valid()) return ArgValue{ScratchArg{start}};
-  return arg(TensorArg{id, start});
-}
 
 // How `work` is used: groups of four elements a thread has at a time, and the inputs that go through it. Chains with many
 // temporaries do not get four groups into it.
@@ -229,7 +98,8 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
   for (const Sweep& sweep : sweeps) {
     const int64_t groups = std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
     const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));
-    rkernel.phases.push_back(phase_of(request, sweep, per_rtask));
+    const bool known = is_static(request.graph, sweep);
+    rkernel.phases.push_back(known ? static_phase(request.graph, sweep, request.vdevice, per_rtask) : phase_of(request, sweep, per_rtask));
     rkernel.config.emplace_back("groups_per_rtask" + std::to_string(rkernel.phases.size() - 1), per_rtask);
     if (!sweep.out.valid()) rkernel.scratch_elements = loop_elements(sweep.loop);
   }
@@ -239,10 +109,9 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!is_chain(rop) || has_epilogue(rop)) return {};
-  if (!is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
+  if (has_epilogue(rop)) return {};
   const std::vector<Sweep> sweeps = sweeps_of(request.graph, rop);
-  if (sweeps.empty()) return {};
+  if (sweeps.empty() || !is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
   const int64_t units = request.vdevice.work_bytes() / (request.vdevice.compute_threads * 16);
   for (const Sweep& sweep : sweeps) {
     if (static_cast<int64_t>(sweep.loop.size()) > kChainRank || sweep.chain.temporaries > units) return {};

@@ -80,16 +80,16 @@ ArgValue row_offsets(const Product& p, const std::array<int64_t, 4>& strides, in
   return array_arg(offsets, kMaxRows);
 }
 
-std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t piece_k) {
+std::vector<Arg> args_of(const ROperator& rop, const Product& p, const Config& c, int64_t piece_k) {
   const Epilogue& e = rop.epilogue;
-  const bool vector = has_vector_channels(graph.tensor(p.in), p.in_strides, p.in_channels);
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
-      {"epilogue", ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg(),
-                                    p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
-                                    array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
-                                    arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
+      {"epilogue",
+       ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg(),
+                        p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                        array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
+                        arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
       {"in_rows", row_offsets(p, p.in_strides, p.stride[0], p.stride[1])},
       {"out_rows", row_offsets(p, p.out_strides, 1, 1)},
       {"residual_rows", row_offsets(p, p.residual_strides, 1, 1)},
@@ -101,7 +101,7 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Product
       {"chunk_k", arg(c.chunk_k)},
       {"chunks", arg(blocks_of(p, c).chunks)},
       {"piece_k", arg(piece_k)},
-      {"vector_in", arg(int64_t{vector})},
+      {"chunks_per_piece", arg(piece_k / c.chunk_k)},
   };
 }
 
@@ -114,9 +114,15 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   Phase phase;
   phase.header = "kernels/gemm/gemv.cuh";
   phase.body = "rk::gemv";
-  phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}};
+  const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
+  const Activation activation = request.rop.epilogue.activation;
+  const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
+  phase.template_args = {{"ROWS", std::to_string(rows)},
+                         {"COLUMNS", std::to_string(c.columns)},
+                         {"VECTOR", vector ? "true" : "false"},
+                         {"PLAIN", plain ? "true" : "false"}};
   phase.args_type = "rk::GemvArgs";
-  phase.args = args_of(request.graph, request.rop, p, c, piece_k);
+  phase.args = args_of(request.rop, p, c, piece_k);
   phase.rtasks = b.n;
   phase.work_bytes = 2 * rows * piece_k * 4;
   phase.ring = {b.block_n * c.chunk_k * 4, b.chunks, 1, b.n};

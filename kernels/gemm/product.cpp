@@ -16,6 +16,17 @@ bool is_f32_constant(const Graph& graph, TensorId id) {
 
 TensorId input_of(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
+template <class ConvOrPrologue>
+void set_window(const ConvOrPrologue& attrs, Product& p) {
+  for (size_t d = 0; d < attrs.kernel.size(); ++d) {
+    const size_t to = d + 2 - attrs.kernel.size();  // one dimension is w
+    p.kernel[to] = attrs.kernel[d];
+    p.stride[to] = attrs.strides[d];
+    p.dilation[to] = attrs.dilations[d];
+    p.pad[to] = attrs.pads_begin[d];
+  }
+}
+
 std::optional<Product> conv_product(const Graph& graph, const ROperator& rop, const Conv& conv) {
   const Tensor& in = graph.tensor(rop.inputs[0]);
   const Tensor& out = graph.tensor(rop.outputs[0]);
@@ -25,6 +36,7 @@ std::optional<Product> conv_product(const Graph& graph, const ROperator& rop, co
   p.groups = conv.group;
   p.channels = out.shape[1] / conv.group;
   p.in_channels = in.shape[1] / conv.group;
+  p.depthwise = conv.depthwise.has_value();
   p.pixels[0] = out.shape[0];
   p.in_strides = {in.place.strides[0], in.place.strides[1], 0, 0};
   p.out_strides = {out.place.strides[0], out.place.strides[1], 0, 0};
@@ -32,20 +44,20 @@ std::optional<Product> conv_product(const Graph& graph, const ROperator& rop, co
     const size_t to = d + 2 - spatial;  // one dimension is w
     p.pixels[to + 1] = out.shape[d + 2];
     p.in_extent[to] = in.shape[d + 2];
-    p.kernel[to] = conv.kernel[d];
-    p.stride[to] = conv.strides[d];
-    p.dilation[to] = conv.dilations[d];
-    p.pad[to] = conv.pads_begin[d];
     p.in_strides[to + 2] = in.place.strides[d + 2];
     p.out_strides[to + 2] = out.place.strides[d + 2];
   }
+  if (conv.depthwise)
+    set_window(*conv.depthwise, p);
+  else
+    set_window(conv, p);
   if (rop.epilogue.residual.valid()) {
     const std::vector<int64_t>& strides = graph.tensor(rop.epilogue.residual).place.strides;
     p.residual_strides = {strides[0], strides[1], spatial == 2 ? strides[2] : 0, strides.back()};
   }
   p.weight_stride_tap = 1;
-  p.weight_stride_channel = p.taps();
-  p.weight_stride_n = p.taps() * p.in_channels;
+  p.weight_stride_n = p.k();
+  p.weight_stride_channel = p.depthwise ? 1 : p.taps();
   p.bias = input_of(rop, 2);
   return p;
 }
@@ -157,6 +169,12 @@ Tensor view(const Shape& shape, const std::vector<int64_t>& strides, int64_t off
 }  // namespace
 
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop) {
+  const auto* conv = std::get_if<Conv>(&rop.attrs);
+  if (conv != nullptr && has_prologue(*conv)) return std::nullopt;
+  return product_with_prologue(graph, rop);
+}
+
+std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
   if (conv == nullptr && matmul == nullptr) return std::nullopt;

@@ -28,17 +28,22 @@ struct Product {
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
   float alpha = 1;
 
+  // A Conv with a prologue: the window above is the depthwise convolution's, and there is one k for an input channel.
+  bool depthwise = false;
+
   TensorId bias;           // the rOperator's own operand; constant of one value or one per channel; times beta
   TensorId epilogue_bias;  // one per channel
   float beta = 1;
 
   int64_t rows() const { return pixels[0] * pixels[1] * pixels[2]; }
   int64_t taps() const { return kernel[0] * kernel[1]; }
-  int64_t k() const { return taps() * in_channels; }
+  int64_t k() const { return depthwise ? in_channels : taps() * in_channels; }
 };
 
-// Nothing where the rOperator is neither, has an operand that the bodies cannot take, or is empty.
+// Nothing where the rOperator is neither, has an operand that the bodies cannot take, or is empty. A Conv with a prologue
+// (compiler/ir/ops.h) has a product only for those that ask for it, and compute the prologue too.
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop);
+std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop);
 
 float weight_at(const float* data, const Product& product, int64_t group, int64_t n, int64_t k);
 

@@ -1,4 +1,5 @@
-// Host side of pool.cuh.
+// Host side of pool.cuh and pool_strip.cuh. Where the second can do it there are only candidates of the second. A pool of
+// one pixel that skips none is a copy, and the elementwise family's business.
 #include "kernels/pool/pool.h"
 
 #include <algorithm>
@@ -13,6 +14,62 @@ Window pool_window(const Graph& graph, const ROperator& rop) {
   Window window = window_of(graph, rop);
   if (has_vector_outputs(graph, window) && has_vector_inputs(graph, window)) window.vector = 4;
   return window;
+}
+
+// One trip to L2 by all threads of a rTask, with what comes before and after it; the first is in VDevice::rtask_us.
+constexpr double kTurnUs = 0.6;
+
+// What pool_strip can do: the two windows that networks have, on whole vectors, without an epilogue, every window partly in the input.
+bool has_strips(const ROperator& rop, const Window& w) {
+  if (w.vector != 4 || !w.channels_innermost || has_epilogue(rop)) return false;
+  if (w.kernel[0] != w.kernel[1] || w.stride[0] != w.stride[1] || w.kernel[0] > 3 || w.stride[0] > 2) return false;
+  if (w.dilation[0] != 1 || w.dilation[1] != 1 || w.height < 1 || w.width < 1) return false;
+  if (std::max(w.pad[0], w.pad[1]) >= w.kernel[0]) return false;
+  for (const auto& strides : {w.in_strides, w.out_strides}) {
+    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return false;
+  }
+  return (w.out_height - 1) * w.stride[0] - w.pad[0] < w.height && (w.out_width - 1) * w.stride[1] - w.pad[1] < w.width;
+}
+
+RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t per_rtask) {
+  const Pool& attrs = std::get<Pool>(request.rop.attrs);
+  const bool average = attrs.kind == PoolKind::average, pads = attrs.count_include_pad;
+  constexpr int64_t kFar = int64_t{1} << 20;  // further out than any padding
+  Phase phase;
+  phase.header = "kernels/pool/pool_strip.cuh";
+  phase.body = "rk::pool_strip";
+  phase.template_args = {{"kKernel", std::to_string(window.kernel[0])},
+                         {"kStride", std::to_string(window.stride[0])},
+                         {"kPixels", std::to_string(window.pixels)},
+                         {"kAverage", average ? "true" : "false"}};
+  phase.args_type = "rk::PoolStripArgs";
+  phase.args = {{"window", window_arg(window, per_rtask)},
+                {"counted_from", arg(pads ? -kFar : 0)},
+                {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
+                {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}};
+  phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
+  // What the windows share comes out of L2 far faster than VDevice::l2_gb_per_s says; count every input once, and some again.
+  const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
+  phase.cost.activation_bytes = window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]));
+  phase.cost.latency_us = kTurnUs * static_cast<double>(ceil_div(per_rtask, request.vdevice.compute_threads) - 1);
+  RKernel rkernel;
+  rkernel.family = "pool";
+  rkernel.name = "pool<strips of " + std::to_string(window.pixels) + ", " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> strip_offers(const Request& request, Window window) {
+  const int64_t veus = request.vdevice.veus(), threads = request.vdevice.compute_threads;
+  // One pixel where that is an item for every thread of the vDevice at most. Longer strips than two are longer code for nothing.
+  if (window.items() > veus * threads) window.pixels = 2;
+  const int64_t wide = std::max(threads / 2, ceil_div(window.items(), veus));
+  std::vector<RKernel> out = {strip_rkernel_of(request, window, wide)};
+  if (wide < threads && window.items() > wide) out.push_back(strip_rkernel_of(request, window, threads));
+  if (ceil_div(window.items(), threads) > veus / 4)
+    out.push_back(strip_rkernel_of(request, window, std::max(threads, ceil_div(window.items(), std::max<int64_t>(1, veus / 4)))));
+  return out;
 }
 
 RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks) {
@@ -37,7 +94,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   RKernel rkernel;
   rkernel.family = "pool";
   rkernel.name = "pool<" + std::to_string(window.vector) + " channels, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"items_per_rtask", per_rtask}};
+  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", 1}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -46,6 +103,8 @@ std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Pool>(rop.attrs) || !all_plain_f32(request.graph, rop)) return {};
   const Window window = pool_window(request.graph, rop);
+  if (is_copy(std::get<Pool>(rop.attrs)) && !has_epilogue(rop)) return {};
+  if (has_strips(rop, window)) return strip_offers(request, window);
   const int64_t veus = request.vdevice.veus();
   std::vector<RKernel> out = {rkernel_of(request, window, veus)};
   if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, window, std::max<int64_t>(1, veus / 4)));
@@ -55,7 +114,9 @@ std::vector<RKernel> offers(const Request& request) {
 Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  window_accesses(graph, pool_window(graph, rop), rkernel.config_value("items_per_rtask"), index, out);
+  Window window = pool_window(graph, rop);
+  window.pixels = rkernel.config_value("pixels");
+  window_accesses(graph, window, rkernel.config_value("items_per_rtask"), index, out);
 }
 
 }  // namespace

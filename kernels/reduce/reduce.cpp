@@ -1,5 +1,5 @@
-// Host side of reduce.cuh. Where there are too few rows for the vEUs, a second candidate cuts the reduced elements as well: its
-// first phase leaves partial results in scratch, its second combines them.
+// Host side of reduce.cuh and reduce_sum.cuh. Where there are too few rows for the vEUs, a second candidate cuts the reduced elements
+// as well: its first phase leaves partial results in scratch, its second combines them.
 #include "kernels/reduce/reduce.h"
 
 #include <algorithm>
@@ -95,6 +95,9 @@ Cut cut_of(const Rows& rows, int64_t splits) {
   return {std::max<int64_t>(1, ceil_div(rows.reduced_elements(), per_split)), per_split};
 }
 
+// The general body is long, and runs cold where it runs once.
+constexpr double kColdUs = 3;
+
 Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut,
                int64_t per_rtask, const VDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
@@ -113,8 +116,71 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   phase.cost.activation_bytes = 4 * elements * (formula.prepare == kPrepareExp ? 2 : 1) + 4 * static_cast<double>(per_rtask * rows.vector);
   phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 500;
   phase.cost.efficiency = 0.2;
+  phase.cost.latency_us = kColdUs;
   return phase;
 }
+
+// --- reduce_sum -----------------------------------------------------------------------------------------------------------
+
+// One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+constexpr double kTurnUs = 0.5;
+// So many turns of reduce_sum are faster than anything else.
+constexpr int64_t kFewTurns = 4;
+
+// Items side by side in a rTask of reduce_sum; 0: it is not for this.
+int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
+  const ReduceKind kind = std::get<Reduce>(rop.attrs).kind;
+  if ((kind != ReduceKind::sum && kind != ReduceKind::mean) || rows.vector != 4 || rows.kept.size() > 2 || rows.reduced.size() > 1)
+    return 0;
+  if (rows.reduced_elements() == 0 || rows.rows() == 0) return 0;
+  for (const TensorId id : {rop.inputs[0], rop.outputs[0]}) {
+    const std::vector<int64_t>& strides = graph.tensor(id).place.strides;
+    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return 0;
+  }
+  for (const int64_t lanes : {4, 8, 32}) {
+    if (rows.rows() <= lanes * vdevice.veus() && 4 * lanes <= vdevice.compute_threads) return lanes;
+  }
+  return 0;
+}
+
+// Trips to memory, of two loads each.
+int64_t sum_turns(const Rows& rows, int64_t lanes, const VDevice& vdevice) {
+  return ceil_div(rows.reduced_elements(), 2 * vdevice.compute_threads / lanes);
+}
+
+RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
+  const ROperator& rop = request.rop;
+  const bool mean = std::get<Reduce>(rop.attrs).kind == ReduceKind::mean;
+  const LoopDim& inner = rows.kept.back();
+  const auto outer = [&](size_t operand) { return rows.kept.size() == 2 ? rows.kept[0].strides[operand] : 0; };
+  Phase phase;
+  phase.header = "kernels/reduce/reduce_sum.cuh";
+  phase.body = "rk::reduce_sum";
+  phase.template_args = {{"kLanes", std::to_string(lanes)}};
+  phase.args_type = "rk::ReduceSumArgs";
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
+                {"out", arg(TensorArg{rop.outputs[0]})},
+                {"row_items", divisor_arg(inner.extent / 4)},
+                {"in_row", arg(outer(0))},
+                {"out_row", arg(outer(1))},
+                {"out_step", arg(inner.strides[1])},
+                {"stride", arg(rows.reduced.empty() ? 0 : rows.reduced[0].strides[0])},
+                {"items", arg(rows.rows())},
+                {"reduced", arg(rows.reduced_elements())},
+                {"scale", float_arg(mean ? 1 / static_cast<double>(rows.reduced_elements()) : 1)}};
+  phase.rtasks = ceil_div(rows.rows(), lanes);
+  phase.work_bytes = request.vdevice.compute_threads / 32 * lanes * 16;
+  phase.cost.activation_bytes = 16 * static_cast<double>(lanes * (rows.reduced_elements() + 1));
+  phase.cost.latency_us = kTurnUs * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
+  RKernel rkernel;
+  rkernel.family = "reduce";
+  rkernel.name = "reduce_sum<" + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"rows_per_rtask", lanes}, {"splits", 1}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// --- reduce -------------------------------------------------------------------------------------------------------------------
 
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int64_t splits) {
   const ROperator& rop = request.rop;
@@ -150,9 +216,12 @@ std::vector<RKernel> offers(const Request& request) {
   Rows rows = rows_of(request.graph, rop);
   lay_threads(rows, request.vdevice);
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
-  const int64_t veus = request.vdevice.veus();
-  std::vector<RKernel> out = {rkernel_of(request, rows, veus, 1)};
-  const int64_t rtasks = out[0].rtasks();
+  const int64_t veus = request.vdevice.veus(), lanes = sum_lanes(request.graph, rop, rows, request.vdevice);
+  std::vector<RKernel> out;
+  if (lanes > 0) out.push_back(sum_rkernel_of(request, rows, lanes));
+  if (lanes > 0 && sum_turns(rows, lanes, request.vdevice) <= kFewTurns) return out;
+  out.push_back(rkernel_of(request, rows, veus, 1));
+  const int64_t rtasks = out.back().rtasks();
   if (rtasks > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, veus / 4), 1));
   // A split is worth a second phase if it leaves every thread some elements.
   const int64_t splits = std::min(veus / rtasks, rows.reduced_elements() * rows.lanes / (request.vdevice.compute_threads * 4));

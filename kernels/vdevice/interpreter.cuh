@@ -67,7 +67,7 @@ RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn col
 constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 4096;
-constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
+inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
 
 struct alignas(16) Slot {
   uint32_t index;

@@ -31,7 +31,7 @@ struct Launch {
 };
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
-constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
+inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }

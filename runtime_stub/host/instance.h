@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -26,6 +27,10 @@ struct BoxMap {
   int32_t box_w, box_h;
 };
 
+struct Instance;
+struct Phases;       // phases.h; graph execution only
+struct PhaseRunner;  // also
+
 // What the generated file knows about its program.
 struct Model {
   const char* name;
@@ -38,7 +43,10 @@ struct Model {
   uint64_t weights_hash;         // of the data, FNV-1a; also in the header of NAME.weights
   const char* weights_path;      // where NULL in tamp_options leads
   const void* embedded_weights;  // or null
-  void (*kernel)(rk::Launch);
+  tamp_status (*prepare)(Instance&);  // can the current device run it?
+  tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
+  void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
+  const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
   int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const BoxMap* maps;  // of the boxes that the copy engine fetches
@@ -65,6 +73,7 @@ struct Instance {
   rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
+  std::shared_ptr<PhaseRunner> phases;
   uint64_t wait_budget_ns = 0;
   bool failed = false;
   std::string message;
@@ -103,25 +112,36 @@ inline void destroy(Instance* instance) {
   delete instance;
 }
 
-// Does the current device hold all vEUs at once? Anything less would wait for ever.
+inline tamp_status check_shared_memory(int has, int needs, std::string& message) {
+  if (has >= needs) return TAMP_OK;
+  return fail(message, TAMP_DEVICE,
+              "a vEU needs " + std::to_string(needs) + " bytes of shared memory, the GPU gives a block " + std::to_string(has));
+}
+
 inline tamp_status check_device(const Model& model, std::string& message) {
-  int device = 0, sms = 0, major = 0, minor = 0, cooperative = 0, shared = 0, resident = 0;
+  int device = 0, major = 0, minor = 0;
   TAMP_TRY_CUDA(message, cudaGetDevice(&device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (model.compute_capability > major * 10 + minor) {
     return fail(message, TAMP_DEVICE,
                 "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
                     ", the model was compiled for sm_" + std::to_string(model.compute_capability));
   }
-  if (shared < model.smem_bytes) {
-    return fail(
-        message, TAMP_DEVICE,
-        "a vEU needs " + std::to_string(model.smem_bytes) + " bytes of shared memory, the GPU gives a block " + std::to_string(shared));
-  }
+  return TAMP_OK;
+}
+
+// Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
+inline tamp_status prepare_kernel(Instance& instance) {
+  const Model& model = *instance.model;
+  std::string& message = instance.message;
+  int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
+  if (fits != TAMP_OK) return fits;
   TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
   TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
                                                                        static_cast<size_t>(model.smem_bytes)));
@@ -130,6 +150,17 @@ inline tamp_status check_device(const Model& model, std::string& message) {
                 "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
                     "; compile for its vDevice");
   }
+  return TAMP_OK;
+}
+
+// Model::start of persistent execution.
+inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+  const Model& model = *instance.model;
+  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
+  // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
+  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
+                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
+                                                              static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 
@@ -235,7 +266,8 @@ inline tamp_status make_maps(Instance& instance) {
 inline tamp_status fill(Instance& instance, const tamp_options& options) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
-  const tamp_status device = check_device(model, message);
+  tamp_status device = check_device(model, message);
+  if (device == TAMP_OK) device = model.prepare(instance);
   if (device != TAMP_OK) return device;
   const double seconds = options.wait_budget_seconds > 0 ? options.wait_budget_seconds : 2.0;
   instance.wait_budget_ns = static_cast<uint64_t>(seconds * 1e9);
@@ -326,12 +358,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
-  void* arguments[] = {&launch};
-  // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance->message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
-                                                               dim3(static_cast<unsigned>(model.threads)), arguments,
-                                                               static_cast<size_t>(model.smem_bytes), stream));
-  return TAMP_OK;
+  return model.start(*instance, launch, stream);
 }
 
 inline const char* message(const Instance* instance) { return instance != nullptr ? instance->message.c_str() : create_message().c_str(); }

@@ -55,6 +55,7 @@ def test_wrong_usage_is_bad_input(tamp):
         ([*compiling, "--vdevice", "none.json"], "none.json: cannot be opened"),
         ([*compiling, "--precision", "fp12"], "precision 'fp12' is not known"),
         ([*compiling, "--policy", "chaos"], "chaos"),
+        ([*compiling, "--execution", "eager"], "execution 'eager' is not known"),
         ([*compiling, "--name", "3 x"], "near it: m_3_x"),
         ([*compiling, "--dim", "N"], "--dim"),
         ([*compiling, "--dim", "N=0"], "--dim"),
@@ -75,8 +76,7 @@ def test_wrong_usage_is_bad_input(tamp):
 
 def test_what_is_not_supported_has_its_own_exit_code(tamp):
     relu(tamp)
-    tamp("compile", "relu.onnx", "-o", "out", "--precision", "fp16", code=2, says="fp16")
-    tamp("compile", "relu.onnx", "-o", "out", "--precision", "bf16", code=2, says="bf16")
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "t4", "--precision", "bf16", code=2, says="bf16: vDevice 't4'")
     tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "t4", "--precision", "tf32", code=2, says="tf32: vDevice 't4'")
     odd = m.model([m.node("Relu", ["x"], ["a"]), m.node("Frobnicate", ["a"], ["b"], "f"), m.node("Untangle", ["b"], ["y"], "u")])
     (tamp.folder / "odd.onnx").write_bytes(odd.SerializeToString())
@@ -104,7 +104,7 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
     relu(tamp)
     tamp("compile", "relu.onnx", "-o", "out")
     folder = tamp("inspect", "out").stdout
-    for part in ["vDevice     h200", "ROPERATOR", "RKERNEL", "WAVE", "VEU", "'x' f32[1,4]"]:
+    for part in ["vDevice     h200", "persistent execution", "ROPERATOR", "RKERNEL", "WAVE", "VEU", "'x' f32[1,4]"]:
         assert part in folder, f"lacks {part!r}: {folder}"
 
 
@@ -115,7 +115,7 @@ def test_the_same_model_gives_the_same_bytes(tamp):
     (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
     (tamp.folder / "elsewhere").mkdir()
     for name in ["relu", "conv"]:
-        for options in [[], ["--embed-weights"], ["--policy", "sequential"], ["--vdevice", "cpu"], ["--precision", "fp32"]]:
+        for options in [[], ["--embed-weights"], ["--policy", "sequential"], ["--execution", "graph"], ["--vdevice", "cpu"], ["--precision", "fp32"]]:
             first, second = tamp.folder / f"{name}_a", tamp.folder / "elsewhere" / f"{name}_b"
             tamp("compile", f"{name}.onnx", "-o", first, *options)
             tamp("compile", tamp.folder / f"{name}.onnx", "-o", second, *options)
@@ -219,6 +219,7 @@ def test_options_that_need_the_model_are_refused_for_a_folder(tamp):
     tamp("run", "out", "--check", code=1, says="--check")
     tamp("run", "out", "--precision", "fp32", code=1, says="compiled already")
     tamp("run", "out", "--vdevice", "cpu", code=1, says="compiled already")
+    tamp("run", "out", "--execution", "graph", code=1, says="compiled already")
 
 
 def test_a_missing_gpu_is_said_before_anything_is_built(tamp):

@@ -28,7 +28,7 @@ def gpu_test(name, precision, options):
 
 TESTS = [gpu_test(name, precision, options)
          for name in ("mnist_mlp", "squeezenet1_0", "resnet18") for precision in ("fp32", "tf32")
-         for options in ((), ("--graph",), ("--instances", "2"), ("--policy", "sequential"))]
+         for options in ((), ("--graph",), ("--instances", "2"), ("--policy", "sequential"), ("--execution", "graph"), ("--execution", "graph", "--graph"))]
 
 
 models_test.DEVICE = "cuda"

@@ -175,6 +175,25 @@ def precision_test(make):
     return test
 
 
+def execution_test(make, precision, policy):
+    """Both executions run the same bodies on the same rTasks, so their answers are the same bytes."""
+    def test(tamp):
+        path = tamp.folder / f"{make.__name__}.onnx"
+        path.write_bytes(make().SerializeToString())
+        answers = []
+        for execution in ("persistent", "graph"):
+            check_model(tamp, path, "--execution", execution, "--policy", policy, seed=31, precision=precision)
+            files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+            answers.append({name: (tamp.folder / "out" / file).read_bytes() for name, file in files.items()})
+        assert answers[0] == answers[1]
+    test.__name__ = f"test_{make.__name__}_executions_agree_{precision}_{policy}"
+    return test
+
+
+def test_example_squeezenet_graph_execution(tamp):
+    check_model(tamp, example(tamp, "squeezenet1_0"), "--execution", "graph", seed=32)
+
+
 def example(tamp, name):
     subprocess.run([sys.executable, harness.ROOT / "examples" / "make_weights.py", harness.ROOT / "examples" / "models" / f"{name}.onnx", "--into", tamp.folder],
                    check=True, stdout=subprocess.DEVNULL)
@@ -212,6 +231,8 @@ def test_symbolic_dimensions_take_their_value_from_dim(tamp):
 
 def all_tests():
     tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
+    tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
+    tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
     return tests + [precision_test(make) for make in (conv_odd, inception, attention)] + harness.tests_of(globals())
 
 

@@ -57,6 +57,12 @@ def test_lstm_with_everything(tamp):
     check(tamp, one("LSTM", (5, 2, 7), 13, operands="WRBHCP", results=("Y", "Yh", "Yc"), directions=2), 1)
 
 
+def test_a_gang_has_no_graph_execution(tamp):
+    (tamp.folder / "model.onnx").write_bytes(one("LSTM", (5, 1, 64), 64).SerializeToString())
+    tamp("compile", "model.onnx", "-o", "out", "--execution", "graph", code=2, says="supported: persistent")
+    assert not (tamp.folder / "out").exists()
+
+
 def test_lstm_with_weights_that_come_at_run_time(tamp):
     check(tamp, one("LSTM", (4, 3, 8), 12, operands="WRBHC", ports="WRBHC", results=("Y", "Yh", "Yc"), direction="reverse"), 2)
 

@@ -44,12 +44,12 @@ def test_the_example_project_runs_on_the_stand_in(tamp):
     model = mnist(tamp)
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     expected = [session.run(None, {"input": image})[0].ravel() for image in images()]
-    for options in [[], ["--embed-weights"]]:
+    for options in [[], ["--embed-weights"], ["--execution", "graph"]]:
         folder, build = tamp.folder / "mnist_mlp", tamp.folder / "build"
         tamp("compile", model, "-o", folder, "--vdevice", "cpu", *options)
         run("cmake", "-S", PROJECT, "-B", build, f"-DMODEL_FOLDER={folder}", f"-DTAMP_CUDA_ON_CPU={STAND_IN}", "-DCMAKE_BUILD_TYPE=Release")
         run("cmake", "--build", build)
-        if options:
+        if "--embed-weights" in options:
             assert not (folder / "mnist_mlp.weights").exists()
         lines = run(build / "classify").splitlines()
         assert len(lines) == 2
@@ -118,10 +118,12 @@ int main() {
 def test_the_example_project_builds_for_a_gpu(tamp):
     model = mnist(tamp)
     folder, build = tamp.folder / "mnist_mlp", tamp.folder / "build"
-    tamp("compile", model, "-o", folder, "--vdevice", "h200")
-    run("cmake", "-S", PROJECT, "-B", build, f"-DMODEL_FOLDER={folder}", env={"CUDACXX": nvcc()})
-    run("cmake", "--build", build)
-    assert (build / "classify").exists()
+    for execution in ["persistent", "graph"]:
+        tamp("compile", model, "-o", folder, "--vdevice", "h200", "--execution", execution)
+        run("cmake", "-S", PROJECT, "-B", build, f"-DMODEL_FOLDER={folder}", env={"CUDACXX": nvcc()})
+        run("cmake", "--build", build)
+        assert (build / "classify").exists()
+        shutil.rmtree(build)
 
 
 if __name__ == "__main__":

@@ -30,23 +30,32 @@ def inputs_of(folder, name, meta):
         return [load_weights_module(folder).model_input(*entry) for entry in meta["inputs"]]
 
 
-def timed(command):
+def timed(command, cwd=None):
     start = time.time()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=cwd)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-3000:]}")
     return done, time.time() - start
 
 
-def build(tamp, folder, name, precision, vdevice, arch, work, policy):
-    """-> facts about compile and nvcc; the runner lies in work/NAME-PRECISION."""
-    out = work / f"{name}-{precision}"
-    compile_run, compile_s = timed([tamp, "compile", folder / f"{name}.onnx", "-o", out, "--vdevice", vdevice, "--precision", precision, "--policy", policy, "-q"])
-    runner = out / "runner"
+def make_weights(folder, name, meta):
+    """Where NAME.bin is missing, FOLDER/weights.py makes it."""
+    if "location" in meta and not (folder / meta["location"]).exists():
+        timed([sys.executable, (folder / "weights.py").resolve(), f"{name}.weights.json"], cwd=folder)
+
+
+def build_runner(out, name, arch, flags=(), runner="runner"):
+    """nvcc on a folder of `tamp compile` -> the finished process, seconds; the program is out/RUNNER."""
     repository = pathlib.Path(__file__).resolve().parents[2]
-    command = ["nvcc", "-std=c++20", "-O3", f"-arch={arch}", "-Xptxas", "-v", "-I", out, "-I", repository, f'-DTAMP_MODEL_HEADER="{name}.h"', f"-DTAMP_MODEL={name}",
-               f'-DTAMP_WEIGHTS_FOLDER="{out}/"', out / f"{name}.cu", repository / "runtime_stub/host/runner.cpp", "-o", runner]
-    nvcc_run, nvcc_s = timed(command)
+    return timed(["nvcc", "-std=c++20", "-O3", f"-arch={arch}", *flags, "-I", out, "-I", repository, f'-DTAMP_MODEL_HEADER="{name}.h"', f"-DTAMP_MODEL={name}",
+                  f'-DTAMP_WEIGHTS_FOLDER="{out}/"', out / f"{name}.cu", repository / "runtime_stub/host/runner.cpp", "-o", out / runner])
+
+
+def build(tamp, folder, name, precision, vdevice, arch, work, policy, more=()):
+    """-> facts about compile and nvcc; the runner lies in work/NAME-PRECISION. `more`: further options of `tamp compile`."""
+    out = work / f"{name}-{precision}"
+    _, compile_s = timed([tamp, "compile", folder / f"{name}.onnx", "-o", out, "--vdevice", vdevice, "--precision", precision, "--policy", policy, "-q", *more])
+    nvcc_run, nvcc_s = build_runner(out, name, arch, ["-Xptxas", "-v"])
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", nvcc_run.stderr))
     registers = max((int(n) for n in re.findall(r"Used (\d+) registers", nvcc_run.stderr)), default=0)
     plan = json.loads((out / f"{name}.rprogram.json").read_text())
@@ -56,22 +65,27 @@ def build(tamp, folder, name, precision, vdevice, arch, work, policy):
             "activation_bytes": sum(r["bytes"] for r in rops), "weights_in_file": plan["weight_bytes"], "arena_bytes": plan["arena_bytes"], "warnings": nvcc_run.stderr.count("warning")}
 
 
-def run(work, folder, name, precision, meta, repeat):
-    out = work / f"{name}-{precision}"
+def arguments_of(out, folder, name, meta):
+    """Writes the inputs into `out` -> (arguments of the runner, output files, expected values)."""
     expected = np.load(folder / f"{name}.expected.npz")
-    names = list(expected.files)
     arguments = []
     for i, value in enumerate(inputs_of(folder, name, meta)):
         value.tofile(out / f"in{i}.bin")
         arguments += ["--input", out / f"in{i}.bin"]
-    outputs = [out / f"out{i}.bin" for i in range(len(names))]
+    outputs = [out / f"out{i}.bin" for i in range(len(expected.files))]
     for path in outputs:
         arguments += ["--output", path]
+    return arguments, outputs, [expected[n] for n in expected.files]
+
+
+def run(work, folder, name, precision, meta, repeat):
+    out = work / f"{name}-{precision}"
+    arguments, outputs, expected = arguments_of(out, folder, name, meta)
 
     def go(*more):
         done, _ = timed([out / "runner", *arguments, *more])
         got = np.concatenate([np.fromfile(path, np.float32).astype(np.float64) for path in outputs])
-        want = np.concatenate([expected[n].astype(np.float64).ravel() for n in names])
+        want = np.concatenate([value.astype(np.float64).ravel() for value in expected])
         error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
         bar = (1e-5 if is_recurrent(name) else 1e-4) if precision == "fp32" else 2 * meta["noise"][precision]
         times = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("run ")]
@@ -128,6 +142,7 @@ def main():
     parser.add_argument("--precisions", default="fp32,tf32")
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--policy", default="wavefront")
+    parser.add_argument("--execution", default="persistent", choices=("persistent", "graph"), help="of tamp compile")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--no-peers", action="store_true")
@@ -141,7 +156,7 @@ def main():
     pairs = [(name, precision) for name in args.names for precision in args.precisions.split(",")]
     metas = {name: json.loads((args.models / f"{name}.weights.json").read_text()) for name in args.names}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        jobs = {pair: pool.submit(build, args.tamp, args.models, *pair, args.vdevice, args.arch, work, args.policy) for pair in pairs}
+        jobs = {pair: pool.submit(build, args.tamp, args.models, *pair, args.vdevice, args.arch, work, args.policy, ["--execution", args.execution]) for pair in pairs}
     results, failed = {}, 0
     for name, precision in pairs:
         row = {}

@@ -1,96 +1,27 @@
-"""The networks of the zoo as PyTorch modules, for timing PyTorch beside tamp: eager in a CUDA graph (recurrent layers are cuDNN's)
-and torch.compile. Weights do not matter for time."""
+#!/usr/bin/env python3
+"""What a user would pick instead of tamp, timed on a GPU: PyTorch eager in a CUDA graph, and torch.compile.
+
+    python3 test/gpu/peers.py NAME --precision tf32 --peer eager|compile|compile-replay|max-autotune [--prepare]
+
+Prints JSON lines: what it is, then one line a layout (contiguous; channels-last where the input is an image) as soon as it is known, so that a
+caller with a time limit has what was ready. cuDNN benchmark mode is on, recurrent layers are cuDNN's, tf32 is allowed only as precision tf32.
+  eager           the module, captured into a CUDA graph and replayed
+  compile         torch.compile(mode="reduce-overhead"), which replays CUDA graphs of its own; called as a user calls it
+  compile-replay  torch.compile(), captured into a CUDA graph here: its kernels without its calls
+  max-autotune    torch.compile(mode="max-autotune")
+--prepare compiles and calls, but times nothing (fills the compiler's caches; several may do so at once). Choices by time are then made again."""
+import argparse, json, sys, time
+
 import torch
-import torch.nn as nn
+
+import networks
+
+MODES = {"compile": "reduce-overhead", "compile-replay": "default", "max-autotune": "max-autotune"}
+PEERS = ("eager", *MODES)
+RUNS, ROUNDS = 50, 7  # as runtime_stub/host/runner.cpp --train 50
 
 
-class CellLstm(nn.Module):
-    """LSTM layers made of matrix products and elementwise operators, unrolled over the steps."""
-
-    def __init__(self, hidden, layers):
-        super().__init__()
-        scale = hidden ** -0.5
-        make = lambda *shape: nn.Parameter(torch.empty(*shape).uniform_(-scale, scale))
-        self.hidden, self.layers = hidden, layers
-        self.wx = nn.ParameterList([make(hidden, 4 * hidden) for _ in range(layers)])
-        self.wh = nn.ParameterList([make(hidden, 4 * hidden) for _ in range(layers)])
-        self.bias = nn.ParameterList([make(4 * hidden) for _ in range(layers)])
-
-    def forward(self, x):
-        h = [torch.zeros(1, self.hidden, device=x.device, dtype=x.dtype) for _ in range(self.layers)]
-        c = list(h)
-        for step in range(x.shape[0]):
-            y = x[step]
-            for layer in range(self.layers):
-                gates = y @ self.wx[layer] + h[layer] @ self.wh[layer] + self.bias[layer]
-                i, f, g, o = gates.chunk(4, 1)
-                c[layer] = torch.sigmoid(f) * c[layer] + torch.sigmoid(i) * torch.tanh(g)
-                y = h[layer] = torch.sigmoid(o) * torch.tanh(c[layer])
-        return y
-
-
-class StackedLstm(nn.Module):
-    def __init__(self, hidden, layers):
-        super().__init__()
-        self.rnn = nn.LSTM(hidden, hidden, layers)
-
-    def forward(self, x):
-        return self.rnn(x)[0][-1]
-
-
-class Seq2Seq(nn.Module):
-    """Eight layers over the source, whose final states start eight layers over the target, then a projection."""
-
-    def __init__(self, hidden=128, layers=8, words=1000):
-        super().__init__()
-        self.encoder, self.decoder, self.project = nn.LSTM(hidden, hidden, layers), nn.LSTM(hidden, hidden, layers), nn.Linear(hidden, words)
-
-    def forward(self, source, target):
-        return self.project(self.decoder(target, self.encoder(source)[1])[0])
-
-
-class DeepSpeech2(nn.Module):
-    """Two convolutions over [1, 1, frequencies, time], then seven recurrent layers over time."""
-
-    def __init__(self, hidden=256, layers=7, letters=29):
-        super().__init__()
-        self.conv = nn.Sequential(nn.Conv2d(1, 32, (41, 11), (2, 2), (20, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
-                                  nn.Conv2d(32, 32, (21, 11), (2, 1), (10, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20))
-        self.rnn, self.letters = nn.LSTM(32 * 41, hidden, layers), nn.Linear(hidden, letters)
-
-    def forward(self, x):
-        x = self.conv(x)
-        x = x.reshape(x.shape[0], -1, x.shape[3]).permute(2, 0, 1)
-        return self.letters(self.rnn(x)[0])
-
-
-def build(name):
-    """-> (module, input shapes)"""
-    module, *shapes = build_one(name)
-    return module, shapes
-
-
-def build_one(name):
-    import torchvision.models as models
-
-    if name == "mnist_mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)), (1, 1, 28, 28)
-    if name == "lstm_cells_l2_h256_t8":
-        return CellLstm(256, 2), (8, 1, 256)
-    if name == "lstm_cells_l10_h256_t100":
-        return CellLstm(256, 10), (100, 1, 256)
-    if name.startswith("lstm_l10_h256_t100"):
-        return StackedLstm(256, 10), (100, 1, 256)
-    if name == "seq2seq":
-        return Seq2Seq(), (100, 1, 128), (30, 1, 128)
-    if name == "deepspeech2":
-        return DeepSpeech2(), (1, 1, 161, 300)
-    if name == "inception_v3":
-        return models.inception_v3(weights=None, aux_logits=False, init_weights=False), (1, 3, 299, 299)
-    return getattr(models, name)(weights=None), (1, 3, 224, 224)
-
-
-def microseconds(call, runs=50, rounds=7):
+def microseconds(call, runs=RUNS, rounds=ROUNDS):
     """Median over rounds of the mean of `runs` calls, by CUDA events."""
     for _ in range(5):
         call()
@@ -115,7 +46,7 @@ def set_precision(precision):
 
 def ready(name, precision, channels_last):
     """-> (module, inputs) on the GPU, or None where the layout makes no difference."""
-    module, shapes = build(name)
+    module, shapes = networks.build(name)
     if channels_last and len(shapes[0]) != 4:
         return None
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
@@ -139,22 +70,65 @@ def captured(module, inputs):
     return graph.replay
 
 
-def graph_time(name, precision):
-    """Eager PyTorch in a CUDA graph: the better of contiguous and channels-last."""
+def call_of(peer, module, inputs):
+    """What is called again and again to time the peer."""
+    if peer == "eager":
+        return captured(module, inputs)
+    import torch._inductor.config as inductor
+
+    if hasattr(inductor, "autotune_local_cache"):
+        inductor.autotune_local_cache = False  # choices made beside other programs are not those of a GPU alone
+    torch._dynamo.reset()
+    compiled = torch.compile(module, mode=MODES[peer])
+    if peer == "compile-replay":
+        return captured(compiled, inputs)
+    for _ in range(4):  # compiles, warms up, records
+        compiled(*inputs)
+    return lambda: compiled(*inputs)
+
+
+def best_time(peer, name, precision):
+    """The better of contiguous and channels-last."""
     set_precision(precision)
     pairs = [ready(name, precision, channels_last) for channels_last in (False, True)]
-    return min(microseconds(captured(*pair)) for pair in pairs if pair)
+    return min(microseconds(call_of(peer, *pair)) for pair in pairs if pair)
+
+
+def graph_time(name, precision):
+    return best_time("eager", name, precision)
 
 
 def compiled_time(name, precision):
-    """torch.compile, mode reduce-overhead (CUDA graphs): the better of contiguous and channels-last."""
-    set_precision(precision)
-    times = []
-    for channels_last in (False, True):
-        pair = ready(name, precision, channels_last)
-        if not pair:
+    return best_time("compile", name, precision)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--precision", default="tf32", choices=("fp32", "tf32", "fp16", "bf16"))
+    parser.add_argument("--peer", default="eager", choices=PEERS)
+    parser.add_argument("--prepare", action="store_true")
+    args = parser.parse_args()
+    say = lambda **line: print(json.dumps(line), flush=True)
+    set_precision(args.precision)
+    failed = False
+    for layout in ("contiguous", "channels_last"):
+        pair = ready(args.name, args.precision, layout == "channels_last")
+        if pair is None:
             continue
-        torch._dynamo.reset()
-        call = torch.compile(pair[0], mode="reduce-overhead")
-        times.append(microseconds(lambda: call(*pair[1])))
-    return min(times)
+        if layout == "contiguous":
+            say(flops=networks.flops_of(*pair), torch=torch.__version__, cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version())
+        begin = time.time()
+        try:
+            call = call_of(args.peer, *pair)
+            torch.cuda.synchronize()
+            if not args.prepare:
+                say(layout=layout, us=microseconds(call), prepare_s=round(time.time() - begin, 1))
+        except Exception as problem:  # the other layout may work
+            failed = True
+            say(layout=layout, failure=f"{type(problem).__name__}: {str(problem)[:300]}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,7 @@ struct Veu {
   static constexpr int kComputeThreads = 256;
   static constexpr int kWeightStages = 2;
   static constexpr int kWeightStageBytes = 1024;
+  static constexpr int kInputStages = 0, kInputStageBytes = 0;
 };
 
 struct Param {

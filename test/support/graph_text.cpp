@@ -99,10 +99,27 @@ bool parse_window(Windowed& op, const std::string& key, Line& line) {
   return true;
 }
 
+bool parse_activation_call(ActivationCall& call, const std::string& key, Line& line) {
+  if (key == "act") return call.kind = parse_activation(line), true;
+  if (key == "a") return call.a = static_cast<float>(line.number()), true;
+  if (key == "b") return call.b = static_cast<float>(line.number()), true;
+  return false;
+}
+
+// "input_act" is the key "act" of what is in front of a Conv, "depthwise_kernel" the key "kernel".
+bool parse_prologue(Conv& conv, const std::string& key, Line& line) {
+  const auto rest = [&](const std::string& prefix) { return key.compare(0, prefix.size(), prefix) == 0 ? key.substr(prefix.size()) : ""; };
+  if (const std::string inner = rest("input_"); !inner.empty()) return parse_activation_call(conv.input_activation, inner, line);
+  const std::string inner = rest("depthwise_");
+  if (inner.empty()) return false;
+  if (!conv.depthwise) conv.depthwise.emplace();
+  return parse_window(*conv.depthwise, inner, line) || parse_activation_call(conv.depthwise->activation, inner, line);
+}
+
 // One "key=value" of any operator; the operators do not share a key with different meanings.
 void parse_attribute(OpAttrs& attrs, const std::string& key, Line& line) {
   if (auto* conv = std::get_if<Conv>(&attrs)) {
-    if (parse_window(*conv, key, line)) return;
+    if (parse_window(*conv, key, line) || parse_prologue(*conv, key, line)) return;
     if (key == "group") return void(conv->group = line.integer());
   } else if (auto* matmul = std::get_if<MatMul>(&attrs)) {
     if (key == "trans_a") return void(matmul->trans_a = line.integer() != 0);

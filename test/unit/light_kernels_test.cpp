@@ -35,18 +35,20 @@ Elementwise single(ElementwiseOp op, float a = 0, float b = 0) {
   return Elementwise{{step}};
 }
 
-// Every function at values where functions differ: zeros, halves, large, infinite, NaN.
-Case function_case(ElementwiseOp op, float a, float b) {
+// Every function at values where functions differ: zeros, halves, large, infinite, NaN. An odd number of elements is for the body
+// that reads its chain, whole groups for the one that is compiled with it, if the function is small enough.
+Case function_case(ElementwiseOp op, float a, float b, int64_t elements) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> special = {0, -0.0F, 0.5F, -0.5F, 1.5F, 2.5F, -2.5F, 3, -3, 7.25F, -7.25F, 30, -30, inf, -inf, nan};
-  CaseMaker maker(std::string("function ") + name_of(op));
+  CaseMaker maker(std::string("function ") + name_of(op) + " of " + std::to_string(elements));
   std::vector<TensorId> inputs;
   for (int i = 0; i < arity_of(op); ++i) {
     std::vector<float> values;
-    for (size_t e = 0; e < 256; ++e) values.push_back(special[i == 0 ? e % 16 : i == 1 ? e / 16 : (e + e / 16) % 16]);
-    inputs.push_back(maker.input({256}, Lay::rows, values));
+    for (size_t e = 0; e < static_cast<size_t>(elements); ++e)
+      values.push_back(special[i == 0 ? e % 16 : i == 1 ? e / 16 : (e + e / 16) % 16]);
+    inputs.push_back(maker.input({elements}, Lay::rows, values));
   }
-  return maker.finish(single(op, a, b), inputs, maker.output({256}));
+  return maker.finish(single(op, a, b), inputs, maker.output({elements}));
 }
 
 std::vector<Case> function_cases() {
@@ -54,7 +56,10 @@ std::vector<Case> function_cases() {
   for (int i = 0; i <= static_cast<int>(ElementwiseOp::where); ++i) {
     const auto op = static_cast<ElementwiseOp>(i);
     const bool logical = op >= ElementwiseOp::logical_and && op <= ElementwiseOp::where;
-    if (!logical) cases.push_back(function_case(op, op == ElementwiseOp::clip ? -1.0F : 0.3F, op == ElementwiseOp::clip ? 2.0F : 0.4F));
+    const bool clips = op == ElementwiseOp::clip;
+    for (const int64_t elements : {256, 255}) {
+      if (!logical) cases.push_back(function_case(op, clips ? -1.0F : 0.3F, clips ? 2.0F : 0.4F, elements));
+    }
   }
   return cases;
 }
@@ -98,6 +103,21 @@ Case long_chain() {
   return maker.finish(chain, inputs, maker.output({3, 5, 7}));
 }
 
+// Temporaries, constants, an operand per channel, and dear functions, few enough for a body of their own.
+Case static_chain_case(const std::string& name, const Shape& shape, Lay lay) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(shape, lay), y = maker.input(shape, Lay::channels_last), per_channel = maker.input({shape[1], 1, 1});
+  const TensorId three = maker.constant({1}, Lay::rows, {3});
+  using enum ElementwiseOp;
+  return maker.finish(Elementwise{{{sub, {0, 1}, 0, 0},
+                                   {sigmoid, {-1}, 0, 0},
+                                   {mul, {-1, 2}, 0, 0},
+                                   {div, {-3, 3}, 0, 0},
+                                   {add, {-2, -1}, 0, 0},
+                                   {clip, {-5}, -0.25F, 0.5F}}},
+                      {x, y, per_channel, three}, maker.output(shape, lay));
+}
+
 std::vector<Case> elementwise_cases() {
   const Shape image = {2, 5, 3, 7}, wide = {2, 8, 3, 7};
   const Elementwise copy = single(ElementwiseOp::identity);
@@ -119,11 +139,20 @@ std::vector<Case> elementwise_cases() {
       binary_case("empty", {0, 3}, Lay::rows, {1, 3}, Lay::rows, {0, 3}, Lay::rows),
       unary_case("rows to channels last", copy, image, Lay::rows, image, Lay::channels_last),
       unary_case("channels last to rows", copy, image, Lay::channels_last, image, Lay::rows),
+      unary_case("wide rows to channels last", copy, wide, Lay::rows, wide, Lay::channels_last),
+      unary_case("channels last to rows of whole groups", copy, {1, 8, 6, 6}, Lay::channels_last, {1, 8, 6, 6}, Lay::rows),
+      binary_case("a value per pixel", {1, 8, 3, 7}, Lay::channels_last, {1, 1, 3, 7}, Lay::rows, {1, 8, 3, 7}, Lay::channels_last),
+      unary_case("pool of one pixel into rows", Pool{PoolKind::average, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 20, 6, 6},
+                 Lay::channels_last, {1, 20, 6, 6}, Lay::rows),
       unary_case("expand", copy, {5, 1}, Lay::rows, {3, 5, 4}, Lay::rows),
       unary_case("transpose", Transpose{{2, 0, 1}}, {3, 4, 5}, Lay::rows, {5, 3, 4}, Lay::rows),
       unary_case("slice", Slice{{1, 4}, {2, -1}}, {7, 5}, Lay::rows, {3, 5}, Lay::rows),
       unary_case("flatten channels last", Reshape{}, image, Lay::channels_last, {2, 105}, Lay::rows),
       unary_case("reshape that no nest walks", Reshape{}, {2, 6, 1, 5}, Lay::channels_last, {3, 4, 5}, Lay::channels_last),
+      binary_case("one group", {4}, Lay::rows, {4}, Lay::rows, {4}, Lay::rows),
+      binary_case("two turns of two groups", {1, 36, 13, 11}, Lay::channels_last, {1, 36, 13, 11}, Lay::slice, {1, 36, 13, 11}, Lay::slice),
+      static_chain_case("a chain that nvcc knows", {3, 8, 5, 7}, Lay::slice),
+      static_chain_case("the same chain of odd channels", {3, 5, 5, 7}, Lay::channels_last),
       long_chain(),
   };
   return cases;
@@ -214,6 +243,20 @@ std::vector<Case> pool_cases() {
       pool_case("max of odd channels", {max, {3, 2}, {1, 3}, {1, 1}, {1, 0}, {0, 1}, false}, {2, 5, 7, 9}, {6, 3}, last, slice),
       pool_case("max of rows", {max, {3, 3}, {2, 2}, {2, 1}, {1, 1}, {1, 1}, false}, {2, 5, 9, 9}, {4, 5}, rows, rows),
       pool_case("rows to channels last", {max, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 8, 6, 6}, {3, 3}, rows, last),
+      pool_case("max 3x3 stride 2 in strips of two", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 20, 31, 33}, {15, 16}, last,
+                last),
+      pool_case("max 3x3 of two images in strips of two", {max, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 24, 17, 19}, {17, 19},
+                last, slice),
+      pool_case("max 2x2 with overhang", {max, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, false}, {1, 8, 7, 9}, {4, 5}, slice, last),
+      pool_case("max 5x5", {max, {5, 5}, {1, 1}, {1, 1}, {2, 2}, {2, 2}, false}, {1, 8, 6, 7}, {6, 7}, last, last),
+      pool_case("max with holes", {max, {2, 2}, {1, 1}, {2, 2}, {1, 1}, {1, 1}, false}, {1, 8, 6, 7}, {6, 7}, last, last),
+      pool_case("average in strips of two", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 12, 17, 19}, {17, 19}, last,
+                last),
+      pool_case("average in strips of two, pads counted", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true}, {2, 16, 18, 21},
+                {18, 21}, last, slice),
+      pool_case("average stride 2, one pad counted", {average, {3, 3}, {2, 2}, {1, 1}, {1, 0}, {0, 1}, true}, {1, 8, 10, 10}, {5, 5}, last,
+                last),
+      pool_case("average of one pixel", {average, {1, 1}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 12, 6, 7}, {3, 4}, last, last),
       pool_case("average", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 8, 7, 7}, {4, 4}, last, last),
       pool_case("average with overhang", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {0, 0}, true}, {1, 4, 7, 7}, {4, 4}, last, last),
       pool_case("average of 4x4 with pads counted", {average, {4, 4}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, true}, {1, 3, 5, 5}, {5, 5}, rows,
@@ -251,6 +294,11 @@ std::vector<Case> reduce_cases() {
       reduce_case("global average pool of rows", mean, {2, 3}, true, {2, 33, 5, 3}, rows),
       reduce_case("global average pool of few channels", mean, {2, 3}, true, {1, 8, 40, 41}, last),
       reduce_case("global average pool of a slice", mean, {2, 3}, true, {2, 16, 3, 3}, Lay::slice),
+      reduce_case("global average pool of one pixel", mean, {2, 3}, true, {1, 20, 1, 1}, last),
+      reduce_case("global sum of more items than rTasks have lanes", sum, {2, 3}, true, {1, 60, 9, 15}, last),
+      reduce_case("global average pool of many channels", mean, {2, 3}, true, {3, 124, 3, 11}, last),
+      reduce_case("global average pool into other dimensions", mean, {2, 3}, false, {2, 12, 13, 10}, last),
+      reduce_case("too many channels for few lanes", mean, {2, 3}, true, {2, 196, 2, 2}, last),
       reduce_case("norm of few rows", l2, {1}, false, {2, 5000}, rows),
       reduce_case("everything", sum, {0, 1, 2}, false, {9, 10, 11}, rows),
       reduce_case("the last dimension", max, {2}, false, {3, 17, 65}, rows),

@@ -1,0 +1,210 @@
+// Order, dependencies and streams of graph execution. The arena was planned for the lanes: two buffers share memory where the
+// lanes and events are done with the one before they write the other. So the order of the launches is taken from the lanes,
+// and every pair of buffers that share memory becomes a dependency like data do.
+#include "compiler/schedule/launches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/schedule/clocks.h"
+#include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/schedule.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::schedule {
+namespace {
+
+// Memory of the arena with the rOperators that use it.
+struct Block {
+  int64_t begin = 0, end = 0;  // bytes
+  std::vector<size_t> users, writers;
+};
+
+class Launches {
+ public:
+  explicit Launches(const RProgram& program) : program_(program), of_rop_(program.graph.rops.size()), before_(program.graph.rops.size()) {}
+
+  std::vector<PhaseLaunch> run() {
+    refuse_gangs();
+    order();
+    require_data();
+    require_memory();
+    connect();
+    choose_streams();
+    return std::move(launches_);
+  }
+
+ private:
+  void refuse_gangs() const {
+    for (size_t i = 0; i < program_.rkernels.size(); ++i) {
+      if (!program_.rkernels[i].gang) continue;
+      throw unsupported(
+          fmt::format("execution graph: '{}' is a recurrent layer whose rTasks run at the same time and talk to each other, which one "
+                      "kernel per phase cannot; "
+                      "supported: persistent",
+                      printable(program_.graph.rops[i].name)));
+    }
+  }
+
+  // Phases in the order of their first rTask.
+  void order() {
+    const Clocks clocks(program_);
+    TAMP_CHECK(clocks.is_complete(), "launches of a rProgram that cannot end");
+    std::vector<std::vector<bool>> seen(program_.rkernels.size());
+    for (size_t i = 0; i < seen.size(); ++i) seen[i].assign(program_.rkernels[i].phases.size(), false);
+    for (const At at : clocks.order()) {
+      const RTask& rtask = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
+      if (!rtask.rop.valid() || seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)]) continue;
+      seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)] = true;
+      of_rop_[rtask.rop.index()].push_back(launches_.size());
+      launches_.push_back({rtask.rop, rtask.phase, {}, 0});
+    }
+  }
+
+  // All of `first` before anything of `second`.
+  void require(size_t first, size_t second) {
+    if (first != second) before_[second].push_back(first);
+  }
+
+  void require_data() {
+    const Dependencies dependencies = find_dependencies(program_.graph);
+    for (size_t i = 0; i < dependencies.producers.size(); ++i) {
+      for (const ROperatorId producer : dependencies.producers[i]) require(producer.index(), i);
+    }
+  }
+
+  void require_memory() {
+    const std::vector<Block> blocks = blocks_of_arena();
+    for (size_t a = 0; a < blocks.size(); ++a) {
+      for (size_t b = a + 1; b < blocks.size() && blocks[b].begin < blocks[a].end; ++b) {
+        const bool a_first = earliest(blocks[a].writers) < earliest(blocks[b].writers);
+        const Block& old = blocks[a_first ? a : b];
+        for (const size_t writer : blocks[a_first ? b : a].writers) {
+          for (const size_t user : old.users) require(user, writer);
+        }
+      }
+    }
+  }
+
+  // By their begin; only those that something is written to.
+  std::vector<Block> blocks_of_arena() const {
+    const Graph& graph = program_.graph;
+    std::vector<Block> blocks(graph.buffers.size());
+    const auto use = [&](size_t rop, TensorId id, bool is_write) {
+      const BufferId buffer = graph.tensor(id).place.buffer;
+      if (!buffer.valid() || of_rop_[rop].empty()) return;
+      const int64_t offset = program_.memory.buffer_offset[buffer.index()];
+      if (offset < 0) return;
+      Block& block = blocks[buffer.index()];
+      block.begin = offset;
+      block.end = offset + graph.buffers[buffer.index()].elements * bytes_of(graph.buffers[buffer.index()].dtype);
+      block.users.push_back(rop);
+      if (is_write) block.writers.push_back(rop);
+    };
+    for (size_t i = 0; i < graph.rops.size(); ++i) {
+      for (const TensorId id : reads_of(graph.rops[i])) use(i, id, /*is_write=*/false);
+      for (const TensorId id : graph.rops[i].outputs) use(i, id, /*is_write=*/true);
+      const int64_t scratch = program_.memory.scratch_offset[i];
+      if (scratch >= 0) blocks.push_back({scratch, scratch + program_.rkernels[i].scratch_elements * bytes_of(DType::f32), {i}, {i}});
+    }
+    std::erase_if(blocks, [](const Block& block) { return block.writers.empty(); });
+    std::sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.begin < b.begin; });
+    return blocks;
+  }
+
+  size_t earliest(const std::vector<size_t>& rops) const {
+    size_t first = SIZE_MAX;
+    for (const size_t rop : rops) first = std::min(first, of_rop_[rop].front());
+    return first;
+  }
+
+  // Fills PhaseLaunch::after, without what others imply.
+  void connect() {
+    ancestors_.assign(launches_.size(), std::vector<bool>(launches_.size(), false));
+    for (size_t n = 0; n < launches_.size(); ++n) {
+      const size_t rop = launches_[n].rop.index();
+      std::vector<size_t> wanted;
+      if (of_rop_[rop].front() != n)
+        wanted.push_back(phase_before(rop, n));
+      else
+        collect(rop, wanted);
+      std::sort(wanted.rbegin(), wanted.rend());
+      for (const size_t m : wanted) {
+        TAMP_CHECK(m < n, "'" + program_.graph.rops[rop].name + "' comes before what it needs");
+        if (ancestors_[n][m]) continue;
+        launches_[n].after.push_back(static_cast<int32_t>(m));
+        ancestors_[n][m] = true;
+        for (size_t i = 0; i < m; ++i) ancestors_[n][i] = ancestors_[n][i] || ancestors_[m][i];
+      }
+      std::reverse(launches_[n].after.begin(), launches_[n].after.end());
+    }
+  }
+
+  size_t phase_before(size_t rop, size_t n) const { return *(std::find(of_rop_[rop].begin(), of_rop_[rop].end(), n) - 1); }
+
+  // The last launches of all that must be done before `rop`; those of a view are what it is made of.
+  void collect(size_t rop, std::vector<size_t>& wanted) const {
+    for (const size_t other : before_[rop]) {
+      if (!of_rop_[other].empty())
+        wanted.push_back(of_rop_[other].back());
+      else
+        collect(other, wanted);
+    }
+  }
+
+  // The stream whose last launch this one is after; else one where that adds no wait; else a new one.
+  void choose_streams() {
+    std::vector<size_t> last;  // per stream
+    for (size_t n = 0; n < launches_.size(); ++n) {
+      const auto& after = launches_[n].after;
+      const auto follows = [&](size_t tail) { return std::find(after.begin(), after.end(), static_cast<int32_t>(tail)) != after.end(); };
+      auto chosen = std::find_if(last.begin(), last.end(), follows);
+      if (chosen == last.end()) chosen = std::find_if(last.begin(), last.end(), [&](size_t tail) { return ancestors_[n][tail]; });
+      if (chosen == last.end() && static_cast<int32_t>(last.size()) < kMostStreams) chosen = last.insert(last.end(), n);
+      if (chosen == last.end()) chosen = std::min_element(last.begin(), last.end());
+      launches_[n].stream = static_cast<int32_t>(chosen - last.begin());
+      *chosen = n;
+    }
+  }
+
+  const RProgram& program_;
+  std::vector<PhaseLaunch> launches_;
+  std::vector<std::vector<size_t>> of_rop_;  // its launches, in order
+  std::vector<std::vector<size_t>> before_;  // per rOperator: those to be done before it begins
+  std::vector<std::vector<bool>> ancestors_;
+};
+
+}  // namespace
+
+Execution parse_execution(const std::string& name) {
+  if (name == "persistent") return Execution::persistent;
+  if (name == "graph") return Execution::graph;
+  throw bad_input(fmt::format("execution '{}' is not known, supported: persistent, graph", printable(name)));
+}
+
+std::vector<PhaseLaunch> launches_of(const RProgram& program) { return Launches(program).run(); }
+
+// A lane and an event per launch: nothing but PhaseLaunch::after orders them.
+std::vector<std::string> verify_launches(const RProgram& program, size_t limit, const select::Families& families) {
+  TAMP_CHECK(program.launches.has_value(), "launches of a rProgram for persistent execution");
+  RProgram apart = program;
+  apart.lanes.clear();
+  apart.events.clear();
+  for (size_t n = 0; n < program.launches->size(); ++n) {
+    const PhaseLaunch& launch = (*program.launches)[n];
+    std::vector<Instruction> lane;
+    const int64_t rtasks = program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)].rtasks;
+    for (int64_t i = 0; i < rtasks; ++i) lane.push_back({{launch.rop, launch.phase, i}, {}, EventId()});
+    for (const int32_t m : launch.after) lane.front().waits.emplace_back(m);
+    lane.back().signal = EventId(static_cast<int64_t>(n));
+    apart.lanes.push_back(std::move(lane));
+    apart.events.push_back({fmt::format("launch {}", n), 1});
+  }
+  apart.vdevice.sms = static_cast<int64_t>(apart.lanes.size());
+  apart.vdevice.veus_per_sm = 1;
+  return verify(apart, limit, families);
+}
+
+}  // namespace tamp::schedule

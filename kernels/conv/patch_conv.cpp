@@ -1,0 +1,304 @@
+// Host side of patch_conv.cuh: the packed weights, what the candidates cost, and what a rTask touches. rTask t is
+// ((n_block * images + image) * tiles_h + tile_y) * tiles_w + tile_x, so that the rTasks of one ring block follow each other.
+#include "kernels/conv/patch_conv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/conv/patch_conv_plan.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr int64_t kMostChannels = 4;  // of the input; with more the gather by vectors of channels is better
+
+std::vector<std::pair<std::string, int64_t>> to_pairs(const PatchPlan& c) {
+  return {{"m_tiles", c.m_tiles},
+          {"n_tiles", c.n_tiles},
+          {"warps_m", c.warps_m},
+          {"warps_k", c.warps_k},
+          {"cell", c.cell},
+          {"plain", c.plain},
+          {"tile_h", c.tile_h},
+          {"tile_w", c.tile_w},
+          {"pitch", c.pitch},
+          {"chunk_steps", c.chunk_steps},
+          {"part_pixels", c.part_pixels}};
+}
+
+PatchPlan config_of(const RKernel& rkernel) {
+  const auto value = [&](const char* key) { return rkernel.config_value(key); };
+  return {value("m_tiles"), value("n_tiles"), value("warps_m"), value("warps_k"),     value("cell"),       value("plain"),
+          value("tile_h"),  value("tile_w"),  value("pitch"),   value("chunk_steps"), value("part_pixels")};
+}
+
+double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
+int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tiles(p, c, 0) * patch_tiles(p, c, 1); }
+
+// --- packed data: table and weights of every step, bias -----------------------------------------------------------------
+
+// One of k: a tap of one channel, and the share of its weight.
+struct Slot {
+  int64_t channel = 0, h = 0, w = 0;
+  float share = 1;
+  bool is_tap_of(const Slot& s) const { return channel == s.channel && h == s.h && w == s.w; }
+};
+
+// What pads a row of the filter repeats its last column; what pads the last step repeats the granule before. Powers of two, so
+// that the shares of a weight are exact.
+std::vector<Slot> slots_of(const Product& p) {
+  std::vector<Slot> slots;
+  for (int64_t channel = 0; channel < p.in_channels; ++channel) {
+    for (int64_t h = 0; h < p.kernel[0]; ++h) {
+      for (int64_t w = 0; w < ceil_div(p.kernel[1], kPatchGranule) * kPatchGranule; ++w)
+        slots.push_back({channel, h, std::min(w, p.kernel[1] - 1)});
+    }
+  }
+  while (slots.size() % kPatchStepK != 0) {
+    const Slot before = slots[slots.size() - kPatchGranule];
+    slots.push_back(before);
+  }
+  // Copies of a tap are at most 8 slots apart.
+  for (size_t i = 0; i < slots.size(); ++i) {
+    for (size_t j = i + 1; j < std::min(slots.size(), i + kPatchStepK); ++j) {
+      if (!slots[j].is_tap_of(slots[i])) continue;
+      slots[i].share /= 2;
+      slots[j].share = slots[i].share;
+      break;
+    }
+  }
+  return slots;
+}
+
+// To nearest, ties away from zero; NaN and infinity stay what they are.
+float round_to_tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// Where the weight of channel `m` of a block for k of a step is in the step's image: operand A of mma_tf32, lane by lane.
+int64_t index_in_step(const PatchPlan& c, int64_t m, int64_t k) {
+  const int64_t warp = m / (16 * c.m_tiles), in_warp = m % (16 * c.m_tiles), pair = in_warp / 32;
+  const bool half = pair == c.m_tiles / 2;  // rk::PatchProduct::store
+  const int64_t in_pair = in_warp % 32, row = half ? in_pair / 2 : in_pair / 4;
+  const int64_t tile = 2 * pair + (half ? 0 : in_pair % 4 / 2), upper = in_pair % 2;
+  return ((warp * c.m_tiles + tile) * 32 + row * 4 + k % 4) * 4 + k / 4 * 2 + upper;
+}
+
+void pack_step(const float* data, const Product& p, const PatchPlan& c, int64_t block, const Slot* slots, std::byte* table,
+               float* weights) {
+  for (int64_t k = 0; k < kPatchStepK; ++k) {
+    const Slot& slot = slots[k];
+    const int64_t row = slot.channel * patch_extent(p, 0, c.tile_h) + slot.h * p.dilation[0];
+    const auto bytes = static_cast<int32_t>((row * c.pitch + slot.w * p.dilation[1]) * 4);
+    std::memcpy(table + k % 4 * 8 + k / 4 * 4, &bytes, 4);
+    for (int64_t m = 0; m < std::min(c.block(), p.channels - block * c.block()); ++m) {
+      const int64_t at = (slot.h * p.kernel[1] + slot.w) * p.in_channels + slot.channel;
+      weights[index_in_step(c, m, k)] = round_to_tf32(weight_at(data, p, 0, block * c.block() + m, at)) * slot.share;
+    }
+  }
+}
+
+int64_t ring_bytes(const Product& p, const PatchPlan& c) {
+  return patch_blocks(p, c) * patch_chunks(p, c) * c.chunk_steps * c.step_bytes();
+}
+
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  const std::optional<Product> product = product_of(graph, rop);
+  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
+  const Product& p = *product;
+  const PatchPlan c = config_of(rkernel);
+  const std::vector<Slot> slots = slots_of(p);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  std::vector<float> bias = bias_of(graph, p);
+  bias.resize(static_cast<size_t>(patch_blocks(p, c) * c.block()), 0.0F);
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * 4);
+  for (int64_t block = 0; block < patch_blocks(p, c); ++block) {
+    for (int64_t s = 0; s < patch_steps(p); ++s) {
+      std::byte* const chunk = bytes.data() + (block * patch_chunks(p, c) + s / c.chunk_steps) * c.chunk_steps * c.step_bytes();
+      const int64_t in_chunk = s % c.chunk_steps;
+      std::byte* const weights = chunk + c.chunk_steps * kPatchTableBytes + in_chunk * (c.step_bytes() - kPatchTableBytes);
+      pack_step(data, p, c, block, &slots[static_cast<size_t>(s * kPatchStepK)], chunk + in_chunk * kPatchTableBytes,
+                reinterpret_cast<float*>(weights));
+    }
+  }
+  std::memcpy(bytes.data() + ring_bytes(p, c), bias.data(), bias.size() * 4);
+  return bytes;
+}
+
+// --- candidates --------------------------------------------------------------------------------------------------------
+
+std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
+
+// Rows of the input are aligned vectors: 16 bytes are inside or outside of the image together.
+bool has_vector_rows(const Graph& graph, const Product& p) {
+  const std::array<int64_t, 4>& s = p.in_strides;
+  return s[3] == 1 && p.in_extent[1] % 4 == 0 && s[0] % 4 == 0 && s[1] % 4 == 0 && s[2] % 4 == 0 &&
+         graph.tensor(p.in).place.offset % 4 == 0;
+}
+
+bool has_vector_outputs(const Graph& graph, const Product& p) {
+  return has_vector_channels(graph.tensor(p.out), p.out_strides, p.channels);
+}
+
+// The short epilogue will do.
+bool is_plain(const Graph& graph, const ROperator& rop, const Product& p) {
+  const Activation a = rop.epilogue.activation;
+  return !p.residual.valid() && (a == Activation::none || a == Activation::relu || a == Activation::clip) && has_vector_outputs(graph, p);
+}
+
+ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
+  const Epilogue& e = rop.epilogue;
+  float low = e.a, high = e.b;
+  if (c.plain != 0 && e.activation != Activation::clip) {
+    low = e.activation == Activation::relu ? 0 : -std::numeric_limits<float>::infinity();
+    high = std::numeric_limits<float>::infinity();
+  }
+  return ArgValue{ArgList{ArgValue{PackedArg{ring_bytes(p, c)}}, p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
+                          arg(int64_t{p.residual_after_activation}), float_arg(low), float_arg(high)}};
+}
+
+std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPlan& c) {
+  const bool vector_residual = p.residual.valid() && has_vector_channels(request.graph.tensor(p.residual), p.residual_strides, p.channels);
+  return {
+      {"in", arg(TensorArg{p.in})},
+      {"out", arg(TensorArg{p.out})},
+      {"epilogue", epilogue(request.rop, p, c)},
+      {"in_strides", array_arg(to_vector(p.in_strides))},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
+      {"in_h", arg(p.in_extent[0])},
+      {"in_w", arg(p.in_extent[1])},
+      {"out_h", arg(p.pixels[1])},
+      {"out_w", arg(p.pixels[2])},
+      {"channels", arg(p.channels)},
+      {"stride_h", arg(p.stride[0])},
+      {"stride_w", arg(p.stride[1])},
+      {"pad_h", arg(p.pad[0])},
+      {"pad_w", arg(p.pad[1])},
+      {"tile_h", arg(c.tile_h)},
+      {"tile_w", arg(c.tile_w)},
+      {"rows", arg(patch_rows(p, c))},
+      {"patch_h", arg(patch_extent(p, 0, c.tile_h))},
+      {"pitch", arg(c.pitch)},
+      {"columns_copied", arg(patch_cells(p, c) * c.cell)},
+      {"pass_rows", arg(request.vdevice.compute_threads >> patch_row_shift(p, c))},
+      {"row_shift", arg(patch_row_shift(p, c))},
+      {"part_pixels", arg(c.part_pixels)},
+      {"steps", arg(patch_steps(p))},
+      {"chunk_steps", arg(c.chunk_steps)},
+      {"vector_out", arg(int64_t{has_vector_outputs(request.graph, p)})},
+      {"vector_residual", arg(int64_t{vector_residual})},
+      {"tiles_w", divisor_arg(patch_tiles(p, c, 1))},
+      {"tiles_h", divisor_arg(patch_tiles(p, c, 0))},
+      {"images", divisor_arg(p.pixels[0])},
+      {"columns", divisor_arg(c.tile_w)},
+  };
+}
+
+Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+  const double products = elements(patch_steps(p), c.warps_m * c.m_tiles * c.warps_n() * c.n_tiles);
+  Cost cost;
+  cost.flops = 2 * 16 * 8 * 8 * products;
+  cost.tensor_core = true;
+  cost.efficiency = patch_efficiency(p, c);
+  const double outputs = elements(c.tile_h * c.tile_w, std::min(c.block(), p.channels));
+  const double stored = 4 * outputs * (p.residual.valid() ? 2 : 1), summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
+  const double patch = 4 * elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
+  cost.activation_bytes = patch + stored;
+  // The results are stored when all products are done, at 1.5 of the share of L2 that costs assume; and sums of k are added before.
+  const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
+  cost.latency_us = patch_start_us(vdevice) + stored / (1.5 * bytes_per_us) + summed / (8 * bytes_per_us);
+  cost.weight_bytes = static_cast<double>(patch_steps(p) * c.step_bytes());
+  return cost;
+}
+
+RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c) {
+  Phase phase;
+  phase.header = "kernels/conv/patch_conv.cuh";
+  phase.body = "rk::patch_conv";
+  phase.template_args = {{"M_TILES", std::to_string(c.m_tiles)}, {"N_TILES", std::to_string(c.n_tiles)},
+                         {"WARPS_M", std::to_string(c.warps_m)}, {"WARPS_K", std::to_string(c.warps_k)},
+                         {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
+  phase.args_type = "rk::PatchConvArgs";
+  phase.args = args_of(request, p, c);
+  phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
+  phase.work_bytes = patch_work_bytes(p, c);
+  phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
+  phase.cost = cost_of(request.vdevice, p, c);
+  RKernel rkernel;
+  rkernel.family = "patch_conv";
+  rkernel.name = fmt::format("patch_conv<{}x{} pixels, {} channels{}>", c.tile_h, c.tile_w, c.block(),
+                             c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "");
+  rkernel.config = to_pairs(c);
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> list_candidates(const Request& request) {
+  if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
+  const VDevice& vdevice = request.vdevice;
+  if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.compute_threads != kPatchWarps * 32) return {};
+  const std::optional<Product> p = product_of(request.graph, request.rop);
+  if (!p || p->groups != 1 || p->in_channels > kMostChannels) return {};
+  std::vector<RKernel> rkernels;
+  for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
+    plan.plain = is_plain(request.graph, request.rop, *p) ? 1 : 0;
+    rkernels.push_back(rkernel_of(request, *p, plan));
+  }
+  return rkernels;
+}
+
+// --- accesses ----------------------------------------------------------------------------------------------------------
+
+using Box = std::array<int64_t, 4>;  // image, h, w, channel
+
+void append_box(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const Box& low, const Box& high,
+                std::vector<Region>& regions) {
+  if (graph.tensor(id).role == Role::constant) return;
+  Tensor t;
+  t.shape = {high.begin(), high.end()};
+  t.place.strides = {strides[0], strides[2], strides[3], strides[1]};
+  t.place.offset = graph.tensor(id).place.offset;
+  for (size_t d = 0; d < 4; ++d) {
+    if (low[d] >= high[d]) return;
+  }
+  for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const std::optional<Product> product = product_of(graph, rop);
+  TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
+  const Product& p = *product;
+  const PatchPlan c = config_of(rkernel);
+  const int64_t tile_x = index % patch_tiles(p, c, 1), tile_y = index / patch_tiles(p, c, 1) % patch_tiles(p, c, 0);
+  const int64_t image = index / tiles_of_image(p, c) % p.pixels[0], n_block = index / tiles_of_image(p, c) / p.pixels[0];
+  const int64_t oh = tile_y * c.tile_h, ow = tile_x * c.tile_w, channel = n_block * c.block();
+  const Box low = {image, oh, ow, channel};
+  const Box high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
+                    std::min(channel + c.block(), p.channels)};
+  append_box(graph, p.out, p.out_strides, low, high, out.writes);
+  if (p.residual.valid()) append_box(graph, p.residual, p.residual_strides, low, high, out.reads);
+
+  const int64_t y = oh * p.stride[0] - p.pad[0], x = (ow * p.stride[1] - p.pad[1]) & ~(c.cell - 1);
+  const int64_t end_y = y + patch_extent(p, 0, c.tile_h), end_x = x + patch_cells(p, c) * c.cell;
+  append_box(graph, p.in, p.in_strides, {image, std::max<int64_t>(y, 0), std::max<int64_t>(x, 0), 0},
+             {image + 1, std::min(end_y, p.in_extent[0]), std::min(end_x, p.in_extent[1]), p.in_channels}, out.reads);
+}
+
+}  // namespace
+
+const Family& patch_conv() {
+  static const Family family = {"patch_conv", list_candidates, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,132 @@
+#include "kernels/elementwise/static_chain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/args.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kInputs = 6, kConstants = 8;  // rk::kStaticInputs, rk::kStaticConstants
+constexpr size_t kMostSteps = 6;
+constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
+
+// One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+constexpr double kTurnUs = 0.6;
+
+// A few instructions of code. What is neither cheap nor dear is kilobytes, and stays with elementwise.cuh.
+bool is_cheap(ElementwiseOp op) {
+  using enum ElementwiseOp;
+  switch (op) {
+    case identity:
+    case neg:
+    case abs:
+    case relu:
+    case leaky_relu:
+    case clip:
+    case hard_sigmoid:
+    case hard_swish:
+    case add:
+    case sub:
+    case mul:
+    case min:
+    case max:
+    case prelu: return true;
+    default: return false;
+  }
+}
+
+bool is_dear(ElementwiseOp op) {
+  using enum ElementwiseOp;
+  return op == div || op == sqrt || op == exp || op == erf || op == sigmoid || op == tanh || op == gelu || op == where;
+}
+
+bool has_small_functions(const Chain& chain) {
+  int64_t dear = 0;
+  for (const ChainStep& step : chain.steps) {
+    const auto op = static_cast<ElementwiseOp>(step.op);
+    if (!is_cheap(op) && !is_dear(op)) return false;
+    if (is_dear(op)) ++dear;
+  }
+  return dear <= kMostDear;
+}
+
+// Groups that a thread does at a time. Every number is a body of its own, so there are two.
+int64_t groups_of_thread(int64_t groups_per_rtask, const VDevice& vdevice) { return groups_per_rtask > vdevice.compute_threads ? 2 : 1; }
+
+// "0xff2120190": op, x, y, z and to, from the lowest byte on.
+std::string step_text(const ChainStep& step) {
+  return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
+}
+
+int64_t row_of(const Sweep& sweep, size_t operand) { return sweep.loop.size() == 2 ? sweep.loop[0].strides[operand] : 0; }
+int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().strides[operand]; }
+
+// Bit i: input i is loaded element by element.
+int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
+  int64_t scalars = 0;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) scalars |= int64_t{!is_vector(graph, sweep, i + 1)} << i;
+  return scalars;
+}
+
+std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_per_rtask) {
+  const size_t inputs = sweep.chain.inputs.size();
+  ArgList places, constants;
+  std::vector<int64_t> rows, steps;
+  for (size_t i = 0; i < kInputs; ++i) places.push_back(i < inputs ? place_arg(sweep.chain.inputs[i], sweep.starts[i + 1]) : null_arg());
+  for (size_t i = 0; i < inputs; ++i) {
+    rows.push_back(row_of(sweep, i + 1));
+    steps.push_back(step_of(sweep, i + 1));
+  }
+  for (const float value : sweep.chain.constants) constants.push_back(float_arg(value));
+  if (constants.empty()) constants.push_back(float_arg(0));
+  return {{"out", place_arg(sweep.out, sweep.starts[0])},
+          {"inputs", ArgValue{places}},
+          {"out_row", arg(row_of(sweep, 0))},
+          {"in_rows", array_arg(rows, kInputs)},
+          {"in_steps", array_arg(steps, kInputs)},
+          {"row_groups", divisor_arg(sweep.loop.back().extent / 4)},
+          {"groups", arg(groups)},
+          {"groups_per_rtask", arg(groups_per_rtask)},
+          {"constants", ArgValue{constants}}};
+}
+
+}  // namespace
+
+bool is_static(const Graph& graph, const Sweep& sweep) {
+  const Chain& chain = sweep.chain;
+  if (sweep.loop.empty() || sweep.loop.size() > 2 || sweep.loop.back().extent % 4 != 0) return false;
+  if (chain.inputs.empty() || chain.inputs.size() > kInputs || chain.constants.size() > kConstants) return false;
+  if (chain.steps.size() > kMostSteps || chain.temporaries > kMostTemporaries || !has_small_functions(chain)) return false;
+  for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
+    if (row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
+  }
+  return is_vector(graph, sweep, 0) && loop_elements(sweep.loop) > 0;
+}
+
+Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
+  const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
+  const int64_t groups = loop_elements(sweep.loop) / 4, at_once = groups_of_thread(groups_per_rtask, vdevice);
+  Phase phase;
+  phase.header = "kernels/elementwise/static_chain.cuh";
+  phase.body = "rk::static_chain";
+  phase.template_args = {{"kInputs", std::to_string(inputs)},
+                         {"kScalars", std::to_string(scalars)},
+                         {"kTemporaries", std::to_string(sweep.chain.temporaries)},
+                         {"kGroups", std::to_string(at_once)}};
+  for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
+  phase.args_type = "rk::StaticChainArgs";
+  phase.args = static_args(sweep, groups, groups_per_rtask);
+  phase.rtasks = ceil_div(groups, groups_per_rtask);
+  const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
+  // A scalar drags a sector of 32 bytes along, some of which neighbours want.
+  const int64_t vectors = inputs + 1 + 3 * std::popcount(static_cast<uint64_t>(scalars));
+  phase.cost.activation_bytes = 16 * share * static_cast<double>(vectors);
+  phase.cost.latency_us = kTurnUs * static_cast<double>(ceil_div(groups_per_rtask, vdevice.compute_threads * at_once) - 1);
+  return phase;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,110 @@
+// y = chain(x0, x1, ..) where nvcc knows the chain: the few short chains that networks are full of (Add, Relu, Add then Relu, a
+// transposing copy, ..). All loads of a turn are issued before the first is used, and what follows is a handful of instructions,
+// while elementwise.cuh pays for reading its program. Each chain is a body of its own, of about 1 KB.
+//
+// The output is walked as rows of groups of four neighbouring elements; the rows of an operand lie `row` elements apart, 0 where
+// it is broadcast. A group of an input is one vector, or, where bit i of kScalars says so, four elements `step` apart. A thread
+// does kGroups groups at a time.
+#pragma once
+
+#include "kernels/elementwise/functions.cuh"
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+constexpr int kStaticInputs = 6, kStaticConstants = 8;
+
+struct StaticChainArgs {
+  TensorRef out;
+  TensorRef inputs[kStaticInputs];
+  int32_t out_row;
+  int32_t in_rows[kStaticInputs], in_steps[kStaticInputs];
+  Divisor row_groups;  // groups of a row
+  uint32_t groups, groups_per_rtask;
+  float constants[kStaticConstants];
+};
+static_assert(sizeof(StaticChainArgs) <= 768, "an argument slot has 768 bytes");
+
+// A step as a template argument: op, x, y, z, to, from the lowest byte on; operand codes as in kernels/elementwise/chain.h.
+RK_INLINE constexpr uint32_t static_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
+
+// Everything that steps read: the result of the step before, temporaries, inputs.
+template <int kInputs, int kTemporaries, int kGroups>
+struct StaticValues {
+  float4 acc[kGroups];
+  float4 temporaries[kTemporaries + 1][kGroups];
+  float4 inputs[kInputs][kGroups];
+};
+
+template <uint32_t kCode, class Values, int kGroups>
+RK_INLINE void static_operand(const StaticChainArgs& args, const Values& values, float4 (&to)[kGroups]) {
+  float constant = 0.0f;
+  if constexpr (kCode >= 64 && kCode < 64 + kStaticConstants) constant = args.constants[kCode - 64];
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    if constexpr (kCode == 0)
+      to[g] = values.acc[g];
+    else if constexpr (kCode < 32)
+      to[g] = values.temporaries[kCode - 1][g];
+    else if constexpr (kCode < 64)
+      to[g] = values.inputs[kCode - 32][g];
+    else
+      to[g] = float4{constant, constant, constant, constant};
+  }
+}
+
+template <uint64_t kStep, int kGroups, class Values>
+RK_INLINE void static_step(const StaticChainArgs& args, Values& values) {
+  float4 x[kGroups], y[kGroups], z[kGroups];
+  static_operand<static_step_byte(kStep, 1)>(args, values, x);
+  static_operand<static_step_byte(kStep, 2)>(args, values, y);
+  static_operand<static_step_byte(kStep, 3)>(args, values, z);
+  chain_function<kGroups>(static_step_byte(kStep, 0), x, y, z, values.acc);
+  if constexpr (static_step_byte(kStep, 4) != 0) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) values.temporaries[static_step_byte(kStep, 4) - 1][g] = values.acc[g];
+  }
+}
+
+// The group `column` of a row that starts at `from`.
+RK_INLINE float4 static_scalars(const float* from, uint32_t column, int32_t step) {
+  const uint32_t at = column * 4 * static_cast<uint32_t>(step), s = static_cast<uint32_t>(step);
+  return float4{load1(from + at), load1(from + (at + s)), load1(from + (at + 2 * s)), load1(from + (at + 3 * s))};
+}
+
+template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
+  const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
+#pragma unroll 1
+  for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
+    StaticValues<kInputs, kTemporaries, kGroups> values;
+    uint32_t row[kGroups], column[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {  // past the end the last group is loaded again, and not stored
+      row[g] = divide(min(first + g * Veu::kComputeThreads, end - 1), args.row_groups, column[g]);
+    }
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      const float* const from = task.address(args.inputs[i]);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const uint32_t start = row[g] * static_cast<uint32_t>(args.in_rows[i]);
+        if ((kScalars >> i & 1u) != 0)
+          values.inputs[i][g] = static_scalars(from + start, column[g], args.in_steps[i]);
+        else
+          values.inputs[i][g] = load4(from + (start + column[g] * 4));
+      }
+    }
+    (static_step<kSteps, kGroups>(args, values), ...);
+    float* const out = task.address(args.out);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      if (first + g * Veu::kComputeThreads < end)
+        store4(out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4), values.acc[g]);
+    }
+  }
+}
+
+}  // namespace rk

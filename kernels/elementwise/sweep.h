@@ -1,0 +1,37 @@
+// An elementwise rOperator as passes over memory, one per phase: most have one; a Reshape whose input and output cannot be walked
+// together goes through row-major scratch.
+#pragma once
+
+#include <vector>
+
+#include "compiler/ir/graph.h"
+#include "compiler/ir/rkernel.h"
+#include "kernels/elementwise/chain.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+
+// One phase. The loop's operand 0 is the output, operand 1 + i the chain's input i. A none id is the scratch buffer.
+struct Sweep {
+  Loop loop;
+  Chain chain;
+  TensorId out;
+  std::vector<int64_t> starts;  // per operand: elements from the tensor's first element
+};
+
+// No sweeps: not this family's business.
+std::vector<Sweep> sweeps_of(const Graph& graph, const ROperator& rop);
+
+// Groups of four elements lie in one row of the innermost dimension.
+bool is_grouped(const Sweep& sweep);
+
+// Every group is a 16-byte aligned vector of the operand.
+bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand);
+
+// Elements from the start of the buffer to the tensor's first element; 0 of the scratch.
+int64_t first_element(const Graph& graph, TensorId id);
+
+// rk::TensorRef of element `start` of the tensor or the scratch.
+ArgValue place_arg(TensorId id, int64_t start);
+
+}  // namespace tamp::kernels

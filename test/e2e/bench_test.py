@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""What measures and reports, without a GPU: traces (test/gpu/trace.py), the comparison (test/bench/bench.py) and the fits of costs
+(test/bench/calibrate.py), on numbers made here whose right summary is known.
+
+    bench_test.py TAMP [WORD...]
+"""
+import json
+import subprocess
+import sys
+
+import numpy as np
+
+import harness
+import models as m
+
+sys.path[:0] = [str(harness.ROOT / "test" / "gpu"), str(harness.ROOT / "test" / "bench")]
+import bench
+import calibrate
+import plot_bench
+import report
+import trace as traces
+
+
+def raises(kind, call, says):
+    try:
+        call()
+    except kind as problem:
+        assert says in str(problem), problem
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def near(a, b):
+    return abs(a - b) < 1e-6
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------------
+
+# Two vEUs. `a` runs on both and is slow on vEU 1; `b` needs both, on vEU 0; `c` follows on the same vEU without an event.
+START = 1_763_700_000_000_000_000
+US = 1000
+
+
+def entry(rop, waits=(), signal=-1):
+    return {"rop": rop, "phase": 0, "index": 0, "waits": list(waits), "signal": signal}
+
+
+def two_lanes():
+    rop = lambda name, rkernel: {"name": name, "rkernel": rkernel, "phases": [{"body": "rk::staged_conv", "template": {"MT": "1"}, "rtasks": 2, "input_bytes": 4096, "estimated_cycles": 4000.0,
+                                                                                "numbers": {"boxes_per_split": 4, "boxes_of_step": 2, "steps_of_box": 9}}]}
+    plan = {"name": "two", "precision": "tf32", "rops": [rop("a", "staged_conv<16x32>"), rop("b", "pool<4>"), rop("c", "staged_conv<16x32>, split 2")],
+            "lanes": [[entry(0, signal=0), entry(1, [0], signal=1), entry(2)], [entry(0, signal=0)]]}
+    # waiting, ready, started, computed, signalled; b's started lies before its inputs, as with boxes.
+    times = [[0, 0, 0, 3, 3.5], [0.5, 7, 6, 9, 9.5], [8, 8, 9.25, 10, 0], [0, 0, 0, 6, 6.5]]
+    stamps = np.array([[START + int(t * US) if t or column < 3 else 0 for column, t in enumerate(row)] for row in times], np.uint64)
+    return plan, stamps
+
+
+def test_the_time_of_all_veus_divides_into_parts_that_add_up(tamp):
+    numbers = traces.division(*with_tasks())
+    assert numbers["span_us"] == 10 and numbers["veus"] == 2
+    parts = {key: 2 * value for key, value in numbers["us_of_a_veu"].items()}
+    # vEU 0: a 0-3, waits for the other a until 6, edge until 7, b 7-9, start 0.25, c until 10. vEU 1: a 0-6, then idle.
+    expected = {"computing": 3 + 2 + 0.75 + 6, "producers": 3, "edges": 1, "starting": 0.25, "idle": 4}
+    assert all(near(parts[key], expected[key]) for key in expected), parts
+    assert near(sum(parts.values()), 20)
+
+
+def with_tasks():
+    plan, stamps = two_lanes()
+    return plan, traces.tasks_of(plan, stamps)
+
+
+def test_the_critical_path_goes_back_through_the_last_signal(tamp):
+    steps = traces.critical_path(*with_tasks())
+    assert [(step["name"], step["veu"], step["by"]) for step in steps] == [("a", 1, "begin"), ("b", 0, "signal"), ("c", 0, "vEU")]
+    assert [round(step["gap_us"], 6) for step in steps] == [0, 1, 0.25]
+    path = traces.summary(*with_tasks())["path"]
+    assert near(path["computing_us"], 8.75) and near(path["computing_us"] + path["gaps_us"], 10)
+    assert path["families"]["staged_conv"] == {"steps": 2, "computing_us": 6.75}
+
+
+def test_a_trace_for_a_browser_has_a_track_for_each_veu_and_a_slice_for_each_rtask(tamp):
+    plan, stamps = two_lanes()
+    (tamp.folder / "two.rprogram.json").write_text(json.dumps(plan))
+    stamps.tofile(tamp.folder / "trace.bin")
+    command = [sys.executable, harness.ROOT / "test/gpu/trace.py", "two.rprogram.json", "trace.bin", "--chrome", "chrome.json"]
+    done = subprocess.run(command, cwd=tamp.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "critical path: 3 rTasks, 8.8 us computing, 1.2 us between them" in done.stdout, done.stdout
+    events = json.loads((tamp.folder / "chrome.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert [(s["name"], s["tid"], s["ts"], s["dur"]) for s in slices] == [("a", 0, 0, 3), ("b", 0, 7, 2), ("c", 0, 9.25, 0.75), ("a", 1, 0, 6)]
+    assert {event["tid"] for event in events if event["name"] == "thread_name"} == {0, 1}
+
+
+def test_a_trace_of_another_program_or_without_times_is_refused(tamp):
+    plan, stamps = two_lanes()
+    raises(ValueError, lambda: traces.tasks_of(plan, stamps[1:]), "the trace has 3 rows, the rProgram has 4")
+    raises(ValueError, lambda: traces.tasks_of(plan, stamps * 0), "no times")
+
+
+def test_rows_of_a_lane_are_those_of_the_instruction_table(tamp):
+    """Further Waits take rows of their own: a sum of many, each from a vEU of its own, waits for all of them."""
+    inputs = [m.value(f"x{i}", [1, 64]) for i in range(9)]
+    nodes = [m.node("Softmax", [f"x{i}"], [f"s{i}"], name=f"softmax{i}") for i in range(9)]
+    nodes.append(m.node("Sum", [f"s{i}" for i in range(9)], ["t"], name="sum"))
+    nodes.append(m.node("Softmax", ["t"], ["y"], name="last"))
+    (tamp.folder / "many.onnx").write_bytes(m.model(nodes, inputs, [m.value("y", [1, 64])]).SerializeToString())
+    root = harness.ROOT
+    wide = {**json.loads((root / "compiler/ir/vdevices/cpu.json").read_text()), "name": "wide", "sms": 12}
+    (tamp.folder / "wide.json").write_text(json.dumps(wide))
+    tamp("compile", "many.onnx", "-o", "many", "--vdevice", "wide.json")
+    subprocess.run(["g++", "-std=c++20", "-w", "-DTAMP_TRACE", "-DTAMP_CUDA_ON_CPU", "-I", "many", "-I", root, "-I", root / "runtime_stub/cuda_on_cpu", '-DTAMP_MODEL_HEADER="many.h"',
+                    "-DTAMP_MODEL=many", f'-DTAMP_WEIGHTS_FOLDER="{tamp.folder}/many/"', "-x", "c++", "many/many.cu", root / "runtime_stub/host/runner.cpp", "-o", "runner", "-lboost_context"],
+                   cwd=tamp.folder, check=True)
+    np.ones(64, np.float32).tofile(tamp.folder / "x.bin")
+    subprocess.run(["./runner", *["--input", "x.bin"] * 9, "--output", "y.bin", "--wait-budget", "3600", "--trace", "trace.bin"], cwd=tamp.folder, check=True, capture_output=True)
+    plan = json.loads((tamp.folder / "many/many.rprogram.json").read_text())
+    rows = list(traces.rows_of(plan))
+    assert any(row is None for _, row in rows), "no rTask waits for more than three events: nothing was tested"
+    assert len(rows) == (tamp.folder / "trace.bin").stat().st_size // 40
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------------
+
+
+def row(model, us=None, **more):
+    timed = {"us": us, "floor": report.floor((1e9, 1e6), "tf32", 10, report.vdevice("h200"))} if us else {}
+    return {"model": model, "precision": "tf32", "execution": "persistent", "error": 1e-4, "bar": 1e-3, "estimated_us": 90.0, "rops": 5, "waves": 10, "compile_s": 0.1, "nvcc_s": 4.0, **timed, **more}
+
+
+def results():
+    peer = lambda model, name, us=None, **more: {"model": model, "precision": "tf32", "peer": name, "layouts": {}, **({"us": us} if us else {}), **more}
+    return {"facts": {"gpu": {"name": "NVIDIA H200"}, "date": "2026-01-02T03:04:05+00:00", "commit": "0123456789abcdef"},
+            "rows": [row("quick", 100.0), row("wrong", failure="wrong answer: error 1.0e-02, bar 1.0e-03")],
+            "peers": [peer("quick", "eager", 300.0), peer("quick", "compile", 250.0), peer("wrong", "eager", 300.0), peer("wrong", "compile", failure="took longer than 120 s")]}
+
+
+def test_the_table_compares_with_the_best_peer_and_hides_no_failure(tamp):
+    text = report.tables(results())
+    quick, wrong = [line for line in text.splitlines() if line.startswith(("| quick", "| wrong"))][:2]
+    assert "**100.0** | 300.0 | 250.0 | 2.50 |" in quick, quick
+    assert "failed (1) | 300.0 | none (2) |  |" in wrong, wrong
+    assert "(1) tamp, wrong in tf32, persistent: wrong answer" in text and "(2) compile of wrong in tf32: took longer than 120 s" in text, text
+    assert "NVIDIA H200, commit 0123456789ab, 2026-01-02." in text
+    assert report.summary_line(results()) == "best peer / tamp: least 2.50, median 2.50, most 2.50, of 1"
+
+
+def test_a_document_gets_the_tables_between_its_marks_and_nothing_else_changes(tamp):
+    document = "before\n<!-- bench:times -->\nold\n<!-- bench:end -->\nbetween\n<!-- bench:machine -->\n<!-- bench:end -->\nafter\n"
+    once = report.filled(document, results())
+    lines = once.splitlines()
+    assert "old" not in lines and [line for line in lines if line in ("before", "between", "after")] == ["before", "between", "after"], once
+    assert any(line.startswith("| quick") for line in lines) and report.filled(once, results()) == once
+    raises(ValueError, lambda: report.filled(document.replace("times", "tims"), results()), "unknown mark 'tims'")
+    assert report.filled((harness.ROOT / "docs/performance.md").read_text(), results()).count("| quick |") == 2
+
+
+def test_runs_of_one_commit_are_merged_and_the_later_one_counts(tamp):
+    later = results()
+    later["rows"] = [row("wrong", 50.0), row("new", 10.0)]
+    both = report.merged([results(), later])
+    assert {made["model"]: made.get("us") for made in both["rows"]} == {"quick": 100.0, "wrong": 50.0, "new": 10.0}
+    later["facts"] = {**later["facts"], "commit": "another"}
+    raises(ValueError, lambda: report.merged([results(), later]), "different machines or commits")
+
+
+def test_the_floor_is_the_edges_and_the_larger_of_arithmetic_and_weights(tamp):
+    device = {"l2_bytes": 50e6, "edge_us": 1.25}
+    small = report.floor((302e6, 5.5e6), "tf32", 4, device)
+    assert near(small["arithmetic_us"], 1) and near(small["weights_us"], 4) and near(small["edges_us"], 5) and near(small["us"], 9), small
+    large = report.floor((0, 43e6), "tf32", 1, device)
+    assert near(large["weights_us"], 40), "weights that do not fit L2 come from DRAM"
+    assert near(report.floor((0, 43e6), "fp16", 1, device)["weights_us"], 20)
+
+
+def test_the_work_of_a_network_counts_groups_and_products(tamp):
+    weights = [m.constant("w", np.ones((8, 2, 3, 3))), m.constant("v", np.ones((8 * 16, 10)))]
+    nodes = [m.node("Conv", ["x", "w"], ["c"], group=2, pads=[1, 1, 1, 1]), m.node("Flatten", ["c"], ["f"]), m.node("MatMul", ["f", "v"], ["y"])]
+    model = m.model(nodes, [m.value("x", [1, 4, 4, 4])], [m.value("y", [1, 10])], weights)
+    (tamp.folder / "m.onnx").write_bytes(model.SerializeToString())
+    assert report.work_of(tamp.folder / "m.onnx") == (2.0 * 8 * 16 * 2 * 9 + 2.0 * 128 * 10, 8 * 2 * 9 + 1280)
+
+
+def python(text):
+    return [sys.executable, "-c", text]
+
+
+def test_a_peer_that_takes_too_long_is_stopped_and_what_it_had_counts(tamp):
+    slow = "import json, time; print(json.dumps({'layout': 'contiguous', 'us': 7.0}), flush=True); time.sleep(60)"
+    made = bench.peer_row("m", "tf32", "compile", *bench.run_limited(python(slow), 1.5), None)
+    assert made["us"] == 7 and made["failure"] == "took longer than 1.5 s", made
+
+
+def test_a_peer_that_fails_or_is_another_network_has_no_time_but_a_reason(tamp):
+    failed = bench.peer_row("m", "tf32", "eager", *bench.run_limited(python("raise ValueError('no such network')"), 20), None)
+    assert "us" not in failed and failed["failure"] == "ValueError: no such network", failed
+    other = bench.peer_row("m", "tf32", "eager", [{"flops": 3e9}, {"layout": "contiguous", "us": 7.0}], None, 2e9)
+    assert "us" not in other and other["failure"].startswith("another network"), other
+    layouts = bench.peer_row("m", "tf32", "eager", [{"flops": 2e9}, {"layout": "contiguous", "us": 7.0}, {"layout": "channels_last", "us": 5.0}], None, 2e9)
+    assert layouts["us"] == 5 and "failure" not in layouts
+
+
+def test_the_plot_shows_what_was_timed_on_both_sides(tamp):
+    assert [row["model"] for row in plot_bench.rows_to_draw(results())] == ["quick"]
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return  # only the choice of rows is tested
+    for name in ("one.svg", "two.svg"):
+        plot_bench.draw(results(), tamp.folder / name)
+    text = (tamp.folder / "one.svg").read_text()
+    assert text == (tamp.folder / "two.svg").read_text() and "<svg" in text
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_finds_the_constants_that_made_the_cycles(tamp):
+    columns = np.array([[1, steps, bytes_] for steps in (2, 9, 36) for bytes_ in (4096, 25088, 100352)], float)
+    assert np.allclose(calibrate.fit(columns, columns @ [3180, 135, 0.0324]), [3180, 135, 0.0324])
+    columns[:, 2] = 0  # bodies without boxes
+    assert np.allclose(calibrate.fit(columns, columns @ [9000, 1500, 0]), [9000, 1500, 0])
+
+
+def test_a_fit_has_no_coefficient_below_zero(tamp):
+    columns = np.array([[1, 1, 5], [1, 2, 3], [1, 3, 1.5]], float)
+    found = calibrate.fit(columns, columns @ [1000, 100, -50])
+    assert found.min() >= 0 and found[0] > 0, found
+
+
+def test_records_are_medians_of_rtasks_and_one_for_each_kind(tamp):
+    plan, stamps = two_lanes()
+    records = list(calibrate.records_of(plan, traces.tasks_of(plan, stamps), "H200", 2.0))
+    assert [(record["steps"], record["input_bytes"], record["cycles"]) for record in records] == [(18, 4096, 9000), (18, 4096, 4000), (18, 4096, 1500)]
+    assert calibrate.mean_of_traces([records, [{**record, "cycles": record["cycles"] + 100} for record in records]])[0]["cycles"] == 9050
+    (one,) = calibrate.merged(records)
+    assert one["cycles"] == 4000 and one["rops"] == 3
+
+
+def test_records_come_from_what_tamp_compile_writes(tamp):
+    weights = [m.constant("w", np.ones((64, 32, 3, 3)))]
+    model = m.model([m.node("Relu", ["x"], ["r"]), m.node("Conv", ["r", "w"], ["y"], pads=[1, 1, 1, 1])], [m.value("x", [1, 32, 14, 14])], [m.value("y", [1, 64, 14, 14])], weights)
+    (tamp.folder / "conv.onnx").write_bytes(model.SerializeToString())
+    tamp("compile", "conv.onnx", "-o", "conv", "--vdevice", "h200", "--precision", "tf32")
+    plan = json.loads((tamp.folder / "conv/conv.rprogram.json").read_text())
+    rows = list(traces.rows_of(plan))
+    stamps = np.array([[START, START, START, START + 3 * US, START + 4 * US]] * len(rows), np.uint64)
+    records = list(calibrate.records_of(plan, traces.tasks_of(plan, stamps), "H200", 2.0))
+    phases = [phase for rop in plan["rops"] for phase in rop["phases"]]
+    assert [(record["body"], record["tasks"], record["cycles"]) for record in records] == [(phase["body"], phase["rtasks"], 6000) for phase in phases]
+    product = next(record for record in records if record["body"] in calibrate.STEPS)
+    assert product["steps"] > 0 and product["estimated_cycles"] > 0 and product["template"], product
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))

@@ -1,0 +1,146 @@
+// Graph execution is right if its launches alone put everything in order: proved by the verifier with nothing else to go by,
+// for every small graph and policy, and shown to be needed by taking dependencies away.
+#include "compiler/schedule/launches.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/codegen.h"
+#include "compiler/passes/passes.h"
+#include "compiler/schedule/schedule.h"
+#include "test/support/catch.h"
+#include "test/support/graph_text.h"
+#include "test/support/tiny_programs.h"
+
+using namespace tamp;
+using namespace tamp::test;
+
+namespace {
+
+RProgram tiny_program(const Graph& graph, int64_t veus, schedule::Policy policy = schedule::Policy::wavefront) {
+  RProgram program = schedule::schedule(graph, tiny_vdevice(veus), {.policy = policy}, tiny_families());
+  program.launches = schedule::launches_of(program);
+  return program;
+}
+
+std::vector<std::string> verdict(const RProgram& program) { return schedule::verify_launches(program, 8, tiny_families()); }
+
+// Two convolutions side by side, their sum, and two more with the bodies of the first.
+RProgram branches() {
+  Graph graph = parse_graph(
+      "x = input f32[1,3,9,9]\n"
+      "w = const f32[5,3,3,3]\n"
+      "v = const f32[5,3,3,3]\n"
+      "a = Conv(x, w) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} -> f32[1,5,9,9]\n"
+      "b = Conv(x, v) {kernel=[3,3], strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} -> f32[1,5,9,9]\n"
+      "y = Elementwise(a, b) {mul(i0, i1)} -> f32[1,5,9,9]\n"
+      "outputs(y)\n");
+  for (const passes::Pass& pass : passes::pipeline()) graph = pass.run(std::move(graph));
+  RProgram program = schedule::schedule(std::move(graph), read_vdevice("cpu"), {});
+  program.launches = schedule::launches_of(program);
+  return program;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("launches put everything in order, whatever the policy and the number of vEUs") {
+  for (const NamedGraph& named : tiny_graphs()) {
+    for (const int64_t veus : {1, 3, 8}) {
+      for (const schedule::Policy policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+        CAPTURE(named.name, veus, schedule::name_of(policy));
+        const RProgram program = tiny_program(named.graph, veus, policy);
+        CHECK(verdict(program).empty());
+        std::set<std::pair<int32_t, int32_t>> phases;
+        for (const PhaseLaunch& launch : *program.launches) phases.insert({launch.rop.value, launch.phase});
+        CHECK(phases.size() == program.launches->size());
+      }
+    }
+  }
+}
+
+TEST_CASE("a launch is after earlier launches only, none of them implied by another") {
+  for (const NamedGraph& named : tiny_graphs()) {
+    CAPTURE(named.name);
+    const RProgram program = tiny_program(named.graph, 3);
+    std::vector<std::set<int32_t>> before;
+    for (const PhaseLaunch& launch : *program.launches) {
+      std::set<int32_t> all;
+      for (const int32_t m : launch.after) {
+        REQUIRE((m >= 0 && m < static_cast<int32_t>(before.size())));
+        for (const int32_t other : launch.after) CHECK(before[static_cast<size_t>(other)].count(m) == 0);
+        all.insert(m);
+      }
+      for (const int32_t m : launch.after) all.insert(before[static_cast<size_t>(m)].begin(), before[static_cast<size_t>(m)].end());
+      before.push_back(all);
+      CHECK((launch.stream >= 0 && launch.stream < schedule::kMostStreams));
+    }
+  }
+}
+
+TEST_CASE("a dependency that is taken away is noticed") {
+  int taken = 0;
+  for (const NamedGraph& named : tiny_graphs()) {
+    const RProgram program = tiny_program(named.graph, 3);
+    for (size_t n = 0; n < program.launches->size(); ++n) {
+      for (size_t i = 0; i < (*program.launches)[n].after.size(); ++i, ++taken) {
+        CAPTURE(named.name, n, i);
+        RProgram damaged = program;
+        auto& after = (*damaged.launches)[n].after;
+        after.erase(after.begin() + static_cast<std::ptrdiff_t>(i));
+        CHECK_FALSE(verdict(damaged).empty());
+      }
+    }
+  }
+  CHECK(taken > 20);
+}
+
+TEST_CASE("branches get streams of their own and a chain stays on one") {
+  const RProgram program = branches();
+  std::set<int32_t> streams;
+  for (const PhaseLaunch& launch : *program.launches) streams.insert(launch.stream);
+  CHECK(streams.size() == 2);
+  CHECK(program.launches->back().after.size() == 2);
+
+  GraphBuilder g;
+  TensorId last = g.input("x", {4, 6});
+  for (const char* name : {"a", "b", "c"}) last = g.tiles(name, {last}, {4, 6});
+  g.output(last);
+  const RProgram chain = tiny_program(g.take(), 3);
+  for (const PhaseLaunch& launch : *chain.launches) CHECK(launch.stream == 0);
+}
+
+TEST_CASE("the source for graph execution has a kernel for each distinct body and is the same each time") {
+  const codegen::EmitOptions options{"model", "model.onnx", false};
+  const RProgram program = branches();
+  const std::string source = codegen::cuda_source(program, options);
+  CHECK(source == codegen::cuda_source(branches(), options));
+  std::set<std::string> bodies;
+  for (const PhaseLaunch& launch : *program.launches) {
+    const Phase& phase = program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)];
+    std::string body = phase.body;
+    for (const auto& [name, value] : phase.template_args) body += " " + value;
+    bodies.insert(body);
+  }
+  CHECK(bodies.size() < program.launches->size());
+  CHECK(count(source, "phase_kernel_of<Body") == bodies.size());
+  CHECK(source.find("kInstructions[]") == std::string::npos);
+  CHECK(source.find(std::to_string(program.launches->size()) + " kernel launches") != std::string::npos);
+}
+
+TEST_CASE("a gang has no graph execution") {
+  RProgram program = branches();
+  program.rkernels.front().gang = true;
+  CHECK_THROWS_WITH(schedule::launches_of(program), Catch::Contains("execution graph") && Catch::Contains("supported: persistent"));
+}
+
+TEST_CASE("an execution that is not known is refused") {
+  CHECK(schedule::parse_execution("graph") == schedule::Execution::graph);
+  CHECK(schedule::parse_execution("persistent") == schedule::Execution::persistent);
+  CHECK_THROWS_WITH(schedule::parse_execution("eager"), Catch::Contains("'eager' is not known, supported: persistent, graph"));
+}

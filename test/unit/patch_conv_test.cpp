@@ -1,0 +1,151 @@
+// patch_conv against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no tile.
+// See test/kernels/heavy_bench.h for what else is checked.
+#include "kernels/conv/patch_conv.h"
+
+#include <cstdlib>
+
+#include "test/kernels/heavy_bench.h"
+#include "test/support/catch.h"
+
+namespace tamp::test {
+namespace {
+
+struct Row {
+  const char* name;
+  Shape in;
+  int64_t out_channels;
+  std::vector<int64_t> kernel, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
+  Lay in_lay = Lay::rows, out_lay = Lay::channels_last;
+  Activation activation = Activation::none;
+  int residual = 0;  // 1: before the activation, 2: after
+  bool bias = true;
+  std::vector<float> values = {};  // of the input, over and over; empty: random
+};
+
+std::vector<float> repeated(const std::vector<float>& values, const Shape& shape) {
+  std::vector<float> all(static_cast<size_t>(element_count(shape)));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = values[i % values.size()];
+  return all;
+}
+
+Case case_of(const Row& row) {
+  CaseMaker maker(row.name);
+  const size_t spatial = row.kernel.size();
+  Conv conv;
+  conv.kernel = row.kernel;
+  Shape weights = {row.out_channels, row.in[1]}, out = {row.in[0], row.out_channels};
+  for (size_t d = 0; d < spatial; ++d) {
+    conv.strides.push_back(row.strides[d]);
+    conv.dilations.push_back(row.dilations[d]);
+    conv.pads_begin.push_back(row.pads_begin[d]);
+    conv.pads_end.push_back(row.pads_end[d]);
+    weights.push_back(row.kernel[d]);
+    out.push_back((row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - (row.kernel[d] - 1) * row.dilations[d] - 1) / row.strides[d] + 1);
+  }
+  Epilogue epilogue;
+  const TensorId x = row.values.empty() ? maker.input(row.in, row.in_lay) : maker.input(row.in, row.in_lay, repeated(row.values, row.in));
+  const TensorId w = maker.constant(weights);
+  if (row.bias) epilogue.bias = maker.constant({row.out_channels});
+  if (row.residual != 0) epilogue.residual = maker.input(out, row.out_lay);
+  epilogue.residual_after_activation = row.residual == 2;
+  epilogue.activation = row.activation;
+  epilogue.a = row.activation == Activation::clip ? -0.25F : 0.1F;
+  epilogue.b = 0.5F;
+  return maker.finish(conv, {x, w}, maker.output(out, row.out_lay), epilogue);
+}
+
+std::vector<Case> cases_of(const std::vector<Row>& rows) {
+  std::vector<Case> cases;
+  for (const Row& row : rows) cases.push_back(case_of(row));
+  return cases;
+}
+
+std::vector<Case> all_cases() {
+  return cases_of({
+      {.name = "1x1, everything one", .in = {1, 1, 1, 1}, .out_channels = 1, .kernel = {1, 1}, .bias = false},
+      {.name = "1x1, 3 to 8", .in = {1, 3, 5, 7}, .out_channels = 8, .kernel = {1, 1}, .activation = Activation::relu},
+      {.name = "7x7 stride 2, 3 to 64", .in = {1, 3, 24, 28}, .out_channels = 64, .kernel = {7, 7}, .strides = {2, 2}, .pads_begin = {3, 3}, .pads_end = {3, 3}, .activation = Activation::relu},
+      {.name = "7x7 stride 2, 3 to 96, no padding", .in = {1, 3, 31, 40}, .out_channels = 96, .kernel = {7, 7}, .strides = {2, 2}, .activation = Activation::relu},
+      {.name = "11x11 stride 4, 3 to 64", .in = {1, 3, 43, 48}, .out_channels = 64, .kernel = {11, 11}, .strides = {4, 4}, .pads_begin = {2, 2}, .pads_end = {2, 2}, .activation = Activation::relu},
+      {.name = "3x3 stride 2, 3 to 32, odd rows", .in = {1, 3, 23, 35}, .out_channels = 32, .kernel = {3, 3}, .strides = {2, 2}, .activation = Activation::relu},
+      {.name = "3x3 stride 2, 3 to 32, clip", .in = {2, 3, 22, 36}, .out_channels = 32, .kernel = {3, 3}, .strides = {2, 2}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .activation = Activation::clip},
+      {.name = "3x3, 3 to 16, batch 2", .in = {2, 3, 16, 12}, .out_channels = 16, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}},
+      {.name = "3x3, 3 to 39, asymmetric pads", .in = {1, 3, 9, 20}, .out_channels = 39, .kernel = {3, 3}, .pads_begin = {0, 2}, .pads_end = {2, 1}, .activation = Activation::relu},
+      {.name = "3x3, 3 to 44, channels last in", .in = {2, 3, 8, 11}, .out_channels = 44, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .in_lay = Lay::channels_last, .activation = Activation::sigmoid},
+      {.name = "5x5, 1 to 6, NCHW out", .in = {1, 1, 14, 16}, .out_channels = 6, .kernel = {5, 5}, .out_lay = Lay::rows, .activation = Activation::tanh},
+      {.name = "3x5, 2 to 24, dilated, residual", .in = {1, 2, 13, 16}, .out_channels = 24, .kernel = {3, 5}, .dilations = {2, 3}, .pads_begin = {2, 6}, .pads_end = {2, 6}, .activation = Activation::relu, .residual = 1},
+      {.name = "2x2 stride 3, 4 to 20, residual after", .in = {1, 4, 11, 13}, .out_channels = 20, .kernel = {2, 2}, .strides = {3, 3}, .activation = Activation::hard_swish, .residual = 2},
+      {.name = "4x4 stride 4, reversed memory", .in = {1, 3, 16, 16}, .out_channels = 130, .kernel = {4, 4}, .strides = {4, 4}, .in_lay = Lay::reversed, .out_lay = Lay::reversed, .activation = Activation::gelu},
+      {.name = "3x3, slices", .in = {1, 4, 6, 12}, .out_channels = 32, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .in_lay = Lay::slice, .out_lay = Lay::slice, .activation = Activation::leaky_relu, .residual = 1},
+      {.name = "3x3 in the padding alone", .in = {1, 1, 2, 4}, .out_channels = 12, .kernel = {3, 3}, .strides = {2, 5}, .pads_begin = {7, 11}, .pads_end = {4, 9}},
+      {.name = "one dimension", .in = {2, 2, 50}, .out_channels = 20, .kernel = {5}, .strides = {3}, .dilations = {2}, .pads_begin = {4}, .pads_end = {1}, .activation = Activation::silu},
+      {.name = "infinity reaches its own pixels only", .in = {1, 3, 12, 16}, .out_channels = 16, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .values = {1, 2, -1, 0, 3, 0.5F, 1, 1, 2, 1, INFINITY, 0.25F, 1, -1, 2, 4, 0, 1, 1, 1, 1, 0, 1, 1, 1, 2, 3, 4, 3, 2, 1, 1, 0, 0, 1, 1, 1}},
+  });
+}
+
+VDevice device(const char* name, int64_t sms) {
+  VDevice vdevice = read_vdevice(name);
+  vdevice.sms = sms;
+  return vdevice;
+}
+
+void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
+  const std::filesystem::path folder =
+      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_patch_" + name);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::patch_conv()}, run, root, folder)) FAIL_CHECK(problem);
+  if (!kept) std::filesystem::remove_all(folder);
+}
+
+std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision precision) {
+  return kernels::patch_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+}
+
+TEST_CASE("convolutions of patches agree with the reference to the precision of tf32") {
+  expect_no_problems(all_cases(), {device("cpu", 4), Precision::tf32, 2e-2}, "tf32");
+}
+
+TEST_CASE("many vEUs and small stages give the same answers") {
+  VDevice vdevice = device("h200", 40);
+  vdevice.weight_stages = 2;
+  vdevice.weight_stage_bytes = 7168;
+  expect_no_problems(all_cases(), {vdevice, Precision::tf32, 2e-2}, "small");
+}
+
+TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
+  for (const std::string& name : builtin_vdevices()) {
+    const VDevice vdevice = read_vdevice(name);
+    for (const Case& c : all_cases()) {
+      for (const RKernel& rkernel : offers(c, vdevice, vdevice.default_precision)) {
+        INFO(name << " " << c.name << " " << rkernel.name);
+        const Phase& phase = rkernel.phases[0];
+        CHECK(phase.work_bytes <= vdevice.work_bytes());
+        CHECK(phase.ring.chunk_bytes <= vdevice.weight_stage_bytes);
+        CHECK(phase.ring.chunk_bytes % 16 == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("the first convolution of a large network is one wave on an H200") {
+  const VDevice vdevice = read_vdevice("h200");
+  const Case c = case_of(
+      {.name = "resnet", .in = {1, 3, 224, 224}, .out_channels = 64, .kernel = {7, 7}, .strides = {2, 2}, .pads_begin = {3, 3}, .pads_end = {3, 3}});
+  bool found = false;
+  for (const RKernel& rkernel : offers(c, vdevice, Precision::tf32)) found = found || (rkernel.rtasks() <= 132 && rkernel.rtasks() > 90);
+  CHECK(found);
+}
+
+TEST_CASE("convolutions that patches do not suit are left to others") {
+  const VDevice h200 = read_vdevice("h200");
+  const Case good = case_of({.name = "good", .in = {1, 3, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
+  const Case wide = case_of({.name = "wide", .in = {1, 5, 8, 8}, .out_channels = 16, .kernel = {3, 3}});
+  CHECK_FALSE(offers(good, h200, Precision::tf32).empty());
+  CHECK(offers(good, h200, Precision::fp32).empty());
+  CHECK(offers(good, read_vdevice("t4"), Precision::tf32).empty());
+  CHECK(offers(wide, h200, Precision::tf32).empty());
+}
+
+}  // namespace
+}  // namespace tamp::test
