@@ -8,7 +8,7 @@
 namespace tamp::cli {
 namespace {
 
-// 16 bits: of the weights of recurrent layers.
+// 16 bits: weights and products.
 std::string precisions_of(const VDevice& vdevice) {
   std::string names = "fp32";
   if (vdevice.tf32) names += " tf32";
