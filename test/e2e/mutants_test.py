@@ -56,8 +56,8 @@ def test_a_wrong_offset_gives_a_wrong_answer(tamp):
 
 
 def compiled_gang(tamp):
-    """One LSTM of 64 units, spread over more than one vEU."""
-    made = recurrent_test.one("LSTM", (6, 1, 64), 64)
+    """One LSTM of 128 units, spread over more than one vEU."""
+    made = recurrent_test.one("LSTM", (6, 1, 128), 128)
     (tamp.folder / "gang.onnx").write_bytes(made.SerializeToString())
     tamp("compile", "gang.onnx", "-o", "gang", "--vdevice", "cpu", "-q")
     plan = json.loads((tamp.folder / "gang" / "gang.rprogram.json").read_text())
