@@ -13,13 +13,14 @@
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/toolchain.h"
+#include "compiler/cli/trace.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
 namespace {
 
 struct RunArguments {
-  std::string model, device, keep, output_folder;
+  std::string model, device, keep, output_folder, trace;
   std::vector<std::string> inputs;
   ModelArguments options;
   RunOptions run;
@@ -35,11 +36,21 @@ struct Subject {
   Device device = Device::cpu;
 };
 
+// Said before anything is compiled, built or written.
+void require_traceable(const RunArguments& arguments, Device device, const std::string& execution) {
+  if (arguments.trace.empty()) return;
+  if (execution == "graph") throw bad_input("--trace needs the persistent kernel; with --execution graph, use a profiler");
+  if (device == Device::cpu) throw bad_input("--trace needs a GPU; the stand-in has no clock");
+  if (std::filesystem::is_directory(arguments.trace))
+    throw bad_input(fmt::format("--trace {}: is a folder, not a file", printable(arguments.trace)));
+}
+
 Subject compile_subject(const RunArguments& arguments, const std::filesystem::path& work) {
   Subject subject;
   const std::string name = model_name(arguments.model);
   if (!arguments.keep.empty()) require_own_folder(arguments.keep, name);
   subject.device = choose_device(arguments.device);
+  require_traceable(arguments, subject.device, arguments.options.execution);
   const bool named = !arguments.options.vdevice.empty();
   const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
   Compiled compiled = compile(arguments.model, compile_options(arguments.options, vdevice));
@@ -63,23 +74,32 @@ Subject compiled_subject(const RunArguments& arguments) {
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
+  require_traceable(arguments, subject.device, subject.model.execution);
   return subject;
 }
 
-void print_times(const Subject& subject, const RunResult& result) {
+void print_times(const Subject& subject, const RunResult& result, const RunOptions& options) {
   std::vector<double> times = result.microseconds;
   TAMP_CHECK(!times.empty(), "the model's program printed no time");
   std::sort(times.begin(), times.end());
   const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
   fmt::print("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
              printable(subject.model.precision), printable(subject.model.policy), printable(subject.model.execution), result.device);
-  const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)" : "";
+  const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)"
+                     : options.trace               ? "  (traced, which is slower)"
+                                                   : "";
   if (times.size() == 1) {
     fmt::print("time    {:.1f} us{}\n", median, note);
   } else {
     fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median,
                times.back(), times.size(), note);
   }
+}
+
+void write_trace(const RunArguments& arguments, const CompiledFolder& model, const RunResult& result) {
+  const TraceReport report = trace_report(read_text(model.folder / (model.name + ".rprogram.json")), result.stamps);
+  write_text(arguments.trace, report.events);
+  fmt::print("\n{}\n{} opens in ui.perfetto.dev and chrome://tracing\n", report.text, printable(arguments.trace));
 }
 
 ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs) {
@@ -107,12 +127,13 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
     throw bad_input("--graph and --instances need a GPU");
   const std::vector<ops::Value> inputs = read_inputs(subject.model.inputs, arguments.inputs, arguments.seed);
-  const std::filesystem::path runner = build_runner(subject.model, subject.device, work);
+  const std::filesystem::path runner = build_runner(subject.model, subject.device, work, arguments.run);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs, arguments.run);
-  print_times(subject, result);
+  print_times(subject, result, arguments.run);
   for (size_t i = 0; i < result.outputs.size(); ++i)
     fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
+  if (!arguments.trace.empty()) write_trace(arguments, subject.model, result);
   return arguments.check ? check_outputs(subject, inputs, result.outputs) : ExitCode::ok;
 }
 
@@ -135,6 +156,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
                   "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
                   "  tamp run model.onnx --repeat 100\n"
+                  "  tamp run model.onnx --trace trace.json\n"
                   "  tamp run resnet50/            (a folder of 'tamp compile')\n"
                   "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
                   "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
@@ -154,11 +176,16 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--seed", arguments->seed, "Seed of random inputs (default 1)")->option_text("S");
   command->add_option("--keep", arguments->keep, "Write the compiled model into this folder instead of a temporary one")
       ->option_text("DIR");
+  command->add_option("--trace", arguments->trace, "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)")
+      ->option_text("FILE.json");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
   command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
       ->option_text("N")
       ->check(CLI::Range(1, 8));
-  command->callback([&invocation, arguments] { invocation.run = [arguments] { return run_command(*arguments); }; });
+  command->callback([&invocation, arguments] {
+    arguments->run.trace = !arguments->trace.empty();
+    invocation.run = [arguments] { return run_command(*arguments); };
+  });
 }
 
 }  // namespace tamp::cli

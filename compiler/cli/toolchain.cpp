@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 
 #include "compiler/cli/ports.h"
@@ -46,10 +47,12 @@ std::string find_nvcc() {
   return fs::exists("/usr/local/cuda/bin/nvcc", ignored) ? "/usr/local/cuda/bin/nvcc" : "";
 }
 
-std::vector<std::string> nvcc_arguments(const CompiledFolder& model) {
+std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOptions& options) {
   const std::string nvcc = find_nvcc();
   if (nvcc.empty()) throw bad_input("nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit or use --device cpu");
-  return {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner", "main.cpp", model.name + ".cu"};
+  std::vector<std::string> arguments = {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner", "main.cpp", model.name + ".cu"};
+  if (options.trace) arguments.push_back("-DTAMP_TRACE");
+  return arguments;
 }
 
 std::vector<std::string> gxx_arguments(const CompiledFolder& model) {
@@ -113,6 +116,13 @@ RunResult parse_result(const std::string& text) {
   return result;
 }
 
+std::vector<uint64_t> read_stamps(const fs::path& path) {
+  const std::string bytes = read_text(path);
+  std::vector<uint64_t> stamps(bytes.size() / sizeof(uint64_t));
+  if (!stamps.empty()) std::memcpy(stamps.data(), bytes.data(), stamps.size() * sizeof(uint64_t));
+  return stamps;
+}
+
 }  // namespace
 
 Device choose_device(const std::string& name) {
@@ -143,8 +153,9 @@ std::string vdevice_of_this_gpu() {
                   printable(last_line(asked.output))));
 }
 
-fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work) {
-  const std::vector<std::string> arguments = device == Device::cuda ? nvcc_arguments(model) : gxx_arguments(model);
+fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
+  TAMP_CHECK(device == Device::cuda || !options.trace, "the stand-in has no clock");
+  const std::vector<std::string> arguments = device == Device::cuda ? nvcc_arguments(model, options) : gxx_arguments(model);
   write_sources(model, device, work);
   spdlog::info("builds with {}", device == Device::cuda ? "nvcc for " + model.arch : "g++ and the stand-in");
   const ProcessResult built = run_process(arguments, work / "build", work);
@@ -162,6 +173,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
                                         std::to_string(options.instances)};
   const auto add = [&](const char* flag, std::string value) { arguments.insert(arguments.end(), {flag, std::move(value)}); };
   if (options.graph) arguments.push_back("--graph");
+  if (options.trace) add("--trace", "trace.raw");
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -176,6 +188,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   RunResult result = parse_result(ran.output);
   for (size_t i = 0; i < model.outputs.size(); ++i)
     result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
+  if (options.trace) result.stamps = read_stamps(work / "trace.raw");
   return result;
 }
 

@@ -2,6 +2,7 @@
 // GPU, or with g++ and the stand-in for CUDA on the CPU.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,19 +21,22 @@ Device choose_device(const std::string& name);
 // The built-in vDevice of this machine's GPU. Error (bad input) if it has none; "h200" if the GPU cannot be asked.
 std::string vdevice_of_this_gpu();
 
-// Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.
-std::filesystem::path build_runner(const CompiledFolder& model, Device device, const std::filesystem::path& work);
-
 struct RunOptions {
   int repeat = 1;
   int instances = 1;
   bool graph = false;
+  bool trace = false;  // stamp every rTask, which makes runs slower; GPU only
 };
 struct RunResult {
   std::string device;
   std::vector<double> microseconds;  // per timed run, by CUDA events
   std::vector<ops::Value> outputs;
+  std::vector<uint64_t> stamps;  // of the last run, where traced; see trace.h
 };
+
+// Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.
+std::filesystem::path build_runner(const CompiledFolder& model, Device device, const std::filesystem::path& work,
+                                   const RunOptions& options);
 
 // Error: check_failed if repeats differ, bad input where the GPU does not suit the model, InternalError otherwise.
 RunResult run_model(const CompiledFolder& model, Device device, const std::filesystem::path& runner, const std::filesystem::path& work,

@@ -1,7 +1,7 @@
 // Plan -> lanes and events. What is odd: which Waits are left out. Every vEU carries a vector clock (per vEU: how many of
 // its instructions have happened before this point); a Wait is needed only where the clock does not say already that the
 // producer's rTasks are done: because they ran on the same vEU, because it waited for them before, or because something it
-// waited for had waited for them.
+// waited for had waited for them. Order on the same vEU does not count for an rTask that starts early (its Phase has boxes).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,6 +40,7 @@ class Assembler {
         veus_(static_cast<size_t>(program.vdevice.veus())),
         lanes_(veus_),
         clocks_(veus_, Clock(veus_, 0)),
+        waited_own_(veus_, 0),
         newest_(veus_, kNoStep),
         part_of_(veus_, 0) {
     for (size_t i = 0; i < plan.rkernels.size(); ++i) {
@@ -100,8 +101,17 @@ class Assembler {
     return found;
   }
 
-  static bool is_implied(const Clock& clock, const Step& step) {
-    return std::all_of(step.last.begin(), step.last.end(), [&](const auto& l) { return clock[l.first] > static_cast<int32_t>(l.second); });
+  // An rTask that starts early is not after what ran before it on its own vEU, unless a Wait says so.
+  bool is_implied(size_t veu, bool starts_early, const Step& step) const {
+    return std::all_of(step.last.begin(), step.last.end(), [&](const auto& l) {
+      const int32_t done = starts_early && l.first == veu ? waited_own_[veu] : clocks_[veu][l.first];
+      return done > static_cast<int32_t>(l.second);
+    });
+  }
+
+  bool starts_early(const Step& step) const {
+    const RKernel& rkernel = plan_.rkernels[step.rop.index()];
+    return !rkernel.gang && rkernel.phases[static_cast<size_t>(step.phase)].boxes.has_value();
   }
 
   void append(const Placed& placed, int64_t at) {
@@ -114,16 +124,18 @@ class Assembler {
     if (part_of_[veu] < part_) {
       entry.boundary = part_ - 1;
       join(clock, boundary_clock_);
+      waited_own_[veu] = std::max(waited_own_[veu], boundary_clock_[veu]);
       part_of_[veu] = part_;
     }
     const bool follows_own = newest_[veu] == s;  // waited for everything already
     if (!follows_own) {
       for (const size_t r : required(step)) {
         TAMP_CHECK(steps_[r].rtasks_left == 0, "'" + name(step.rop) + "' is placed before '" + name(steps_[r].rop) + "' is");
-        if (is_implied(clock, steps_[r])) continue;
+        if (is_implied(veu, starts_early(step), steps_[r])) continue;
         entry.waits.push_back(r);
         steps_[r].is_waited_for = true;
         join(clock, steps_[r].clock);
+        waited_own_[veu] = std::max(waited_own_[veu], steps_[r].clock[veu]);
       }
     }
     newest_[veu] = s;
@@ -213,6 +225,7 @@ class Assembler {
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<std::vector<Entry>> lanes_;
   std::vector<Clock> clocks_;     // per vEU, now
+  std::vector<int32_t> waited_own_;  // per vEU: how many of its own instructions its Waits say are done
   std::vector<size_t> newest_;    // per vEU: step of its last entry
   std::vector<int32_t> part_of_;  // per vEU
   int32_t part_ = 0;

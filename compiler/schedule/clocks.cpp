@@ -29,6 +29,12 @@ Clocks::Clocks(const RProgram& program) {
     count += lane.size();
   }
   row_of_.assign(count, -1);
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& i : lane) {
+      const RKernel* const rkernel = i.rtask.rop.valid() ? &program.rkernels[i.rtask.rop.index()] : nullptr;
+      starts_early_.push_back(rkernel != nullptr && !rkernel->gang && rkernel->phases[static_cast<size_t>(i.rtask.phase)].boxes.has_value());
+    }
+  }
   std::vector<EventState> events(program.events.size());
   for (EventState& event : events) event.clock.assign(veus, 0);
   for (const auto& lane : program.lanes) {
@@ -105,7 +111,7 @@ void Clocks::meet(Clock& clock, At at) const {
   const auto own = static_cast<size_t>(at.veu);
   const int32_t before = clock[own];
   for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::min(clock[i], row[i]);
-  clock[own] = std::min(before, at.position);
+  clock[own] = std::min(before, starts_early_[index(at)] ? row[own] : at.position);
 }
 
 At Clocks::at(size_t index) const {

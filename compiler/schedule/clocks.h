@@ -1,6 +1,7 @@
 // Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of
 // its instructions are done whenever this one begins. Two arrows make it: order on one vEU, and an event's signals before
-// every Wait for it. The rTasks of a gang need each other, so none of them is taken to run before all of them can begin.
+// every Wait for it. The second holds alone for a rTask that starts early (its Phase has boxes): the waiter copies its inputs while the
+// rTasks before it on the same vEU may still run. The rTasks of a gang need each other, so none of them is taken to run before all of them can begin.
 // Used by the memory plan and the verifier.
 #pragma once
 
@@ -30,8 +31,8 @@ class Clocks {
 
   // Both must run.
   bool before(At a, At b) const {
-    return a.veu == b.veu ? a.position < b.position
-                          : rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
+    if (a.veu == b.veu && (a.position >= b.position || !starts_early_[index(b)])) return a.position < b.position;
+    return rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
   }
   // Lowers `clock` to what is done before `at` begins, too.
   void meet(Clock& clock, At at) const;
@@ -44,7 +45,8 @@ class Clocks {
  private:
   std::vector<At> order_;
   std::vector<size_t> lane_begin_;
-  std::vector<int32_t> row_of_;  // per instruction: its clock but for its own vEU's entry; -1 = never runs
+  std::vector<bool> starts_early_;  // per instruction
+  std::vector<int32_t> row_of_;  // per instruction: its clock, of its own vEU's entry only what Waits say; -1 = never runs
   std::vector<Clock> rows_;
 };
 

@@ -92,11 +92,16 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   return phase;
 }
 
+// Of four elements, or fewer: rTasks are shares of them.
+int64_t groups_of(const Graph& graph, const Sweep& sweep) {
+  return is_static(graph, sweep) ? static_groups(sweep) : std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
+}
+
 RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int64_t rtasks, const std::string& kind) {
   RKernel rkernel;
   rkernel.family = "elementwise";
   for (const Sweep& sweep : sweeps) {
-    const int64_t groups = std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
+    const int64_t groups = groups_of(request.graph, sweep);
     const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));
     const bool known = is_static(request.graph, sweep);
     rkernel.phases.push_back(known ? static_phase(request.graph, sweep, request.vdevice, per_rtask) : phase_of(request, sweep, per_rtask));
@@ -129,9 +134,11 @@ Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Sweep sweep = sweeps_of(graph, rop)[static_cast<size_t>(phase)];
-  const int64_t per_rtask = rkernel.config_value("groups_per_rtask" + std::to_string(phase)) * 4;
-  const int64_t begin = index * per_rtask;
-  const int64_t end = std::min(begin + per_rtask, loop_elements(sweep.loop));
+  const int64_t per_rtask = rkernel.config_value("groups_per_rtask" + std::to_string(phase));
+  const int64_t first = index * per_rtask, last = std::min(first + per_rtask, groups_of(graph, sweep));
+  const bool known = is_static(graph, sweep);
+  const int64_t begin = known ? elements_before(sweep, first) : first * 4;
+  const int64_t end = known ? elements_before(sweep, last) : std::min(last * 4, loop_elements(sweep.loop));
   append_runs(sweep.loop, 0, sweep.out, first_element(graph, sweep.out) + sweep.starts[0], begin, end, out.writes);
   for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
     const TensorId id = sweep.chain.inputs[i];

@@ -65,10 +65,26 @@ std::string step_text(const ChainStep& step) {
 int64_t row_of(const Sweep& sweep, size_t operand) { return sweep.loop.size() == 2 ? sweep.loop[0].strides[operand] : 0; }
 int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().strides[operand]; }
 
+int64_t row_elements(const Sweep& sweep) { return sweep.loop.back().extent; }
+int64_t row_groups(const Sweep& sweep) { return ceil_div(row_elements(sweep), 4); }
+bool is_partial(const Sweep& sweep) { return row_elements(sweep) % 4 != 0; }
+
+// Whether the last vector of the last row, the lanes behind the row included, lies in the operand's buffer.
+bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
+  const TensorId id = sweep.chain.inputs[operand - 1];
+  if (!id.valid() || !graph.tensor(id).place.buffer.valid()) return false;
+  int64_t end = first_element(graph, id) + sweep.starts[operand] + row_groups(sweep) * 4;
+  if (sweep.loop.size() == 2) end += (sweep.loop[0].extent - 1) * row_of(sweep, operand);
+  return end <= graph.buffers[graph.tensor(id).place.buffer.index()].elements;
+}
+
 // Bit i: input i is loaded element by element.
 int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   int64_t scalars = 0;
-  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) scalars |= int64_t{!is_vector(graph, sweep, i + 1)} << i;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
+    const bool vectors = has_aligned_rows(graph, sweep, i + 1) && (!is_partial(sweep) || ends_in_buffer(graph, sweep, i + 1));
+    scalars |= int64_t{!vectors} << i;
+  }
   return scalars;
 }
 
@@ -88,7 +104,8 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
           {"out_row", arg(row_of(sweep, 0))},
           {"in_rows", array_arg(rows, kInputs)},
           {"in_steps", array_arg(steps, kInputs)},
-          {"row_groups", divisor_arg(sweep.loop.back().extent / 4)},
+          {"row_groups", divisor_arg(row_groups(sweep))},
+          {"row_elements", arg(row_elements(sweep))},
           {"groups", arg(groups)},
           {"groups_per_rtask", arg(groups_per_rtask)},
           {"constants", ArgValue{constants}}};
@@ -98,24 +115,31 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
 
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
-  if (sweep.loop.empty() || sweep.loop.size() > 2 || sweep.loop.back().extent % 4 != 0) return false;
+  if (sweep.loop.empty() || sweep.loop.size() > 2 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
   if (chain.inputs.empty() || chain.inputs.size() > kInputs || chain.constants.size() > kConstants) return false;
   if (chain.steps.size() > kMostSteps || chain.temporaries > kMostTemporaries || !has_small_functions(chain)) return false;
   for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
     if (row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
   }
-  return is_vector(graph, sweep, 0) && loop_elements(sweep.loop) > 0;
+  return has_aligned_rows(graph, sweep, 0) && loop_elements(sweep.loop) > 0;
+}
+
+int64_t static_groups(const Sweep& sweep) { return loop_elements(sweep.loop) / row_elements(sweep) * row_groups(sweep); }
+
+int64_t elements_before(const Sweep& sweep, int64_t group) {
+  return group / row_groups(sweep) * row_elements(sweep) + std::min(group % row_groups(sweep) * 4, row_elements(sweep));
 }
 
 Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
-  const int64_t groups = loop_elements(sweep.loop) / 4, at_once = groups_of_thread(groups_per_rtask, vdevice);
+  const int64_t groups = static_groups(sweep), at_once = groups_of_thread(groups_per_rtask, vdevice);
   Phase phase;
   phase.header = "kernels/elementwise/static_chain.cuh";
   phase.body = "rk::static_chain";
   phase.template_args = {{"kInputs", std::to_string(inputs)},
                          {"kScalars", std::to_string(scalars)},
                          {"kTemporaries", std::to_string(sweep.chain.temporaries)},
+                         {"kPartial", is_partial(sweep) ? "true" : "false"},
                          {"kGroups", std::to_string(at_once)}};
   for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
   phase.args_type = "rk::StaticChainArgs";

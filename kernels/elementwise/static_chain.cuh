@@ -5,6 +5,9 @@
 // The output is walked as rows of groups of four neighbouring elements; the rows of an operand lie `row` elements apart, 0 where
 // it is broadcast. A group of an input is one vector, or, where bit i of kScalars says so, four elements `step` apart. A thread
 // does kGroups groups at a time.
+//
+// kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). A vector's other lanes hold
+// whatever lies behind the row; they are computed with, and not stored.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
@@ -19,7 +22,8 @@ struct StaticChainArgs {
   TensorRef inputs[kStaticInputs];
   int32_t out_row;
   int32_t in_rows[kStaticInputs], in_steps[kStaticInputs];
-  Divisor row_groups;  // groups of a row
+  Divisor row_groups;     // groups of a row
+  uint32_t row_elements;  // kPartial only
   uint32_t groups, groups_per_rtask;
   float constants[kStaticConstants];
 };
@@ -72,7 +76,22 @@ RK_INLINE float4 static_scalars(const float* from, uint32_t column, int32_t step
   return float4{load1(from + at), load1(from + (at + s)), load1(from + (at + 2 * s)), load1(from + (at + 3 * s))};
 }
 
-template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, int kGroups, uint64_t... kSteps>
+// The same of a row of `elements`, whose last group may be partial: what is missing is the last element again.
+RK_INLINE float4 static_scalars_below(const float* from, uint32_t column, int32_t step, uint32_t elements) {
+  const uint32_t at = column * 4, last = elements - 1, s = static_cast<uint32_t>(step);
+  return float4{load1(from + at * s), load1(from + min(at + 1, last) * s), load1(from + min(at + 2, last) * s),
+                load1(from + min(at + 3, last) * s)};
+}
+
+// The first `count` elements of a vector, at most four.
+RK_INLINE void static_store(float* to, uint32_t count, const float4& value) {
+  if (count >= 4) return store4(to, value);
+  store1(to, value.x);
+  if (count > 1) store1(to + 1, value.y);
+  if (count > 2) store1(to + 2, value.z);
+}
+
+template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
@@ -91,7 +110,9 @@ RK_BODY void static_chain(const Task<Veu>& caller) {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         const uint32_t start = row[g] * static_cast<uint32_t>(args.in_rows[i]);
-        if ((kScalars >> i & 1u) != 0)
+        if ((kScalars >> i & 1u) != 0 && kPartial)
+          values.inputs[i][g] = static_scalars_below(from + start, column[g], args.in_steps[i], args.row_elements);
+        else if ((kScalars >> i & 1u) != 0)
           values.inputs[i][g] = static_scalars(from + start, column[g], args.in_steps[i]);
         else
           values.inputs[i][g] = load4(from + (start + column[g] * 4));
@@ -101,8 +122,12 @@ RK_BODY void static_chain(const Task<Veu>& caller) {
     float* const out = task.address(args.out);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      if (first + g * Veu::kComputeThreads < end)
-        store4(out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4), values.acc[g]);
+      if (first + g * Veu::kComputeThreads >= end) continue;
+      float* const to = out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4);
+      if constexpr (kPartial)
+        static_store(to, args.row_elements - column[g] * 4, values.acc[g]);
+      else
+        store4(to, values.acc[g]);
     }
   }
 }

@@ -7,8 +7,12 @@
 
 namespace tamp::kernels {
 
-// The chain is short, its functions are small, and the output is walked as rows of whole vectors.
+// The chain is short, its functions are small, and the output is walked as rows that begin with a whole vector.
 bool is_static(const Graph& graph, const Sweep& sweep);
+
+// Of a sweep that is_static: groups of four elements, or fewer at the end of a row; and the elements before one.
+int64_t static_groups(const Sweep& sweep);
+int64_t elements_before(const Sweep& sweep, int64_t group);
 
 // The phase of such a sweep.
 Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask);

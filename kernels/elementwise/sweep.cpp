@@ -113,7 +113,11 @@ bool is_grouped(const Sweep& sweep) {
 }
 
 bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand) {
-  if (sweep.loop.empty() || !is_grouped(sweep) || sweep.loop.back().strides[operand] != 1) return false;
+  return is_grouped(sweep) && has_aligned_rows(graph, sweep, operand);
+}
+
+bool has_aligned_rows(const Graph& graph, const Sweep& sweep, size_t operand) {
+  if (sweep.loop.empty() || sweep.loop.back().strides[operand] != 1) return false;
   const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
   if ((first_element(graph, id) + sweep.starts[operand]) % 4 != 0) return false;
   return std::all_of(sweep.loop.begin(), sweep.loop.end() - 1, [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });

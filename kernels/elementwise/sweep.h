@@ -28,6 +28,9 @@ bool is_grouped(const Sweep& sweep);
 // Every group is a 16-byte aligned vector of the operand.
 bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand);
 
+// Elements of a row are neighbours, and every row begins at a multiple of 16 bytes.
+bool has_aligned_rows(const Graph& graph, const Sweep& sweep, size_t operand);
+
 // Elements from the start of the buffer to the tensor's first element; 0 of the scratch.
 int64_t first_element(const Graph& graph, TensorId id);
 

@@ -230,6 +230,20 @@ def test_a_missing_gpu_is_said_before_anything_is_built(tamp):
     assert "no GPU: runs on the CPU" in tamp("run", "relu.onnx").stderr
 
 
+def test_a_trace_that_cannot_be_is_refused_before_anything_is_written(tamp):
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
+    tamp("compile", "relu.onnx", "-o", "phases", "--vdevice", "cpu", "--execution", "graph")
+    for args, says in [
+        (["relu.onnx", "--device", "cpu", "--keep", "kept"], "--trace needs a GPU"),
+        (["out"], "--trace needs a GPU"),
+        (["relu.onnx", "--device", "cpu", "--keep", "kept", "--execution", "graph"], "--trace needs the persistent kernel"),
+        (["phases"], "--trace needs the persistent kernel"),
+    ]:
+        tamp("run", *args, "--trace", "trace.json", code=1, says=says)
+    assert not (tamp.folder / "trace.json").exists() and not (tamp.folder / "kept").exists()
+
+
 # --- run: what a user sees when the child processes fail; a fake g++ first in PATH makes them fail ---------------------
 
 def fake_gxx(tamp, script):

@@ -118,6 +118,49 @@ Case static_chain_case(const std::string& name, const Shape& shape, Lay lay) {
                       {x, y, per_channel, three}, maker.output(shape, lay));
 }
 
+// Pixels of all channels-last images begin at multiples of four elements, the last one ends with its buffer.
+Case with_padded_pixels(Case made) {
+  for (Tensor& tensor : made.graph.tensors) {
+    if (tensor.shape.size() != 4 || tensor.place.strides[1] != 1) continue;
+    const int64_t pitch = (tensor.shape[1] + 3) / 4 * 4, height = tensor.shape[2], width = tensor.shape[3];
+    tensor.place.offset = 0;
+    tensor.place.strides = {height * width * pitch, 1, width * pitch, pitch};
+    made.graph.buffers[tensor.place.buffer.index()].elements = tensor.shape[0] * height * width * pitch;
+  }
+  return made;
+}
+
+// Images of `channels` with padded pixels: alone, and together with what is not padded.
+std::vector<Case> padded_cases(int64_t images, int64_t channels, int64_t height, int64_t width) {
+  const Shape image = {images, channels, height, width};
+  const std::string of = " of " + std::to_string(channels) + " channels";
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  Case slice = with_padded_pixels(binary_case("padded, and a part of wider pixels" + of, image, last, image, rows, image, last));
+  Placement& part = slice.graph.tensors[1].place;  // the vector of the last pixel would end behind the buffer
+  const int64_t pitch = (channels + 7) / 4 * 4;
+  part = {part.buffer, 4, {height * width * pitch, 1, width * pitch, pitch}};
+  slice.graph.buffers[part.buffer.index()].elements = part.offset + (images * height * width - 1) * pitch + channels;
+  return {with_padded_pixels(unary_case("padded" + of, single(ElementwiseOp::relu), image, last, image, last)),
+          with_padded_pixels(binary_case("padded twice" + of, image, last, image, last, image, last)),
+          with_padded_pixels(binary_case("padded and a scalar" + of, image, last, {1}, rows, image, last)),
+          with_padded_pixels(binary_case("padded and a value per channel" + of, image, last, {channels, 1, 1}, rows, image, last)),
+          with_padded_pixels(binary_case("padded and rows" + of, image, last, image, rows, image, last)),
+          with_padded_pixels(binary_case("rows and padded into padded" + of, image, rows, image, last, image, last)),
+          with_padded_pixels(binary_case("padded into rows" + of, image, last, image, last, image, rows)),
+          with_padded_pixels(static_chain_case("a chain of padded" + of, image, last)),
+          slice};
+}
+
+std::vector<Case> all_padded_cases() {
+  std::vector<Case> cases;
+  for (const int64_t channels : {2, 5, 39, 78, 109}) {
+    const int64_t images = channels == 78 ? 2 : 1;
+    for (Case& c : padded_cases(images, channels, 3, 7)) cases.push_back(std::move(c));
+  }
+  for (Case& c : padded_cases(1, 39, 13, 11)) cases.push_back(std::move(c));
+  return cases;
+}
+
 std::vector<Case> elementwise_cases() {
   const Shape image = {2, 5, 3, 7}, wide = {2, 8, 3, 7};
   const Elementwise copy = single(ElementwiseOp::identity);
@@ -164,6 +207,10 @@ TEST_CASE("every elementwise function agrees with the reference, special values 
 
 TEST_CASE("elementwise chains and copies agree with the reference in every layout") {
   expect_no_problems(elementwise_cases(), {kernels::elementwise()}, "elementwise");
+}
+
+TEST_CASE("elementwise chains of padded pixels agree with the reference, and leave the padding alone") {
+  expect_no_problems(all_padded_cases(), {kernels::elementwise()}, "padded");
 }
 
 // --- indexed copies -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,254 @@
+// Odd here: a rTask computes from the later of `started` and `inputs ready`, since bodies with boxes of inputs start before
+// their inputs are there. What bodies wait for themselves (weights, boxes on their way) has no stamp and counts as computing.
+// Times are whole nanoseconds since the first stamp, not since 1970, which a double could not hold.
+#include "compiler/cli/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "compiler/cli/table.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// As in kernels/vdevice/interpreter.cuh, which only a generated source includes.
+enum Column : size_t { kWaiting, kReady, kStarted, kComputed, kSignalled, kColumns };
+constexpr size_t kWaitsOfRow = 3;
+
+constexpr size_t kLinesShown = 20;  // of the critical path
+
+struct Task {
+  size_t veu = 0;
+  int64_t rop = 0, phase = 0, index = 0;
+  std::vector<int64_t> waits;
+  int64_t signal = -1;
+  int64_t ready = 0, begin = 0, computed = 0, signalled = 0;  // ns
+  int64_t free = 0;                                           // since when its vEU had nothing else to do
+  const Task* before = nullptr;                               // on its vEU
+};
+
+struct Traced {
+  json rprogram;
+  std::vector<Task> tasks;                     // lane by lane
+  std::map<int64_t, const Task*> last_signal;  // event -> who signalled last
+};
+
+double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+const json& rop_of(const Traced& traced, const Task& task) { return traced.rprogram.at("rops").at(static_cast<size_t>(task.rop)); }
+
+std::string label(const Traced& traced, const Task& task) {
+  const std::string name = rop_of(traced, task).at("name");
+  return task.phase == 0 ? name : fmt::format("{}.{}", name, task.phase);
+}
+
+// Rows of the instruction table that one lane entry takes: its own, and before it those for further Waits.
+size_t rows_of(const json& entry) {
+  const size_t waits = entry.at("waits").size();
+  return 1 + (std::max(waits, kWaitsOfRow) - 1) / kWaitsOfRow;
+}
+
+// The first stamp of all rTasks, once they are known to be those of this rProgram.
+uint64_t first_stamp(const json& lanes, const std::vector<uint64_t>& stamps) {
+  uint64_t first = 0;
+  size_t rows = 0;
+  for (const json& lane : lanes) {
+    for (const json& entry : lane) {
+      rows += rows_of(entry);
+      if (rows * kColumns > stamps.size() || entry.at("rop").get<int64_t>() < 0) continue;
+      const uint64_t* const row = stamps.data() + (rows - 1) * kColumns;
+      if (std::find(row, row + kSignalled, 0u) != row + kSignalled) throw bad_input("the trace lacks the time of a rTask that ran");
+      if (first == 0 || row[kWaiting] < first) first = row[kWaiting];
+    }
+  }
+  if (rows * kColumns != stamps.size())
+    throw bad_input(fmt::format("the trace has {} stamps, the rProgram has {} rows of {}", stamps.size(), rows, kColumns));
+  if (first == 0) throw bad_input("the rProgram has no rTasks, hence no trace");
+  return first;
+}
+
+Task read_task(const json& entry, size_t veu, const uint64_t* row, uint64_t first) {
+  const auto ns = [&](Column column) { return static_cast<int64_t>(row[column] - first); };
+  Task task;
+  task.veu = veu;
+  entry.at("rop").get_to(task.rop);
+  entry.at("phase").get_to(task.phase);
+  entry.at("index").get_to(task.index);
+  entry.at("waits").get_to(task.waits);
+  if (row[kSignalled] != 0) entry.at("signal").get_to(task.signal);
+  task.ready = ns(kReady);
+  task.begin = std::max(ns(kStarted), task.ready);
+  task.computed = ns(kComputed);
+  task.signalled = ns(kSignalled);
+  return task;
+}
+
+Traced read_traced(std::string_view rprogram_json, const std::vector<uint64_t>& stamps) {
+  Traced out;
+  out.rprogram = json::parse(rprogram_json);
+  const json& lanes = out.rprogram.at("lanes");
+  const uint64_t first = first_stamp(lanes, stamps);
+  size_t row = 0;
+  for (size_t veu = 0; veu < lanes.size(); ++veu) {
+    for (const json& entry : lanes[veu]) {
+      row += rows_of(entry);
+      if (entry.at("rop").get<int64_t>() >= 0) out.tasks.push_back(read_task(entry, veu, stamps.data() + (row - 1) * kColumns, first));
+    }
+  }
+  for (size_t i = 0; i < out.tasks.size(); ++i) {
+    Task& task = out.tasks[i];
+    if (i > 0 && out.tasks[i - 1].veu == task.veu) task.before = &out.tasks[i - 1];
+    if (task.before != nullptr) task.free = task.before->computed;
+    if (task.signal < 0) continue;
+    const Task*& last = out.last_signal[task.signal];
+    if (last == nullptr || task.signalled > last->signalled) last = &task;
+  }
+  return out;
+}
+
+// Whose signal `task` waited for last, or null.
+const Task* producer_of(const Traced& traced, const Task& task) {
+  const Task* last = nullptr;
+  for (const int64_t event : task.waits) {
+    const auto found = traced.last_signal.find(event);
+    if (found != traced.last_signal.end() && (last == nullptr || found->second->signalled > last->signalled)) last = found->second;
+  }
+  return last;
+}
+
+// --- how the time of all vEUs divides --------------------------------------------------------------------------------
+
+std::string division_text(const Traced& traced, int64_t span) {
+  int64_t computing = 0, starting = 0, signals = 0, producers = 0;  // ns of all vEUs
+  for (const Task& task : traced.tasks) {
+    computing += task.computed - task.begin;
+    // Of the gap before it, from its end: starting, then the signal's way, and the rest is for producers that still compute.
+    const Task* const producer = producer_of(traced, task);
+    const int64_t gap = std::max<int64_t>(0, task.begin - task.free);
+    const int64_t start = producer == nullptr ? gap : std::clamp<int64_t>(task.begin - task.ready, 0, gap);
+    const int64_t signal = producer == nullptr ? 0 : std::clamp<int64_t>(task.ready - producer->computed, 0, gap - start);
+    starting += start;
+    signals += signal;
+    producers += gap - start - signal;
+  }
+  const int64_t all = span * static_cast<int64_t>(traced.rprogram.at("lanes").size());
+  Table table({{"TIME OF ALL VEUS"}, {"%", Table::Align::right}, {"US OF A VEU", Table::Align::right}, {"WHAT", Table::Align::left, 100}});
+  const auto row = [&](const char* name, int64_t ns, const char* what) {
+    const double share = static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, all));
+    table.row({name, fmt::format("{:.1f}", 100 * share), fmt::format("{:.2f}", share * us(span)), what});
+  };
+  row("computing", computing, "in bodies, waiting for weights and for boxes of inputs included");
+  row("waiting: producers", producers, "the inputs are still being computed");
+  row("waiting: signals", signals, "the inputs are computed, the signal is on its way");
+  row("starting", starting, "the inputs are there, the body has not begun");
+  row("idle", all - computing - producers - signals - starting, "the lane is at its end");
+  return table.text();
+}
+
+// --- the critical path -----------------------------------------------------------------------------------------------
+
+struct PathLine {
+  std::string name, rkernel;
+  int64_t rtasks = 0, computing = 0, before = 0;  // ns
+};
+
+// Back from the rTask that ends last, each time to what let it begin: the last signal or the rTask before it on its vEU.
+// One line a phase of a rOperator, those that take longest first.
+std::vector<PathLine> critical_path(const Traced& traced, const Task* task) {
+  std::map<std::pair<int64_t, int64_t>, PathLine> lines;
+  for (size_t steps = 0; task != nullptr && steps < traced.tasks.size(); ++steps) {
+    const Task* const producer = producer_of(traced, *task);
+    const bool waited = producer != nullptr && (task->before == nullptr || producer->signalled > task->free);
+    const Task* const previous = waited ? producer : task->before;
+    PathLine& line = lines[{task->rop, task->phase}];
+    line.name = label(traced, *task);
+    rop_of(traced, *task).at("rkernel").get_to(line.rkernel);
+    line.rtasks += 1;
+    line.computing += task->computed - task->begin;
+    line.before += task->begin - (previous != nullptr ? previous->computed : 0);
+    task = previous;
+  }
+  std::vector<PathLine> out;
+  for (auto& [key, line] : lines) out.push_back(std::move(line));
+  std::stable_sort(out.begin(), out.end(),
+                   [](const PathLine& a, const PathLine& b) { return a.computing + a.before > b.computing + b.before; });
+  return out;
+}
+
+std::string path_text(const std::vector<PathLine>& lines) {
+  Table table({{"ROPERATOR", Table::Align::left, 40},
+               {"RKERNEL", Table::Align::left, 48},
+               {"RTASKS", Table::Align::right},
+               {"COMPUTING US", Table::Align::right},
+               {"BEFORE IT US", Table::Align::right}});
+  PathLine all, rest;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (PathLine* sum : {&all, &rest}) {
+      if (sum == &rest && i < kLinesShown) continue;
+      sum->rtasks += lines[i].rtasks;
+      sum->computing += lines[i].computing;
+      sum->before += lines[i].before;
+    }
+  }
+  const auto row = [&](const std::string& name, const std::string& rkernel, const PathLine& line) {
+    table.row({name, rkernel, grouped(line.rtasks), fmt::format("{:.2f}", us(line.computing)), fmt::format("{:.2f}", us(line.before))});
+  };
+  for (size_t i = 0; i < std::min(lines.size(), kLinesShown); ++i) row(printable(lines[i].name), printable(lines[i].rkernel), lines[i]);
+  if (lines.size() > kLinesShown) row(fmt::format("{} more", lines.size() - kLinesShown), "", rest);
+  return fmt::format("critical path: {} rTasks, {:.1f} us computing, {:.1f} us before and between them\n{}", all.rtasks, us(all.computing),
+                     us(all.before), table.text());
+}
+
+// --- for a trace viewer ----------------------------------------------------------------------------------------------
+
+std::string events_text(const Traced& traced) {
+  ordered_json events = ordered_json::array();
+  const auto name = [&](const char* kind, size_t veu, const std::string& text) {
+    events.push_back({{"ph", "M"}, {"name", kind}, {"pid", 0}, {"tid", veu}, {"args", {{"name", text}}}});
+  };
+  name("process_name", 0, traced.rprogram.at("name"));
+  for (size_t veu = 0; veu < traced.rprogram.at("lanes").size(); ++veu) {
+    name("thread_name", veu, fmt::format("vEU {}", veu));
+    events.push_back({{"ph", "M"}, {"name", "thread_sort_index"}, {"pid", 0}, {"tid", veu}, {"args", {{"sort_index", veu}}}});
+  }
+  for (const Task& task : traced.tasks) {
+    const ordered_json args = {{"rKernel", rop_of(traced, task).at("rkernel").get<std::string>()},
+                               {"rTask", task.index},
+                               {"waited us", us(task.begin - task.free)}};
+    events.push_back({{"ph", "X"},
+                      {"name", label(traced, task)},
+                      {"pid", 0},
+                      {"tid", task.veu},
+                      {"ts", us(task.begin)},
+                      {"dur", us(task.computed - task.begin)},
+                      {"args", args}});
+  }
+  const ordered_json out = {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
+  return out.dump(-1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+TraceReport trace_report(std::string_view rprogram_json, const std::vector<uint64_t>& stamps) {
+  try {
+    const Traced traced = read_traced(rprogram_json, stamps);
+    const auto last =
+        std::max_element(traced.tasks.begin(), traced.tasks.end(), [](const Task& a, const Task& b) { return a.computed < b.computed; });
+    const std::string text = fmt::format("trace   {:.1f} us, {} rTasks on {} vEUs\n\n{}\n{}", us(last->computed),
+                                         grouped(static_cast<int64_t>(traced.tasks.size())), traced.rprogram.at("lanes").size(),
+                                         division_text(traced, last->computed), path_text(critical_path(traced, &*last)));
+    return {text, events_text(traced)};
+  } catch (const json::exception& wrong) {
+    throw bad_input(fmt::format("the rProgram's JSON is not what tamp writes: {}", wrong.what()));
+  }
+}
+
+}  // namespace tamp::cli

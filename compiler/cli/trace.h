@@ -1,0 +1,21 @@
+// What the stamps of a traced run (`tamp run --trace`) say: how the time of all vEUs divides and the critical path, as text,
+// and every rTask for a trace viewer. test/gpu/trace.py says the same and more, for records of performance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tamp::cli {
+
+struct TraceReport {
+  std::string text;    // for people; lines
+  std::string events;  // JSON in Chrome's trace format: a track a vEU, a slice a rTask
+};
+
+// `rprogram_json` is the text of NAME.rprogram.json; `stamps` are nanoseconds [row of the instruction table][TraceColumn of
+// kernels/vdevice/interpreter.cuh], 0 = not stamped. Error (bad input) if the two do not fit together.
+TraceReport trace_report(std::string_view rprogram_json, const std::vector<uint64_t>& stamps);
+
+}  // namespace tamp::cli
