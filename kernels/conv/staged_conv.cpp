@@ -287,7 +287,7 @@ ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
       }
     }
   }
-  return array_arg(rows, kMostSteps);
+  return array_arg(rows);  // the rest of the array is zero
 }
 
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {

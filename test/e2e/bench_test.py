@@ -50,8 +50,8 @@ def two_lanes():
                                                                                 "numbers": {"boxes_per_split": 4, "boxes_of_step": 2, "steps_of_box": 9}}]}
     plan = {"name": "two", "precision": "tf32", "rops": [rop("a", "staged_conv<16x32>"), rop("b", "pool<4>"), rop("c", "staged_conv<16x32>, split 2")],
             "lanes": [[entry(0, signal=0), entry(1, [0], signal=1), entry(2)], [entry(0, signal=0)]]}
-    # waiting, ready, started, computed, signalled; b's started lies before its inputs, as with boxes.
-    times = [[0, 0, 0, 3, 3.5], [0.5, 7, 6, 9, 9.5], [8, 8, 9.25, 10, 0], [0, 0, 0, 6, 6.5]]
+    # waiting, ready, started, computed, signalled; with boxes a body starts before its inputs are there, the first even before anything waits.
+    times = [[0, 0, -1, 3, 3.5], [0.5, 7, 6, 9, 9.5], [8, 8, 9.25, 10, 0], [0, 0, 0, 6, 6.5]]
     stamps = np.array([[START + int(t * US) if t or column < 3 else 0 for column, t in enumerate(row)] for row in times], np.uint64)
     return plan, stamps
 

@@ -63,9 +63,9 @@ def tasks_of(plan, stamps):
     runs = [i for i, (_, entry) in enumerate(rows) if entry and entry["rop"] >= 0]
     if not stamps[runs, WAITING].all():
         raise ValueError("the trace has no times (the stand-in has no clock)")
-    # Whole nanoseconds first: those since 1970 are more than a double holds.
+    # Whole nanoseconds first: those since 1970 are more than a double holds. Signed: a body that starts early may do so before any waits.
     zero = stamps[runs, WAITING].min()
-    times = np.where(stamps > 0, (stamps - zero).astype(np.float64) / 1e3, np.nan)
+    times = np.where(stamps > 0, (stamps.astype(np.int64) - np.int64(zero)).astype(np.float64) / 1e3, np.nan)
     tasks, before = [], {}
     for i in runs:
         veu, entry = rows[i]
