@@ -10,8 +10,8 @@ uint16_t half_of(float x) {
   if (std::isnan(x)) return 0x7e00U;
   if (magnitude >= 65520.0F) return std::signbit(x) ? 0xfc00U : 0x7c00U;
   int exponent = 0;
-  std::frexp(magnitude, &exponent);                        // magnitude < 2^exponent
-  const int unit = std::max(exponent - 11, -24);           // ten bits behind the first, and the smallest is 2^-24
+  std::frexp(magnitude, &exponent);               // magnitude < 2^exponent
+  const int unit = std::max(exponent - 11, -24);  // ten bits behind the first, and the smallest is 2^-24
   const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
   // Counted in units of its binade the bits carry over into the exponent by themselves.
   const uint32_t bits = units < 1024 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;

@@ -224,10 +224,10 @@ class Assembler {
   std::vector<Step> steps_;
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<std::vector<Entry>> lanes_;
-  std::vector<Clock> clocks_;     // per vEU, now
+  std::vector<Clock> clocks_;        // per vEU, now
   std::vector<int32_t> waited_own_;  // per vEU: how many of its own instructions its Waits say are done
-  std::vector<size_t> newest_;    // per vEU: step of its last entry
-  std::vector<int32_t> part_of_;  // per vEU
+  std::vector<size_t> newest_;       // per vEU: step of its last entry
+  std::vector<int32_t> part_of_;     // per vEU
   int32_t part_ = 0;
   Clock boundary_clock_;
   std::vector<std::vector<size_t>> part_ends_;  // per part but the last, per vEU: entries up to its end

@@ -32,7 +32,8 @@ Clocks::Clocks(const RProgram& program) {
   for (const auto& lane : program.lanes) {
     for (const Instruction& i : lane) {
       const RKernel* const rkernel = i.rtask.rop.valid() ? &program.rkernels[i.rtask.rop.index()] : nullptr;
-      starts_early_.push_back(rkernel != nullptr && !rkernel->gang && rkernel->phases[static_cast<size_t>(i.rtask.phase)].boxes.has_value());
+      starts_early_.push_back(rkernel != nullptr && !rkernel->gang &&
+                              rkernel->phases[static_cast<size_t>(i.rtask.phase)].boxes.has_value());
     }
   }
   std::vector<EventState> events(program.events.size());

@@ -5,9 +5,9 @@
 // and not a launch.
 //
 // Where the listing leaves things open: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
-// before phase p+1 of any; the rTasks of a gang take a vEU each; and between "all fastest" and "all resource-efficient" rKernels a third choice is tried, each
-// rOperator's fastest on its part of the vEUs. From the best of these the rKernels of a wave are exchanged one by one while the
-// wave, and then its rOperators, end earlier.
+// before phase p+1 of any; the rTasks of a gang take a vEU each; and between "all fastest" and "all resource-efficient" rKernels a third
+// choice is tried, each rOperator's fastest on its part of the vEUs. From the best of these the rKernels of a wave are exchanged one by one
+// while the wave, and then its rOperators, end earlier.
 #include <algorithm>
 #include <array>
 
@@ -126,7 +126,8 @@ class Wavefront {
     if (wave.size() < 2) return;
     const int64_t veus = machine().vdevice.veus();
     double deadline_us = 0;
-    for (const WaveMember& member : wave) deadline_us = std::max(deadline_us, select::completion_us(rkernel_of(member, kFastest), machine(), veus, 1));
+    for (const WaveMember& member : wave)
+      deadline_us = std::max(deadline_us, select::completion_us(rkernel_of(member, kFastest), machine(), veus, 1));
     std::vector<size_t> kept;
     for (int d = 0; d < kDeadlines; ++d, deadline_us *= kStep) {
       for (WaveMember& member : wave) member.chosen[kRefined] = least_that_meets(member, deadline_us);
@@ -186,7 +187,8 @@ class Wavefront {
   // More time for a rTask, and more of it in all: nothing can come of it.
   bool is_hopeless(const RKernel& other, const RKernel& chosen) const {
     return select::veu_us(other, machine()) > 2 * select::veu_us(chosen, machine()) &&
-           select::completion_us(other, machine(), machine().vdevice.veus(), 1) > select::completion_us(chosen, machine(), machine().vdevice.veus(), 1);
+           select::completion_us(other, machine(), machine().vdevice.veus(), 1) >
+               select::completion_us(chosen, machine(), machine().vdevice.veus(), 1);
   }
 
   static const RKernel& rkernel_of(const WaveMember& member, Choice choice) { return member.candidates[member.chosen[choice]]; }

@@ -11,6 +11,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/conv/patch_conv_plan.h"
+#include "kernels/conv/product_phases.h"
 
 namespace tamp::kernels {
 namespace {
@@ -73,15 +74,6 @@ std::vector<Slot> slots_of(const Product& p) {
     }
   }
   return slots;
-}
-
-// To nearest, ties away from zero; NaN and infinity stay what they are.
-float round_to_tf32(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7f800000U) != 0x7f800000U) bits = (bits + 0x1000U) & 0xffffe000U;
-  std::memcpy(&x, &bits, 4);
-  return x;
 }
 
 // Where the weight of channel `m` of a block for k of a step is in the step's image: operand A of mma_tf32, lane by lane.

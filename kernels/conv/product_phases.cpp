@@ -33,10 +33,12 @@ std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begi
 
 ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, int64_t bias_at) {
   const Epilogue& e = rop.epilogue;
-  if (!applies) return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
-  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(), p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
-                          array_arg(to_vector(p.residual_strides), 4), arg(static_cast<int64_t>(e.activation)),
-                          arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}};
+  if (!applies)
+    return ArgValue{ArgList{null_arg(), null_arg(), array_arg({}, 4), arg(int64_t{0}), arg(int64_t{0}), float_arg(0), float_arg(0)}};
+  return ArgValue{ArgList{has_bias(p) ? ArgValue{PackedArg{bias_at}} : null_arg(),
+                          p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(), array_arg(to_vector(p.residual_strides), 4),
+                          arg(static_cast<int64_t>(e.activation)), arg(int64_t{p.residual_after_activation}), float_arg(e.a),
+                          float_arg(e.b)}};
 }
 
 int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMinChannels = 4;  // of a group; fewer are the business of other families
-constexpr int64_t kMostSteps = 160;   // rk::kMostSteps
-constexpr int64_t kUnitBytes = 512;   // weights of 16 channels and one mma's k
+constexpr int64_t kMostSteps = 160;  // rk::kMostSteps
+constexpr int64_t kUnitBytes = 512;  // weights of 16 channels and one mma's k
 
 // Template arguments of the body, and what follows from them.
 struct Shape {
@@ -37,12 +37,9 @@ struct Shape {
   int64_t warps_k() const { return 8 / (warps_m * warps_n); }
   int64_t sum_bytes() const { return pixels() * (channels() + 4) * 4 * warps_k(); }
 };
-constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2960, 140, 150, 0.0307},
-                             {2, 2, 1, 2, 0.35, 3230, 153, 160, 0.0146},
-                             {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198},
-                             {2, 4, 1, 2, 0.50, 3720, 199, 240, 0.0179},
-                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146},
-                             {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2960, 140, 150, 0.0307}, {2, 2, 1, 2, 0.35, 3230, 153, 160, 0.0146},
+                             {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198}, {2, 4, 1, 2, 0.50, 3720, 199, 240, 0.0179},
+                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146}, {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150}};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -51,14 +48,21 @@ struct Config {
 };
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"precision", c.precision}, {"shape", c.shape},   {"tile_w", c.tile_w}, {"tile_h", c.tile_h}, {"splits", c.splits}, {"boxes_per_split", c.boxes_per_split}, {"boxes_per_chunk", c.boxes_per_chunk},
-          {"chunk_steps", c.chunk_steps}, {"sum_rows", c.sum_rows}};
+  return {{"precision", c.precision},
+          {"shape", c.shape},
+          {"tile_w", c.tile_w},
+          {"tile_h", c.tile_h},
+          {"splits", c.splits},
+          {"boxes_per_split", c.boxes_per_split},
+          {"boxes_per_chunk", c.boxes_per_chunk},
+          {"chunk_steps", c.chunk_steps},
+          {"sum_rows", c.sum_rows}};
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("precision"), value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"), value("boxes_per_split"),
-          value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows")};
+  return {value("precision"),       value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"),
+          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -74,8 +78,8 @@ int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * 
 // Output pixels as the tiles divide them, and the tensor that boxes are cut from.
 struct Grid {
   int64_t w = 1, h = 1, images = 1;
-  std::array<int64_t, 4> extents{}, strides{};  // channel, w, h, image
-  int64_t stride_w = 1, stride_h = 1;           // pixels of the tensor from an output pixel to the next
+  std::array<int64_t, 4> extents{}, strides{};                                  // channel, w, h, image
+  int64_t stride_w = 1, stride_h = 1;                                           // pixels of the tensor from an output pixel to the next
   std::array<int64_t, 4> out_strides{}, residual_strides{}, partial_strides{};  // image, channel, h, w
 
   Product with_grid_strides(Product p) const {
@@ -161,7 +165,9 @@ Blocks blocks_of(const Product& p, const Config& c) {
   return b;
 }
 
-int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation) { return (tile - 1) * stride + (kernel - 1) * dilation + 1; }
+int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation) {
+  return (tile - 1) * stride + (kernel - 1) * dilation + 1;
+}
 
 InputBoxes boxes_of(const Product& p, const Config& c) {
   const Grid g = grid_of(p);
@@ -214,7 +220,8 @@ uint32_t pair_of(const Config& c, float low, float high) {
 // One step: [team][unit][tile of 16 channels][lane]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4, t = lane % 4;
 // in 16 bits each of them is a pair, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ... Rows g and g + 8 of the mt tiles of a
 // warp are 2 mt neighbouring channels.
-void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t step, uint32_t* to) {
+void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t step,
+               uint32_t* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(p, c), team_taps = taps_of_step(p, c);
@@ -224,7 +231,9 @@ void pack_step(const float* data, const Product& p, const Config& c, int64_t gro
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
         for (int64_t i = 0; i < 128; ++i, ++to) {
           const int64_t lane = i / 4, t = lane % 4, n = first_n + m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2;
-          const auto weight = [&](int64_t k) { return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (kBoxChannels / units) + k); };
+          const auto weight = [&](int64_t k) {
+            return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (kBoxChannels / units) + k);
+          };
           if (is_tf32(c))
             *to = std::bit_cast<uint32_t>(round_to_tf32(weight(t + i % 4 / 2 * 4)));
           else
@@ -334,7 +343,13 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
-  phase.template_args = {{"Math", is_tf32(c) ? "rk::Tf32" : static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16"}, {"MT", std::to_string(s.mt)}, {"NT", std::to_string(s.nt)}, {"WARPS_M", std::to_string(s.warps_m)}, {"WARPS_N", std::to_string(s.warps_n)}};
+  phase.template_args = {{"Math", is_tf32(c)                                               ? "rk::Tf32"
+                                  : static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16"
+                                                                                           : "rk::Bf16"},
+                         {"MT", std::to_string(s.mt)},
+                         {"NT", std::to_string(s.nt)},
+                         {"WARPS_M", std::to_string(s.warps_m)},
+                         {"WARPS_N", std::to_string(s.warps_n)}};
   phase.args_type = "rk::StagedConvArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
@@ -346,10 +361,11 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * kBoxChannels);
   phase.cost.tensor_core = true;
   phase.cost.efficiency = s.efficiency;
-  phase.cost.activation_bytes = static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) + 4 * outputs * (c.splits == 1 && p.residual.valid() ? 2 : 1);
+  phase.cost.activation_bytes =
+      static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) + 4 * outputs * (c.splits == 1 && p.residual.valid() ? 2 : 1);
   phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
-  phase.cost.calibrated_cycles =
-      s.fixed + (is_tf32(c) ? s.step : s.step_16_bits) * static_cast<double>(b.steps) + s.input_byte * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
+  phase.cost.calibrated_cycles = s.fixed + (is_tf32(c) ? s.step : s.step_16_bits) * static_cast<double>(b.steps) +
+                                 s.input_byte * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
   return phase;
 }
 
@@ -362,7 +378,8 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   int64_t best = 0;
   for (int64_t w = 1; w <= std::min(g.w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
-      const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]), box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
+      const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
+                    box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
       const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(p, c);
       if (box_w > kMostBox || box_h > kMostBox || bytes > vdevice.input_stage_bytes) continue;
       const int64_t cost = ceil_div(g.w, w) * ceil_div(g.h, h) * (box_w * box_h + kRowsOfTask);
@@ -394,7 +411,8 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
-  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(request.precision), s.channels(), c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
+  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(request.precision), s.channels(),
+                             c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
                              c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
@@ -449,24 +467,30 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   const int64_t image = tile / b.tiles_w / b.tiles_h;
   const int64_t w = tile % b.tiles_w * c.tile_w, h = tile / b.tiles_w % b.tiles_h * c.tile_h;
   const int64_t last_w = std::min(w + c.tile_w, g.w), last_h = std::min(h + c.tile_h, g.h);
-  const int64_t begin = group * groups.channels + n_block * s.channels(), end = std::min(begin + s.channels(), (group + 1) * groups.channels);
+  const int64_t begin = group * groups.channels + n_block * s.channels(),
+                end = std::min(begin + s.channels(), (group + 1) * groups.channels);
   const auto row = [&](int64_t at_h, int64_t at_w) { return (image * g.h + at_h) * g.w + at_w; };
   for (int64_t y = h; y < last_h; ++y) {
-    if (c.splits == 1) add_stores(graph, p, row(y, w), row(y, last_w), begin, end, out);
-    else out.writes.push_back(partial_rows(p, split, row(y, w), row(y, last_w), begin, end));
+    if (c.splits == 1)
+      add_stores(graph, p, row(y, w), row(y, last_w), begin, end, out);
+    else
+      out.writes.push_back(partial_rows(p, split, row(y, w), row(y, last_w), begin, end));
   }
   // Boxes may reach into the next groups' channels, with weights of zero.
   const int64_t all = p.groups * p.in_channels;
   const int64_t first = group * groups.in_channels + split * c.boxes_per_split * kBoxChannels;
-  append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all), std::min(first + c.boxes_per_split * kBoxChannels, all), out.reads);
+  append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
+               std::min(first + c.boxes_per_split * kBoxChannels, all), out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const std::optional<Product> p = product_of(graph, rop);
   TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
   const Config c = config_of(rkernel);
-  if (phase == 0) product_accesses(graph, *p, c, index, out);
-  else sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
+  if (phase == 0)
+    product_accesses(graph, *p, c, index, out);
+  else
+    sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
 }
 
 }  // namespace

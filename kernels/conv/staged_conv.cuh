@@ -33,13 +33,14 @@ struct StagedConvArgs {
   int64_t split_stride;      // of out
   int32_t channels;          // of a group
   int32_t boxes, boxes_per_split, boxes_of_step, steps_of_box;  // steps_of_box: or of as many boxes as a step has
-  int32_t input_steps;                  // of an input chunk
-  int32_t chunks, chunk_steps;          // of weights: of a rTask, and steps of a chunk
-  int32_t pixel_row_h, pixel_row_w;     // rows of a box from an output pixel to the next
-  int32_t tile_h, grid_h, grid_w;       // pixels of a tile; of an image of the grid
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
+  int32_t input_steps;                                          // of an input chunk
+  int32_t chunks, chunk_steps;                                  // of weights: of a rTask, and steps of a chunk
+  int32_t pixel_row_h, pixel_row_w;                             // rows of a box from an output pixel to the next
+  int32_t tile_h, grid_h, grid_w;                               // pixels of a tile; of an image of the grid
+  int32_t vector_out, vector_residual;                          // 4 channels are one aligned 16-byte access
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h, tile_w;
-  int16_t step_row[kMostSteps];         // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
+  int16_t
+      step_row[kMostSteps];  // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
 };
 
 // Where a rTask's tile is.
@@ -106,7 +107,9 @@ struct StagedProduct {
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
-  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4 ? 4 : kWarpUnits * (MT + NT / 2 * kLoads) <= 8 ? 2 : 1;  // steps whose operands are loaded together
+  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4   ? 4
+                                : kWarpUnits * (MT + NT / 2 * kLoads) <= 8 ? 2
+                                                                           : 1;  // steps whose operands are loaded together
   static_assert(NT % 2 == 0 && MT <= 2);
 
   float sum[MT][NT][4];
@@ -156,7 +159,8 @@ struct StagedProduct {
         }
       }
 #pragma unroll
-      for (int i = 0; i < MT; ++i) o.a[unit][i] = load_shared4(stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes + i * kWarp * 16);
+      for (int i = 0; i < MT; ++i)
+        o.a[unit][i] = load_shared4(stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes + i * kWarp * 16);
     }
   }
   RK_INLINE void multiply(const Operands& o) {
@@ -247,7 +251,9 @@ struct StagedResults {
     for (int i = 0; i < kOutputs; ++i) {
       uint32_t w;
       const int h = static_cast<int>(divide(static_cast<uint32_t>(first_pixel() + i * kPixelThreads), args.tile_w, w));
-      if (to[i] >= 0) residual[i] = load_channels4(from + h * strides.h + static_cast<int>(w) * strides.w, strides.channel, args.vector_residual != 0, left);
+      if (to[i] >= 0)
+        residual[i] =
+            load_channels4(from + h * strides.h + static_cast<int>(w) * strides.w, strides.channel, args.vector_residual != 0, left);
     }
   }
   // Adds the sums of the warps on k.

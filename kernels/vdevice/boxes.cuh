@@ -96,13 +96,14 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const BoxPlace& plac
   const uint32_t barrier = smem_address(&full);
   uint32_t to = smem_address(smem);
   int32_t channel = place.channel + channels;
-  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier), "r"(count * copied_bytes)
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier),
+               "r"(count * copied_bytes)
                : "memory");
 #pragma unroll 1
   for (uint32_t box = 0; box < count; ++box, to += box_bytes, channel += kBoxChannels) {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map),
-        "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(barrier)
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(barrier)
         : "memory");
   }
 #else

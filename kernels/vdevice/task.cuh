@@ -97,7 +97,9 @@ struct Task {
   uint32_t record;
   InputRing inputs{};  // with Phase::boxes
 
-  RK_INLINE WeightStages<Veu> weight_stages() const { return {const_cast<char*>(weights.stages), weights.full, weights.empty, weights.next}; }
+  RK_INLINE WeightStages<Veu> weight_stages() const {
+    return {const_cast<char*>(weights.stages), weights.full, weights.empty, weights.next};
+  }
   RK_INLINE InputStages<Veu> input_stages() const { return {inputs.stages, inputs.full, inputs.empty, inputs.next}; }
   template <class Args>
   RK_INLINE const Args& arguments() const {

@@ -76,7 +76,7 @@ def tamp_row(args, work, name, precision, execution, job, meta):
             row["failure"] = f"wrong answer: error {row['error']:.1e}, bar {row['bar']:.1e}"
             return row
         row["us"], row["single_us"] = checks["graph"]["train_us"], checks["plain"]["median_us"]
-        row["floor"] = report.floor(report.work_of(args.models / f"{name}.onnx"), precision, row["waves"], report.vdevice(args.vdevice))
+        row["floor"] = report.floor(measure.work_of(args.models / f"{name}.onnx"), precision, row["waves"], report.vdevice(args.vdevice))
         if args.traces and execution == "persistent":
             row["trace"] = traced(args, work, name, precision, meta)
     except Exception as problem:  # one network's failure must not hide the others' results
@@ -164,7 +164,7 @@ def measure_all(args, work):
                 show(results["rows"][-1])
             for peer in [key[2] for key in wanted if key[:2] == (name, precision)]:
                 lines, problem = run_limited(peer_command(args, name, precision, peer), args.peer_seconds, environment)
-                flops = None if measure.is_recurrent(name) else report.work_of(args.models / f"{name}.onnx")[0]
+                flops = None if measure.is_recurrent(name) else measure.work_of(args.models / f"{name}.onnx")[0]
                 results["peers"].append(peer_row(name, precision, peer, lines, problem, flops))
                 show(results["peers"][-1])
         results["facts"]["gpu_at_the_end"] = gpu_state()

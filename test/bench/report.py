@@ -7,8 +7,6 @@
     python3 test/bench/report.py results.json... --json all.json              writes several runs as one"""
 import argparse, json, pathlib, re, statistics
 
-import numpy as np
-
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # Of one H200. Arithmetic: dense mma.sync on tensor cores, fused multiply-adds for fp32. L2: reads by all SMs.
 FLOPS_PER_S = {"fp32": 60e12, "tf32": 302e12, "fp16": 601e12, "bf16": 601e12}
@@ -18,23 +16,6 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 def vdevice(name):
     return json.loads((REPOSITORY / f"compiler/ir/vdevices/{name}.json").read_text())
-
-
-def work_of(path):
-    """An ONNX file's (multiply-adds times two of Conv, Gemm and MatMul by weights, elements of the weights). A convolution whose shape cannot be
-    inferred counts nothing."""
-    import onnx
-
-    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*model.graph.value_info, *model.graph.input, *model.graph.output]}
-    weights = {w.name: list(w.dims) for w in model.graph.initializer}
-    flops = 0.0
-    for node in model.graph.node:
-        if node.op_type == "Conv":
-            flops += 2.0 * np.prod(shapes[node.output[0]]) * np.prod(weights[node.input[1]][1:])
-        elif node.op_type in ("Gemm", "MatMul") and node.input[1] in weights:
-            flops += 2.0 * np.prod(weights[node.input[1]])
-    return float(flops), float(sum(np.prod(w) for w in weights.values()))
 
 
 def floor(work, precision, waves, device):

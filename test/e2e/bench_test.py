@@ -17,6 +17,7 @@ sys.path[:0] = [str(harness.ROOT / "test" / "gpu"), str(harness.ROOT / "test" / 
 import bench
 import calibrate
 import plot_bench
+import measure
 import report
 import trace as traces
 
@@ -180,7 +181,7 @@ def test_the_work_of_a_network_counts_groups_and_products(tamp):
     nodes = [m.node("Conv", ["x", "w"], ["c"], group=2, pads=[1, 1, 1, 1]), m.node("Flatten", ["c"], ["f"]), m.node("MatMul", ["f", "v"], ["y"])]
     model = m.model(nodes, [m.value("x", [1, 4, 4, 4])], [m.value("y", [1, 10])], weights)
     (tamp.folder / "m.onnx").write_bytes(model.SerializeToString())
-    assert report.work_of(tamp.folder / "m.onnx") == (2.0 * 8 * 16 * 2 * 9 + 2.0 * 128 * 10, 8 * 2 * 9 + 1280)
+    assert measure.work_of(tamp.folder / "m.onnx") == (2.0 * 8 * 16 * 2 * 9 + 2.0 * 128 * 10, 8 * 2 * 9 + 1280)
 
 
 def python(text):

@@ -102,9 +102,9 @@ def is_recurrent(name):
     return name.startswith(("lstm", "seq2seq", "deepspeech2"))
 
 
-def floor_us(path, precision):
-    """Least time by arithmetic and by weight bytes: multiply-adds of Conv, Gemm and MatMul at 302 (tf32, mma.sync) or 60 (fp32) TFLOP/s,
-    weights once at 4.3 TB/s; -> (arithmetic, bytes)."""
+def work_of(path):
+    """An ONNX file's (multiply-adds times two of Conv, Gemm and MatMul by weights, elements of the weights). A convolution whose shape cannot be
+    inferred counts nothing."""
     import onnx
 
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
@@ -116,7 +116,14 @@ def floor_us(path, precision):
             flops += 2.0 * np.prod(shapes[node.output[0]]) * np.prod(weights[node.input[1]][1:])
         elif node.op_type in ("Gemm", "MatMul") and node.input[1] in weights:
             flops += 2.0 * np.prod(weights[node.input[1]])
-    return flops / (302e12 if precision == "tf32" else 60e12) * 1e6, 4.0 * sum(np.prod(w) for w in weights.values()) / 4.3e12 * 1e6
+    return float(flops), float(sum(np.prod(w) for w in weights.values()))
+
+
+def floor_us(path, precision):
+    """Least time by arithmetic and by weight bytes: multiply-adds at 302 (tf32, mma.sync) or 60 (fp32) TFLOP/s, weights once at 4.3 TB/s;
+    -> (arithmetic, bytes)."""
+    flops, elements = work_of(path)
+    return flops / (302e12 if precision == "tf32" else 60e12) * 1e6, 4.0 * elements / 4.3e12 * 1e6
 
 
 def write_table(path, results, folder):
