@@ -61,6 +61,7 @@ struct Cost {
   double weight_bytes = 0;      // read, L2 or DRAM
   double calibrated_cycles = 0; // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
   double latency_us = 0;        // what the body waits for by its nature, on top of the rest: a gang's steps
+  double correction = 0;        // by records of measurements (select/records.h): the rTask takes this times what the rest says; 0: none
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
@@ -86,9 +87,12 @@ struct InputBoxes {
   int64_t splits = 1, n_blocks = 1;
   int64_t group_channels = 0;                        // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
+  // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too. extents[0] and group_channels are multiples of
+  // kBoxChannels then. (The copy engine takes 100 cycles to be told of a copy.)
+  int64_t boxes_per_copy = 1;
   int64_t tiles() const { return tiles_w * tiles_h * images; }
   int64_t copied_bytes() const { return box_w * box_h * 128; }
-  int64_t box_bytes() const { return (copied_bytes() + 1023) / 1024 * 1024; }  // in a stage
+  int64_t box_bytes() const { return boxes_per_copy > 1 ? copied_bytes() : (copied_bytes() + 1023) / 1024 * 1024; }  // in a stage
 };
 constexpr int64_t kBoxChannels = 32;
 
@@ -113,6 +117,7 @@ struct RKernel {
   std::vector<std::pair<std::string, int64_t>> config;  // the family's own numbers ({"block_m", 64}), for pack and accesses
   bool gang = false;                                    // all rTasks of all phases at the same time
   int64_t exchange_words = 0;                           // of 8 bytes, zero before the first run, nobody else's; gangs only
+  bool measured = false;                                // its correction comes from a record of itself
   int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
   int64_t rtasks() const;                               // of all phases
 };

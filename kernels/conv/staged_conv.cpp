@@ -169,6 +169,9 @@ int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilatio
   return (tile - 1) * stride + (kernel - 1) * dilation + 1;
 }
 
+// See InputBoxes::boxes_per_copy.
+bool in_one_copy(const Product& p) { return groups_of(p).in_channels % kBoxChannels == 0; }
+
 InputBoxes boxes_of(const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p);
@@ -195,6 +198,7 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   boxes.boxes = b.boxes;
   boxes.boxes_per_split = c.boxes_per_split;
   boxes.boxes_per_chunk = c.boxes_per_chunk;
+  boxes.boxes_per_copy = in_one_copy(p) ? c.boxes_per_chunk : 1;
   return boxes;
 }
 
@@ -321,6 +325,9 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"pixel_row_h", arg(g.stride_h * boxes.box_w)},
       {"pixel_row_w", arg(g.stride_w)},
       {"tile_h", arg(c.tile_h)},
+      {"tile_w", arg(c.tile_w)},
+      {"pixels", arg(c.tile_h * c.tile_w)},
+      {"row_multiplier", arg(ceil_div(65536, c.tile_w))},
       {"grid_h", arg(g.h)},
       {"grid_w", arg(g.w)},
       {"vector_out", arg(whole ? vector_out(graph, p, groups.channels) : int64_t{groups.channels % 4 == 0})},
@@ -330,7 +337,6 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"n_blocks", divisor_arg(b.n)},
       {"tiles_w", divisor_arg(b.tiles_w)},
       {"tiles_h", divisor_arg(b.tiles_h)},
-      {"tile_w", divisor_arg(c.tile_w)},
       {"step_row", step_rows(p, c, boxes)},
   };
 }
@@ -437,7 +443,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.sum_rows = sum_rows_of(vdevice, *p);
     if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
     const int64_t pair = boxes_of_step(*p, c);
-    const int64_t boxes = blocks_of(*p, c).boxes, box_bytes = boxes_of(*p, c).box_bytes();
+    const InputBoxes cut = boxes_of(*p, c);
+    const int64_t boxes = blocks_of(*p, c).boxes, box_bytes = in_one_copy(*p) ? cut.copied_bytes() : cut.box_bytes();
     for (int64_t splits = 1; splits <= 32 && splits * pair <= boxes; splits *= 2) {
       c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
       c.splits = ceil_div(boxes, c.boxes_per_split);  // no empty one

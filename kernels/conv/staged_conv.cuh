@@ -36,16 +36,22 @@ struct StagedConvArgs {
   int32_t input_steps;                                          // of an input chunk
   int32_t chunks, chunk_steps;                                  // of weights: of a rTask, and steps of a chunk
   int32_t pixel_row_h, pixel_row_w;                             // rows of a box from an output pixel to the next
-  int32_t tile_h, grid_h, grid_w;                               // pixels of a tile; of an image of the grid
+  int32_t tile_h, tile_w, pixels;                               // of a tile; tile_h * tile_w
+  int32_t row_multiplier;                                       // 2^16 / tile_w, rounded up
+  int32_t grid_h, grid_w;                                       // pixels of an image of the grid
   int32_t vector_out, vector_residual;                          // 4 channels are one aligned 16-byte access
-  Divisor tiles, splits, n_blocks, tiles_w, tiles_h, tile_w;
+  Divisor tiles, splits, n_blocks, tiles_w, tiles_h;
   int16_t
       step_row[kMostSteps];  // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
+
+  // p / tile_w of a pixel of the tile: exact below 256.
+  RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }
 };
 
 // Where a rTask's tile is.
 struct StagedTile {
   uint32_t image, h, w, split, n_block, group;
+  RK_INLINE Pixel first() const { return {static_cast<int32_t>(image), static_cast<int32_t>(h), static_cast<int32_t>(w)}; }
 };
 RK_INLINE StagedTile staged_tile(const StagedConvArgs& args, uint32_t index) {
   StagedTile t;
@@ -53,7 +59,7 @@ RK_INLINE StagedTile staged_tile(const StagedConvArgs& args, uint32_t index) {
   const uint32_t block = divide(index, args.tiles, tile);
   t.group = divide(divide(block, args.splits, t.split), args.n_blocks, t.n_block);
   t.image = divide(divide(tile, args.tiles_w, t.w), args.tiles_h, t.h);
-  t.w *= args.tile_w.divisor;
+  t.w *= static_cast<uint32_t>(args.tile_w);
   t.h *= static_cast<uint32_t>(args.tile_h);
   return t;
 }
@@ -65,6 +71,7 @@ struct Bf16 {};
 template <class Math>
 struct StagedMath {
   static constexpr int kUnits = 2, kLoads = 2;  // units of a box; ldmatrix of a unit
+  static constexpr float kScale = 1.0f;         // of the sums
   RK_INLINE static uint32_t narrow(uint32_t low, uint32_t high) {
     if constexpr (std::is_same_v<Math, Fp16>)
       return halves_of(float_of(low), float_of(high));
@@ -82,12 +89,15 @@ struct StagedMath {
       mma_bf16(d, a, b);
   }
 };
+// The tensor core cuts the pixels' lower bits off. What that takes from a sum on average is given back to the sum (to_tf32 of
+// kernels/vdevice/mma.cuh would be an instruction for every pixel and k).
 template <>
 struct StagedMath<Tf32> {
   static constexpr int kUnits = 4, kLoads = 1;
+  static constexpr float kScale = 1.0f + kTf32Share;
   RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
-    b[0] = to_tf32(float_of(words[0][tile * 2]));
-    b[1] = to_tf32(float_of(words[0][tile * 2 + 1]));
+    b[0] = words[0][tile * 2];
+    b[1] = words[0][tile * 2 + 1];
   }
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_tf32(d, a, b); }
 };
@@ -117,10 +127,11 @@ struct StagedProduct {
   int lane_in_step;  // bytes
   int lane_cell;     // of the warp's first unit, in bytes
 
-  RK_INLINE static int warp_k() { return warp_id() / (WARPS_M * WARPS_N); }
-  RK_INLINE static int warp_m() { return warp_id() % WARPS_M; }
-  RK_INLINE static int warp_n() { return warp_id() / WARPS_M % WARPS_N; }
-  RK_INLINE static int team() { return warp_k() / kTeamWarps; }
+  // (Unsigned: divisions are shifts.)
+  RK_INLINE static int warp_k() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_M * WARPS_N)); }
+  RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % WARPS_M); }
+  RK_INLINE static int warp_n() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_M) % WARPS_N); }
+  RK_INLINE static int team() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_M * WARPS_N * kTeamWarps)); }
 
   RK_INLINE void start(const StagedConvArgs& args) {
 #pragma unroll
@@ -131,13 +142,11 @@ struct StagedProduct {
     lane_in_step = warp_k() * kUnitBytes + (warp_m() * MT * kWarp + lane_id()) * 16;
     lane_cell = (warp_k() % kTeamWarps * 2 * kLoads + lane_id() / 8 % 2) << 4;
     // Lane l gives ldmatrix row l % 8 of n-tile l / 16 of a pair, at k 0-3 or 4-7.
-    const uint32_t pixels = static_cast<uint32_t>(args.tile_h) * args.tile_w.divisor;
 #pragma unroll
     for (int p = 0; p < kPairs; ++p) {
-      const uint32_t pixel = static_cast<uint32_t>(warp_n() * 8 * NT + p * 16 + lane_id() / 16 * 8 + lane_id() % 8);
-      uint32_t w;
-      const uint32_t h = divide(pixel < pixels ? pixel : 0u, args.tile_w, w);
-      row[p] = (static_cast<int>(h) * args.pixel_row_h + static_cast<int>(w) * args.pixel_row_w) * 16;
+      const int at = warp_n() * 8 * NT + p * 16 + lane_id() / 16 * 8 + lane_id() % 8;
+      const int pixel = at < args.pixels ? at : 0, h = args.row_of(pixel);
+      row[p] = (h * args.pixel_row_h + (pixel - h * args.tile_w) * args.pixel_row_w) * 16;
     }
   }
 
@@ -179,11 +188,15 @@ struct StagedProduct {
       }
     }
   }
+  // step_row: byte of the table `rows`.
   template <int STEPS>
-  RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* step_rows) {
+  RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* rows, int step_row) {
     Operands o[STEPS];
+    int at[STEPS];
 #pragma unroll
-    for (int s = 0; s < STEPS; ++s) load(o[s], inputs, box, stages, weights + s * kStepBytes, step_rows[s]);
+    for (int s = 0; s < STEPS; ++s) at[s] = load_shared_int16(rows, step_row + s * 2);
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) load(o[s], inputs, box, stages, weights + s * kStepBytes, at[s]);
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) multiply(o[s]);
   }
@@ -206,68 +219,90 @@ struct StagedProduct {
   }
 };
 
-// The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. Residuals are on their way while the
-// product is computed.
+// The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. What can be known before the inputs are
+// there is found out before; residuals are on their way while the product is computed. Instructions that run once are dear (an SM
+// fetches them at 2 to 3 bytes a cycle), so nothing is asked per output that can be asked once: results that are a clamp
+// and lie in 16 bytes, as nearly all do, have unrolled code of their own, all others one loop.
 template <class Veu, class Product>
 struct StagedResults {
   static constexpr int kChannelThreads = Product::kChannels / 4;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
   static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads;
+  static_assert(Product::kPixels % kPixelThreads == 0 || kOutputs == 1);
 
   float4 bias, residual[kOutputs];
+  float low, high;
   float* out;
   int to[kOutputs];  // -1: there is no such pixel
-  int left;          // channels
+  int channel, left;  // of the tensor; how many there are
+  bool plain;
 
-  RK_INLINE static int first_pixel() { return static_cast<int>(threadIdx.x) / kChannelThreads; }
-  RK_INLINE static int column() { return static_cast<int>(threadIdx.x) % kChannelThreads * 4; }
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 4; }
 
   RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     const int n = static_cast<int>(tile.n_block) * Product::kChannels + column();  // in the group
     left = args.channels - n;
+    channel = static_cast<int>(tile.group) * args.channels + n;
     bias = load_bias4(task, args, static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + n);
     const PixelStrides strides = args.out_strides;
-    const Pixel first = {static_cast<int32_t>(tile.image), static_cast<int32_t>(tile.h), static_cast<int32_t>(tile.w)};
-    out = task.address(args.out) + tile.split * args.split_stride + offset_of(first, strides) +
-          static_cast<int64_t>(static_cast<int>(tile.group) * args.channels + n) * strides.channel;
+    out = task.address(args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
+    const int pixels = left > 0 ? args.pixels : 0;
+    const int row = strides.h - args.tile_w * strides.w;  // from the end of a row to the next
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      uint32_t w;
-      const int h = static_cast<int>(divide(static_cast<uint32_t>(first_pixel() + i * kPixelThreads), args.tile_w, w));
-      const bool exists = h < args.tile_h && first.h + h < args.grid_h && first.w + static_cast<int>(w) < args.grid_w && left > 0 &&
-                          first_pixel() + i * kPixelThreads < Product::kPixels;
-      to[i] = exists ? h * strides.h + static_cast<int>(w) * strides.w : -1;
+      const int p = pixel(i), h = args.row_of(p), w = p - h * args.tile_w;
+      const bool exists = (p < pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
+      to[i] = exists ? p * strides.w + h * row : -1;
       residual[i] = {0.0f, 0.0f, 0.0f, 0.0f};
     }
+    low = lowest_of(args.epilogue);
+    high = highest_of(args.epilogue);
+    plain = is_clamp(args.epilogue) && args.vector_out != 0 && (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
+  }
+  RK_INLINE const float* residual_of(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
+    const PixelStrides strides = narrow(args.epilogue.residual_strides);
+    return task.address(args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
   }
   // The rTask's inputs are there.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
-    if (args.epilogue.residual.base == kNullBase) return;
-    const PixelStrides strides = narrow(args.epilogue.residual_strides);
-    const int n = static_cast<int>(tile.group) * args.channels + static_cast<int>(tile.n_block) * Product::kChannels + column();
-    const Pixel first = {static_cast<int32_t>(tile.image), static_cast<int32_t>(tile.h), static_cast<int32_t>(tile.w)};
-    const float* const from = task.address(args.epilogue.residual) + offset_of(first, strides) + static_cast<int64_t>(n) * strides.channel;
+    if (args.epilogue.residual.base == kNullBase || !plain) return;
+    const float* const from = residual_of(task, args, tile);
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]), row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      uint32_t w;
-      const int h = static_cast<int>(divide(static_cast<uint32_t>(first_pixel() + i * kPixelThreads), args.tile_w, w));
-      if (to[i] >= 0)
-        residual[i] =
-            load_channels4(from + h * strides.h + static_cast<int>(w) * strides.w, strides.channel, args.vector_residual != 0, left);
+      if (to[i] >= 0) residual[i] = load4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
     }
   }
-  // Adds the sums of the warps on k.
-  RK_INLINE void finish(const StagedConvArgs& args, const char* sums) const {
-    const int channel = args.out_strides.channel;
-    const bool vector = args.vector_out != 0;
+  // bias plus the sums of the warps on k.
+  RK_INLINE float4 sum_of(const char* sums, int p) const {
+    const int from = (p * Product::kPitch + column()) * 4;
+    float4 v = load_shared4(sums, from);
+#pragma unroll
+    for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
+    constexpr float kScale = Product::Of::kScale;
+    return {fmaf(v.x, kScale, bias.x), fmaf(v.y, kScale, bias.y), fmaf(v.z, kScale, bias.z), fmaf(v.w, kScale, bias.w)};
+  }
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    if (!plain) return finish_any(task, args, tile, sums);
+    if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      if (to[i] < 0) continue;
-      const int from = ((first_pixel() + i * kPixelThreads) * Product::kPitch + column()) * 4;
-      float4 v = bias;
-#pragma unroll
-      for (int k = 0; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
-      store_channels4(out + to[i], channel, vector, left, finish4(args.epilogue, v, residual[i]));
+      const float4 v = clamp4(add4(sum_of(sums, pixel(i)), residual[i]), low, high);
+      if (to[i] >= 0) store4(out + to[i], v);
+    }
+  }
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    const bool adds = args.epilogue.residual.base != kNullBase;
+    const float* const from = adds ? residual_of(task, args, tile) : nullptr;
+    const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
+#pragma unroll 1
+    for (int p = pixel(0); p < args.pixels && left > 0; p += kPixelThreads) {
+      const int h = args.row_of(p), w = p - h * args.tile_w;
+      if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
+      float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (adds) r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0, left);
+      store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left, finish4(args.epilogue, sum_of(sums, p), r));
     }
   }
 };
@@ -287,8 +322,8 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
   const int boxes = min(args.boxes - static_cast<int>(tile.split) * args.boxes_per_split, args.boxes_per_split);
   int left = (args.boxes_of_step > 1 ? boxes / Product::kTeams : boxes) * args.steps_of_box;
   int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
-  const int16_t* const all_rows = args.step_row + Product::team() * args.input_steps;
-  const int16_t* step_rows = all_rows;
+  const int all_rows = Product::team() * args.input_steps * 2;
+  int step_row = all_rows;  // byte of the table
 
   weights.acquire();
   inputs.acquire();
@@ -302,15 +337,15 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
     if constexpr (Product::kBatch > 1) {
 #pragma unroll 1
       for (; n >= Product::kBatch; n -= Product::kBatch) {
-        product.template steps<Product::kBatch>(inputs.stages, inputs.base, weights.stages, weights.base, step_rows);
-        step_rows += Product::kBatch;
+        product.template steps<Product::kBatch>(inputs.stages, inputs.base, weights.stages, weights.base, args.step_row, step_row);
+        step_row += Product::kBatch * 2;
         weights.base += Product::kBatch * Product::kStepBytes;
       }
     }
 #pragma unroll 1
     for (; n > 0; --n) {
-      product.template steps<1>(inputs.stages, inputs.base, weights.stages, weights.base, step_rows);
-      ++step_rows;
+      product.template steps<1>(inputs.stages, inputs.base, weights.stages, weights.base, args.step_row, step_row);
+      step_row += 2;
       weights.base += Product::kStepBytes;
     }
     if (left == 0) break;
@@ -318,7 +353,7 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
       inputs.release();
       inputs.acquire();
       input_left = args.input_steps;
-      step_rows = all_rows;
+      step_row = all_rows;
     }
     if (weight_left == 0) {
       weights.release();
@@ -327,11 +362,11 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
       --chunks_left;
     }
   }
-  product.store(sums);
   inputs.release();
   weights.release();
+  product.store(sums);
   sync_compute<Veu>();
-  results.finish(args, sums);
+  results.finish(task, args, tile, sums);
   for (; chunks_left > 0; --chunks_left) {
     weights.acquire();
     weights.release();

@@ -6,7 +6,7 @@
 // neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
 //
 // Memory order: the values were stored by other vEUs through the generic proxy and are read through the async proxy. The
-// waiter has polled the event and made fence(); proxy_fence() between that and the copies orders the two proxies.
+// waiter has polled the event with acquire; proxy_fence() between that and the copies orders the two proxies.
 #pragma once
 
 #include "kernels/vdevice/sync.cuh"
@@ -45,7 +45,7 @@ RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
 // InputBoxes of compiler/ir/rkernel.h.
 struct InputCopy {
   uint32_t boxes;  // 0: the phase has none
-  uint32_t boxes_per_split, boxes_per_chunk;
+  uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
   uint32_t box_bytes, copied_bytes;
   uint32_t map;  // row of Launch::maps
   int32_t group_channels;
@@ -78,36 +78,46 @@ RK_INLINE void prefetch_map(const TensorMap* map) {
 #endif
 }
 
-// Between the fence after a Wait and the first copy of what was waited for.
+// Between a Wait and the first copy of what was waited for.
 RK_INLINE void proxy_fence() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 
-// Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, box_bytes apart, and
-// arrives on `full` (made with count 1) when all are there. All lanes of one warp call it.
-RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const BoxPlace& place, int32_t channels, uint32_t count, uint32_t box_bytes,
-                          uint32_t copied_bytes, Barrier& full) {
-  if (lane_id() != 0) return;
+// Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, and arrives on `full` (made with
+// count 1) when all are there. With boxes_per_copy that is one copy, else one for each. One lane calls both, in this order; what
+// is waited for may come between them.
+RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(smem_address(&full)), "r"(bytes) : "memory");
+#else
+  (void)input, (void)count, (void)full;
+#endif
+}
+RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& input, const BoxPlace& place, int32_t channels, uint32_t count,
+                          Barrier& full) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, box_bytes, copied_bytes, full);
+  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes, input.copied_bytes, full);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t barrier = smem_address(&full);
   uint32_t to = smem_address(smem);
-  int32_t channel = place.channel + channels;
-  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier),
-               "r"(count * copied_bytes)
-               : "memory");
+  int32_t channel = place.channel + channels, block = 0;
+  if (input.boxes_per_copy > 1) {
+    block = channel / kBoxChannels;
+    channel = 0;
+    count = 1;
+  }
 #pragma unroll 1
-  for (uint32_t box = 0; box < count; ++box, to += box_bytes, channel += kBoxChannels) {
+  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += kBoxChannels) {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(barrier)
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(barrier)
         : "memory");
   }
 #else
-  (void)smem, (void)map, (void)place, (void)channels, (void)count, (void)box_bytes, (void)copied_bytes, (void)full;
+  (void)smem, (void)map, (void)input, (void)place, (void)channels, (void)count, (void)full;
 #if defined(__CUDA_ARCH__)
   __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
 #endif

@@ -2,6 +2,7 @@
 // The numbers of `Activation` are those of compiler/ir/ops.h.
 #pragma once
 
+#include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
@@ -9,6 +10,28 @@ namespace rk {
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
 
 RK_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// The larger one, or NaN if one of them is.
+RK_INLINE float max_nan(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a != a || a > b ? a : b;
+#endif
+}
+
+// The smaller one, or NaN if one of them is.
+RK_INLINE float min_nan(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+#else
+  return a != a || a < b ? a : b;
+#endif
+}
 
 // NaN passes through max and min, as ONNX's operators want it (fmaxf would drop it).
 RK_INLINE float relu(float x) { return x < 0.0f ? 0.0f : x; }
@@ -40,6 +63,16 @@ struct EpilogueArgs {
   int32_t residual_after_activation;
   float a, b;
 };
+
+// No activation, relu and clip are one clamp; NaN passes through.
+RK_INLINE bool is_clamp(const EpilogueArgs& e) { return e.activation <= kClip && e.residual_after_activation == 0; }
+RK_INLINE float lowest_of(const EpilogueArgs& e) {
+  return e.activation == kRelu ? 0.0f : e.activation == kClip ? e.a : float_of(0xff800000u);
+}
+RK_INLINE float highest_of(const EpilogueArgs& e) { return e.activation == kClip ? e.b : float_of(0x7f800000u); }
+RK_INLINE float4 clamp4(const float4& v, float low, float high) {
+  return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high), min_nan(max_nan(v.w, low), high)};
+}
 
 // acc plus bias (already added by the caller), residual value r (0 if there is none).
 RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {

@@ -150,52 +150,80 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
   }
 }
 
-RK_INLINE void wait_for_event(const Launch& launch, const Instruction& instruction, uint32_t event, uint32_t target) {
-  const uint32_t* const word = event_word(launch, event);
+// Until the events have all their signals of this run. One lane calls it.
+RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch) {
+  if (instruction.wait[0] == kNone16) return;
+  const uint32_t* word[kWaits];
+  uint32_t target[kWaits];
+#pragma unroll
+  for (int w = 0; w < kWaits; ++w) {
+    const uint32_t event = instruction.wait[w] == kNone16 ? instruction.wait[0] : instruction.wait[w];
+    word[w] = event_word(launch, event);
+    target[w] = tables.event_count[event] * epoch;
+  }
   const uint32_t* const drain = state_line(launch, kDrainLine);
   uint64_t start = 0;
-  uint32_t seen = poll(word);
-  // Counters wrap; the difference does not.
-  for (uint32_t spins = 1; static_cast<int32_t>(seen - target) < 0; ++spins) {
+#pragma unroll 1
+  for (uint32_t spins = 1;; ++spins) {
+    // Counters wrap; the difference does not.
+    int late = -1;
+    uint32_t seen = 0;
+#pragma unroll
+    for (int w = 0; w < kWaits; ++w) {
+      if (w > 0 && instruction.wait[w] == kNone16) continue;
+      const uint32_t count = poll_acquire(word[w]);
+      if (static_cast<int32_t>(count - target[w]) < 0) late = w, seen = count;
+    }
+    if (late < 0) return;
+    const uint32_t event = late == 0 ? instruction.wait[0] : late == 1 ? instruction.wait[1] : instruction.wait[2];
+    const uint32_t wanted = late == 0 ? target[0] : late == 1 ? target[1] : target[2];
 #if defined(TAMP_CUDA_ON_CPU)
     if (poll(drain) != 0) return;
-    if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, event, seen, target);
+    if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, event, seen, wanted);
 #else
     if ((spins & 255u) == 0) {
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
-      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction.record, instruction.index, event, seen, target);
+      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction.record, instruction.index, event, seen, wanted);
     }
 #endif
-    seen = poll(word);
   }
   (void)start;
 }
 
-// Copies the boxes of input values of a rTask whose Waits have passed, a stage at a time, when it is free.
+// The copies of a rTask's boxes of input values, by one lane: a stage at a time, when it is free. What comes before the rTask's
+// Waits, and what after.
 template <class Veu>
-RK_INLINE void copy_inputs(const Launch& launch, const InputCopy& input, uint32_t index, uint32_t& chunk, Control<Veu>& control, char* stages) {
-  const BoxPlace place = first_box(input, index);
+RK_INLINE void begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control) {
+  const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
+  if (round > 0) wait(control.input_empty[stage], (round - 1) & 1u);
+  expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);
+}
+// Returns the number of the next chunk.
+template <class Veu>
+RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, uint32_t chunk, Control<Veu>& control, char* stages) {
   proxy_fence();
 #pragma unroll 1
-  for (uint32_t box = 0; box < place.boxes; box += input.boxes_per_chunk, ++chunk) {
-    const uint32_t stage = chunk % Veu::kInputStages;
-    const uint32_t round = chunk / Veu::kInputStages;
-    if (round > 0) wait_warp(control.input_empty[stage], (round - 1) & 1u);
-    const uint32_t left = place.boxes - box;
-    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, place, static_cast<int32_t>(box) * kBoxChannels,
-               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, input.box_bytes, input.copied_bytes, control.input_full[stage]);
+  for (uint32_t box = 0;;) {
+    const uint32_t stage = chunk % Veu::kInputStages, left = place.boxes - box;
+    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place, static_cast<int32_t>(box) * kBoxChannels,
+               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, control.input_full[stage]);
+    ++chunk;
+    box += input.boxes_per_chunk;
+    if (box >= place.boxes) return chunk;
+    begin_copy<Veu>(input, place.boxes - box, chunk, control);
   }
 }
 
-// Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then `inputs`, or the copies of boxes.
+// Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then the copies of boxes, and `inputs`. From the
+// waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
 template <class Veu>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
-  uint32_t chunk = 0, input_chunk = 0;
+  uint32_t chunk = 0, input_chunk = 0;  // the second one is the first lane's
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
@@ -233,21 +261,25 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       __syncwarp();
       if (lane == 0) arrive(control.ready[s]);
       chunk += chunks;
+      ++slots_used;
     }
-    const uint16_t event = lane == 0 ? instruction.wait[0] : lane == 1 ? instruction.wait[1] : lane == 2 ? instruction.wait[2] : kNone16;
-    if (lane == 0 && runs) trace(launch, i, kTraceWaiting);
-    if (event != kNone16) {
-      wait_for_event(launch, instruction, event, tables.event_count[event] * epoch);
-      fence();
+    if (lane == 0) {
+      BoxPlace place{};
+      if constexpr (Veu::kInputStages > 0) {
+        if (input.boxes != 0) {
+          place = first_box(input, instruction.index);
+          begin_copy<Veu>(input, place.boxes, input_chunk, control);
+        }
+      }
+      if (runs) trace(launch, i, kTraceWaiting);
+      wait_for_events(launch, tables, instruction, epoch);
+      if (runs) trace(launch, i, kTraceInputsReady);
+      if constexpr (Veu::kInputStages > 0) {
+        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
+      }
+      if (uses_slot) arrive(control.inputs[s]);
     }
     __syncwarp();
-    if (!uses_slot) continue;
-    if (lane == 0 && runs) trace(launch, i, kTraceInputsReady);
-    if (lane == 0) arrive(control.inputs[s]);
-    if constexpr (Veu::kInputStages > 0) {
-      if (input.boxes != 0) copy_inputs<Veu>(launch, input, instruction.index, input_chunk, control, input_stages);
-    }
-    ++slots_used;
   }
 }
 

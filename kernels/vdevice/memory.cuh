@@ -89,6 +89,16 @@ RK_INLINE float4 load_shared4(const void* base, int offset) {
 #endif
 }
 
+RK_INLINE int load_shared_int16(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  short v;
+  asm volatile("ld.shared.s16 %0, [%1];" : "=h"(v) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return *reinterpret_cast<const int16_t*>(static_cast<const char*>(base) + offset);
+#endif
+}
+
 RK_INLINE void store_shared4(void* base, int offset, float4 v) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)

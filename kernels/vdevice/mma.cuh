@@ -30,12 +30,12 @@ RK_INLINE float float_of(uint32_t x) {
 #endif
 }
 
+constexpr float kTf32Share = 3.384e-4f;  // 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2
 RK_INLINE uint32_t to_tf32(float x) {
-  constexpr float kShare = 3.384e-4f;  // 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2
 #if defined(TAMP_CUDA_ON_CPU)
-  return cuda_on_cpu::bits_of(fmaf(x, kShare, x)) & 0xffffe000u;
+  return cuda_on_cpu::bits_of(fmaf(x, kTf32Share, x)) & 0xffffe000u;
 #else
-  return __float_as_uint(fmaf(x, kShare, x));
+  return __float_as_uint(fmaf(x, kTf32Share, x));
 #endif
 }
 

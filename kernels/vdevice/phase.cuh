@@ -59,8 +59,12 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   launch.maps = from.maps;
   uint32_t chunk = 0;
 #pragma unroll 1
-  for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x)
-    copy_inputs<Veu>(launch, call.input, index, chunk, control, stages);
+  if (lane_id() != 0) return;
+  for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
+    const BoxPlace place = first_box(call.input, index);
+    begin_copy<Veu>(call.input, place.boxes, chunk, control);
+    chunk = copy_inputs<Veu>(launch, call.input, place, chunk, control, stages);
+  }
 }
 
 template <class Body, class Call>

@@ -60,7 +60,7 @@ struct StagePipe {
   RK_INLINE StagePipe(char* stages_, Barrier* full_, Barrier* empty_, uint32_t next)
       : stages(stages_), full(full_), empty(empty_), stage(next % STAGES), parity(next / STAGES & 1u), base(0) {}
   RK_INLINE void acquire() {
-    wait_warp_soon(full[stage], parity);
+    wait_warp(full[stage], parity);
     base = static_cast<int>(stage) * STAGE_BYTES;
   }
   RK_INLINE void release() {

@@ -45,17 +45,6 @@ RK_INLINE int64_t window_offset(const int32_t (&strides)[4], int32_t batch, int3
 
 RK_INLINE float4 splat(float v) { return float4{v, v, v, v}; }
 
-// The larger one, or NaN if one of them is.
-RK_INLINE float max_nan(float a, float b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
-#else
-  return a != a || a > b ? a : b;
-#endif
-}
-
 // acc += a * b.
 RK_INLINE void add_product(float4& acc, const float4& a, const float4& b) {
   acc.x += a.x * b.x;

@@ -98,7 +98,7 @@ static_assert(sizeof(Barrier) == 8);
 struct alignas(64) TensorMap {
   const char* base;
   int64_t extents[4], strides[4];  // channel, w, h, image; bytes
-  int32_t box_w, box_h;
+  int32_t box_w, box_h, boxes;  // boxes: of one copy
 };
 static_assert(sizeof(TensorMap) == 128);
 }  // namespace types
@@ -230,8 +230,8 @@ inline void arrive_in(Block& block, Barrier& barrier) {
   }
 }
 
-// Rows of 32 channels, zeros outside of the tensor, cells permuted.
-inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4]) {
+// Rows of 32 channels, zeros outside of the tensor, cells permuted. first: rows of the stage before the box.
+inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int32_t first) {
   constexpr int kChannels = 32, kRowBytes = kChannels * 4, kCellBytes = 16;
   for (int32_t row = 0; row < map.box_w * map.box_h; ++row) {
     const int64_t w = at[1] + row % map.box_w, h = at[2] + row / map.box_w;
@@ -241,7 +241,7 @@ inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4]) {
       const int64_t channel = at[0] + c;
       if (inside && channel >= 0 && channel < map.extents[0])
         std::memcpy(&v, map.base + channel * map.strides[0] + w * map.strides[1] + h * map.strides[2] + at[3] * map.strides[3], 4);
-      std::memcpy(to + row * kRowBytes + (c * 4 / kCellBytes ^ row % 8) * kCellBytes + c * 4 % kCellBytes, &v, 4);
+      std::memcpy(to + row * kRowBytes + (c * 4 / kCellBytes ^ (first + row) % 8) * kCellBytes + c * 4 % kCellBytes, &v, 4);
     }
   }
 }
@@ -252,7 +252,8 @@ inline void carry_out(const BulkCopy& copy) {
     return;
   }
   int32_t at[4] = {copy.at[0], copy.at[1], copy.at[2], copy.at[3]};
-  for (uint32_t box = 0; box < copy.count; ++box, at[0] += 32) copy_box(copy.to + box * copy.box_bytes, *copy.map, at);
+  for (uint32_t box = 0; box < copy.count; ++box, at[0] += 32)
+    copy_box(copy.to + box * copy.box_bytes, *copy.map, at, static_cast<int32_t>(box * copy.box_bytes / 128));
 }
 
 // Carries out one of the vEU's bulk copies, any of them: they overtake each other on a GPU too.

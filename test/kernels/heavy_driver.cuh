@@ -96,9 +96,10 @@ RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
       const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
       if (round > 0) rk::wait_warp(control.input_empty[stage], (round - 1) & 1u);
       const uint32_t left = place.boxes - box;
-      rk::copy_boxes(stages + stage * Veu::kInputStageBytes, param.map, place, static_cast<int32_t>(box) * rk::kBoxChannels,
-                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, param.input.box_bytes,
-                     param.input.copied_bytes, control.input_full[stage]);
+      if (rk::lane_id() != 0) continue;
+      rk::expect_boxes(param.input, left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, control.input_full[stage]);
+      rk::copy_boxes(stages + stage * Veu::kInputStageBytes, param.map, param.input, place, static_cast<int32_t>(box) * rk::kBoxChannels,
+                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, control.input_full[stage]);
     }
   }
 }
