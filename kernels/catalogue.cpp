@@ -23,15 +23,19 @@ namespace tamp::kernels {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> list = {
-      staged_conv(),    // the same on tensor cores, where the device copies boxes
-      implicit_gemm(),  // Conv and MatMul with constant weights, on tensor cores or FFMA
-      patch_conv(),     // Conv of few input channels, on tensor cores
-      gemv(),           // MatMul of a few rows: weights streamed
-      depthwise(),      // Conv with one input channel per group
+      gemv(),            // MatMul of a few rows: weights streamed
+      staged_conv(),     // Conv and MatMul with constant weights on tensor cores, where the device copies boxes
+      implicit_gemm(),   // the same without boxes, on tensor cores or FFMA
+      patch_conv(),      // Conv of few input channels, on tensor cores
+      depthwise(),       // Conv with one input channel per group
       separable_conv(),  // Conv with a prologue
-      direct(),         // every other Conv
-      matmul_direct(),  // MatMul of two activations
-      pool(),          reduce(), softmax(), lrn(), elementwise(),
+      direct(),          // every other Conv
+      matmul_direct(),   // MatMul of two activations
+      pool(),
+      reduce(),
+      softmax(),
+      lrn(),
+      elementwise(),
       indexed_copy(),      // Pad and Gather
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network

@@ -1,28 +1,61 @@
 #include "kernels/narrow.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace tamp::kernels {
+namespace {
 
+uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+
+float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+constexpr uint32_t kInfinity = 0x7f800000U, kOneHalf = 0x3f000000U;  // bits of floats,
+constexpr uint32_t kHalfOverflow = 0x47800000U;                      // of 2^16, more than any half,
+constexpr uint32_t kHalfNormal = 0x38800000U;                        // and of 2^-14, the smallest half that is normal
+
+// The bits above the lowest `count`, rounded to nearest, ties to even.
+uint32_t rounded(uint32_t bits, uint32_t count) { return (bits + (1U << (count - 1)) - 1 + (bits >> count & 1U)) >> count; }
+
+}  // namespace
+
+// Millions of weights pass through here, so no calls of the mathematical library.
 uint16_t half_of(float x) {
-  const float magnitude = std::abs(x);
-  if (std::isnan(x)) return 0x7e00U;
-  if (magnitude >= 65520.0F) return std::signbit(x) ? 0xfc00U : 0x7c00U;
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);               // magnitude < 2^exponent
-  const int unit = std::max(exponent - 11, -24);  // ten bits behind the first, and the smallest is 2^-24
-  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
-  // Counted in units of its binade the bits carry over into the exponent by themselves.
-  const uint32_t bits = units < 1024 ? units : (static_cast<uint32_t>(unit + 24) << 10) + units;
-  return static_cast<uint16_t>(bits | (std::signbit(x) ? 0x8000U : 0U));
+  const uint32_t sign = bits_of(x) >> 16 & 0x8000U, magnitude = bits_of(x) & 0x7fffffffU;
+  uint32_t half;
+  if (magnitude > kInfinity) {
+    return 0x7e00U;
+  } else if (magnitude >= kHalfOverflow) {
+    half = 0x7c00U;
+  } else if (magnitude >= kHalfNormal) {
+    half = rounded(magnitude - (112U << 23), 13);  // may carry into the exponent, up to infinity
+  } else {
+    // In units of 2^-24, which is what floats from one half on count in.
+    half = bits_of(float_of(magnitude) + 0.5F) - kOneHalf;
+  }
+  return static_cast<uint16_t>(sign | half);
 }
 
 uint16_t bfloat_of(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7f800000U) != 0x7f800000U) bits += 0x7fffU + (bits >> 16 & 1U);
-  return static_cast<uint16_t>(bits >> 16);
+  const uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffffU) > kInfinity) return static_cast<uint16_t>(bits >> 16 | 0x40U);
+  return static_cast<uint16_t>(rounded(bits, 16));
+}
+
+int half_exponent(float largest) {
+  int exponent = 0;
+  std::frexp(largest, &exponent);                                                // largest < 2^exponent
+  return std::max(exponent - 15, std::numeric_limits<float>::min_exponent - 1);  // the power is a normal number
 }
 
 }  // namespace tamp::kernels

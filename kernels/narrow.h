@@ -9,4 +9,8 @@ namespace tamp::kernels {
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
 
+// The power of two by which numbers up to `largest` in magnitude are divided before they become halves: the largest is 2^14 to 2^15
+// then. The exponent of a normal float, whatever `largest`.
+int half_exponent(float largest);
+
 }  // namespace tamp::kernels

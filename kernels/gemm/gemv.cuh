@@ -2,25 +2,36 @@
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
 // A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being
 // weight[column][chunk_k]; the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in
-// pieces of piece_k, in two places in turn. Always fp32. VECTOR: 4 of k are one aligned 16-byte access, and k is a multiple of 4.
-// PLAIN: no residual, and no activation but relu, as most classifiers end; what else an epilogue can be is long code.
+// pieces of piece_k, in two places in turn. Inputs and sums are fp32. VECTOR: 4 of k are one aligned 16-byte access, and k is a
+// multiple of 4. PLAIN: no residual, and no activation but relu, as most classifiers end; what else an epilogue can be is long code.
+//
+// NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once
+// instead of 128, and a lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of
+// bank conflicts.
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
+#include "kernels/vdevice/half.cuh"
 
 namespace rk {
 
-constexpr int kGemvLanesK = kWarp * 4;  // k that a warp takes at once; chunk_k is a multiple
+constexpr int kGemvLaneK = 4, kGemvWarpK = kWarp * kGemvLaneK;  // neighbours in `in` that a lane reads at once
+constexpr int kGemvStepBytes = kWarp * 16;                      // of a column's weights that a warp reads at once
+
+struct GemvColumn {
+  float scale, bias;  // 1 and 0 where there are none
+};
 
 struct GemvArgs {
   TensorRef in;
   TensorRef out;
-  EpilogueArgs epilogue;                              // residual_strides[1] only
-  int64_t in_rows[8], out_rows[8], residual_rows[8];  // offset of each row
+  EpilogueArgs epilogue;                              // residual_strides[1] only, and the bias is in:
+  TensorRef columns;                                  // GemvColumn[channels]
+  int64_t in_rows[8], out_rows[8], residual_rows[8];  // offset of each row; the first is 0
   int32_t in_stride, out_stride;                      // of k and of n
   int32_t rows, channels, k;
-  int32_t chunk_k, chunks;            // of the ring, per rTask
-  int32_t piece_k, chunks_per_piece;  // piece_k = chunks_per_piece * chunk_k
+  int32_t chunk_k, chunks, column_bytes;  // of the ring, per rTask; of a column in a chunk, a multiple of kGemvStepBytes
+  int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -31,8 +42,8 @@ RK_INLINE void gemv_copy(const GemvArgs& args, const float* in, float* to, int f
   const int piece_k = args.piece_k, k_end = args.k - first;
 #pragma unroll 1
   for (int m = 0; m < ROWS; ++m) {
-    const bool row_valid = m < args.rows;
-    const float* const row = in + (row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
+    const bool row_valid = ROWS == 1 || m < args.rows;
+    const float* const row = in + (ROWS > 1 && row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
 #pragma unroll 1
     for (int k = static_cast<int>(threadIdx.x) * kWidth; k < piece_k; k += Veu::kComputeThreads * kWidth) {
       const bool valid = row_valid && k < k_end;
@@ -44,70 +55,95 @@ RK_INLINE void gemv_copy(const GemvArgs& args, const float* in, float* to, int f
   }
 }
 
-// The lane with number row * COLUMNS + column finishes that sum.
-template <int ROWS, int COLUMNS>
-RK_INLINE float gemv_own_sum(const float (&sum)[ROWS][COLUMNS]) {
-  float own = 0.0f;
+// The sums of all lanes, number lane / (32 / COUNT) of them. Each step halves the sums that a lane still adds up.
+template <int COUNT>
+RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
+  int step = kWarp / 2;
 #pragma unroll
-  for (int m = 0; m < ROWS; ++m) {
+  for (int left = COUNT / 2; left > 0; left /= 2, step /= 2) {
+    const bool upper = (lane_id() & step) != 0;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; ++c) {
-      const float total = warp_sum(sum[m][c]);
-      if (lane_id() == m * COLUMNS + c) own = total;
+    for (int i = 0; i < left; ++i) {
+      const float other = __shfl_xor_sync(kFullMask, upper ? sum[i] : sum[left + i], step);
+      sum[i] = (upper ? sum[left + i] : sum[i]) + other;
     }
   }
-  return own;
+#pragma unroll
+  for (; step > 0; step /= 2) sum[0] += __shfl_xor_sync(kFullMask, sum[0], step);
+  return sum[0];
 }
 
 // What the lane's output is besides the sum, fetched while the weights arrive.
 struct GemvOutput {
   float* out;  // null: none of the outputs is this lane's
-  float bias, residual;
+  float scale, bias, residual;
 };
-template <class Veu, int COLUMNS, bool PLAIN>
+template <class Veu, int ROWS, int COLUMNS, bool PLAIN>
 RK_INLINE GemvOutput gemv_output(const Task<Veu>& task, const GemvArgs& args) {
-  const int m = lane_id() / COLUMNS;
-  const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + lane_id() % COLUMNS;
-  GemvOutput own = {nullptr, 0.0f, 0.0f};
-  if (m >= args.rows || n >= args.channels) return own;
-  const float* const bias = task.address(args.epilogue.bias);
-  if (bias != nullptr) own.bias = load_weight1(bias + n);
+  constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
+  const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
+  const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
+  GemvOutput own = {nullptr, 0.0f, 0.0f, 0.0f};
+  if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
+  const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
+  own.scale = __uint_as_float(column.x);
+  own.bias = __uint_as_float(column.y);
   const float* const residual = PLAIN ? nullptr : task.address(args.epilogue.residual);
   if (residual != nullptr) own.residual = load1(residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1]);
-  own.out = task.address(args.out) + args.out_rows[m] + n * args.out_stride;
+  own.out = task.address(args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
   return own;
 }
 
-// sum += x * w over the chunk_k of one chunk.
-template <int ROWS, int COLUMNS>
-RK_INLINE void gemv_chunk(const float* x, const float* w, int chunk_k, int piece_k, float (&sum)[ROWS][COLUMNS]) {
-  [[maybe_unused]] constexpr int kSteps = ROWS * COLUMNS < 4 ? 4 / (ROWS * COLUMNS) : 1;  // loads under way
+RK_INLINE float4 gemv_four(uint32_t low, uint32_t high) {
+  const float2 a = floats_of_halves(low), b = floats_of_halves(high);
+  return float4{a.x, a.y, b.x, b.y};
+}
+
+RK_INLINE void gemv_add(float& sum, const float4& a, const float4& b) {
+  sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+// sum += x * w over one chunk; number m * COLUMNS + c of the sums is row m's and column c's.
+template <int ROWS, int COLUMNS, bool NARROW>
+RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int piece_k, float (&sum)[ROWS * COLUMNS]) {
+  constexpr int kFours = NARROW ? 2 : 1;                                                             // of k that a lane takes at once
+  [[maybe_unused]] constexpr int kSteps = !NARROW && ROWS * COLUMNS < 4 ? 4 / (ROWS * COLUMNS) : 1;  // loads under way
 #pragma unroll(kSteps)
-  for (int k = 0; k < chunk_k; k += kGemvLanesK) {
-    float4 b[COLUMNS];
+  for (int at = 0; at < column_bytes; at += kGemvStepBytes, x += kFours * kGemvWarpK) {
+    float4 b[COLUMNS][kFours];
 #pragma unroll
-    for (int c = 0; c < COLUMNS; ++c) b[c] = *reinterpret_cast<const float4*>(w + c * chunk_k + k);
+    for (int c = 0; c < COLUMNS; ++c) {
+      const char* const from = w + c * column_bytes + at;
+      if constexpr (NARROW) {
+        const uint4 pairs = *reinterpret_cast<const uint4*>(from);
+        b[c][0] = gemv_four(pairs.x, pairs.y);
+        b[c][1] = gemv_four(pairs.z, pairs.w);
+      } else {
+        b[c][0] = *reinterpret_cast<const float4*>(from);
+      }
+    }
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) {
-      const float4 a = *reinterpret_cast<const float4*>(x + m * piece_k + k);
 #pragma unroll
-      for (int c = 0; c < COLUMNS; ++c) {
-        sum[m][c] = fmaf(a.w, b[c].w, fmaf(a.z, b[c].z, fmaf(a.y, b[c].y, fmaf(a.x, b[c].x, sum[m][c]))));
+      for (int i = 0; i < kFours; ++i) {
+        const float4 a = *reinterpret_cast<const float4*>(x + m * piece_k + i * kGemvWarpK);
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) gemv_add(sum[m * COLUMNS + c], a, b[c][i]);
       }
     }
   }
 }
 
-template <class Veu, int ROWS, int COLUMNS, bool VECTOR, bool PLAIN>
+template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const GemvArgs& args = task.template arguments<GemvArgs>();
   const float* const in = task.address(args.in);
   float* const pieces = task.template work_as<float>();
-  const int chunk_k = args.chunk_k, chunks = args.chunks, piece_k = args.piece_k;
+  const int chunk_k = args.chunk_k, chunks = args.chunks, piece_k = args.piece_k, column_bytes = args.column_bytes;
   WeightPipe<Veu> weights = task.weights;
-  float sum[ROWS][COLUMNS] = {};
+  float sum[ROWS * COLUMNS] = {};
   GemvOutput own{};
 
   // The turn before the first piece only starts its copy.
@@ -118,17 +154,17 @@ RK_BODY void gemv(const Task<Veu>& caller) {
     sync_compute<Veu>();  // this piece is there for all, and nobody reads the other one any more
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
-    if (next == 0) own = gemv_output<Veu, COLUMNS, PLAIN>(task, args);
-    const float* x = pieces + side * ROWS * piece_k + lane_id() * 4;
+    if (next == 0) own = gemv_output<Veu, ROWS, COLUMNS, PLAIN>(task, args);
+    const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
 #pragma unroll 1
     for (chunk = next == 0 ? next : chunk; chunk < min(next, chunks); ++chunk, x += chunk_k) {
-      const float* const stage = as_shared(reinterpret_cast<const float*>(weights.acquire()));
-      gemv_chunk<ROWS, COLUMNS>(x, stage + warp_id() * COLUMNS * chunk_k + lane_id() * 4, chunk_k, piece_k, sum);
+      const char* const stage = as_shared(weights.acquire());
+      gemv_chunk<ROWS, COLUMNS, NARROW>(x, stage + warp_id() * COLUMNS * column_bytes + lane_id() * 16, column_bytes, piece_k, sum);
       weights.release();
     }
   }
 
-  float v = gemv_own_sum(sum) + own.bias;
+  float v = fmaf(gemv_own_sum(sum), own.scale, own.bias);
   if (!PLAIN)
     v = finish(args.epilogue, v, own.residual);
   else if (args.epilogue.activation == kRelu)

@@ -1,0 +1,52 @@
+// 16-bit numbers for packed weights, against what the reference makes of the same floats.
+#include "kernels/narrow.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "compiler/ops/number.h"
+#include "test/support/catch.h"
+
+namespace tamp::test {
+namespace {
+
+// Every 16-bit number with the float in the middle to the next one, the floats around them, and any others.
+template <class F>
+void for_each_sample(F&& f) {
+  std::mt19937 random(9);
+  for (uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const auto value = static_cast<float>(ops::real_of(ops::Half{static_cast<uint16_t>(bits)}));
+    const auto next = static_cast<float>(ops::real_of(ops::Half{static_cast<uint16_t>(bits + 1)}));
+    for (const float at : {value, (value + next) / 2, std::bit_cast<float>(bits << 16), std::bit_cast<float>(bits << 16 | 0x8000U),
+                           std::bit_cast<float>(static_cast<uint32_t>(random()))}) {
+      f(at);
+      f(std::nextafter(at, -std::numeric_limits<float>::infinity()));
+      f(std::nextafter(at, std::numeric_limits<float>::infinity()));
+    }
+  }
+}
+
+TEST_CASE("floats become the nearest half, ties to even") {
+  int64_t wrong = 0;
+  for_each_sample([&](float x) { wrong += !std::isnan(x) && kernels::half_of(x) != ops::half_of(static_cast<double>(x)).bits; });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("floats become the nearest bfloat, ties to even") {
+  int64_t wrong = 0;
+  for_each_sample([&](float x) { wrong += !std::isnan(x) && kernels::bfloat_of(x) != ops::bfloat_of(static_cast<double>(x)).bits; });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a NaN stays one, whatever its bits") {
+  for (const uint32_t bits : {0x7fc00000U, 0x7f800001U, 0x7f80ffffU, 0xff800001U, 0xffffffffU}) {
+    const auto x = std::bit_cast<float>(bits);
+    CHECK(std::isnan(ops::real_of(ops::Half{kernels::half_of(x)})));
+    CHECK(std::isnan(ops::real_of(ops::Bfloat{kernels::bfloat_of(x)})));
+  }
+}
+
+}  // namespace
+}  // namespace tamp::test
