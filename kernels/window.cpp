@@ -32,7 +32,7 @@ bool is_vector(const Graph& graph, TensorId id, const std::array<int64_t, 4>& st
 }
 
 std::array<int64_t, 4> item_extents(const Window& w) {
-  const int64_t channel_blocks = w.channels / w.vector, column_blocks = ceil_div(w.out_width, w.pixels);
+  const int64_t channel_blocks = ceil_div(w.channels, w.vector), column_blocks = ceil_div(w.out_width, w.pixels);
   if (w.channels_innermost) return {w.batch, w.out_height, column_blocks, channel_blocks};
   return {w.batch, channel_blocks, w.out_height, column_blocks};
 }
@@ -50,6 +50,7 @@ Block output_block(const Window& w, const std::vector<int64_t>& low, const std::
     block.low[d] = low[at[d]] * step;
     block.high[d] = high[at[d]] * step;
   }
+  block.high[1] = std::min(block.high[1], w.channels);
   block.high[3] = std::min(block.high[3], w.out_width);
   return block;
 }
@@ -129,6 +130,11 @@ bool has_vector_outputs(const Graph& graph, const Window& w) {
 
 bool has_vector_inputs(const Graph& graph, const Window& w) { return w.in_channels % 4 == 0 && is_vector(graph, w.in, w.in_strides); }
 
+bool has_aligned_pixels(const Graph& graph, const Window& w) {
+  return is_vector(graph, w.in, w.in_strides) && is_vector(graph, w.out, w.out_strides) &&
+         (!w.residual.valid() || is_vector(graph, w.residual, w.residual_strides));
+}
+
 int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rtasks) {
   return std::max(vdevice.compute_threads, ceil_div(window.items(), rtasks));
 }
@@ -137,8 +143,9 @@ ArgValue window_arg(const Window& w, int64_t per_rtask) {
   const auto array = [](const auto& values) { return array_arg(std::vector<int64_t>(values.begin(), values.end())); };
   return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height),
                           arg(w.width), arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
-                          divisor_arg(w.channels / w.vector), divisor_arg(w.out_height), divisor_arg(ceil_div(w.out_width, w.pixels)),
-                          arg(w.items()), arg(per_rtask), arg(int64_t{w.channels_innermost})}};
+                          divisor_arg(ceil_div(w.channels, w.vector)), divisor_arg(w.out_height),
+                          divisor_arg(ceil_div(w.out_width, w.pixels)), arg(w.items()), arg(per_rtask),
+                          arg(int64_t{w.channels_innermost})}};
 }
 
 void window_accesses(const Graph& graph, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {

@@ -35,6 +35,9 @@ bool is_copy(const Pool& pool);
 bool has_vector_outputs(const Graph& graph, const Window& window);
 bool has_vector_inputs(const Graph& graph, const Window& window);
 
+// Both, without regard to the number of channels: the last vector may have fewer.
+bool has_aligned_pixels(const Graph& graph, const Window& window);
+
 // Items per rTask for about `rtasks` rTasks, never less than one per thread.
 int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rtasks);
 

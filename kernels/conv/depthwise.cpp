@@ -19,10 +19,13 @@ bool is_square(const Window& w) {
 
 Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
   Window window = window_of(graph, rop);
-  if (has_vector_outputs(graph, window) && has_vector_inputs(graph, window)) window.vector = 4;
+  if (has_aligned_pixels(graph, window)) window.vector = 4;
   window.pixels = pixels;
   return window;
 }
+
+// Of the weights of a tap: whole vectors.
+int64_t pitch_of(int64_t channels) { return ceil_div(channels, 4) * 4; }
 
 RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   const ROperator& rop = request.rop;
@@ -42,7 +45,8 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
                 {"weights", ArgValue{PackedArg{0}}},
-                {"channels", arg(window.channels)}};
+                {"channels", arg(window.channels)},
+                {"pitch", arg(pitch_of(window.channels))}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   // Pixels of an item share the columns that they load.
@@ -77,14 +81,14 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-// w[c][0][ky][kx] -> [ky][kx][c].
+// w[c][0][ky][kx] -> [ky][kx][c], padded.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
   const Tensor& weights = graph.tensor(rop.inputs[1]);
   const float* const from = f32_data(weights);
   const int64_t channels = weights.shape[0], taps = element_count(weights.shape) / std::max<int64_t>(channels, 1);
-  std::vector<float> packed(static_cast<size_t>(channels * taps));
+  std::vector<float> packed(static_cast<size_t>(pitch_of(channels) * taps));
   for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>(t * channels + c)] = from[c * taps + t];
+    for (int64_t t = 0; t < taps; ++t) packed[static_cast<size_t>(t * pitch_of(channels) + c)] = from[c * taps + t];
   }
   Bytes bytes(packed.size() * sizeof(float));
   std::memcpy(bytes.data(), packed.data(), bytes.size());

@@ -1,7 +1,9 @@
 // Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
-// where they are aligned vectors, else 1) of kPixels neighbouring pixels of a row. Weights are packed as [tap][c].
+// where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Weights are
+// packed as [tap][pitch].
 #pragma once
 
+#include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/vdevice/window.cuh"
 
 namespace rk {
@@ -10,13 +12,43 @@ struct DepthwiseArgs {
   WindowArgs window;
   EpilogueArgs epilogue;
   TensorRef weights;
-  int32_t channels;
+  int32_t channels, pitch;
 };
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
+// window_store for 4 channels, of which only `left` may exist.
+template <int kPixels, class Veu>
+RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
+  const WindowArgs& w = args.window;
+  const int32_t channel = item.channel_block * 4, column = item.column_block * kPixels, left = args.channels - channel;
+  const float* const bias = task.address(args.epilogue.bias);
+  const float4 b = bias != nullptr ? load_channels4(bias + channel, 1, left >= 4, left) : splat(0.0f);
+  const int64_t* const s = args.epilogue.residual_strides;
+  const float* residual = task.address(args.epilogue.residual);
+  if (residual != nullptr) residual += item.batch * s[0] + channel + item.row * s[2] + column * s[3];
+  float* out = task.address(w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
+  const int32_t pixels = min(w.out_width - column, kPixels);
+  // Not unrolled; the accumulators move up instead of being picked by an index.
+#pragma unroll 1
+  for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
+    const float4 r = residual != nullptr ? load4(residual + p * s[3]) : splat(0.0f);
+    store_left(out, left, finish4(args.epilogue, add4(acc[0], b), r));
+#pragma unroll
+    for (int i = 0; i + 1 < kPixels; ++i) acc[i] = acc[i + 1];
+  }
+}
+
+template <int kVector, int kPixels, class Veu>
+RK_INLINE void depthwise_finish(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
+  if constexpr (kVector == 4)
+    depthwise_store<kPixels>(task, args, item, acc);
+  else
+    window_store<kVector, kPixels>(task, args.window, args.epilogue, item, acc);
+}
+
 // Filter kTaps x kTaps, stride kStride along the row, no dilation: pixels share the elements that they load.
 template <int kVector, int kTaps, int kStride, int kPixels>
-RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const float* weights, int32_t channels, int32_t top, int32_t left,
+RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const float* weights, int32_t pitch, int32_t top, int32_t left,
                                 float4 (&acc)[kPixels]) {
   constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
   const int32_t height = w.height, width = w.width;
@@ -35,7 +67,7 @@ RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const floa
     }
 #pragma unroll
     for (int kx = 0; kx < kTaps; ++kx) {
-      const float4 weight = load_weights<kVector>(weights + (ky * kTaps + kx) * channels);
+      const float4 weight = load_weights<kVector>(weights + (ky * kTaps + kx) * pitch);
 #pragma unroll
       for (int p = 0; p < kPixels; ++p) add_product(acc[p], x[p * kStride + kx], weight);
     }
@@ -58,9 +90,9 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
     float4 acc[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
-    depthwise_square<kVector, kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.channels,
+    depthwise_square<kVector, kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.pitch,
                                                        item.row * w.stride[0] - w.pad[0], column * kStride - w.pad[1], acc);
-    window_store<kVector, kPixels>(task, w, args.epilogue, item, acc);
+    depthwise_finish<kVector, kPixels>(task, args, item, acc);
   }
 }
 
@@ -72,7 +104,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
   const int32_t columns = w.kernel[1], taps = w.kernel[0] * columns;
-  const int32_t height = w.height, width = w.width, row_step = w.dilation[0], column_step = w.dilation[1], channels = args.channels;
+  const int32_t height = w.height, width = w.width, row_step = w.dilation[0], column_step = w.dilation[1], pitch = args.pitch;
   const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
@@ -89,7 +121,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
     for (int32_t tap = 0; tap < taps; tap += kBatch) {
       float4 v[kBatch], weight[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b, weights += channels) {
+      for (int b = 0; b < kBatch; ++b, weights += pitch) {
         const bool inside = tap + b < taps && y >= 0 && y < height && x >= 0 && x < width;
         v[b] = weight[b] = splat(0.0f);
         if (inside) {
@@ -105,7 +137,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) add_product(acc[0], v[b], weight[b]);
     }
-    window_store<kVector, 1>(task, w, args.epilogue, item, acc);
+    depthwise_finish<kVector, 1>(task, args, item, acc);
   }
 }
 

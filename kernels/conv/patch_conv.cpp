@@ -137,9 +137,8 @@ bool has_vector_rows(const Graph& graph, const Product& p) {
          graph.tensor(p.in).place.offset % 4 == 0;
 }
 
-bool has_vector_outputs(const Graph& graph, const Product& p) {
-  return has_vector_channels(graph.tensor(p.out), p.out_strides, p.channels);
-}
+// But for those of the last channels, if these are no multiple of 4.
+bool has_vector_outputs(const Graph& graph, const Product& p) { return has_vector_channels(graph.tensor(p.out), p.out_strides, 4); }
 
 // The short epilogue will do.
 bool is_plain(const Graph& graph, const ROperator& rop, const Product& p) {
@@ -160,7 +159,7 @@ ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
 }
 
 std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPlan& c) {
-  const bool vector_residual = p.residual.valid() && has_vector_channels(request.graph.tensor(p.residual), p.residual_strides, p.channels);
+  const bool vector_residual = p.residual.valid() && has_vector_channels(request.graph.tensor(p.residual), p.residual_strides, 4);
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},

@@ -15,7 +15,7 @@
 // are neighbours.
 #pragma once
 
-#include "kernels/conv/channels4.cuh"
+#include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/vdevice/mma.cuh"
 
 namespace rk {
@@ -32,7 +32,7 @@ struct PatchConvArgs {
   int32_t pass_rows, row_shift;         // rows that the threads copy at once; log2 of the threads of a row
   int32_t part_pixels;                  // whose sums are in shared memory together
   int32_t steps, chunk_steps;           // of 8 of k; all, and of a chunk
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access, those that do not exist included
   Divisor tiles_w, tiles_h, images;     // of the rTask index
   Divisor columns;                      // of the tile
 };
@@ -242,13 +242,11 @@ struct PatchFinish {
       for (int g = 0; g < GROUPS; ++g) v = add4(v, *reinterpret_cast<const float4*>(sums + (g * pixels + pixel) * Product::kSumRow));
       float* const to = out + (h * s.h + w * s.w);
       if constexpr (PLAIN) {
-        v = {v.x < low ? low : v.x, v.y < low ? low : v.y, v.z < low ? low : v.z, v.w < low ? low : v.w};
-        if (high < INFINITY) v = {v.x > high ? high : v.x, v.y > high ? high : v.y, v.z > high ? high : v.z, v.w > high ? high : v.w};
-        store4(to, v);
+        store_left(to, left, clamp4(v, low, high));
       } else {
         float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
         if (residual != nullptr) x = load_channels4(residual + (h * r.h + w * r.w), r.channel, args.vector_residual != 0, left);
-        store_channels4(to, s.channel, args.vector_out != 0, left, finish4(args.epilogue, v, x));
+        store_channels4(to, s.channel, args.vector_out != 0 && left >= 4, left, finish4(args.epilogue, v, x));
       }
     }
   }

@@ -92,9 +92,9 @@ struct Tile {
   int64_t octet_bytes(const Separable& s) const { return mt * 512 + s.values() * 32; }
   int64_t step_bytes(const Separable& s) const { return warps_k() * octet_bytes(s); }
   int64_t outputs() const { return ceil_div(kTileW * height() * channels() / 4, kWarps * 32); }  // of a thread
-  // The sums of the warps, the bias, and the residuals of all threads.
+  // The sums of the warps, and the residuals of all threads.
   int64_t work_bytes(bool residual) const {
-    return warps_k() * kTileW * height() * (channels() + 4) * 4 + 128 + (residual ? outputs() * kWarps * 32 * 16 : 0);
+    return warps_k() * kTileW * height() * (channels() + 4) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
   }
 };
 constexpr Tile kTiles[] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 4, 1}, {1, 1, 2}, {2, 2, 2}, {2, 4, 2}, {1, 7, 2}};
@@ -141,6 +141,7 @@ InputBoxes boxes_of(const Separable& s, const Config& c) {
   boxes.group_channels = s.channels;
   boxes.boxes = boxes.boxes_per_split = s.boxes();
   boxes.boxes_per_chunk = c.boxes_per_chunk;
+  boxes.boxes_per_copy = s.channels % kBoxChannels == 0 ? c.boxes_per_chunk : 1;
   return boxes;
 }
 
@@ -151,7 +152,8 @@ std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int
   if (s.taps == 7 && t.nt > 2) return std::nullopt;  // out of registers
   Config c;
   c.tile = tile;
-  const int64_t fitting = vdevice.input_stage_bytes / boxes_of(s, c).box_bytes();
+  const InputBoxes one = boxes_of(s, c);
+  const int64_t fitting = vdevice.input_stage_bytes / (s.channels % kBoxChannels == 0 ? one.copied_bytes() : one.box_bytes());
   if (fitting < t.teams()) return std::nullopt;
   // All stages have a part of a short rTask, so that the first part is there early.
   const int64_t spread = ceil_div(ceil_div(s.boxes(), vdevice.input_stages), t.teams()) * t.teams();
@@ -225,25 +227,34 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
+// rk::ClipArgs.
+ArgValue clip_of(const Epilogue& e, bool after) {
+  const bool clips = e.activation == Activation::clip,
+             other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
+  const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
+  return ArgValue{ArgList{arg(int64_t{other}), arg(int64_t{after}), float_arg(low), float_arg(clips ? e.b : kInfinity)}};
+}
+
 std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Separable& s, const Config& c) {
   const Product p = *product_with_prologue(graph, rop);
   const Blocks b = blocks_of(s, c);
   return {
       {"out", arg(TensorArg{p.out})},
       {"epilogue", product_epilogue(rop, p, true, ring_bytes(s, c))},
+      {"clip", clip_of(rop.epilogue, p.residual_after_activation)},
       {"out_strides", array_arg(to_vector(p.out_strides))},
       {"channels", arg(s.out_channels)},
       {"boxes", arg(s.boxes())},
       {"box_bytes", arg(boxes_of(s, c).box_bytes())},
       {"input_steps", arg(c.boxes_per_chunk / kTiles[c.tile].teams())},
       {"chunk_steps", arg(c.chunk_steps)},
-      {"in_low", float_arg(s.relu ? 0 : -kInfinity)},
+      {"relu", arg(int64_t{s.relu})},
       {"low", float_arg(s.low)},
       {"high", float_arg(s.high)},
       {"grid_h", arg(s.out_height)},
       {"grid_w", arg(s.out_width)},
-      {"vector_out", arg(vector_out(graph, p, s.out_channels))},
-      {"vector_residual", arg(vector_residual(graph, p, s.out_channels))},
+      {"vector_out", arg(vector_out(graph, p, 4))},
+      {"vector_residual", arg(vector_residual(graph, p, 4))},
       {"tiles", divisor_arg(b.tiles)},
       {"tiles_w", divisor_arg(b.tiles_w)},
       {"tiles_h", divisor_arg(b.tiles_h)},

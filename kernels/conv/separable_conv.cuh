@@ -17,10 +17,9 @@
 // value[v][2t + 1], value[v + 1][2t], ...} for each t; a column has one value more than TAPS, which in the first one is the bias.
 #pragma once
 
-#include "kernels/conv/channels4.cuh"
+#include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/vdevice/memory.cuh"
 #include "kernels/vdevice/mma.cuh"
-#include "kernels/vdevice/window.cuh"
 
 namespace rk {
 
@@ -29,18 +28,17 @@ constexpr int kSeparableTileW = 8;
 struct SeparableConvArgs {
   TensorRef out;
   EpilogueArgs epilogue;  // bias: padded to whole blocks; residual strides: image, channel, h, w
+  ClipArgs clip;          // the epilogue's activation
   PixelStrides out_strides;
   int32_t channels;                     // of the output
   int32_t boxes, box_bytes;             // of the input
   int32_t input_steps, chunk_steps;     // of a stage of inputs, of weights
-  float in_low, low, high;              // in_low: 0 for relu, else -infinity; low, high: what mid is clipped to
+  int32_t relu;                         // of the input
+  float low, high;                      // what mid is clipped to
   int32_t grid_h, grid_w;               // of an image of the output
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access, those that do not exist included
   Divisor tiles, tiles_w, tiles_h;
 };
-
-// NaN stays NaN.
-RK_INLINE float clipped(float v, float low, float high) { return -max_nan(-max_nan(v, low), -high); }
 
 // What one warp computes of a tile.
 template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
@@ -54,15 +52,19 @@ struct SeparableTile {
   static constexpr int kOctetBytes = MT * 512 + TAPS * kPairs * 64;  // weights of 8 channels
   static constexpr int kStepBytes = kWarpsK * kOctetBytes;
   static constexpr int kPitch = kChannels + 4;  // of a pixel's sums
-  static constexpr int kSumBytes = kWarpsK * kPixels * kPitch * 4;
+  static constexpr int kPartBytes = kPixels * kPitch * 4, kSumBytes = kWarpsK * kPartBytes;
+  // Of what is computed column by column of the filter, so many columns are loaded together: code that runs a few times is paid
+  // for by its length.
+  static constexpr int kTogether = TAPS <= 3 && NT <= 2 ? TAPS : 1;
   static_assert(TAPS % 2 == 1 && (STRIDE == 1 || STRIDE == 2) && kTeams * 4 == kWarpsK);
 
   float sum[MT][NT][4];
-  int place[8];  // byte of the box for tap 0 of output row 0, were it in row i % 8 of 128 bytes further on; less i rows
+  int row, cell;  // of the box, for tap 0 of output row 0; of the row, shifted to where it is in an address
+  int sums[2];    // byte of the work space for a lane's pixels
 
-  RK_INLINE static int warp_k() { return warp_id() / WARPS_N; }
-  RK_INLINE static int warp_n() { return warp_id() % WARPS_N; }
-  RK_INLINE static int team() { return warp_k() / 4; }
+  RK_INLINE static int warp_k() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_N)); }
+  RK_INLINE static int warp_n() { return static_cast<int>(threadIdx.x / kWarp % WARPS_N); }
+  RK_INLINE static int team() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_N * 4)); }
 
   // The pixel of the tile's row that column n of the product stands for. Rows of 128 bytes have their 16-byte cells permuted by
   // row % 8, and a warp reads two cells of each of four rows at once: they must differ in row / 2 % 4.
@@ -74,64 +76,59 @@ struct SeparableTile {
 #pragma unroll
       for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
     }
-    const int row = warp_n() * NT * STRIDE * kBoxW + column_of(lane_id() / 4) * STRIDE;
-    const int cell = warp_k() % 4 * 2 + lane_id() % 4 / 2;
+    row = warp_n() * NT * STRIDE * kBoxW + column_of(lane_id() / 4) * STRIDE;
+    cell = (warp_k() % 4 * 2 + lane_id() % 4 / 2) * 16;
+    // Rows g and g + 8 of the MT tiles are neighbouring channels.
+    const int pixel = (warp_k() * kTileH + warp_n() * NT) * kSeparableTileW, channel = lane_id() / 4 * 2 * MT;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // Through a shuffle that leaves it where it is: else the compiler would compute it again at every use.
-      place[i] = __shfl_xor_sync(kFullMask, row * 128 + (((row + i) % 8 ^ cell) << 4) + lane_id() % 2 * 8, 0);
-    }
+    for (int e = 0; e < 2; ++e) sums[e] = computed_now(((pixel + column_of(lane_id() % 4 * 2 + e)) * kPitch + channel) * 4);
   }
 
   // What one column of the filter wants: its weights, and all rows of the box at it.
   struct Column {
-    float4 weight[kPairs];
+    float4 weight[kPairs];  // half of the last one
     float2 x[kRows];
 
     RK_INLINE float2 value(int v) const {
       return v % 2 == 0 ? float2{weight[v / 2].x, weight[v / 2].y} : float2{weight[v / 2].z, weight[v / 2].w};
     }
-  };
-  template <class Walk>
-  RK_INLINE void load(const Walk& walk, int box, int kx, Column& column) const {
-    const char* const boxes = as_shared(walk.inputs.stages);
+    RK_INLINE void load_weights(const char* weights) {
 #pragma unroll
-    for (int v = 0; v < kPairs; ++v)
-      column.weight[v] = load_shared4(walk.weights.stages, walk.weight + MT * 512 + (kx * kPairs + v) * 64 + lane_id() % 4 * 16);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = i * kBoxW + kx;
-      column.x[i] = *reinterpret_cast<const float2*>(boxes + (box + place[row % 8] + row * 128));
+      for (int v = 0; v + 1 < kPairs; ++v) weight[v] = *reinterpret_cast<const float4*>(weights + v * 64);
+      const float2 last = *reinterpret_cast<const float2*>(weights + (kPairs - 1) * 64);
+      weight[kPairs - 1] = float4{last.x, last.y, 0.0f, 0.0f};
     }
-    __syncwarp();  // no read moves across it; else the compiler would put each one in front of its use, to save registers
-  }
-  template <class Walk>
-  RK_INLINE void load_rows(const Walk& walk, float4 (&rows)[MT]) const {
-#pragma unroll
-    for (int i = 0; i < MT; ++i) rows[i] = load_shared4(walk.weights.stages, walk.weight + (i * kWarp + lane_id()) * 16);
-  }
-
-  RK_INLINE static void begin(const Column& column, float2 (&mid)[NT]) {
-#pragma unroll
-    for (int j = 0; j < NT; ++j) mid[j] = column.value(TAPS);
-  }
-  RK_INLINE static void add(const Column& column, float in_low, float2 (&mid)[NT]) {
+  };
+  // `box`: where it lies, for column 0; that may be at any row. Where rows that are a multiple of 8 apart begin is computed once.
+  RK_INLINE void load_inputs(const char* stages, int box, int kx, Column& column) const {
+    const char* const first = stages + (box + (row + kx) * 128 + lane_id() % 2 * 8);
+    const int rows = (row + kx) * 16 + (box >> 3);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const float2 x = {max_nan(column.x[i].x, in_low), max_nan(column.x[i].y, in_low)};
+      const int cells = ((rows + i * kBoxW % 8 * 16) & 0x70) ^ cell;
+      column.x[i] = *reinterpret_cast<const float2*>(first + cells + i * kBoxW * 128);
+    }
+  }
+  RK_INLINE static void relu_inputs(Column& column) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) column.x[i] = float2{max_nan(column.x[i].x, 0.0f), max_nan(column.x[i].y, 0.0f)};
+  }
+  RK_INLINE static void add(const Column& column, float2 (&mid)[NT]) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int ky = i % STRIDE; ky < TAPS; ky += STRIDE) {
         const int j = (i - ky) / STRIDE;
         if (i < ky || j >= NT) continue;
-        mid[j].x = fmaf(x.x, column.value(ky).x, mid[j].x);
-        mid[j].y = fmaf(x.y, column.value(ky).y, mid[j].y);
+        mid[j].x = fmaf(column.x[i].x, column.value(ky).x, mid[j].x);
+        mid[j].y = fmaf(column.x[i].y, column.value(ky).y, mid[j].y);
       }
     }
   }
   RK_INLINE void multiply(const float4 (&rows)[MT], const float2 (&mid)[NT], float low, float high) {
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
-      const uint32_t b[2] = {to_tf32(clipped(mid[j].x, low, high)), to_tf32(clipped(mid[j].y, low, high))};
+      const uint32_t b[2] = {to_tf32(min_nan(max_nan(mid[j].x, low), high)), to_tf32(min_nan(max_nan(mid[j].y, low), high))};
 #pragma unroll
       for (int i = 0; i < MT; ++i) {
         const uint32_t a[4] = {bits_of(rows[i].x), bits_of(rows[i].y), bits_of(rows[i].z), bits_of(rows[i].w)};
@@ -140,50 +137,73 @@ struct SeparableTile {
     }
   }
 
-  // All boxes of the team. While one column of the filter is multiplied, the next one is on its way.
-  template <class Walk>
-  RK_INLINE void run(const SeparableConvArgs& args, Walk& walk) {
-    const float in_low = args.in_low, low = args.low, high = args.high;
-    Column columns[2];
-    int box = walk.own_box(args);
-    load(walk, box, 0, columns[0]);
+  // All boxes of the team. `fetch` starts copies that depend on the rTask's inputs. Arguments are in registers by now: everything
+  // that waits for shared memory waits behind the loads of eight warps.
+  template <class Walk, class Fetch>
+  RK_INLINE void run(const SeparableConvArgs& args, Walk& walk, const Fetch& fetch) {
+    const int relu = args.relu;
+    const float low = args.low, high = args.high;
+    const char* const all_weights = as_shared(walk.weights.stages) + lane_id() % 4 * 16;
+    const char* const all_boxes = as_shared(walk.inputs.stages);
+    bool more = true, first = true;
 #pragma unroll 1
-    while (true) {
+    while (more) {
+      walk.enter_weights();
+      const char* weights = all_weights + (walk.weight + MT * 512);
       float4 rows[MT];
-      float2 mid[NT];
-      begin(columns[0], mid);
 #pragma unroll
-      for (int kx = 0; kx < TAPS - 1; ++kx) {
-        load(walk, box, kx + 1, columns[(kx + 1) % 2]);
-        add(columns[kx % 2], in_low, mid);
+      for (int i = 0; i < MT; ++i) rows[i] = load_shared4(walk.weights.stages, walk.weight + (i * kWarp + lane_id()) * 16);
+      float2 mid[NT];  // begins with the bias, which lies behind the first column
+#pragma unroll
+      for (int j = 0; j < NT; ++j) mid[j] = *reinterpret_cast<const float2*>(weights + (kPairs - 1) * 64 + 8);
+      if constexpr (kTogether > 1) {
+        Column columns[TAPS];
+#pragma unroll
+        for (int kx = 0; kx < TAPS; ++kx) columns[kx].load_weights(weights + kx * kPairs * 64);
+        walk.enter_inputs();
+        const int box = walk.own_box();
+#pragma unroll
+        for (int kx = 0; kx < TAPS; ++kx) load_inputs(all_boxes, box, kx, columns[kx]);
+        if (first) fetch();
+        more = walk.leave();
+        // 0 or 1 times. The compiler would make predicated instructions of a branch, which are issued either way.
+#pragma unroll 1
+        for (int times = relu; times > 0; --times) {
+#pragma unroll
+          for (int kx = 0; kx < TAPS; ++kx) relu_inputs(columns[kx]);
+        }
+#pragma unroll
+        for (int kx = 0; kx < TAPS; ++kx) add(columns[kx], mid);
+      } else {
+        walk.enter_inputs();
+        const int box = walk.own_box();
+        if (first) fetch();
+#pragma unroll 1
+        for (int kx = 0; kx < TAPS; ++kx, weights += kPairs * 64) {
+          Column column;
+          column.load_weights(weights);
+          load_inputs(all_boxes, box, kx, column);
+          if (relu != 0) relu_inputs(column);
+          add(column, mid);
+        }
+        more = walk.leave();
       }
-      load_rows(walk, rows);
-      if (!walk.advance(args)) {
-        add(columns[0], in_low, mid);
-        multiply(rows, mid, low, high);
-        return;
-      }
-      box = walk.own_box(args);
-      load(walk, box, 0, columns[1]);
-      add(columns[0], in_low, mid);
       multiply(rows, mid, low, high);
-      columns[0] = columns[1];
+      first = false;
     }
   }
 
-  // Leaves the sums of all warps in shared memory, [kWarpsK][pixel][kPitch]. Rows g and g + 8 of the MT tiles are neighbouring channels.
-  RK_INLINE void store(char* sums) const {
-    const int pixel = (warp_k() * kTileH + warp_n() * NT) * kSeparableTileW, channel = lane_id() / 4 * 2 * MT;
+  // Leaves the sums of all warps in shared memory, [kWarpsK][pixel][kPitch].
+  RK_INLINE void store(char* work) const {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int first = (pixel + column_of(lane_id() % 4 * 2 + e)) * kPitch + channel;
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
-        const int at = (first + j * kSeparableTileW * kPitch) * 4;
+        const int at = sums[e] + j * kSeparableTileW * kPitch * 4;
         if constexpr (MT == 2)
-          store_shared4(sums, at, float4{sum[0][j][e], sum[0][j][e + 2], sum[1][j][e], sum[1][j][e + 2]});
+          store_shared4(work, at, float4{sum[0][j][e], sum[0][j][e + 2], sum[1][j][e], sum[1][j][e + 2]});
         else
-          store_shared2(sums, at, float2{sum[0][j][e], sum[0][j][e + 2]});
+          store_shared2(work, at, float2{sum[0][j][e], sum[0][j][e + 2]});
       }
     }
   }
@@ -196,113 +216,119 @@ template <class Veu, class Tile>
 struct SeparableWalk {
   WeightStages<Veu> weights;
   InputStages<Veu> inputs;
-  int32_t box, weight;
-  int32_t boxes_left;               // with those of this step
-  int32_t input_left, weight_left;  // steps of the stages
+  int32_t box = 0, weight = 0;
+  int32_t boxes_left;                       // with those of this step
+  int32_t input_left = 0, weight_left = 0;  // steps of the stages, that of now included; 0: the stage is to be waited for
+  int32_t input_steps, chunk_steps, team, team_bytes, step_bytes;
 
-  RK_INLINE explicit SeparableWalk(const Task<Veu>& task) : weights(task.weight_stages()), inputs(task.input_stages()) {}
-  RK_INLINE void start(const SeparableConvArgs& args) {
-    boxes_left = args.boxes;
-    acquire_weights(args);
-    acquire_inputs(args);
-  }
-  // Waits in line: a call would have to save the columns that are on their way.
-  RK_INLINE void acquire_weights(const SeparableConvArgs& args) {
+  RK_INLINE SeparableWalk(const Task<Veu>& task, const SeparableConvArgs& args)
+      : weights(task.weight_stages()),
+        inputs(task.input_stages()),
+        boxes_left(args.boxes),
+        input_steps(args.input_steps),
+        chunk_steps(args.chunk_steps),
+        team(computed_now(Tile::team())),
+        team_bytes(team * args.box_bytes),
+        step_bytes(Tile::kTeams * args.box_bytes) {}
+  RK_INLINE void enter_weights() {
+    if (weight_left != 0) return;
     wait_warp(weights.full[weights.stage], weights.parity);
     weight = static_cast<int>(weights.stage) * Veu::kWeightStageBytes + Tile::warp_k() * Tile::kOctetBytes;
-    weight_left = args.chunk_steps;
+    weight_left = chunk_steps;
   }
-  RK_INLINE void acquire_inputs(const SeparableConvArgs& args) {
+  RK_INLINE void enter_inputs() {
+    if (input_left != 0) return;
     wait_warp(inputs.full[inputs.stage], inputs.parity);
     box = static_cast<int>(inputs.stage) * Veu::kInputStageBytes;
-    input_left = args.input_steps;
+    input_left = input_steps;
   }
-  RK_INLINE int own_box(const SeparableConvArgs& args) const {
-    return Tile::team() < boxes_left ? box + Tile::team() * args.box_bytes : box;
-  }
+  RK_INLINE int own_box() const { return Tile::kTeams > 1 && team < boxes_left ? box + team_bytes : box; }
 
-  // To the next step, if there is one; all that is to be read of this one is on its way.
-  RK_INLINE bool advance(const SeparableConvArgs& args) {
+  // From this step, of which all that is to be read is on its way, to the next one, if there is one.
+  RK_INLINE bool leave() {
     boxes_left -= Tile::kTeams;
-    const bool last = boxes_left <= 0;
-    box += Tile::kTeams * args.box_bytes;
+    box += step_bytes;
     weight += Tile::kStepBytes;
-    if (--input_left == 0 || last) {
-      inputs.release();
-      if (!last) acquire_inputs(args);
-    }
-    if (--weight_left == 0 || last) {
-      weights.release();
-      if (!last) acquire_weights(args);
-    }
+    const bool last = boxes_left <= 0;
+    if (--input_left == 0 || last) inputs.release();
+    if (--weight_left == 0 || last) weights.release();
     return !last;
   }
 };
 
-// The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. Where they go is found out before the inputs
-// are there; bias and residuals are copied to shared memory behind the sums while the product is computed.
+// The results of one thread: 4 channels of a column of the tile, every kPassRows-th row. Where they go is found out before the
+// inputs are there; residuals are copied to shared memory behind the sums while the product is computed.
 template <class Veu, class Tile>
 struct SeparableResults {
-  static constexpr int kChannelThreads = Tile::kChannels / 4;
-  static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
-  static constexpr int kOutputs = (Tile::kPixels + kPixelThreads - 1) / kPixelThreads;
-  static constexpr int kBias = Tile::kSumBytes, kResidual = kBias + 128;  // bytes of the work space
+  static constexpr int kVectors = Tile::kChannels / 4;  // of a pixel
+  static constexpr int kPassRows = Veu::kComputeThreads / kVectors / kSeparableTileW;
+  static constexpr int kPasses = (Tile::kTileH + kPassRows - 1) / kPassRows;
+  static constexpr int kResidual = Tile::kSumBytes;  // byte of the work space
 
   float* out;
-  int32_t to[kOutputs];  // < 0: there is no such pixel
+  const float* residual;      // may be null
+  int32_t residual_step = 0;  // elements from one row of the thread to the next
+  float4 bias;
+  ClipArgs clip;
+  int32_t rows;  // from the first one on, that exist
+  int32_t left;  // channels
+  int32_t sums;  // byte of the work space
+  int32_t step;  // elements of the output from one row of the thread to the next
+  bool vector, vector_residual;
 
-  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x) / kChannelThreads + i * kPixelThreads; }
-  RK_INLINE static int column() { return static_cast<int>(threadIdx.x) % kChannelThreads * 4; }
-  RK_INLINE static int residual_place(int i) { return kResidual + (i * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 16; }
+  RK_INLINE static int pixel() { return static_cast<int>(threadIdx.x / kVectors); }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kVectors) * 4; }
+  RK_INLINE static int residual_place(int pass) { return kResidual + (pass * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 16; }
 
-  RK_INLINE void start(const Task<Veu>& task, const SeparableConvArgs& args, Pixel& first, int& n) {
+  RK_INLINE void start(const Task<Veu>& task, const SeparableConvArgs& args) {
     uint32_t tile, tile_w, tile_h;
-    n = static_cast<int>(divide(task.index, args.tiles, tile)) * Tile::kChannels + column();
-    first.image = static_cast<int>(divide(divide(tile, args.tiles_w, tile_w), args.tiles_h, tile_h));
-    first.h = static_cast<int>(tile_h) * Tile::kTileH;
-    first.w = static_cast<int>(tile_w) * kSeparableTileW;
-    const PixelStrides strides = args.out_strides;
-    out = task.address(args.out) + offset_of(first, strides) + n * strides.channel;
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      const int h = pixel(i) / kSeparableTileW, w = pixel(i) % kSeparableTileW;
-      const bool exists = pixel(i) < Tile::kPixels && first.h + h < args.grid_h && first.w + w < args.grid_w && n < args.channels;
-      to[i] = exists ? h * strides.h + w * strides.w : -1;
-    }
-    if (pixel(0) == 0) {
-      const float* const bias = task.address(args.epilogue.bias);
-      cp_async16(task.work + kBias + column() * 4, bias + n, bias != nullptr);
-    }
+    const int n = static_cast<int>(divide(task.index, args.tiles, tile)) * Tile::kChannels + column();
+    const int image = static_cast<int>(divide(divide(tile, args.tiles_w, tile_w), args.tiles_h, tile_h));
+    const int h = static_cast<int>(tile_h) * Tile::kTileH, w = static_cast<int>(tile_w) * kSeparableTileW + pixel() % kSeparableTileW;
+    const int row = pixel() / kSeparableTileW;
+    left = args.channels - n;
+    clip = args.clip;
+    vector = args.vector_out != 0 && left >= 4;
+    vector_residual = args.vector_residual != 0;
+    step = kPassRows * args.out_strides.h;
+    rows = left > 0 && w < args.grid_w ? min(Tile::kTileH, args.grid_h - h) - row : 0;
+    bias = load_bias4(task, args, n);
+    sums = computed_now((pixel() * Tile::kPitch + column()) * 4);
+    const Pixel at = {image, h + row, w};
+    out = task.address(args.out) + (offset_of(at, args.out_strides) + n * args.out_strides.channel);
+    residual = task.address(args.epilogue.residual);
+    if (residual == nullptr) return;
+    const PixelStrides strides = narrow(args.epilogue.residual_strides);
+    residual += offset_of(at, strides) + n * strides.channel;
+    residual_step = kPassRows * strides.h;
   }
   // The rTask's inputs are there.
-  RK_INLINE void fetch(const Task<Veu>& task, const SeparableConvArgs& args, const Pixel& first, int n) {
-    if (args.epilogue.residual.base != kNullBase) {
-      const PixelStrides strides = narrow(args.epilogue.residual_strides);
-      const float* const from = task.address(args.epilogue.residual) + offset_of(first, strides) + n * strides.channel;
+  RK_INLINE void fetch(const SeparableConvArgs& args, char* work) const {
+    if (residual == nullptr || rows <= 0) return;
+    const float* from = residual;
 #pragma unroll
-      for (int i = 0; i < kOutputs; ++i) {
-        if (to[i] < 0) continue;
-        const float* const at = from + pixel(i) / kSeparableTileW * strides.h + pixel(i) % kSeparableTileW * strides.w;
-        if (args.vector_residual != 0)
-          cp_async16(task.work + residual_place(i), at, true);
-        else
-          store_shared4(task.work, residual_place(i), load_channels4(at, strides.channel, false, args.channels - n));
-      }
+    for (int pass = 0; pass < kPasses; ++pass, from += residual_step) {
+      if (pass * kPassRows >= rows) break;
+      if (vector_residual)
+        cp_async16(work + residual_place(pass), from, true);
+      else
+        store_shared4(work, residual_place(pass), load_each(from, static_cast<int32_t>(args.epilogue.residual_strides[1]), left));
     }
     cp_async_commit();
   }
   // Adds the sums of the warps. The thread's own copies are there, and other threads' after a barrier.
-  RK_INLINE void finish(const SeparableConvArgs& args, const char* work, int n) const {
-    const bool has_residual = args.epilogue.residual.base != kNullBase;
+  RK_INLINE void finish(const SeparableConvArgs& args, const char* work) const {
+    float* to = out;
+    int32_t at = sums;
+#pragma unroll 1
+    for (int pass = 0; pass < kPasses && pass * kPassRows < rows; ++pass, to += step) {
+      float4 v = bias, r = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (residual != nullptr) r = load_shared4(work, residual_place(pass));
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      if (to[i] < 0) continue;
-      float4 v = load_shared4(work, kBias + column() * 4), r = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (has_residual) r = load_shared4(work, residual_place(i));
-#pragma unroll
-      for (int k = 0; k < Tile::kWarpsK; ++k)
-        v = add4(v, load_shared4(work, ((k * Tile::kPixels + pixel(i)) * Tile::kPitch + column()) * 4));
-      store_channels4(out + to[i], args.out_strides.channel, args.vector_out != 0, args.channels - n, finish4(args.epilogue, v, r));
+      for (int k = 0; k < Tile::kWarpsK; ++k) v = add4(v, load_shared4(work, at + k * Tile::kPartBytes));
+      at += kPassRows * kSeparableTileW * Tile::kPitch * 4;
+      v = lean_finish4(clip, args.epilogue, v, r);
+      store_channels4(to, args.out_strides.channel, vector, left, v);
     }
   }
 };
@@ -311,21 +337,17 @@ template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
 RK_BODY void separable_conv(const Task<Veu>& task) {
   using Tile = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>;
   const auto& args = task.template arguments<SeparableConvArgs>();
-  char* const work = task.work;
-  SeparableWalk<Veu, Tile> walk(task);
+  char* const work = as_shared(task.work);
+  SeparableWalk<Veu, Tile> walk(task, args);
   SeparableResults<Veu, Tile> results;
-  Pixel first;
-  int n;
-  results.start(task, args, first, n);
+  results.start(task, args);
   Tile tile;
   tile.start();
-  walk.start(args);
-  results.fetch(task, args, first, n);
-  tile.run(args, walk);
+  tile.run(args, walk, [&] { results.fetch(args, work); });
   tile.store(work);
   cp_async_wait<0>();
   sync_compute<Veu>();
-  results.finish(args, work, n);
+  results.finish(args, work);
 }
 
 }  // namespace rk

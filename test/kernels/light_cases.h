@@ -20,7 +20,13 @@ struct Case {
 };
 
 // How a tensor lies in its buffer.
-enum class Lay { rows, channels_last, slice /*channels-last, a part of wider pixels*/, reversed /*every stride negative*/ };
+enum class Lay {
+  rows,
+  channels_last,
+  slice,     // channels-last, a part of wider pixels
+  padded,    // channels-last, pixels begin at 16 bytes
+  reversed,  // every stride negative
+};
 
 class CaseMaker {
  public:
@@ -81,7 +87,7 @@ class CaseMaker {
     Tensor& tensor = case_.graph.tensor(id);
     std::vector<size_t> order(tensor.shape.size());  // from the innermost dimension
     for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
-    const bool last = lay == Lay::channels_last || lay == Lay::slice;
+    const bool last = lay == Lay::channels_last || lay == Lay::slice || lay == Lay::padded;
     if (last && order.size() > 2) std::rotate(order.begin(), order.end() - 2, order.end() - 1);  // dimension 1 comes first
     tensor.place.strides.assign(tensor.shape.size(), 0);
     int64_t step = 1;
@@ -89,6 +95,7 @@ class CaseMaker {
       if (tensor.shape[order[i]] != 1) tensor.place.strides[order[i]] = step;
       step *= tensor.shape[order[i]];
       if (i == 0 && lay == Lay::slice) step += 8;
+      if (i == 0 && lay == Lay::padded) step = (step + 3) / 4 * 4;
     }
     tensor.place.offset = lay == Lay::slice ? 4 : 0;
     if (lay == Lay::reversed) {
