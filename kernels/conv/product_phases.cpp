@@ -19,14 +19,17 @@ float round_to_tf32(float x) {
   return x;
 }
 
-std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
-  const std::vector<float> bias = bias_of(graph, p);
-  const int64_t channels = p.groups * p.channels / groups;
+std::vector<float> padded_by_group(const std::vector<float>& values, int64_t groups, int64_t padded) {
+  const int64_t channels = static_cast<int64_t>(values.size()) / groups;
   std::vector<float> out(static_cast<size_t>(groups * padded), 0.0F);
   for (int64_t g = 0; g < groups; ++g) {
-    std::copy_n(bias.begin() + g * channels, channels, out.begin() + g * padded);
+    std::copy_n(values.begin() + g * channels, channels, out.begin() + g * padded);
   }
   return out;
+}
+
+std::vector<float> padded_bias(const Graph& graph, const Product& p, int64_t groups, int64_t padded) {
+  return padded_by_group(bias_of(graph, p), groups, padded);
 }
 
 std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }

@@ -13,7 +13,8 @@ float round_to_tf32(float x);
 
 std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a);
 
-// [groups][padded]: the bias of each of `groups` equal parts of the channels, padded with zeros.
+// [groups][padded]: `groups` equal parts of the values, or of the bias, padded with zeros.
+std::vector<float> padded_by_group(const std::vector<float>& values, int64_t groups, int64_t padded);
 std::vector<float> padded_bias(const Graph& graph, const Product& product, int64_t groups, int64_t padded);
 
 // rk::EpilogueArgs with the bias at byte `bias_at` of the packed data; empty where partial sums are stored (!applies).

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "compiler/support/error.h"
@@ -21,9 +21,9 @@ namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kMostTaps = 64;
-constexpr int64_t kMinChannels = 4;  // of a group; fewer are the business of other families
-constexpr int64_t kMostSteps = 160;  // rk::kMostSteps
-constexpr int64_t kUnitBytes = 512;  // weights of 16 channels and one mma's k
+constexpr int64_t kMinChannels = 4;      // of a group; fewer are the business of other families
+constexpr int64_t kMostSteps = 160;      // rk::kMostSteps
+constexpr float kTf32Share = 3.384e-4F;  // rk::kTf32Share
 
 // Template arguments of the body, and what follows from them.
 struct Shape {
@@ -39,7 +39,8 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2960, 140, 150, 0.0307}, {2, 2, 1, 2, 0.35, 3230, 153, 160, 0.0146},
                              {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198}, {2, 4, 1, 2, 0.50, 3720, 199, 240, 0.0179},
-                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146}, {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150}};
+                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146}, {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150},
+                             {1, 2, 1, 1, 0.25, 2960, 110, 120, 0.0400}, {2, 2, 1, 1, 0.30, 2960, 140, 150, 0.0307}};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -71,7 +72,8 @@ bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Pr
 // As rk::StagedProduct has them.
 int64_t units_of_box(const Config& c) { return is_tf32(c) ? 4 : 2; }
 int64_t teams_of(const Config& c) { return std::max<int64_t>(1, shape_of(c).warps_k() / units_of_box(c)); }
-int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * kUnitBytes; }
+int64_t tile_bytes_of(const Config& c) { return is_tf32(c) ? 256 : 512; }  // weights of 16 channels and one mma's k
+int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }
 
 // --- the product as boxes see it ---------------------------------------------------------------------------------------
 
@@ -221,63 +223,91 @@ uint32_t pair_of(const Config& c, float low, float high) {
   return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
 }
 
-// One step: [team][unit][tile of 16 channels][lane]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4, t = lane % 4;
-// in 16 bits each of them is a pair, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ... Rows g and g + 8 of the mt tiles of a
-// warp are 2 mt neighbouring channels.
-void pack_step(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t step,
-               uint32_t* to) {
+// One step: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4,
+// t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
+// ... Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
+               int64_t step, std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(p, c), team_taps = taps_of_step(p, c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
     const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * kBoxChannels, tap = step * team_taps + (team_taps > 1 ? team : 0);
-    for (int64_t unit = 0; unit < units; ++unit) {
+    for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
-        for (int64_t i = 0; i < 128; ++i, ++to) {
+        for (int64_t i = 0; i < 128; ++i) {
           const int64_t lane = i / 4, t = lane % 4, n = first_n + m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2;
           const auto weight = [&](int64_t k) {
             return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (kBoxChannels / units) + k);
           };
-          if (is_tf32(c))
-            *to = std::bit_cast<uint32_t>(round_to_tf32(weight(t + i % 4 / 2 * 4)));
-          else
-            *to = pair_of(c, weight(t + i % 4 / 2 * 8), weight(t + i % 4 / 2 * 8 + 4));
+          if (is_tf32(c)) {
+            const uint16_t half = n < groups.channels ? half_of(weight(t + i % 4 / 2 * 4) / scale[n]) : uint16_t{0};
+            std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i % 4) * 2, &half, 2);
+          } else {
+            const uint32_t pair = pair_of(c, weight(t + i % 4 / 2 * 8), weight(t + i % 4 / 2 * 8 + 4));
+            std::memcpy(to + (m * 128 + i) * 4, &pair, 4);
+          }
         }
       }
     }
   }
 }
 
-void pack_ring(const Graph& graph, const Product& p, const Config& c, uint32_t* to) {
+// Powers of two, [merged group][channel], that bring the weights of each output channel into the range of fp16. A weight down to
+// 2^-28 of its channel's largest is then what rounding to tf32 makes of it, a smaller one is wrong by at most 2^-39 of that
+// largest: less than an fp32 sum keeps.
+std::vector<float> scales_of(const float* data, const Product& p) {
+  std::vector<float> scales;
+  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
+    float largest = 0;
+    for (int64_t k = 0; k < p.k(); ++k) {
+      const float w = std::abs(weight_at(data, p, n / p.channels, n % p.channels, k));
+      if (std::isfinite(w)) largest = std::max(largest, w);
+    }
+    scales.push_back(std::ldexp(1.0F, half_exponent(largest)));
+  }
+  return scales;
+}
+
+void pack_ring(const float* data, const Product& p, const Config& c, const std::vector<float>& scales, std::byte* to) {
   const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
-  const float* const data = f32_data(graph.tensor(p.weights));
-  const int64_t step_elements = step_bytes_of(c) / 4, pair = boxes_of_step(p, c);
-  for (int64_t group = 0; group < groups_of(p).count; ++group) {
+  const Groups groups = groups_of(p);
+  const int64_t pair = boxes_of_step(p, c);
+  for (int64_t group = 0; group < groups.count; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
-        uint32_t* step = to;
+        std::byte* step = to;
         const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
         for (int64_t box = first; box < last; box += pair) {
-          for (int64_t i = 0; i < b.steps_of_box; ++i, step += step_elements) pack_step(data, p, c, group, n * s.channels(), box, i, step);
+          for (int64_t i = 0; i < b.steps_of_box; ++i, step += step_bytes_of(c))
+            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i, step);
         }
-        to += b.chunks * c.chunk_steps * step_elements;
+        to += b.chunks * c.chunk_steps * step_bytes_of(c);
       }
     }
   }
 }
 
+int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
+int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p).count * padded_channels(p, c) * 4 : 0; }
+
+// The ring, the scales of tf32, the bias.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
   const std::optional<Product> product = product_of(graph, rop);
   TAMP_CHECK(product.has_value(), "staged_conv of '" + rop.name + "'");
   const Product& p = *product;
   if (phase == 1) return pack_sum(graph, p);
   const Config c = config_of(rkernel);
-  std::vector<float> bias;
-  if (has_bias(p) && c.splits == 1) bias = padded_bias(graph, p, groups_of(p).count, blocks_of(p, c).n * shape_of(c).channels());
-  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * 4);
-  pack_ring(graph, p, c, reinterpret_cast<uint32_t*>(bytes.data()));
-  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c), bias.data(), bias.size() * 4);
+  const float* const data = f32_data(graph.tensor(p.weights));
+  std::vector<float> scales = scales_of(data, p), bias;
+  if (has_bias(p) && c.splits == 1) bias = padded_by_group(bias_of(graph, p), groups_of(p).count, padded_channels(p, c));
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
+  pack_ring(data, p, c, scales, bytes.data());
+  for (float& scale : scales) scale *= 1 + kTf32Share;
+  scales = padded_by_group(scales, groups_of(p).count, padded_channels(p, c));
+  if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
+  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
   return bytes;
 }
 
@@ -311,7 +341,8 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   const bool whole = c.splits == 1;
   return {
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
-      {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c))},
+      {"scale", is_tf32(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
+      {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c) + scale_bytes(p, c))},
       {"out_strides", array_arg(to_vector(whole ? g.out_strides : g.partial_strides))},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
       {"channels", arg(groups.channels)},
@@ -433,7 +464,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop);
-  if (!p || p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
+  if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv's
+  if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(std::size(kShapes)); ++shape) {
     const Shape& s = kShapes[shape];

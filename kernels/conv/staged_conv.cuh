@@ -7,6 +7,10 @@
 // (kernels/vdevice/boxes.cuh); the weights come through theirs, in the order in which lanes read them. So nothing in the loop
 // computes an address in global memory, and the copies for the next rTask run while this one computes.
 //
+// Weights take 16 bits in memory in every precision. For tf32 that is fp16, each output channel times a power of two (its scale): fp16
+// has as many mantissa bits as tf32, so nothing is lost that tf32 keeps (staged_conv.cpp), while half as many bytes pass
+// through L2 and shared memory, whose bandwidth is what the loop is bound by.
+//
 // Output channels are the rows of the product (mma's operand A is the weights), pixels its columns, so that a map of 7 x 7
 // wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k. One mma takes 8 of k in tf32, 16 in fp16 and bf16 (a
 // unit); the warps on k share the four or two units of a box of 32 channels. If there are more of them than units they are
@@ -28,6 +32,7 @@ constexpr int kMostSteps = 160;  // of an input chunk, times teams
 
 struct StagedConvArgs {
   TensorRef out;
+  TensorRef scale;           // of each output channel's sums, where it lies as the bias does; tf32
   EpilogueArgs epilogue;     // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid
   PixelStrides out_strides;  // of the grid
   int64_t split_stride;      // of out
@@ -71,7 +76,12 @@ struct Bf16 {};
 template <class Math>
 struct StagedMath {
   static constexpr int kUnits = 2, kLoads = 2;  // units of a box; ldmatrix of a unit
-  static constexpr float kScale = 1.0f;         // of the sums
+  static constexpr int kWords = 4;              // of weights: of a lane, 16 channels and a unit
+  static constexpr bool kScales = false;        // the sums
+  RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = words[i];
+  }
   RK_INLINE static uint32_t narrow(uint32_t low, uint32_t high) {
     if constexpr (std::is_same_v<Math, Fp16>)
       return halves_of(float_of(low), float_of(high));
@@ -89,12 +99,16 @@ struct StagedMath {
       mma_bf16(d, a, b);
   }
 };
-// The tensor core cuts the pixels' lower bits off. What that takes from a sum on average is given back to the sum (to_tf32 of
+// The tensor core cuts the pixels' lower bits off. What that takes from a sum on average is in the channels' scales (to_tf32 of
 // kernels/vdevice/mma.cuh would be an instruction for every pixel and k).
 template <>
 struct StagedMath<Tf32> {
-  static constexpr int kUnits = 4, kLoads = 1;
-  static constexpr float kScale = 1.0f + kTf32Share;
+  static constexpr int kUnits = 4, kLoads = 1, kWords = 2;
+  static constexpr bool kScales = true;
+  RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
+    const float2 low = floats_of_halves(words[0]), high = floats_of_halves(words[1]);
+    a[0] = bits_of(low.x), a[1] = bits_of(low.y), a[2] = bits_of(high.x), a[3] = bits_of(high.y);
+  }
   RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
     b[0] = words[0][tile * 2];
     b[1] = words[0][tile * 2 + 1];
@@ -113,7 +127,8 @@ struct StagedProduct {
   static constexpr int kLoads = Of::kLoads;
   static constexpr int kChannels = 16 * MT * WARPS_M, kPixels = 8 * NT * WARPS_N;
   static constexpr int kPairs = NT / 2;
-  static constexpr int kUnitBytes = MT * WARPS_M * 512;  // of weights
+  static constexpr int kUnitBytes = MT * WARPS_M * kWarp * Of::kWords * 4;  // of weights
+  static constexpr int kLaneBytes = Of::kWords == 2 ? MT * 8 : 16;          // neighbours: both tiles of 16 channels, or one
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
@@ -139,7 +154,7 @@ struct StagedProduct {
 #pragma unroll
       for (int j = 0; j < NT; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
     }
-    lane_in_step = warp_k() * kUnitBytes + (warp_m() * MT * kWarp + lane_id()) * 16;
+    lane_in_step = warp_k() * kUnitBytes + warp_m() * (kUnitBytes / WARPS_M) + lane_id() * kLaneBytes;
     lane_cell = (warp_k() % kTeamWarps * 2 * kLoads + lane_id() / 8 % 2) << 4;
     // Lane l gives ldmatrix row l % 8 of n-tile l / 16 of a pair, at k 0-3 or 4-7.
 #pragma unroll
@@ -151,7 +166,7 @@ struct StagedProduct {
   }
 
   struct Operands {
-    float4 a[kWarpUnits][MT];
+    uint32_t a[kWarpUnits][MT][Of::kWords];
     uint32_t b[kWarpUnits][kPairs][kLoads][4];
   };
   // box: byte of the input stages; weights: byte of the weight stages.
@@ -167,24 +182,36 @@ struct StagedProduct {
           ldmatrix4(o.b[unit][p][i], inputs, box + r * (kBoxChannels * 4 / 16) + ((r ^ cell) & 0x70));
         }
       }
+      load_weights(o.a[unit], stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes);
+    }
+  }
+  RK_INLINE static void load_weights(uint32_t (&a)[MT][Of::kWords], const char* stages, int at) {
+    if constexpr (kLaneBytes == 8) {
+      const float2 v = load_shared2(stages, at);
+      a[0][0] = bits_of(v.x), a[0][1] = bits_of(v.y);
+    } else if constexpr (Of::kWords == 2) {
+      const float4 v = load_shared4(stages, at);
+      a[0][0] = bits_of(v.x), a[0][1] = bits_of(v.y), a[1][0] = bits_of(v.z), a[1][1] = bits_of(v.w);
+    } else {
 #pragma unroll
-      for (int i = 0; i < MT; ++i)
-        o.a[unit][i] = load_shared4(stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes + i * kWarp * 16);
+      for (int i = 0; i < MT; ++i) {
+        const float4 v = load_shared4(stages, at + i * kWarp * kLaneBytes);
+        a[i][0] = bits_of(v.x), a[i][1] = bits_of(v.y), a[i][2] = bits_of(v.z), a[i][3] = bits_of(v.w);
+      }
     }
   }
   RK_INLINE void multiply(const Operands& o) {
 #pragma unroll
     for (int unit = 0; unit < kWarpUnits; ++unit) {
+      uint32_t a[MT][4];
+#pragma unroll
+      for (int i = 0; i < MT; ++i) Of::weights(a[i], o.a[unit][i]);
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
         uint32_t b[2];
         Of::operand(b, o.b[unit][j / 2], j % 2);
 #pragma unroll
-        for (int i = 0; i < MT; ++i) {
-          const float4& v = o.a[unit][i];
-          const uint32_t a[4] = {bits_of(v.x), bits_of(v.y), bits_of(v.z), bits_of(v.w)};
-          Of::multiply(sum[i][j], a, b);
-        }
+        for (int i = 0; i < MT; ++i) Of::multiply(sum[i][j], a[i], b);
       }
     }
   }
@@ -230,10 +257,10 @@ struct StagedResults {
   static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads;
   static_assert(Product::kPixels % kPixelThreads == 0 || kOutputs == 1);
 
-  float4 bias, residual[kOutputs];
+  float4 scale, bias, residual[kOutputs];
   float low, high;
   float* out;
-  int to[kOutputs];  // -1: there is no such pixel
+  int to[kOutputs];   // -1: there is no such pixel
   int channel, left;  // of the tensor; how many there are
   bool plain;
 
@@ -244,7 +271,9 @@ struct StagedResults {
     const int n = static_cast<int>(tile.n_block) * Product::kChannels + column();  // in the group
     left = args.channels - n;
     channel = static_cast<int>(tile.group) * args.channels + n;
-    bias = load_bias4(task, args, static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + n);
+    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + n;
+    bias = load_bias4(task, args, padded);
+    if constexpr (Product::Of::kScales) scale = load_weight4(task.address(args.scale) + padded);
     const PixelStrides strides = args.out_strides;
     out = task.address(args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
     const int pixels = left > 0 ? args.pixels : 0;
@@ -268,7 +297,8 @@ struct StagedResults {
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     if (args.epilogue.residual.base == kNullBase || !plain) return;
     const float* const from = residual_of(task, args, tile);
-    const int w = static_cast<int>(args.epilogue.residual_strides[3]), row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]),
+              row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
       if (to[i] >= 0) residual[i] = load4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
@@ -280,8 +310,8 @@ struct StagedResults {
     float4 v = load_shared4(sums, from);
 #pragma unroll
     for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
-    constexpr float kScale = Product::Of::kScale;
-    return {fmaf(v.x, kScale, bias.x), fmaf(v.y, kScale, bias.y), fmaf(v.z, kScale, bias.z), fmaf(v.w, kScale, bias.w)};
+    if constexpr (!Product::Of::kScales) return add4(v, bias);
+    return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
     if (!plain) return finish_any(task, args, tile, sums);
@@ -301,8 +331,11 @@ struct StagedResults {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (adds) r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0, left);
-      store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left, finish4(args.epilogue, sum_of(sums, p), r));
+      if (adds)
+        r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0,
+                           left);
+      store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left,
+                      finish4(args.epilogue, sum_of(sums, p), r));
     }
   }
 };

@@ -91,7 +91,8 @@ RK_INLINE void proxy_fence() {
 RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;
-  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(smem_address(&full)), "r"(bytes) : "memory");
+  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(smem_address(&full)), "r"(bytes)
+               : "memory");
 #else
   (void)input, (void)count, (void)full;
 #endif
@@ -99,7 +100,8 @@ RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& ful
 RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& input, const BoxPlace& place, int32_t channels, uint32_t count,
                           Barrier& full) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes, input.copied_bytes, full);
+  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes, input.copied_bytes,
+                          full);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t barrier = smem_address(&full);
   uint32_t to = smem_address(smem);
@@ -112,7 +114,8 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& inp
 #pragma unroll 1
   for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += kBoxChannels) {
     asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
+            to),
         "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(barrier)
         : "memory");
   }

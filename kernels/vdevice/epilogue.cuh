@@ -71,7 +71,8 @@ RK_INLINE float lowest_of(const EpilogueArgs& e) {
 }
 RK_INLINE float highest_of(const EpilogueArgs& e) { return e.activation == kClip ? e.b : float_of(0x7f800000u); }
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
-  return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high), min_nan(max_nan(v.w, low), high)};
+  return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
+          min_nan(max_nan(v.w, low), high)};
 }
 
 // acc plus bias (already added by the caller), residual value r (0 if there is none).

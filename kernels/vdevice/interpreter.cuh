@@ -4,7 +4,8 @@
 //
 // Warps 0..7 compute; then come the loader, the waiter and the signaller. They hand on through mbarriers in the control
 // block: waiter -ready, inputs-> compute -done-> signaller -free-> waiter for the slots, loader -full-> compute -empty->
-// loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run ahead as far as slots and stages allow; nothing is ever handed back.
+// loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run
+// ahead as far as slots and stages allow; nothing is ever handed back.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
@@ -73,7 +74,7 @@ struct alignas(16) Slot {
   uint32_t index;
   uint16_t body;
   uint16_t signal;
-  uint32_t starts_early;                 // the body waits for its inputs itself (Phase::boxes)
+  uint32_t starts_early;  // the body waits for its inputs itself (Phase::boxes)
   uint32_t first_chunk;
   uint32_t first_input;                  // chunk of the input ring
   uint32_t instruction;                  // position in the instruction table, for the trace
@@ -95,7 +96,8 @@ constexpr int kServiceWarps = 3;
 template <class Veu>
 constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
 template <class Veu>
-constexpr int kSmemBytesOf = kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
+constexpr int kSmemBytesOf =
+    kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -125,9 +127,18 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
+RK_INLINE void wait_to_copy(Barrier& empty, uint32_t parity) {
+  if constexpr (kCopyLanes > 1)
+    wait_warp(empty, parity);
+  else
+    wait(empty, parity);
+}
+
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
 RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
+  if (lane_id() >= kCopyLanes) return;
+  const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   uint32_t chunk = 0;
 #pragma unroll 1
@@ -144,8 +155,8 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
     for (uint32_t c = 0; c < chunks; ++c, ++chunk, from += bytes) {
       const uint32_t stage = chunk % Veu::kWeightStages;
       const uint32_t round = chunk / Veu::kWeightStages;
-      if (round > 0) wait_warp(control.empty[stage], (round - 1) & 1u);
-      copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage]);
+      if (round > 0) wait_to_copy(control.empty[stage], (round - 1) & 1u);
+      copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage], policy);
     }
   }
 }
@@ -201,7 +212,8 @@ RK_INLINE void begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk
 }
 // Returns the number of the next chunk.
 template <class Veu>
-RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, uint32_t chunk, Control<Veu>& control, char* stages) {
+RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, uint32_t chunk, Control<Veu>& control,
+                               char* stages) {
   proxy_fence();
 #pragma unroll 1
   for (uint32_t box = 0;;) {
@@ -290,15 +302,15 @@ RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
     Slot& slot = control.slots[n % kSlots];
-    wait(control.done[n % kSlots], (n / kSlots) & 1u);
+    wait(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t event = slot.signal;
     const uint32_t instruction = slot.instruction;
-    const bool runs = slot.body < kBodyNothing;
-    if (slot.body == kBodyEnd) break;
+    const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
+    wait(control.done[n % kSlots], (n / kSlots) & 1u);
+    if (ends) break;
+    if (event != kNone16) signal(event_word(launch, event));
     arrive(control.free[n % kSlots]);
     if (event == kNone16) continue;
-    fence();
-    signal(event_word(launch, event));
     if (runs) trace(launch, instruction, kTraceSignalled);
   }
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
@@ -344,7 +356,8 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   using Veu = typename Program::Veu;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
   static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
-  static_assert(Veu::kInputStages == 0 || (Veu::kWeightStages * Veu::kWeightStageBytes + kControlBytes) % 1024 == 0, "boxes are 1024-byte aligned");
+  static_assert(Veu::kInputStages == 0 || (Veu::kWeightStages * Veu::kWeightStageBytes + kControlBytes) % 1024 == 0,
+                "boxes are 1024-byte aligned");
   char* const shared = shared_memory();
   Control<Veu>& control = *reinterpret_cast<Control<Veu>*>(shared);
   char* const stages = shared + kControlBytes;
@@ -358,7 +371,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.free[s], 1);
     }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
-      init(control.full[s], kWarp);
+      init(control.full[s], kCopyLanes);
       init(control.empty[s], Veu::kComputeThreads / kWarp);
     }
     for (int s = 0; s < Veu::kInputStages; ++s) {

@@ -23,11 +23,12 @@ constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
   uint64_t bases[kMaxBases];
-  uint64_t* trace;  // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  uint64_t* trace;        // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;  // of Record::input, in device memory
-  uint32_t* state;  // kStateLines lines, then one line per event; zeroed once at create
+  uint32_t* state;        // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
+  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
 };
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line

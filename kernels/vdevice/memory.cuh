@@ -82,10 +82,22 @@ RK_INLINE void store4(float* p, float4 v) { *as_global(reinterpret_cast<float4*>
 RK_INLINE float4 load_shared4(const void* base, int offset) {
 #if defined(__CUDA_ARCH__)
   float4 v;
-  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
   return v;
 #else
   return *reinterpret_cast<const float4*>(static_cast<const char*>(base) + offset);
+#endif
+}
+
+RK_INLINE float2 load_shared2(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return *reinterpret_cast<const float2*>(static_cast<const char*>(base) + offset);
 #endif
 }
 
@@ -101,7 +113,8 @@ RK_INLINE int load_shared_int16(const void* base, int offset) {
 
 RK_INLINE void store_shared4(void* base, int offset, float4 v) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w)
                : "memory");
 #else
   *reinterpret_cast<float4*>(static_cast<char*>(base) + offset) = v;

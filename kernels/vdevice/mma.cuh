@@ -43,10 +43,9 @@ RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::mma_tf32(d, a, b);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #elif defined(__CUDA_ARCH__)
   __trap();  // the vDevice has no tf32; the compiler never chooses such a body for it
 #endif
@@ -60,10 +59,9 @@ RK_INLINE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::mma_f16(d, a, b);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #elif defined(__CUDA_ARCH__)
   __trap();  // as for tf32
 #endif
@@ -72,18 +70,17 @@ RK_INLINE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::mma_bf16(d, a, b);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #elif defined(__CUDA_ARCH__)
   __trap();
 #endif
 }
 
-// Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8; afterwards r[i] of
-// lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32 when
-// the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
+// Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8;
+// afterwards r[i] of lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32
+// when the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
 RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::ldmatrix4(r, static_cast<const char*>(base) + offset);

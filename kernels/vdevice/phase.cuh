@@ -37,6 +37,8 @@ constexpr int kPhaseThreads = Veu::kComputeThreads + (kHasWeights<Veu> ? kWarp :
 
 template <class Veu, class Call>
 RK_INLINE void load_phase_weights(const PhaseBases<Veu>& from, const Call& call, Control<Veu>& control, char* stages) {
+  if (lane_id() >= kCopyLanes) return;
+  const uint64_t policy = weights_policy(0.0f);
   uint32_t chunk = 0;
 #pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
@@ -47,8 +49,8 @@ RK_INLINE void load_phase_weights(const PhaseBases<Veu>& from, const Call& call,
     for (uint32_t c = 0; c < call.chunks_per_rtask; ++c, ++chunk, data += call.chunk_bytes) {
       const uint32_t stage = chunk % Veu::kWeightStages;
       const uint32_t round = chunk / Veu::kWeightStages;
-      if (round > 0) wait_warp(control.empty[stage], (round - 1) & 1u);
-      copy_weights(stages + stage * Veu::kWeightStageBytes, data, call.chunk_bytes, control.full[stage]);
+      if (round > 0) wait_to_copy(control.empty[stage], (round - 1) & 1u);
+      copy_weights(stages + stage * Veu::kWeightStageBytes, data, call.chunk_bytes, control.full[stage], policy);
     }
   }
 }
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kPhaseThreads<typename Body::Veu>)
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     for (int s = 0; s < Veu::kWeightStages; ++s) {
-      init(control.full[s], kWarp);
+      init(control.full[s], kCopyLanes);
       init(control.empty[s], kCompute);
     }
     for (int s = 0; s < Veu::kInputStages; ++s) {

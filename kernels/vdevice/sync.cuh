@@ -1,8 +1,8 @@
-// Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll, fence).
+// Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll).
 //
 // Memory order, once for all: the compute threads store an rTask's results; sync_compute orders them before thread 0's
-// arrive on the slot's `done` barrier; the signaller warp waits for that, makes fence(), and adds to the event with a
-// relaxed red. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and arrives on the
+// arrive on the slot's `done` barrier; the signaller warp waits for that and adds to the event with a
+// releasing red. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and arrives on the
 // slot's `inputs` barrier, for which the compute threads wait before they load. Each arrow is a
 // release/acquire pair of the PTX memory model, and causality order is transitive over them.
 // Relaxed polls and one fence() behind them would be 0.3 us slower: a fence takes 640 cycles there, on the critical path.
@@ -85,15 +85,17 @@ RK_INLINE bool passed(Barrier& barrier, uint32_t parity) {
   return cuda_on_cpu::passed(barrier, parity);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   uint32_t done;
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-      : "=r"(done) : "r"(smem_address(&barrier)), "r"(parity) : "memory");
+  asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+               : "=r"(done)
+               : "r"(smem_address(&barrier)), "r"(parity)
+               : "memory");
   return done != 0;
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t done;
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-      : "=r"(done) : "r"(smem_address(&barrier)), "r"(parity) : "memory");
+  asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+               : "=r"(done)
+               : "r"(smem_address(&barrier)), "r"(parity)
+               : "memory");
   return done != 0;
 #elif defined(__CUDA_ARCH__)
   const volatile uint32_t* const words = reinterpret_cast<const volatile uint32_t*>(&barrier);
@@ -159,20 +161,38 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
-// Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. All 32 lanes
-// of one warp call it; `full` was made with count 32. Weights only: on sm_90 the copy goes through the async proxy.
-RK_INLINE void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full) {
+// How long the weights stay in L2: a share of the lines until the next run, the others as short as can be, where all of them do
+// not fit (`kept` is not 0: without it each run drives out what the next one reads first).
+RK_INLINE uint64_t weights_policy(float kept) {
+  uint64_t policy = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (kept > 0.0f)
+    asm("createpolicy.fractional.L2::evict_last.L2::evict_first.b64 %0, %1;" : "=l"(policy) : "f"(kept));
+  else
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+#else
+  (void)kept;
+#endif
+  return policy;
+}
+
+// Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. kCopyLanes lanes
+// of one warp call it; `full` was made with that count. Weights only: on sm_90 the copy goes through the async proxy.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kCopyLanes = kWarp;
+#else
+constexpr int kCopyLanes = 1;
+#endif
+RK_INLINE void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full, uint64_t policy) {
+  (void)policy;
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::copy_weights(smem, gmem, bytes, full);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (lane_id() != 0) {
-    arrive(full);
-    return;
-  }
   const uint32_t barrier = smem_address(&full);
   asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(barrier), "r"(bytes) : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_address(smem)),
-               "l"(gmem), "r"(bytes), "r"(barrier)
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                   smem_address(smem)),
+               "l"(gmem), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
 #elif defined(__CUDA_ARCH__)
   for (uint32_t at = static_cast<uint32_t>(lane_id()) * 16u; at < bytes; at += kWarp * 16u) {
@@ -217,16 +237,10 @@ RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
 #endif
 }
 
-RK_INLINE void fence() {
-#if defined(__CUDA_ARCH__)
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
-#endif
-}
-
-// fence() belongs before it.
+// Behind all that was done before it.
 RK_INLINE void signal(uint32_t* event) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(event) : "memory");
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(event) : "memory");
 #elif defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::signal(event);
 #endif

@@ -102,9 +102,8 @@ inline void cp_async_wait(uint32_t pending) {
   self.first_copy = 0;
 }
 
-// Called by all lanes of a warp; `full` expects 32 arrivals. Lane 0 copies and arrives late, the others arrive at once.
+// Called by one lane; `full` expects one arrival.
 inline void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full) {
-  if (current->lane != 0) return arrive(full);
   Block& block = *current->block;
   if (!in_shared(smem, bytes)) fail("copy of %u bytes of weights to byte %ld, outside shared memory", bytes, shared_offset(block, smem));
   if (bytes % 16 != 0 || !aligned(smem, 16) || !aligned(gmem, 16))
@@ -119,10 +118,12 @@ inline void copy_boxes(char* smem, const TensorMap& map, int32_t channel, int32_
                        uint32_t box_bytes, uint32_t copied_bytes, Barrier& full) {
   Block& block = *current->block;
   if (map.boxes > 1) count = static_cast<uint32_t>(map.boxes);  // one copy is always as long
-  if (map.boxes > 1 && (channel % 32 != 0 || map.extents[0] % 32 != 0)) fail("boxes of channel %d of %ld in one copy", channel, static_cast<long>(map.extents[0]));
+  if (map.boxes > 1 && (channel % 32 != 0 || map.extents[0] % 32 != 0))
+    fail("boxes of channel %d of %ld in one copy", channel, static_cast<long>(map.extents[0]));
   if (count == 0 || !in_shared(smem, count * static_cast<size_t>(box_bytes)))
     fail("copy of %u boxes of %u bytes to byte %ld, outside shared memory", count, box_bytes, shared_offset(block, smem));
-  if (shared_offset(block, smem) % 1024 != 0 || (map.boxes <= 1 && box_bytes % 1024 != 0)) fail("boxes at byte %ld of shared memory: not 1024-byte aligned", shared_offset(block, smem));
+  if (shared_offset(block, smem) % 1024 != 0 || (map.boxes <= 1 && box_bytes % 1024 != 0))
+    fail("boxes at byte %ld of shared memory: not 1024-byte aligned", shared_offset(block, smem));
   if (copied_bytes != static_cast<uint32_t>(map.box_w * map.box_h) * 128u || copied_bytes > box_bytes)
     fail("boxes of %d x %d pixels with %u bytes", map.box_w, map.box_h, copied_bytes);
   check(block, full);

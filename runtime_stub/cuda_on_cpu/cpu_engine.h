@@ -98,7 +98,7 @@ static_assert(sizeof(Barrier) == 8);
 struct alignas(64) TensorMap {
   const char* base;
   int64_t extents[4], strides[4];  // channel, w, h, image; bytes
-  int32_t box_w, box_h, boxes;  // boxes: of one copy
+  int32_t box_w, box_h, boxes;     // boxes: of one copy
 };
 static_assert(sizeof(TensorMap) == 128);
 }  // namespace types

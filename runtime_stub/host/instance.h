@@ -40,16 +40,16 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;         // of the data, FNV-1a; also in the header of NAME.weights
-  const char* weights_path;      // where NULL in tamp_options leads
-  const void* embedded_weights;  // or null
+  uint64_t weights_hash;              // of the data, FNV-1a; also in the header of NAME.weights
+  const char* weights_path;           // where NULL in tamp_options leads
+  const void* embedded_weights;       // or null
   tamp_status (*prepare)(Instance&);  // can the current device run it?
   tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
   void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
   const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
-  int compute_capability;          // 90: the least that the vDevice's bodies need; 0: the stand-in's
-  const BoxMap* maps;  // of the boxes that the copy engine fetches
+  int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
+  const BoxMap* maps;      // of the boxes that the copy engine fetches
   int map_count;
   const char* const* event_names;  // for messages
   const char* const* record_names;
@@ -75,6 +75,7 @@ struct Instance {
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   std::shared_ptr<PhaseRunner> phases;
   uint64_t wait_budget_ns = 0;
+  float weights_kept = 0;  // rk::Launch
   bool failed = false;
   std::string message;
 };
@@ -270,6 +271,15 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
+// The share of the weights that L2 shall keep from run to run: nothing is said where all of them fit. (0.4 of L2, measured on an
+// H200 with 100 to 240 MB of weights; with 0.25 and 0.6 runs take 1 to 4 % longer.)
+inline float weights_kept(const Model& model) {
+  int device = 0, l2_bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess) return 0;
+  if (static_cast<size_t>(l2_bytes) >= model.weight_bytes) return 0;
+  return 0.4F * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
+}
+
 inline tamp_status fill(Instance& instance, const tamp_options& options) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
@@ -278,6 +288,7 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   if (device != TAMP_OK) return device;
   const double seconds = options.wait_budget_seconds > 0 ? options.wait_budget_seconds : 2.0;
   instance.wait_budget_ns = static_cast<uint64_t>(seconds * 1e9);
+  instance.weights_kept = weights_kept(*instance.model);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.arena), model.arena_bytes + 256));
   TAMP_TRY_CUDA(message, cudaMemset(instance.arena, 0, model.arena_bytes + 256));  // the words of exchange.cuh begin at epoch 0
@@ -330,8 +341,8 @@ inline tamp_status status(Instance* instance) {
                                                           : "event '" + std::string(model.event_names[report->event]) + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,
-              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " + std::to_string(report->seen) + ", wanted " +
-                  std::to_string(report->wanted));
+              std::string(model.name) + ": vEU " + std::to_string(report->veu) + ", " + task + ": waited in vain for " + what + ", seen " +
+                  std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
 }
 
 inline tamp_status check_pointers(Instance& instance, const char* what, const void* const* pointers, const tamp_port* ports, int count) {
@@ -365,6 +376,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
+  launch.weights_kept = instance->weights_kept;
   return model.start(*instance, launch, stream);
 }
 

@@ -67,6 +67,8 @@ RK_INLINE uint32_t rtask_of_veu(const Param& param, uint32_t i) {
 
 template <class Veu>
 RK_INLINE void load(const Param& param, Control& control, char* stages) {
+  if (rk::lane_id() >= rk::kCopyLanes) return;
+  const uint64_t policy = rk::weights_policy(0.0f);
   uint32_t chunk = 0;
   for (uint32_t i = 0; i < rtasks_of_veu(param); ++i) {
     const uint32_t t = rtask_of_veu(param, i);
@@ -75,7 +77,7 @@ RK_INLINE void load(const Param& param, Control& control, char* stages) {
     for (uint32_t c = 0; c < param.chunks; ++c, ++chunk, from += param.chunk_bytes) {
       const uint32_t stage = chunk % Veu::kWeightStages, round = chunk / Veu::kWeightStages;
       if (round > 0) rk::wait(control.empty[stage], (round - 1) & 1u);
-      rk::copy_weights(stages + stage * Veu::kWeightStageBytes, from, param.chunk_bytes, control.full[stage]);
+      rk::copy_weights(stages + stage * Veu::kWeightStageBytes, from, param.chunk_bytes, control.full[stage], policy);
     }
   }
 }
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(352, 1) kernel(const __grid_constant__ Param p
       rk::init(control.input_empty[s], Veu::kComputeThreads / rk::kWarp);
     }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
-      rk::init(control.full[s], rk::kWarp);
+      rk::init(control.full[s], rk::kCopyLanes);
       rk::init(control.empty[s], Veu::kComputeThreads / rk::kWarp);
     }
     for (int b = 0; b < kBases; ++b) control.bases[b] = param.bases[b];

@@ -240,16 +240,17 @@ __global__ void stream_weights(const float* weights, float* out, uint32_t chunks
   RingShared& ring = *shared<RingShared>();
   if (threadIdx.x == 0) {
     for (int s = 0; s < Veu::kWeightStages; ++s) {
-      rk::init(ring.full[s], 32);
+      rk::init(ring.full[s], rk::kCopyLanes);
       rk::init(ring.empty[s], 3);
     }
   }
   rk::sync_all();
   if (rk::warp_id() == 3) {
+    if (rk::lane_id() >= rk::kCopyLanes) return;
     for (uint32_t c = 0; c < chunks; ++c) {
       const uint32_t stage = c % Veu::kWeightStages, turn = c / Veu::kWeightStages;
       if (turn > 0 && !hasty) rk::wait(ring.empty[stage], (turn - 1) & 1u);
-      rk::copy_weights(ring.stages[stage], weights + c * 128, Veu::kWeightStageBytes, ring.full[stage]);
+      rk::copy_weights(ring.stages[stage], weights + c * 128, Veu::kWeightStageBytes, ring.full[stage], 0);
     }
     return;
   }
@@ -348,15 +349,13 @@ __global__ void chain(uint32_t* events, int* data, uint32_t rounds, bool waits) 
   for (uint32_t round = 0; round < rounds; ++round) {
     const uint32_t wanted = veu == 0 ? round : round + 1;
     if (threadIdx.x == 0 && waits) {
-      while (rk::poll(events + before * 32) < wanted) {
+      while (rk::poll_acquire(events + before * 32) < wanted) {
       }
-      rk::fence();
     }
     __syncthreads();
     data[veu * 64 + threadIdx.x] = data[before * 64 + threadIdx.x] + 1;
     __syncthreads();
     if (threadIdx.x != 0) continue;
-    rk::fence();
     rk::signal(events + veu * 32);
   }
 }
