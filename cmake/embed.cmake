@@ -4,7 +4,8 @@ file(GLOB embedded_inputs CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/kernels/*/*.cuh
   ${CMAKE_SOURCE_DIR}/runtime_stub/host/*
   ${CMAKE_SOURCE_DIR}/runtime_stub/cuda_on_cpu/*
-  ${CMAKE_SOURCE_DIR}/compiler/ir/vdevices/*.json)
+  ${CMAKE_SOURCE_DIR}/compiler/ir/vdevices/*.json
+  ${CMAKE_SOURCE_DIR}/compiler/select/records/*.jsonl)
 set(embedded_source ${CMAKE_BINARY_DIR}/embedded_files.cpp)
 add_custom_command(
   OUTPUT ${embedded_source}

@@ -78,6 +78,7 @@ ordered_json rops_json(const Plan& plan) {
                    {"op", name_of(rop.attrs)},
                    {"origin", rop.origin},
                    {"rkernel", rkernel.name},
+                   {"chosen_by", rkernel.measured ? "record" : "model"},
                    {"bodies", bodies},
                    {"phases", phases_json(rkernel)},
                    {"shape", program.graph.tensor(rop.outputs[0]).shape},

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -75,12 +76,12 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
 }
 
 passes::Target target_for(const VDevice& vdevice, Precision precision) {
-  return {.recurrent_us = [&vdevice, precision](const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
-            return select::recurrent_us(recurrent, input_sizes, vdevice, precision);
-          },
-          .product_us = [&vdevice, precision](int64_t rows, int64_t columns, int64_t k) {
-            return select::product_us(rows, columns, k, vdevice, precision);
-          }};
+  return {.recurrent_us =
+              [&vdevice, precision](const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
+                return select::recurrent_us(recurrent, input_sizes, vdevice, precision);
+              },
+          .product_us = [&vdevice, precision](int64_t rows, int64_t columns,
+                                              int64_t k) { return select::product_us(rows, columns, k, vdevice, precision); }};
 }
 
 Graph run_passes(Graph graph, const passes::Target& target, Dump& dump) {
@@ -111,41 +112,80 @@ void require_proof(const RProgram& program) {
   throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
 }
 
-}  // namespace
-
-Compiled compile(const std::string& model_path, const CompileOptions& options) {
+Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   const VDevice vdevice = read_vdevice(options.vdevice);
-  const Precision precision = choose_precision(options.precision, vdevice);
-  Dump dump(options.dump_dir);
+  Prepared prepared;
+  prepared.precision = choose_precision(options.precision, vdevice);
   Stopwatch stopwatch;
-  Compiled compiled;
-
-  compiled.source = frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true});
-  tamp::verify(compiled.source);
-  ops::verify_shapes(compiled.source);
-  dump("read", compiled.source);
-  spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), compiled.source.rops.size(),
-               compiled.source.tensors.size(), stopwatch.lap_ms());
+  prepared.source = frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true});
+  tamp::verify(prepared.source);
+  ops::verify_shapes(prepared.source);
+  dump("read", prepared.source);
+  spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
+               prepared.source.tensors.size(), stopwatch.lap_ms());
 
   const VDevice for_gangs = vdevice.without_inputs();
-  passes::Target target = target_for(for_gangs, precision);
+  passes::Target target = target_for(for_gangs, prepared.precision);
   target.takes_prologue = [&](const Graph& candidate, const ROperator& rop) {
-    return select::takes_prologue(candidate, rop, fitted(candidate, vdevice, precision), precision);
+    return select::takes_prologue(candidate, rop, fitted(candidate, vdevice, prepared.precision), prepared.precision);
   };
-  Graph graph = run_passes(compiled.source, target, dump);
-  spdlog::info("passes: {} rOperators ({:.0f} ms)", graph.rops.size(), stopwatch.lap_ms());
+  prepared.graph = run_passes(prepared.source, target, dump);
+  prepared.vdevice = fitted(prepared.graph, vdevice, prepared.precision);
+  spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
+  return prepared;
+}
 
-  const VDevice used = fitted(graph, vdevice, precision);
-  // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
-  compiled.program = schedule::schedule(std::move(graph), used, {.policy = options.policy, .precision = precision});
-  if (options.execution == schedule::Execution::graph) compiled.program.launches = schedule::launches_of(compiled.program);
-  dump("rprogram", compiled.program);
-  spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)",
-               compiled.program.policy, vdevice.name, name_of(precision), compiled.program.lanes.size(), compiled.program.events.size(),
-               bytes_text(compiled.program.memory.arena_bytes), compiled.program.estimated_us, stopwatch.lap_ms());
+// From here on every tensor is placed; schedule() gives every rOperator its rKernel.
+RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& options, const select::Records* records,
+              const std::vector<std::string>* forced, Dump& dump) {
+  Stopwatch stopwatch;
+  const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
+  RProgram program = schedule::schedule(
+      std::move(graph), prepared.vdevice,
+      {.policy = options.policy, .precision = prepared.precision, .records = persistent ? records : nullptr, .forced = forced});
+  if (!persistent) program.launches = schedule::launches_of(program);
+  dump("rprogram", program);
+  spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
+               program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),
+               bytes_text(program.memory.arena_bytes), program.estimated_us, stopwatch.lap_ms());
 
-  require_proof(compiled.program);
+  require_proof(program);
   spdlog::info("verified ({:.0f} ms)", stopwatch.lap_ms());
+  return program;
+}
+
+}  // namespace
+
+select::Records read_records(const std::string& name) {
+  if (name == "none") return {};
+  if (name.empty()) return select::builtin_records();
+  std::error_code ignored;
+  std::ifstream file(name, std::ios::binary);
+  if (!file || std::filesystem::is_directory(name, ignored)) throw bad_input(fmt::format("{}: cannot be read", printable(name)));
+  std::stringstream text;
+  text << file.rdbuf();
+  return select::parse_records(text.str(), name);
+}
+
+Prepared prepare(const std::string& model_path, const CompileOptions& options) {
+  Dump dump(options.dump_dir);
+  return prepare(model_path, options, dump);
+}
+
+RProgram plan(const Prepared& prepared, const CompileOptions& options, const select::Records* records,
+              const std::vector<std::string>* forced) {
+  Dump dump("");
+  return plan(prepared.graph, prepared, options, records, forced, dump);
+}
+
+Compiled compile(const std::string& model_path, const CompileOptions& options) {
+  Dump dump(options.dump_dir);
+  const select::Records records = read_records(options.records);
+  Prepared prepared = prepare(model_path, options, dump);
+  Compiled compiled;
+  Graph graph = std::move(prepared.graph);
+  compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
+  compiled.source = std::move(prepared.source);
   return compiled;
 }
 

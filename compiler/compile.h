@@ -17,6 +17,7 @@ struct CompileOptions {
   schedule::Policy policy = schedule::Policy::wavefront;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
+  std::string records;   // of measurements: a file, "none", or empty = those in this program
   std::string dump_dir;  // empty = no dumps
 };
 
@@ -27,5 +28,19 @@ struct Compiled {
 
 // Error as in read_onnx, schedule::schedule and parse; InternalError if the verifier refuses the result.
 Compiled compile(const std::string& model_path, const CompileOptions& options);
+
+// The same in two steps, for who wants several rPrograms of one model. `plan` verifies its result, too, and reads neither files
+// nor CompileOptions::records.
+struct Prepared {
+  Graph source, graph;  // as read; placed
+  VDevice vdevice;      // as the rKernels see it
+  Precision precision = Precision::fp32;
+};
+Prepared prepare(const std::string& model_path, const CompileOptions& options);
+RProgram plan(const Prepared& prepared, const CompileOptions& options, const select::Records* records,
+              const std::vector<std::string>* forced = nullptr);
+
+// What CompileOptions::records names. Error (bad input) on a file that is not of records.
+select::Records read_records(const std::string& name);
 
 }  // namespace tamp

@@ -27,13 +27,24 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vecto
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")
       ->option_text("NAME|FILE.json");
-  command.add_option("--precision", arguments.precision, "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights and products in 16 bits, activations and sums in fp32); default: the vDevice's own")
+  command
+      .add_option("--precision", arguments.precision,
+                  "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights and products in 16 bits, activations and sums in fp32); "
+                  "default: the vDevice's own")
       ->option_text("P");
   command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
-  command.add_option("--execution", arguments.execution,
-                     "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")
+  command
+      .add_option("--execution", arguments.execution,
+                  "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")
       ->option_text("E");
   add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");
+}
+
+void add_records_option(CLI::App& command, ModelArguments& arguments) {
+  command
+      .add_option("--records", arguments.records,
+                  "Measured times of rKernels ('tamp tune' writes them); none: the cost model alone; default: those in tamp")
+      ->option_text("FILE|none");
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& flag, const std::string& text) {
@@ -48,6 +59,7 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
   CompileOptions options;
   options.vdevice = arguments.vdevice.empty() ? default_vdevice : arguments.vdevice;
   options.precision = arguments.precision;
+  options.records = arguments.records;
   options.policy = schedule::parse_policy(arguments.policy);
   if (!arguments.execution.empty()) options.execution = schedule::parse_execution(arguments.execution);
   for (const std::string& text : arguments.dims) {

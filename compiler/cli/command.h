@@ -21,6 +21,7 @@ struct Invocation {
 
 void add_compile(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
+void add_tune(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_ops(CLI::App& app, Invocation& invocation);
 void add_devices(CLI::App& app, Invocation& invocation);
@@ -31,10 +32,11 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
 
 // The options of everything that compiles.
 struct ModelArguments {
-  std::string vdevice, precision, policy = "wavefront", execution;
+  std::string vdevice, precision, policy = "wavefront", execution, records;
   std::vector<std::string> dims;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
+void add_records_option(CLI::App& command, ModelArguments& arguments);
 // Error (bad input) on a malformed --dim. `default_vdevice` is used where the user named none.
 CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice);
 

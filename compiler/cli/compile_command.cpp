@@ -53,6 +53,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
       ->option_text("NAME");
   add_model_options(*command, arguments->options);
+  add_records_option(*command, arguments->options);
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return compile_model(*arguments); }; });

@@ -44,6 +44,7 @@ CompiledFolder::ROperatorLine read_rop(const json& rop) {
   rop.at("name").get_to(line.name);
   rop.at("op").get_to(line.op);
   rop.at("rkernel").get_to(line.rkernel);
+  rop.at("chosen_by").get_to(line.chosen_by);
   rop.at("origin").get_to(line.origin);
   rop.at("shape").get_to(line.shape);
   rop.at("wave").get_to(line.wave);

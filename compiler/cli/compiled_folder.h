@@ -19,7 +19,7 @@ struct Port {
 
 struct CompiledFolder {
   struct ROperatorLine {
-    std::string name, op, rkernel;
+    std::string name, op, rkernel, chosen_by;
     std::vector<std::string> origin;
     Shape shape;
     int64_t wave = 0, part = 0, rtasks = 0, veus = 0, waits = 0;

@@ -84,6 +84,7 @@ void print_rops(const CompiledFolder& m) {
                {"WAVE", Align::right},
                {"PART", Align::right},
                {"RKERNEL", Align::left, 48},
+               {"CHOSEN BY"},
                {"RTASKS", Align::right},
                {"VEUS", Align::right},
                {"WAITS", Align::right},
@@ -92,8 +93,8 @@ void print_rops(const CompiledFolder& m) {
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
     table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), rop.op, shape_text(rop.shape), std::to_string(rop.wave),
-               std::to_string(rop.part), printable(rop.rkernel), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
-               scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+               std::to_string(rop.part), printable(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus),
+               grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }

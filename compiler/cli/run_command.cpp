@@ -12,6 +12,7 @@
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/table.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/support/text.h"
@@ -67,8 +68,9 @@ Subject compiled_subject(const RunArguments& arguments) {
   if (arguments.check)
     throw bad_input(
         fmt::format("--check compares with the model, {} is compiled; use 'tamp run MODEL.onnx --check'", printable(arguments.model)));
-  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !o.execution.empty() || !arguments.keep.empty()) {
-    throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim and --keep need the model",
+  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !o.execution.empty() || !o.records.empty() ||
+      !arguments.keep.empty()) {
+    throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim, --records and --keep need the model",
                                 printable(arguments.model)));
   }
   Subject subject;
@@ -82,16 +84,15 @@ void print_times(const Subject& subject, const RunResult& result, const RunOptio
   std::vector<double> times = result.microseconds;
   TAMP_CHECK(!times.empty(), "the model's program printed no time");
   std::sort(times.begin(), times.end());
-  const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
   fmt::print("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
              printable(subject.model.precision), printable(subject.model.policy), printable(subject.model.execution), result.device);
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)"
                      : options.trace               ? "  (traced, which is slower)"
                                                    : "";
   if (times.size() == 1) {
-    fmt::print("time    {:.1f} us{}\n", median, note);
+    fmt::print("time    {:.1f} us{}\n", times[0], note);
   } else {
-    fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median,
+    fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median(times),
                times.back(), times.size(), note);
   }
 }
@@ -165,6 +166,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
       ->option_text("D");
   add_model_options(*command, arguments->options);
+  add_records_option(*command, arguments->options);
   add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")
       ->option_text("NAME=FILE");
   command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")

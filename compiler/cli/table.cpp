@@ -55,4 +55,10 @@ std::string scaled(double number) {
   return fmt::format("{:.0f}", number);
 }
 
+double median(std::vector<double> values) {
+  TAMP_CHECK(!values.empty(), "the median of nothing");
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
 }  // namespace tamp::cli

@@ -31,4 +31,6 @@ std::string grouped(int64_t number);
 // 1.23e9 -> "1.23 G"
 std::string scaled(double number);
 
+double median(std::vector<double> values);  // at least one
+
 }  // namespace tamp::cli

@@ -112,6 +112,7 @@ RunResult parse_result(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("device ")) result.device = printable(line.substr(7));
     if (line.starts_with("run ")) result.microseconds.push_back(std::strtod(line.c_str() + 4, nullptr));
+    if (line.starts_with("train ")) result.train_microseconds.push_back(std::strtod(line.c_str() + 6, nullptr));
   }
   return result;
 }
@@ -174,6 +175,8 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   const auto add = [&](const char* flag, std::string value) { arguments.insert(arguments.end(), {flag, std::move(value)}); };
   if (options.graph) arguments.push_back("--graph");
   if (options.trace) add("--trace", "trace.raw");
+  if (options.trace && options.trace_all) arguments.push_back("--trace-all");
+  if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   for (size_t i = 0; i < inputs.size(); ++i) {

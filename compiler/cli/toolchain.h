@@ -25,13 +25,16 @@ struct RunOptions {
   int repeat = 1;
   int instances = 1;
   bool graph = false;
-  bool trace = false;  // stamp every rTask, which makes runs slower; GPU only
+  bool trace = false;      // stamp every rTask, which makes runs slower; GPU only
+  bool trace_all = false;  // with `trace`: the stamps of every run, one after another
+  int train = 0;           // also this many launches back to back, several times
 };
 struct RunResult {
   std::string device;
   std::vector<double> microseconds;  // per timed run, by CUDA events
   std::vector<ops::Value> outputs;
-  std::vector<uint64_t> stamps;  // of the last run, where traced; see trace.h
+  std::vector<double> train_microseconds;  // per launch, where `train` is asked for
+  std::vector<uint64_t> stamps;            // of the last run or of all, where traced; see trace.h
 };
 
 // Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "compiler/cli/table.h"
 #include "compiler/support/error.h"
@@ -36,7 +37,7 @@ struct Task {
 };
 
 struct Traced {
-  json rprogram;
+  const json& rprogram;
   std::vector<Task> tasks;                     // lane by lane
   std::map<int64_t, const Task*> last_signal;  // event -> who signalled last
 };
@@ -57,7 +58,7 @@ size_t rows_of(const json& entry) {
 }
 
 // The first stamp of all rTasks, once they are known to be those of this rProgram.
-uint64_t first_stamp(const json& lanes, const std::vector<uint64_t>& stamps) {
+uint64_t first_stamp(const json& lanes, std::span<const uint64_t> stamps) {
   uint64_t first = 0;
   size_t rows = 0;
   for (const json& lane : lanes) {
@@ -91,9 +92,8 @@ Task read_task(const json& entry, size_t veu, const uint64_t* row, uint64_t firs
   return task;
 }
 
-Traced read_traced(std::string_view rprogram_json, const std::vector<uint64_t>& stamps) {
-  Traced out;
-  out.rprogram = json::parse(rprogram_json);
+Traced read_traced(const json& rprogram, std::span<const uint64_t> stamps) {
+  Traced out{rprogram, {}, {}};
   const json& lanes = out.rprogram.at("lanes");
   const uint64_t first = first_stamp(lanes, stamps);
   size_t row = 0;
@@ -207,6 +207,54 @@ std::string path_text(const std::vector<PathLine>& lines) {
                      us(all.before), table.text());
 }
 
+// --- how long rOperators took ----------------------------------------------------------------------------------------
+
+// One phase of a rOperator.
+struct PhaseTime {
+  int64_t inputs = -1;             // when the last signal came that one of its rTasks waits for
+  int64_t ready = -1;              // where none waits: when the first could begin
+  bool follows = false;            // it needs an earlier phase of the same rOperator
+  std::map<size_t, int64_t> busy;  // per vEU
+
+  int64_t begin() const { return inputs >= 0 ? inputs : std::max<int64_t>(0, ready); }
+  int64_t longest() const {
+    int64_t most = 0;
+    for (const auto& [veu, ns] : busy) most = std::max(most, ns);
+    return most;
+  }
+};
+
+using Phases = std::map<std::pair<int64_t, int64_t>, PhaseTime>;  // (rOperator, phase)
+
+Phases phases_of(const Traced& traced) {
+  Phases phases;
+  for (const Task& task : traced.tasks) {
+    PhaseTime& phase = phases[{task.rop, task.phase}];
+    const Task* const producer = producer_of(traced, task);
+    if (producer != nullptr) phase.inputs = std::max(phase.inputs, producer->signalled);
+    if (phase.ready < 0 || task.ready < phase.ready) phase.ready = task.ready;
+    phase.follows = phase.follows || (producer != nullptr && producer->rop == task.rop) ||
+                    (producer == nullptr && task.before != nullptr && task.before->rop == task.rop && task.before->phase != task.phase);
+  }
+  for (const Task& task : traced.tasks) {
+    PhaseTime& phase = phases[{task.rop, task.phase}];
+    const int64_t end = std::max(task.computed, task.signalled);  // signalled: before the first stamp where it signals nothing
+    phase.busy[task.veu] += std::max<int64_t>(0, end - std::max(phase.begin(), task.free));
+  }
+  return phases;
+}
+
+// Phases that follow each other take the sum, those of a gang run side by side.
+std::vector<double> rop_times_of_run(const Traced& traced) {
+  std::vector<double> times(traced.rprogram.at("rops").size(), -1);
+  for (const auto& [place, phase] : phases_of(traced)) {
+    double& time = times.at(static_cast<size_t>(place.first));
+    const double longest = us(phase.longest());
+    time = phase.follows && time >= 0 ? time + longest : std::max(time, longest);
+  }
+  return times;
+}
+
 // --- for a trace viewer ----------------------------------------------------------------------------------------------
 
 std::string events_text(const Traced& traced) {
@@ -239,13 +287,39 @@ std::string events_text(const Traced& traced) {
 
 TraceReport trace_report(std::string_view rprogram_json, const std::vector<uint64_t>& stamps) {
   try {
-    const Traced traced = read_traced(rprogram_json, stamps);
+    const json rprogram = json::parse(rprogram_json);
+    const Traced traced = read_traced(rprogram, stamps);
     const auto last =
         std::max_element(traced.tasks.begin(), traced.tasks.end(), [](const Task& a, const Task& b) { return a.computed < b.computed; });
     const std::string text = fmt::format("trace   {:.1f} us, {} rTasks on {} vEUs\n\n{}\n{}", us(last->computed),
                                          grouped(static_cast<int64_t>(traced.tasks.size())), traced.rprogram.at("lanes").size(),
                                          division_text(traced, last->computed), path_text(critical_path(traced, &*last)));
     return {text, events_text(traced)};
+  } catch (const json::exception& wrong) {
+    throw bad_input(fmt::format("the rProgram's JSON is not what tamp writes: {}", wrong.what()));
+  }
+}
+
+std::vector<double> rop_times(std::string_view rprogram_json, const std::vector<uint64_t>& stamps) {
+  try {
+    const json rprogram = json::parse(rprogram_json);
+    size_t rows = 0;
+    for (const json& lane : rprogram.at("lanes")) {
+      for (const json& entry : lane) rows += rows_of(entry);
+    }
+    const size_t per_run = rows * kColumns;
+    if (per_run == 0 || stamps.empty() || stamps.size() % per_run != 0) throw bad_input("the trace is not of runs of the rProgram");
+    std::vector<std::vector<double>> runs;
+    for (size_t at = 0; at < stamps.size(); at += per_run) {
+      runs.push_back(rop_times_of_run(read_traced(rprogram, std::span(stamps).subspan(at, per_run))));
+    }
+    std::vector<double> medians;
+    for (size_t rop = 0; rop < runs[0].size(); ++rop) {
+      std::vector<double> times;
+      for (const auto& run : runs) times.push_back(run[rop]);
+      medians.push_back(median(std::move(times)));
+    }
+    return medians;
   } catch (const json::exception& wrong) {
     throw bad_input(fmt::format("the rProgram's JSON is not what tamp writes: {}", wrong.what()));
   }

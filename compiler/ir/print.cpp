@@ -8,6 +8,8 @@
 //
 // Odd: an attribute at its default is left out; the comment of a line is data (name and origin of the rOperator) and is left
 // out where both are the name of the first result; a name that two tensors share gets "%" and the tensor's number.
+#include "compiler/ir/print.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -154,7 +156,9 @@ std::string cell_text(const RecurrentCell& cell) {
   return "[" + text + "]";
 }
 
-std::string attrs_text(const OpAttrs& attrs) {
+}  // namespace
+
+std::string attributes_text(const OpAttrs& attrs) {
   Attributes out;
   std::visit(overloaded{
                  [&](const Conv& op) {
@@ -215,6 +219,8 @@ std::string attrs_text(const OpAttrs& attrs) {
   const std::string text = elementwise ? steps_text(*elementwise) : out.text();
   return text.empty() ? "" : " {" + text + "}";
 }
+
+namespace {
 
 std::string epilogue_text(const Epilogue& epilogue, const std::vector<std::string>& names) {
   Attributes out;
@@ -283,7 +289,7 @@ std::string rop_text(const Graph& graph, const ROperator& rop, const std::vector
     comment = fmt::format("  // {} (origin: {})", name, join(origin, ", "));
   else if (name != results[0])
     comment = fmt::format("  // {}", name);
-  return fmt::format("{} = {}({}){}{} -> {}{}\n", join(results, ", "), name_of(rop.attrs), join(operands, ", "), attrs_text(rop.attrs),
+  return fmt::format("{} = {}({}){}{} -> {}{}\n", join(results, ", "), name_of(rop.attrs), join(operands, ", "), attributes_text(rop.attrs),
                      epilogue_text(rop.epilogue, names), join(types, ", "), comment);
 }
 

@@ -43,8 +43,7 @@ struct NoTensorArg {};  // rk::TensorRef that is null
 struct ArgValue;
 using ArgList = std::vector<ArgValue>;
 struct ArgValue {
-  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, PackedArg, DivisorArg, NoTensorArg, ArgList>
-      value;
+  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, PackedArg, DivisorArg, NoTensorArg, ArgList> value;
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
 struct Arg {
@@ -56,12 +55,12 @@ struct Arg {
 struct Cost {
   double flops = 0;  // useful and padding alike, 2 per multiply-add
   bool tensor_core = false;
-  double efficiency = 0.5;      // share of the vEU's peak that the body reaches when nothing else limits it
-  double activation_bytes = 0;  // read plus written, L2
-  double weight_bytes = 0;      // read, L2 or DRAM
-  double calibrated_cycles = 0; // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
-  double latency_us = 0;        // what the body waits for by its nature, on top of the rest: a gang's steps
-  double correction = 0;        // by records of measurements (select/records.h): the rTask takes this times what the rest says; 0: none
+  double efficiency = 0.5;       // share of the vEU's peak that the body reaches when nothing else limits it
+  double activation_bytes = 0;   // read plus written, L2
+  double weight_bytes = 0;       // read, L2 or DRAM
+  double calibrated_cycles = 0;  // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
+  double latency_us = 0;         // what the body waits for by its nature, on top of the rest: a gang's steps
+  double correction = 0;         // by records of measurements (select/records.h): the rTask takes this times what the rest says; 0: none
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
@@ -78,14 +77,14 @@ struct RingWeights {
 // 32 channels, zeros where the tensor ends, as soon as the rTask's Waits have passed. rTask t of a phase is
 // ((group * n_blocks + n_block) * splits + split) * tiles + tile, tile = (image * tiles_h + tile_h) * tiles_w + tile_w.
 struct InputBoxes {
-  TensorId tensor;                                   // in the arena
-  std::array<int64_t, 4> extents{}, strides{};       // channel, w, h, image; elements, strides[0] is 1
-  int64_t box_w = 1, box_h = 1;                      // pixels of a box
-  int64_t tiles_w = 1, tiles_h = 1, images = 1;      // of the output
-  int64_t begin_w = 0, begin_h = 0;                  // where the box of tile 0 begins; negative where it is padding
-  int64_t step_w = 0, step_h = 0;                    // from tile to tile
+  TensorId tensor;                               // in the arena
+  std::array<int64_t, 4> extents{}, strides{};   // channel, w, h, image; elements, strides[0] is 1
+  int64_t box_w = 1, box_h = 1;                  // pixels of a box
+  int64_t tiles_w = 1, tiles_h = 1, images = 1;  // of the output
+  int64_t begin_w = 0, begin_h = 0;              // where the box of tile 0 begins; negative where it is padding
+  int64_t step_w = 0, step_h = 0;                // from tile to tile
   int64_t splits = 1, n_blocks = 1;
-  int64_t group_channels = 0;                        // from group to group
+  int64_t group_channels = 0;                                   // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
   // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too. extents[0] and group_channels are multiples of
   // kBoxChannels then. (The copy engine takes 100 cycles to be told of a copy.)

@@ -32,10 +32,15 @@ void Unsupported::raise(const PolicyInput& input) const {
                                 input.machine.vdevice.name));
 }
 
-std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, Unsupported& unsupported) {
+std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported) {
   const ROperator& rop = input.graph.rop(id);
   auto found = select::candidates(input.families, {input.graph, rop, input.machine.vdevice, input.machine.precision});
   if (found.empty()) unsupported.add(id);
+  if (input.options.records) input.options.records->correct(found, input.graph, rop, input.machine, alone);
+  const std::string forced = input.options.forced ? input.options.forced->at(id.index()) : "";
+  if (forced.empty()) return found;
+  std::erase_if(found, [&](const RKernel& rkernel) { return select::identity(rkernel) != forced; });
+  TAMP_CHECK(!found.empty(), "no candidate is " + forced);
   return found;
 }
 

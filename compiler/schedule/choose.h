@@ -18,7 +18,8 @@ class Unsupported {
   std::vector<ROperatorId> rops_;
 };
 
-// Empty, and noted in `unsupported`, if no family can run the rOperator.
-std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, Unsupported& unsupported);
+// Corrected by records, less what the options rule out. Empty, and noted in `unsupported`, if no family can run the rOperator.
+// `alone`: nothing else is in its wave.
+std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported);
 
 }  // namespace tamp::schedule

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/schedule/schedule.h"
 #include "compiler/select/select.h"
 
 namespace tamp::schedule {
@@ -63,6 +64,7 @@ struct PolicyInput {
   const std::vector<std::vector<ROperatorId>>& producers;
   const std::vector<bool>& is_view;
   const select::Families& families;
+  ScheduleOptions options{};
 };
 Plan wavefront(const PolicyInput& input);
 Plan sequential(const PolicyInput& input);

@@ -47,7 +47,7 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   program.graph = std::move(graph);
   const Dependencies dependencies = find_dependencies(program.graph);
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
-  Plan plan = row_of(options.policy).run({program.graph, machine, dependencies.producers, dependencies.is_view, families});
+  Plan plan = row_of(options.policy).run({program.graph, machine, dependencies.producers, dependencies.is_view, families, options});
   assemble(std::move(plan), program);
   plan_memory(program);
   list_weights(program, families);

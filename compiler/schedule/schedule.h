@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/select/records.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
 
@@ -17,6 +18,8 @@ Policy parse_policy(const std::string& name);  // Error (bad input) lists the na
 struct ScheduleOptions {
   Policy policy = Policy::wavefront;
   Precision precision = Precision::fp32;
+  const select::Records* records = nullptr;          // none: the model alone prices rKernels
+  const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

@@ -20,7 +20,7 @@ Plan sequential(const PolicyInput& input) {
     const ROperatorId id(static_cast<int64_t>(i));
     plan.wave.push_back(before.valid() ? ++wave : 0);
     if (input.is_view[i]) continue;
-    std::vector<RKernel> candidates = candidates_of(input, id, unsupported);
+    std::vector<RKernel> candidates = candidates_of(input, id, /*alone=*/true, unsupported);
     if (candidates.empty()) continue;
     RKernel& rkernel = plan.rkernels[i] = std::move(candidates[select::fastest(candidates, input.machine)]);
     if (before.valid()) plan.waits[i].push_back(before);

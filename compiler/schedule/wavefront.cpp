@@ -89,7 +89,7 @@ class Wavefront {
     std::vector<double> efficient_us;
     double all_us = 0;
     for (const ROperatorId id : ids) {
-      WaveMember member{id, candidates_of(input_, id, unsupported_)};
+      WaveMember member{id, candidates_of(input_, id, ids.size() == 1, unsupported_)};
       if (member.candidates.empty()) continue;
       member.chosen[kFastest] = select::fastest(member.candidates, machine());
       member.chosen[kEfficient] = select::efficient(member.candidates, machine());

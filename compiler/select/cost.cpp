@@ -32,6 +32,15 @@ double first_use_share(const Phase& phase) {
   return std::min(1.0, static_cast<double>(used) / static_cast<double>(phase.rtasks));
 }
 
+// What was measured in a network holds the fetching ahead of weights that was possible there, so nothing of it is left to add.
+RTaskCost corrected(const RTaskCost& cost, double correction, const VDevice& d) {
+  const double us = (after({}, cost, d.edge_us).free_us - d.edge_us) * correction;
+  RTaskCost out;
+  out.fixed_us = std::min(d.rtask_us, us);
+  out.body_us = us - out.fixed_us;
+  return out;
+}
+
 constexpr double kBytesPerUs = 1e3;  // of one GB/s
 constexpr double kFlopsPerUs = 1e6;  // of one TFLOP/s
 
@@ -57,14 +66,15 @@ RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
   RTaskCost cost;
   cost.fixed_us = d.rtask_us;
   const double calibrated_us = phase.cost.calibrated_cycles / (d.clock_ghz * 1e3);
-  cost.body_us = calibrated_us > 0 ? std::max(calibrated_us - d.rtask_us, 0.0) : std::max(arithmetic_us, phase.cost.activation_bytes / l2) + phase.cost.latency_us;
+  cost.body_us = calibrated_us > 0 ? std::max(calibrated_us - d.rtask_us, 0.0)
+                                   : std::max(arithmetic_us, phase.cost.activation_bytes / l2) + phase.cost.latency_us;
   cost.weights_us = phase.cost.weight_bytes / l2;
   if (!machine.weights_in_l2) cost.weights_us = std::max(cost.weights_us, phase.cost.weight_bytes * first_use_share(phase) / dram);
   if (phase.ring.chunks_per_rtask > 0) {
     const double ring_share = static_cast<double>(d.weight_stages) / static_cast<double>(phase.ring.chunks_per_rtask);
     cost.ahead_us = cost.weights_us * std::min(1.0, ring_share);
   }
-  return cost;
+  return phase.cost.correction > 0 ? corrected(cost, phase.cost.correction, d) : cost;
 }
 
 VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {

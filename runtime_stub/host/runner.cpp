@@ -3,7 +3,7 @@
 //
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
-//          [--train N] [--trace FILE]
+//          [--train N] [--trace FILE [--trace-all]]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
@@ -40,8 +40,9 @@ struct Job {
   int repeat = 1;
   int instances = 1;
   bool graph = false;
-  int train = 0;      // also times N launches back to back, as a server under load would see them
-  std::string trace;  // time stamps of the last run, u64 [instruction][column]; needs a build with -DTAMP_TRACE
+  int train = 0;           // also times N launches back to back, as a server under load would see them
+  std::string trace;       // time stamps of the last run, u64 [instruction][column]; needs a build with -DTAMP_TRACE
+  bool trace_all = false;  // of every timed run, one after another
   double wait_budget_seconds = 0;
 };
 
@@ -63,8 +64,8 @@ Job read_job(int argc, char** argv) {
   Job job;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--graph") {
-      job.graph = true;
+    if (flag == "--graph" || flag == "--trace-all") {
+      (flag == "--graph" ? job.graph : job.trace_all) = true;
       continue;
     }
     if (++i == argc) stop(1, flag + " needs a value");
@@ -226,6 +227,20 @@ void write_outputs(const Job& job, const std::vector<std::vector<char>>& outputs
   }
 }
 
+#if defined(TAMP_TRACE)
+// Behind what is in the file already.
+void write_trace(const Job& job, const Instance& instance) {
+  int columns = 0, instructions = 0;
+  const uint64_t* const stamps = MODEL(trace)(instance.context, &columns, &instructions);
+  std::vector<uint64_t> host(static_cast<size_t>(columns) * static_cast<size_t>(instructions));
+  CHECK_CUDA(cudaMemcpy(host.data(), stamps, host.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
+  std::ofstream file(job.trace, std::ios::binary | std::ios::app);
+  file.write(reinterpret_cast<const char*>(host.data()), static_cast<std::streamsize>(host.size() * sizeof(uint64_t)));
+  file.close();
+  if (!file) stop(1, job.trace + ": cannot be written");
+}
+#endif
+
 void run_all(const Job& job, std::vector<Instance>& instances) {
   std::vector<std::vector<char>> first;
   for (int run = -kWarmUps; run < job.repeat; ++run) {
@@ -242,6 +257,9 @@ void run_all(const Job& job, std::vector<Instance>& instances) {
       require_same(first, outputs, run);
     }
     if (run >= 0) std::printf("run %.3f %.3f\n", static_cast<double>(milliseconds) * 1e3, clock.count());
+#if defined(TAMP_TRACE)
+    if (!job.trace.empty() && run >= 0 && (job.trace_all || run + 1 == job.repeat)) write_trace(job, instances[0]);
+#endif
   }
   write_outputs(job, first);
 }
@@ -259,25 +277,16 @@ void run_train(const Job& job, Instance& instance) {
   }
 }
 
-#if defined(TAMP_TRACE)
-void write_trace(const Job& job, const Instance& instance) {
-  int columns = 0, instructions = 0;
-  const uint64_t* const stamps = MODEL(trace)(instance.context, &columns, &instructions);
-  std::vector<uint64_t> host(static_cast<size_t>(columns) * static_cast<size_t>(instructions));
-  CHECK_CUDA(cudaMemcpy(host.data(), stamps, host.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
-  std::ofstream file(job.trace, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(host.data()), static_cast<std::streamsize>(host.size() * sizeof(uint64_t)));
-  file.close();
-  if (!file) stop(1, job.trace + ": cannot be written");
-}
-#endif
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const Job job = read_job(argc, argv);
+  if (!job.trace.empty()) std::remove(job.trace.c_str());
 #if defined(TAMP_CUDA_ON_CPU)
   if (job.graph || job.instances > 1) stop(1, "--graph and --instances need a GPU");
+#endif
+#if !defined(TAMP_TRACE)
+  if (!job.trace.empty()) stop(1, "--trace needs a build with -DTAMP_TRACE");
 #endif
   std::printf("device %s\n", device_name().c_str());
   std::vector<Instance> instances;
@@ -289,11 +298,6 @@ int main(int argc, char** argv) {
 #endif
   run_all(job, instances);
   if (job.train > 0) run_train(job, instances[0]);
-#if defined(TAMP_TRACE)
-  if (!job.trace.empty()) write_trace(job, instances[0]);
-#else
-  if (!job.trace.empty()) stop(1, "--trace needs a build with -DTAMP_TRACE");
-#endif
   for (Instance& instance : instances) free_instance(instance);
   return 0;
 }

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 import harness
 import models as m
 
-COMMANDS = ["compile", "run", "inspect", "ops", "devices"]
+COMMANDS = ["compile", "run", "tune", "inspect", "ops", "devices"]
 
 
 def relu(tamp, name="relu.onnx"):
@@ -61,6 +61,11 @@ def test_wrong_usage_is_bad_input(tamp):
         ([*compiling, "--dim", "N=0"], "--dim"),
         (["compile", "none.onnx", "-o", "out"], "none.onnx"),
         (["compile", "relu.onnx", "-o", "relu.onnx"], "not a folder"),
+        ([*compiling, "--records", "none.jsonl"], "none.jsonl: cannot be read"),
+        ([*compiling, "--records", "relu.onnx"], "relu.onnx:1: is not a JSON object"),
+        (["tune", "relu.onnx", "-o", "out", "--rounds", "0"], "--rounds"),
+        (["tune", "relu.onnx", "-o", "out", "--device", "cpu", "--execution", "graph"], "tune needs the persistent kernel"),
+        (["tune", "relu.onnx", "-o", "out", "--device", "cpu", "--records", "relu.onnx"], "relu.onnx:1: is not a JSON object"),
         (["inspect", "none.onnx"], "none.onnx"),
         (["inspect", "."], "rprogram.json"),
         (["run", "."], "rprogram.json"),
@@ -169,6 +174,50 @@ def test_folders_of_others_are_not_overwritten(tamp):
     assert '"a100"' in (tamp.folder / "out" / "relu.rprogram.json").read_text()
     (tamp.folder / "other.onnx").write_bytes(m.relu().SerializeToString())
     tamp("compile", "other.onnx", "-o", "out", code=1, says="another compiled model")
+
+
+# --- tune ------------------------------------------------------------------------------------------------------------
+
+def test_tune_measures_writes_records_and_compile_takes_them(tamp):
+    (tamp.folder / "conv.onnx").write_bytes(m.conv(pads=[1, 1, 1, 1], y=(1, 6, 8, 8)).SerializeToString())
+    tuning = ["tune", "conv.onnx", "-o", "out", "--device", "cpu", "--precision", "tf32", "--rounds", "1", "--variants", "2", "--jobs", "2"]
+    done = tamp(*tuning)
+    for part in ["untuned  ", "tuned    ", "rKernels are others", "records  "]:
+        assert part in done.stdout, f"lacks {part!r}: {done.stdout}"
+    records = tamp.folder / "out" / "conv.records.jsonl"
+    if records.exists():  # not where the model's own choice was the fastest this time
+        lines = [json.loads(line) for line in records.read_text().splitlines()]
+        assert lines and all(line["vdevice"] == "cpu" and line["precision"] == "tf32" and line["us"] > 0 for line in lines)
+    # The tuned network gives the right answer, as any other.
+    again = tamp("run", "out", "--output-dir", "of_tuned")
+    assert "on stand-in" in again.stdout
+    tamp("run", "conv.onnx", "--device", "cpu", "--precision", "tf32", "--check", "--output-dir", "of_model")
+    tuned, model = (np.load(tamp.folder / folder / "y.npy") for folder in ("of_tuned", "of_model"))
+    assert np.linalg.norm(tuned - model) <= 5e-3 * np.linalg.norm(model)
+
+
+def test_a_record_decides_what_is_compiled(tamp):
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    compiling = ["compile", "conv.onnx", "--vdevice", "cpu", "--precision", "tf32"]
+
+    def chosen(folder):
+        rop = json.loads((tamp.folder / folder / "conv.rprogram.json").read_text())["rops"][0]
+        return rop["rkernel"], rop["chosen_by"]
+
+    tamp(*compiling, "-o", "model", "--records", "none")
+    assert chosen("model")[1] == "model"
+    tamp("tune", "conv.onnx", "-o", "tuned", "--device", "cpu", "--precision", "tf32", "--rounds", "1", "--variants", "2", "--records", "all.jsonl")
+    if not (tamp.folder / "all.jsonl").exists():
+        return
+    lines = [json.loads(line) for line in (tamp.folder / "all.jsonl").read_text().splitlines()]
+    for fast in lines:
+        text = "".join(json.dumps({**line, "us": 50 if line is fast else 100000}) + "\n" for line in lines)
+        (tamp.folder / "made_up.jsonl").write_text(text)
+        tamp(*compiling, "-o", "by_record", "--records", "made_up.jsonl")
+        assert chosen("by_record") == (fast["rkernel"], "record"), f"{chosen('by_record')}, fastest is {fast}"
+    assert " record " in tamp("inspect", "by_record").stdout
+    (tamp.folder / "made_up.jsonl").write_text(text + text[:40] + "\n")
+    tamp(*compiling, "-o", "by_record", "--records", "made_up.jsonl", code=1, says=f"made_up.jsonl:{len(lines) + 1}: is not a JSON object")
 
 
 # --- run -------------------------------------------------------------------------------------------------------------

@@ -161,6 +161,30 @@ TEST_CASE("further Waits and entries without rTask take rows of their own") {
   }
 }
 
+TEST_CASE("a rOperator takes from its inputs' last signal to its own, less what its vEUs did for others") {
+  // a: until vEU 1 has signalled. b: from then on. c, on the same vEU without an event: after b.
+  CHECK(rop_times(two_lanes().dump(), stamps_of_two_lanes()) == std::vector<double>{6.5, 3, 1});
+
+  // Phase 1 of `a` follows phase 0, on another vEU; `b` was ready when its vEU was still at `a`; `c` does not run.
+  const json phases = program(json::array({json::array({entry(0, {}, 0), entry(1, {}, -1)}), json::array({entry(0, {0}, -1, 0, 1)})}));
+  CHECK(rop_times(phases.dump(), stamps_of({{0, 0, 0, 4, 5}, {0, 1, 4, 6, -1}, {0, 6, 6, 9, -1}})) == std::vector<double>{5 + 4, 2, -1});
+}
+
+TEST_CASE("of several runs a rOperator takes the median") {
+  std::vector<uint64_t> runs;
+  for (const double scale : {1.0, 3.0, 2.0}) {
+    const auto run = stamps_of({{0, 0, 0, 3 * scale, 3.5 * scale},
+                                {0.5, 7 * scale, 6, 9 * scale, 9.5 * scale},
+                                {8, 8, 9.25 * scale, 10 * scale, -1},
+                                {0, 0, 0, 6 * scale, 6.5 * scale}});
+    runs.insert(runs.end(), run.begin(), run.end());
+  }
+  CHECK(rop_times(two_lanes().dump(), runs) == std::vector<double>{13, 6, 2});
+  runs.pop_back();
+  CHECK(has(message_of([&] { rop_times(two_lanes().dump(), runs); }), "not of runs of the rProgram"));
+  CHECK(has(message_of([&] { rop_times(two_lanes().dump(), {}); }), "not of runs of the rProgram"));
+}
+
 TEST_CASE("a trace that does not fit the rProgram is refused") {
   const std::string two = two_lanes().dump();
   std::vector<uint64_t> stamps = stamps_of_two_lanes();
