@@ -26,7 +26,7 @@ struct VDevice {
   int64_t smem_bytes = 0;         // shared memory of one vEU, all of it
   int64_t weight_stages = 0;      // ring of weight stages in shared memory, filled ahead by the loader warp
   int64_t weight_stage_bytes = 0;
-  int64_t input_stages = 0;       // the same for boxes of input values (InputBoxes); 0: the device cannot copy boxes
+  int64_t input_stages = 0;  // the same for boxes of input values (InputBoxes); 0: the device cannot copy boxes
   int64_t input_stage_bytes = 0;
   int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring of programs that have both
   int64_t registers_per_sm = 65536;
@@ -54,7 +54,7 @@ struct VDevice {
 
 // Shared memory of the control block (slots, barriers); asserted in the generated file.
 inline constexpr int64_t kControlBytes = 4096;
-inline constexpr int64_t kServiceThreads = 96;  // loader, waiter and signaller warps
+inline constexpr int64_t kServiceThreads = 64;  // loader and waiter warps
 
 // Names of the built-in vDevices, in the order of `tamp devices`.
 std::vector<std::string> builtin_vdevices();

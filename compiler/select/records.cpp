@@ -233,6 +233,7 @@ void Records::correct(std::vector<RKernel>& candidates, const Graph& graph, cons
     all.add(correction);
     of_family[candidates[position.at(id)].family].add(correction);
   }
+  if (all.empty()) return;
   for (RKernel& rkernel : candidates) {
     const auto found = known.find(identity(rkernel));
     rkernel.measured = found != known.end() && !found->second.same.empty();
@@ -241,7 +242,7 @@ void Records::correct(std::vector<RKernel>& candidates, const Graph& graph, cons
       correction = found->second.same.value();
     } else if (found != known.end()) {
       correction = found->second.other.value() * kDoubt;
-    } else if (!all.empty()) {
+    } else {
       const auto family = of_family.find(rkernel.family);
       correction = (family != of_family.end() ? family->second : all).value() * kDoubt;
     }

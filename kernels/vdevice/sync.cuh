@@ -1,11 +1,10 @@
 // Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll).
 //
 // Memory order, once for all: the compute threads store an rTask's results; sync_compute orders them before thread 0's
-// arrive on the slot's `done` barrier; the signaller warp waits for that and adds to the event with a
-// releasing red. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and arrives on the
-// slot's `inputs` barrier, for which the compute threads wait before they load. Each arrow is a
-// release/acquire pair of the PTX memory model, and causality order is transitive over them.
-// Relaxed polls and one fence() behind them would be 0.3 us slower: a fence takes 640 cycles there, on the critical path.
+// releasing red, which adds to the event. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and
+// arrives on the slot's `inputs` barrier, for which the compute threads wait before they load. Each arrow is a release/acquire pair of the
+// PTX memory model, and causality order is transitive over them. Relaxed polls and one fence() behind them would be 0.3 us slower: a fence
+// takes 640 cycles there, on the critical path.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"

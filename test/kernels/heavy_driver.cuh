@@ -107,7 +107,7 @@ RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
 }
 
 template <class Program>
-__global__ void __launch_bounds__(352, 1) kernel(const __grid_constant__ Param param) {
+__global__ void __launch_bounds__(320, 1) kernel(const __grid_constant__ Param param) {
   using Veu = typename Program::Veu;
   Control& control = *reinterpret_cast<Control*>(shared());
   char* const stages = shared() + kControl;

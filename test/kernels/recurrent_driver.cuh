@@ -18,7 +18,7 @@ namespace driver {
 constexpr int kBases = 192;
 constexpr int kArgs = kBases * 8, kRow = kArgs + 768, kWork = 3072;  // bytes from the start of shared memory
 static_assert(kRow + 8 <= kWork);
-constexpr int kThreads = 352;  // as the interpreter
+constexpr int kThreads = 320;  // as the interpreter
 
 struct Veu {
   static constexpr int kComputeThreads = 256;
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const Param param) {
   launch.state = param.state;
   launch.report = param.report;
   launch.wait_budget_ns = 2000000000ull;
-  const rk::Task<Veu> task = {index, memory + kArgs, memory + kWork, reinterpret_cast<const uint64_t*>(memory), {}, &launch, param.epoch, phase};
+  const rk::Task<Veu> task = {index, memory + kArgs, memory + kWork, reinterpret_cast<const uint64_t*>(memory),
+                              {},    &launch,        param.epoch,    phase};
   Program::run(phase, task);
 }
 
@@ -168,7 +169,8 @@ inline void check_gang(Gang& gang, FILE* out) {
     }
   }
   for (size_t b = 0; b + 1 < gang.buffers.size(); ++b) {
-    if (results[0][b] != results[1][b]) std::fprintf(stderr, "%s: buffer %zu differs between two runs\n", gang.source->name, b), std::exit(4);
+    if (results[0][b] != results[1][b])
+      std::fprintf(stderr, "%s: buffer %zu differs between two runs\n", gang.source->name, b), std::exit(4);
   }
   for (const std::vector<uint32_t>& words : results[1]) std::fwrite(words.data(), 4, words.size(), out);
 }
