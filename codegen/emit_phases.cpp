@@ -29,7 +29,7 @@ void widen(BodyVeu& veu, const Phase& phase, const VDevice& device) {
   if (phase.boxes) {
     const InputBoxes& b = *phase.boxes;
     veu.input_stages = std::max(veu.input_stages, std::min(device.input_stages, divide_up(b.boxes_per_split, b.boxes_per_chunk) * rtasks));
-    veu.input_stage_bytes = std::max(veu.input_stage_bytes, b.boxes_per_chunk * b.box_bytes());
+    veu.input_stage_bytes = std::max(veu.input_stage_bytes, divide_up(b.boxes_per_chunk * b.box_bytes(), 1024) * 1024);
   }
   veu.work_bytes = std::max(veu.work_bytes, divide_up(phase.work_bytes, 128) * 128);
   TAMP_CHECK(veu.args_type.empty() || veu.args_type == phase.args_type, "one body with two types of arguments");
