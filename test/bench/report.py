@@ -4,14 +4,16 @@
     python3 test/bench/report.py results.json...                              prints the tables
     python3 test/bench/report.py results.json... --into docs/performance.md   puts them between the lines <!-- bench:NAME --> and
                                                                               <!-- bench:end --> (NAME: machine, times, plot, floors, losses)
-    python3 test/bench/report.py results.json... --json all.json              writes several runs as one"""
+    python3 test/bench/report.py results.json... --json all.json              writes several runs as one
+--peers-of OTHER.json: peers of another run, of another commit perhaps but on the same kind of machine, for models and precisions for which the
+results have none; the line of the machine says so."""
 import argparse, json, pathlib, re, statistics
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # Of one H200. Arithmetic: dense mma.sync on tensor cores, fused multiply-adds for fp32. L2: reads by all SMs.
 FLOPS_PER_S = {"fp32": 60e12, "tf32": 302e12, "fp16": 601e12, "bf16": 601e12}
 DRAM_BYTES_PER_S, L2_BYTES_PER_S = 4.3e12, 5.5e12
-WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+WEIGHT_BYTES = {"fp32": 4, "tf32": 2, "fp16": 2, "bf16": 2}  # tf32 by 16-bit weights and scales, as most of tamp's products have them
 
 
 def vdevice(name):
@@ -43,6 +45,20 @@ def merged(runs):
         rows.update({(row["model"], row["precision"], row["execution"]): row for row in run["rows"]})
         peers.update({(peer["model"], peer["precision"], peer["peer"]): peer for peer in run["peers"]})
     return {"facts": runs[0]["facts"], **({"facts_of_later_runs": [run["facts"] for run in runs[1:]]} if len(runs) > 1 else {}), "rows": list(rows.values()), "peers": list(peers.values())}
+
+
+def with_peers(results, other):
+    """The same with the peers of another run where there are none."""
+    machine = lambda run: (run["facts"]["gpu"].get("name"), run["facts"]["gpu"].get("driver_version"))
+    if machine(results) != machine(other):
+        raise ValueError(f"peers of another machine: {machine(other)}, not {machine(results)}")
+    have = {(peer["model"], peer["precision"]) for peer in results["peers"]}
+    rows = {(row["model"], row["precision"]) for row in results["rows"]}
+    added = [peer for peer in other["peers"] if (peer["model"], peer["precision"]) in rows - have]
+    if not added:
+        return results
+    facts = {**results["facts"], "peers_of": {"commit": other["facts"].get("commit"), "date": other["facts"]["date"], "precisions": sorted({peer["precision"] for peer in added})}}
+    return {**results, "facts": facts, "peers": results["peers"] + added}
 
 
 def read(paths):
@@ -150,7 +166,10 @@ def versions_line(results):
     gpu = facts["gpu"]
     words = [gpu.get("name"), gpu.get("driver_version") and f"driver {gpu['driver_version']}", gpu.get("clocks.max.sm") and f"at most {gpu['clocks.max.sm']} MHz", versions.get("torch") and f"PyTorch {versions['torch']}",
              versions.get("cudnn") and f"cuDNN {versions['cudnn']}", facts.get("nvcc"), facts.get("tamp"), facts.get("commit") and f"commit {facts['commit'][:12]}", facts["date"][:10]]
-    return ", ".join(word for word in words if word) + "."
+    text = ", ".join(word for word in words if word) + "."
+    if other := facts.get("peers_of"):
+        text += f" Peers in {', '.join(other['precisions'])}: by the run of commit {other['commit'][:12]}, {other['date'][:10]}."
+    return text
 
 
 def parts_of(results):
@@ -192,8 +211,11 @@ def main():
     parser.add_argument("results", type=pathlib.Path, nargs="+")
     parser.add_argument("--into", type=pathlib.Path, help="a document with marks")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--peers-of", type=pathlib.Path)
     args = parser.parse_args()
     results = read(args.results)
+    if args.peers_of:
+        results = with_peers(results, json.loads(args.peers_of.read_text()))
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     if args.into:

@@ -170,10 +170,21 @@ def test_runs_of_one_commit_are_merged_and_the_later_one_counts(tamp):
 def test_the_floor_is_the_edges_and_the_larger_of_arithmetic_and_weights(tamp):
     device = {"l2_bytes": 50e6, "edge_us": 1.25}
     small = report.floor((302e6, 5.5e6), "tf32", 4, device)
-    assert near(small["arithmetic_us"], 1) and near(small["weights_us"], 4) and near(small["edges_us"], 5) and near(small["us"], 9), small
+    assert near(small["arithmetic_us"], 1) and near(small["weights_us"], 2) and near(small["edges_us"], 5) and near(small["us"], 7), small
     large = report.floor((0, 43e6), "tf32", 1, device)
-    assert near(large["weights_us"], 40), "weights that do not fit L2 come from DRAM"
-    assert near(report.floor((0, 43e6), "fp16", 1, device)["weights_us"], 20)
+    assert near(large["weights_us"], 20), "weights that do not fit L2 come from DRAM"
+    assert near(report.floor((0, 43e6), "fp32", 1, device)["weights_us"], 40)
+
+
+def test_peers_of_another_run_fill_what_is_missing_and_are_named(tamp):
+    mine, other = results(), results()
+    other["facts"] = {**other["facts"], "commit": "0123456789abcdef"}
+    assert report.with_peers(mine, other)["peers"] == mine["peers"], "nothing is missing"
+    joined = report.with_peers({**mine, "peers": []}, other)
+    assert joined["peers"] and {peer["model"] for peer in joined["peers"]} <= {row["model"] for row in mine["rows"]}
+    assert "by the run of commit 0123456789ab" in report.versions_line(joined)
+    other["facts"] = {**other["facts"], "gpu": {"name": "another"}}
+    raises(ValueError, lambda: report.with_peers(mine, other), "peers of another machine")
 
 
 def test_the_work_of_a_network_counts_groups_and_products(tamp):

@@ -3,7 +3,9 @@
 // reads is NaN there, so a box that reaches too far shows.
 #include "kernels/conv/staged_conv.h"
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
@@ -22,19 +24,98 @@ std::vector<Case> cases() {
   const std::vector<ConvRow> rows = {
       {.name = "1x1, 64 to 65", .in = {1, 64, 5, 7}, .out_channels = 65, .kernel = {1, 1}, .activation = Activation::relu},
       {.name = "1x1, long k, small map", .in = {1, 328, 7, 7}, .out_channels = 72, .kernel = {1, 1}, .residual = 1},
-      {.name = "1x1 stride 2, batch 3", .in = {3, 12, 9, 9}, .out_channels = 24, .kernel = {1, 1}, .strides = {2, 2}, .activation = Activation::hard_sigmoid},
+      {.name = "1x1 stride 2, batch 3",
+       .in = {3, 12, 9, 9},
+       .out_channels = 24,
+       .kernel = {1, 1},
+       .strides = {2, 2},
+       .activation = Activation::hard_sigmoid},
       {.name = "1x1 with padding", .in = {1, 8, 5, 5}, .out_channels = 20, .kernel = {1, 1}, .pads_begin = {1, 0}, .pads_end = {2, 1}},
-      {.name = "3x3, one pixel", .in = {1, 32, 1, 1}, .out_channels = 16, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .bias = false},
-      {.name = "3x3, 16 to 30, batch 2", .in = {2, 16, 9, 6}, .out_channels = 30, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .activation = Activation::sigmoid, .residual = 2},
-      {.name = "3x3 stride 2, 100 to 40", .in = {1, 100, 11, 13}, .out_channels = 40, .kernel = {3, 3}, .strides = {2, 2}, .pads_begin = {0, 1}, .pads_end = {2, 0}, .activation = Activation::hard_swish},
-      {.name = "3x3, dilated, slices", .in = {1, 64, 12, 12}, .out_channels = 64, .kernel = {3, 3}, .dilations = {2, 3}, .pads_begin = {2, 3}, .pads_end = {2, 3}, .in_lay = Lay::slice, .out_lay = Lay::slice, .activation = Activation::gelu, .residual = 1},
-      {.name = "3x3, out in NCHW", .in = {1, 36, 8, 8}, .out_channels = 33, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .out_lay = Lay::rows, .residual = 1},
+      {.name = "3x3, one pixel",
+       .in = {1, 32, 1, 1},
+       .out_channels = 16,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .bias = false},
+      {.name = "3x3, 16 to 30, batch 2",
+       .in = {2, 16, 9, 6},
+       .out_channels = 30,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .activation = Activation::sigmoid,
+       .residual = 2},
+      {.name = "3x3 stride 2, 100 to 40",
+       .in = {1, 100, 11, 13},
+       .out_channels = 40,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {0, 1},
+       .pads_end = {2, 0},
+       .activation = Activation::hard_swish},
+      {.name = "3x3, dilated, slices",
+       .in = {1, 64, 12, 12},
+       .out_channels = 64,
+       .kernel = {3, 3},
+       .dilations = {2, 3},
+       .pads_begin = {2, 3},
+       .pads_end = {2, 3},
+       .in_lay = Lay::slice,
+       .out_lay = Lay::slice,
+       .activation = Activation::gelu,
+       .residual = 1},
+      {.name = "3x3, out in NCHW",
+       .in = {1, 36, 8, 8},
+       .out_channels = 33,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .out_lay = Lay::rows,
+       .residual = 1},
       {.name = "1x7", .in = {1, 40, 6, 17}, .out_channels = 24, .kernel = {1, 7}, .pads_begin = {0, 3}, .pads_end = {0, 3}},
-      {.name = "5x5, 48 to 64", .in = {1, 48, 9, 10}, .out_channels = 64, .kernel = {5, 5}, .pads_begin = {2, 2}, .pads_end = {2, 2}, .activation = Activation::clip},
-      {.name = "3x3, two groups of 48", .in = {1, 96, 7, 5}, .out_channels = 72, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 2, .activation = Activation::relu, .residual = 1},
-      {.name = "3x3, 16 groups of 4", .in = {1, 64, 7, 5}, .out_channels = 64, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 16, .activation = Activation::relu},
-      {.name = "3x3 stride 2, 3 groups of 8 to 16", .in = {2, 24, 9, 9}, .out_channels = 48, .kernel = {3, 3}, .strides = {2, 2}, .pads_begin = {1, 1}, .pads_end = {1, 1}, .group = 3, .residual = 2},
-      {.name = "one dimension", .in = {1, 16, 50}, .out_channels = 20, .kernel = {5}, .strides = {3}, .dilations = {2}, .pads_begin = {4}, .pads_end = {1}, .activation = Activation::leaky_relu},
+      {.name = "5x5, 48 to 64",
+       .in = {1, 48, 9, 10},
+       .out_channels = 64,
+       .kernel = {5, 5},
+       .pads_begin = {2, 2},
+       .pads_end = {2, 2},
+       .activation = Activation::clip},
+      {.name = "3x3, two groups of 48",
+       .in = {1, 96, 7, 5},
+       .out_channels = 72,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .group = 2,
+       .activation = Activation::relu,
+       .residual = 1},
+      {.name = "3x3, 16 groups of 4",
+       .in = {1, 64, 7, 5},
+       .out_channels = 64,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .group = 16,
+       .activation = Activation::relu},
+      {.name = "3x3 stride 2, 3 groups of 8 to 16",
+       .in = {2, 24, 9, 9},
+       .out_channels = 48,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .group = 3,
+       .residual = 2},
+      {.name = "one dimension",
+       .in = {1, 16, 50},
+       .out_channels = 20,
+       .kernel = {5},
+       .strides = {3},
+       .dilations = {2},
+       .pads_begin = {4},
+       .pads_end = {1},
+       .activation = Activation::leaky_relu},
   };
   std::vector<Case> out;
   for (const ConvRow& row : rows) out.push_back(conv_case(row));
@@ -54,6 +135,46 @@ void expect_no_problems(const HeavyRun& run, const std::string& name) {
 TEST_CASE("convolutions by boxes agree with the reference in tf32") { expect_no_problems({device(4), Precision::tf32, 2e-2}, "tf32"); }
 TEST_CASE("convolutions by boxes agree with the reference in fp16") { expect_no_problems({device(9), Precision::fp16, 2e-2}, "fp16"); }
 TEST_CASE("convolutions by boxes agree with the reference in bf16") { expect_no_problems({device(9), Precision::bf16, 1.5e-1}, "bf16"); }
+
+// The packed data of each candidate, as words, when the weights of output channel n have been multiplied by 2^exponent(n).
+template <class Exponent>
+std::vector<std::vector<float>> packed(const Exponent& exponent) {
+  Case c = conv_case({.name = "scales", .in = {1, 40, 5, 5}, .out_channels = 36, .kernel = {3, 3}, .bias = false});
+  Tensor& tensor = c.graph.tensor(c.graph.rops[0].inputs[1]);
+  std::vector<float> weights(tensor.data->size() / 4);
+  std::memcpy(weights.data(), tensor.data->data(), tensor.data->size());
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::ldexp(weights[i], exponent(static_cast<int>(i / (40 * 9))));
+  auto data = std::make_shared<Bytes>(tensor.data->size());
+  std::memcpy(data->data(), weights.data(), data->size());
+  tensor.data = data;
+  std::vector<std::vector<float>> out;
+  for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], device(4), Precision::tf32})) {
+    const Bytes bytes = kernels::staged_conv().pack(c.graph, c.graph.rops[0], rkernel, 0);
+    out.emplace_back(bytes.size() / 4);
+    std::memcpy(out.back().data(), bytes.data(), bytes.size());
+  }
+  return out;
+}
+
+TEST_CASE("a channel's weights in 16 bits are the same whatever power of two they are multiplied by; its scale takes it") {
+  const auto exponent = [](int n) { return n % 3 == 0 ? 90 : n % 3 == 1 ? -90 : 0; };
+  const auto plain = packed([](int) { return 0; }), scaled = packed(exponent);
+  REQUIRE(plain.size() == scaled.size());
+  REQUIRE(!plain.empty());
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const size_t channels = (36 + 31) / 32 * 32, others = (36 + 15) / 16 * 16;  // padded to tiles of 64, 32 or 16
+    REQUIRE(plain[i].size() == scaled[i].size());
+    size_t scales = 0;
+    for (const size_t count : {channels, others}) {
+      const float* const a = plain[i].data() + plain[i].size() - count;
+      const float* const b = scaled[i].data() + scaled[i].size() - count;
+      bool right = true;
+      for (int n = 0; n < 36; ++n) right = right && a[n] > 0 && b[n] == std::ldexp(a[n], exponent(n));
+      if (right && std::memcmp(plain[i].data(), scaled[i].data(), (plain[i].size() - count) * 4) == 0) scales = count;
+    }
+    CHECK(scales > 0);
+  }
+}
 
 TEST_CASE("every candidate fits the vDevices that copy boxes") {
   for (const std::string& name : builtin_vdevices()) {
