@@ -7,15 +7,6 @@
 
 namespace rk {
 
-// x, computed before what follows. The compiler would put it in front of its use, to save a register: between a product and its
-// store, where everybody waits.
-RK_INLINE int computed_now(int x) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+r"(x));
-#endif
-  return x;
-}
-
 // The activation of an EpilogueArgs, where it is none, relu or clip: what is below `low` or above `high` becomes that.
 struct ClipArgs {
   int32_t other;  // it is none of these

@@ -1,10 +1,6 @@
-// Host side of staged_conv.cuh: which tiles, boxes and splits there are, the packed weights, and what a rTask touches. rTask t
+// Host side of staged_conv.cuh: the candidates, the packed weights, and what a rTask touches (staged_conv_plan.h has the rest). rTask t
 // of phase 0 is ((group * n_blocks + n_block) * splits + split) * tiles + tile, so that the rTasks of one ring block follow
 // each other, as InputBoxes wants it too.
-//
-// Groups of fewer than 32 input channels are done several at once, as one group whose weights are zero where an output does
-// not belong to an input: a box has 32 channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in
-// one such group makes NaN in its neighbours.)
 #include "kernels/conv/staged_conv.h"
 
 #include <fmt/format.h>
@@ -15,194 +11,18 @@
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
+#include "kernels/conv/staged_conv_plan.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {
 namespace {
 
+using namespace staged;
+
 constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMinChannels = 4;      // of a group; fewer are the business of other families
 constexpr int64_t kMostSteps = 160;      // rk::kMostSteps
 constexpr float kTf32Share = 3.384e-4F;  // rk::kTf32Share
-
-// Template arguments of the body, and what follows from them.
-struct Shape {
-  int64_t mt, nt, warps_m, warps_n;
-  double efficiency;
-  // Cycles of a rTask: at least, for each step, and for each byte of the input (traces of five networks on one H200).
-  double fixed, step, step_16_bits, input_byte;
-
-  int64_t channels() const { return 16 * mt * warps_m; }
-  int64_t pixels() const { return 8 * nt * warps_n; }
-  int64_t warps_k() const { return 8 / (warps_m * warps_n); }
-  int64_t sum_bytes() const { return pixels() * (channels() + 4) * 4 * warps_k(); }
-};
-constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2960, 140, 150, 0.0307}, {2, 2, 1, 2, 0.35, 3230, 153, 160, 0.0146},
-                             {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198}, {2, 4, 1, 2, 0.50, 3720, 199, 240, 0.0179},
-                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146}, {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150},
-                             {1, 2, 1, 1, 0.25, 2960, 110, 120, 0.0400}, {2, 2, 1, 1, 0.30, 2960, 140, 150, 0.0307}};
-
-// Everything that pack and accesses need; a RKernel's config holds it.
-struct Config {
-  int64_t precision = 0;  // Precision
-  int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
-};
-
-std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"precision", c.precision},
-          {"shape", c.shape},
-          {"tile_w", c.tile_w},
-          {"tile_h", c.tile_h},
-          {"splits", c.splits},
-          {"boxes_per_split", c.boxes_per_split},
-          {"boxes_per_chunk", c.boxes_per_chunk},
-          {"chunk_steps", c.chunk_steps},
-          {"sum_rows", c.sum_rows}};
-}
-
-Config config_of(const RKernel& rkernel) {
-  const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("precision"),       value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"),
-          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows")};
-}
-
-const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
-bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
-
-// As rk::StagedProduct has them.
-int64_t units_of_box(const Config& c) { return is_tf32(c) ? 4 : 2; }
-int64_t teams_of(const Config& c) { return std::max<int64_t>(1, shape_of(c).warps_k() / units_of_box(c)); }
-int64_t tile_bytes_of(const Config& c) { return is_tf32(c) ? 256 : 512; }  // weights of 16 channels and one mma's k
-int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }
-
-// --- the product as boxes see it ---------------------------------------------------------------------------------------
-
-// Output pixels as the tiles divide them, and the tensor that boxes are cut from.
-struct Grid {
-  int64_t w = 1, h = 1, images = 1;
-  std::array<int64_t, 4> extents{}, strides{};                                  // channel, w, h, image
-  int64_t stride_w = 1, stride_h = 1;                                           // pixels of the tensor from an output pixel to the next
-  std::array<int64_t, 4> out_strides{}, residual_strides{}, partial_strides{};  // image, channel, h, w
-
-  Product with_grid_strides(Product p) const {
-    p.residual_strides = residual_strides;
-    return p;
-  }
-};
-
-bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
-
-// Whether `count` steps of `inner` are one step of `outer`, in all four.
-bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner, size_t outer, int64_t count) {
-  if (g.strides[box_outer] != count * g.strides[box_inner]) return false;
-  for (const auto* strides : {&g.out_strides, &g.residual_strides, &g.partial_strides}) {
-    if ((*strides)[outer] != count * (*strides)[inner]) return false;
-  }
-  return true;
-}
-
-// With one tap and no padding, pixels that are not read are left out, and what lies evenly is one dimension.
-Grid grid_of(const Product& p) {
-  Grid g;
-  const int64_t channels = p.groups * p.in_channels;
-  g.w = p.pixels[2];
-  g.h = p.pixels[1];
-  g.images = p.pixels[0];
-  g.out_strides = p.out_strides;
-  g.residual_strides = p.residual_strides;
-  g.partial_strides = partial_strides(p);
-  if (!is_pointwise(p)) {
-    g.extents = {channels, p.in_extent[1], p.in_extent[0], p.pixels[0]};
-    g.strides = {1, p.in_strides[3], p.in_strides[2], p.in_strides[0]};
-    g.stride_w = p.stride[1];
-    g.stride_h = p.stride[0];
-    return g;
-  }
-  g.strides = {1, p.in_strides[3] * p.stride[1], p.in_strides[2] * p.stride[0], p.in_strides[0]};
-  if (g.w > 1 && g.h > 1 && lie_evenly(g, 1, 2, 3, 2, g.w)) {
-    g.w *= g.h;
-    g.h = 1;
-  }
-  if (g.w > 1 && g.h == 1 && g.images > 1 && lie_evenly(g, 1, 3, 3, 0, g.w)) {
-    g.w *= g.images;
-    g.images = 1;
-  }
-  g.extents = {channels, g.w, g.h, g.images};
-  return g;
-}
-
-// Several groups as one.
-struct Groups {
-  int64_t merged = 1;  // groups in one
-  int64_t count, in_channels, channels;
-};
-Groups groups_of(const Product& p) {
-  int64_t merged = 1;
-  while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= kBoxChannels) merged *= 2;
-  return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
-}
-
-struct Blocks {
-  int64_t tiles_w, tiles_h, n, boxes, steps_of_box, steps, chunks;  // steps and chunks: of a rTask
-  int64_t tiles(const Grid& g) const { return tiles_w * tiles_h * g.images; }
-};
-
-// In a step each team takes a box if there is one tap, else a tap of the same box.
-int64_t boxes_of_step(const Product& p, const Config& c) { return p.taps() == 1 ? teams_of(c) : 1; }
-int64_t taps_of_step(const Product& p, const Config& c) { return p.taps() > 1 ? teams_of(c) : 1; }
-
-Blocks blocks_of(const Product& p, const Config& c) {
-  const Shape& s = shape_of(c);
-  const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
-  const int64_t pair = boxes_of_step(p, c);
-  Blocks b{};
-  b.tiles_w = ceil_div(g.w, c.tile_w);
-  b.tiles_h = ceil_div(g.h, c.tile_h);
-  b.n = ceil_div(groups.channels, s.channels());
-  b.boxes = ceil_div(ceil_div(groups.in_channels, kBoxChannels), pair) * pair;
-  b.steps_of_box = ceil_div(p.taps(), taps_of_step(p, c));
-  b.steps = c.boxes_per_split / pair * b.steps_of_box;
-  b.chunks = ceil_div(b.steps, c.chunk_steps);
-  return b;
-}
-
-int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation) {
-  return (tile - 1) * stride + (kernel - 1) * dilation + 1;
-}
-
-// See InputBoxes::boxes_per_copy.
-bool in_one_copy(const Product& p) { return groups_of(p).in_channels % kBoxChannels == 0; }
-
-InputBoxes boxes_of(const Product& p, const Config& c) {
-  const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
-  const Blocks b = blocks_of(p, c);
-  InputBoxes boxes;
-  boxes.tensor = p.in;
-  boxes.extents = g.extents;
-  boxes.strides = g.strides;
-  for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 4) * 4;  // never walked; the copy engine wants some
-  }
-  boxes.box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
-  boxes.box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);
-  boxes.tiles_w = b.tiles_w;
-  boxes.tiles_h = b.tiles_h;
-  boxes.images = g.images;
-  boxes.begin_w = -p.pad[1];
-  boxes.begin_h = -p.pad[0];
-  boxes.step_w = c.tile_w * g.stride_w;
-  boxes.step_h = c.tile_h * g.stride_h;
-  boxes.splits = c.splits;
-  boxes.n_blocks = b.n;
-  boxes.group_channels = groups.in_channels;
-  boxes.boxes = b.boxes;
-  boxes.boxes_per_split = c.boxes_per_split;
-  boxes.boxes_per_chunk = c.boxes_per_chunk;
-  boxes.boxes_per_copy = in_one_copy(p) ? c.boxes_per_chunk : 1;
-  return boxes;
-}
 
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
 
@@ -312,10 +132,6 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 }
 
 // --- candidates --------------------------------------------------------------------------------------------------------
-
-int64_t input_steps_of(const Product& p, const Config& c, int64_t boxes_per_chunk) {
-  return boxes_per_chunk / boxes_of_step(p, c) * ceil_div(p.taps(), taps_of_step(p, c));
-}
 
 // rk::StagedConvArgs::step_row; tap 0 where there is no such tap.
 ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
@@ -467,8 +283,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv's
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   std::vector<RKernel> rkernels;
-  for (int64_t shape = 0; shape < static_cast<int64_t>(std::size(kShapes)); ++shape) {
-    const Shape& s = kShapes[shape];
+  for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
+    const Shape& s = shapes()[static_cast<size_t>(shape)];
     Config c;
     c.shape = shape;
     c.precision = static_cast<int64_t>(request.precision);

@@ -129,6 +129,15 @@ RK_INLINE void store_shared2(void* base, int offset, float2 v) {
 #endif
 }
 
+// x, computed before what follows. The compiler would put it in front of its use, to save a register: between a product and its
+// store, where everybody waits.
+RK_INLINE int computed_now(int x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
 // there after commit + wait by this thread, for other threads after a barrier on top.
 RK_INLINE void cp_async16(void* smem, const void* gmem, bool valid) {

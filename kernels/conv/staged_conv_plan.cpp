@@ -1,0 +1,152 @@
+#include "kernels/conv/staged_conv_plan.h"
+
+#include <algorithm>
+
+#include "kernels/conv/product_phases.h"
+
+namespace tamp::kernels::staged {
+namespace {
+
+// The cycles of the last two are guessed from their loads of operands; the others were traced before the body became faster, which `tamp
+// tune` found to have changed the order of few of them.
+constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2960, 140, 150, 0.0307}, {2, 2, 1, 2, 0.35, 3230, 153, 160, 0.0146},
+                             {1, 4, 1, 2, 0.35, 3560, 137, 160, 0.0198}, {2, 4, 1, 2, 0.50, 3720, 199, 240, 0.0179},
+                             {2, 4, 2, 2, 0.55, 4430, 380, 220, 0.0146}, {2, 4, 2, 4, 0.60, 5320, 707, 420, 0.0150},
+                             {1, 2, 1, 1, 0.25, 2960, 110, 120, 0.0400}, {2, 2, 1, 1, 0.30, 2960, 140, 150, 0.0307}};
+
+bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
+
+// Whether `count` steps of `inner` are one step of `outer`, in all four.
+bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner, size_t outer, int64_t count) {
+  if (g.strides[box_outer] != count * g.strides[box_inner]) return false;
+  for (const auto* strides : {&g.out_strides, &g.residual_strides, &g.partial_strides}) {
+    if ((*strides)[outer] != count * (*strides)[inner]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::span<const Shape> shapes() { return kShapes; }
+
+std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
+  return {{"precision", c.precision},
+          {"shape", c.shape},
+          {"tile_w", c.tile_w},
+          {"tile_h", c.tile_h},
+          {"splits", c.splits},
+          {"boxes_per_split", c.boxes_per_split},
+          {"boxes_per_chunk", c.boxes_per_chunk},
+          {"chunk_steps", c.chunk_steps},
+          {"sum_rows", c.sum_rows}};
+}
+
+Config config_of(const RKernel& rkernel) {
+  const auto value = [&](const char* key) { return rkernel.config_value(key); };
+  return {value("precision"),       value("shape"),           value("tile_w"),      value("tile_h"),  value("splits"),
+          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows")};
+}
+
+const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
+bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
+
+int64_t units_of_box(const Config& c) { return is_tf32(c) ? 4 : 2; }
+int64_t teams_of(const Config& c) { return std::max<int64_t>(1, shape_of(c).warps_k() / units_of_box(c)); }
+int64_t tile_bytes_of(const Config& c) { return is_tf32(c) ? 256 : 512; }
+int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }
+
+Grid grid_of(const Product& p) {
+  Grid g;
+  const int64_t channels = p.groups * p.in_channels;
+  g.w = p.pixels[2];
+  g.h = p.pixels[1];
+  g.images = p.pixels[0];
+  g.out_strides = p.out_strides;
+  g.residual_strides = p.residual_strides;
+  g.partial_strides = partial_strides(p);
+  if (!is_pointwise(p)) {
+    g.extents = {channels, p.in_extent[1], p.in_extent[0], p.pixels[0]};
+    g.strides = {1, p.in_strides[3], p.in_strides[2], p.in_strides[0]};
+    g.stride_w = p.stride[1];
+    g.stride_h = p.stride[0];
+    return g;
+  }
+  g.strides = {1, p.in_strides[3] * p.stride[1], p.in_strides[2] * p.stride[0], p.in_strides[0]};
+  if (g.w > 1 && g.h > 1 && lie_evenly(g, 1, 2, 3, 2, g.w)) {
+    g.w *= g.h;
+    g.h = 1;
+  }
+  if (g.w > 1 && g.h == 1 && g.images > 1 && lie_evenly(g, 1, 3, 3, 0, g.w)) {
+    g.w *= g.images;
+    g.images = 1;
+  }
+  g.extents = {channels, g.w, g.h, g.images};
+  return g;
+}
+
+Groups groups_of(const Product& p) {
+  int64_t merged = 1;
+  while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= kBoxChannels) merged *= 2;
+  return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
+}
+
+int64_t boxes_of_step(const Product& p, const Config& c) { return p.taps() == 1 ? teams_of(c) : 1; }
+int64_t taps_of_step(const Product& p, const Config& c) { return p.taps() > 1 ? teams_of(c) : 1; }
+
+Blocks blocks_of(const Product& p, const Config& c) {
+  const Shape& s = shape_of(c);
+  const Grid g = grid_of(p);
+  const Groups groups = groups_of(p);
+  const int64_t pair = boxes_of_step(p, c);
+  Blocks b{};
+  b.tiles_w = ceil_div(g.w, c.tile_w);
+  b.tiles_h = ceil_div(g.h, c.tile_h);
+  b.n = ceil_div(groups.channels, s.channels());
+  b.boxes = ceil_div(ceil_div(groups.in_channels, kBoxChannels), pair) * pair;
+  b.steps_of_box = ceil_div(p.taps(), taps_of_step(p, c));
+  b.steps = c.boxes_per_split / pair * b.steps_of_box;
+  b.chunks = ceil_div(b.steps, c.chunk_steps);
+  return b;
+}
+
+int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation) {
+  return (tile - 1) * stride + (kernel - 1) * dilation + 1;
+}
+
+bool in_one_copy(const Product& p) { return groups_of(p).in_channels % kBoxChannels == 0; }
+
+InputBoxes boxes_of(const Product& p, const Config& c) {
+  const Grid g = grid_of(p);
+  const Groups groups = groups_of(p);
+  const Blocks b = blocks_of(p, c);
+  InputBoxes boxes;
+  boxes.tensor = p.in;
+  boxes.extents = g.extents;
+  boxes.strides = g.strides;
+  for (size_t d = 1; d < 4; ++d) {
+    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 4) * 4;  // never walked; the copy engine wants some
+  }
+  boxes.box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
+  boxes.box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);
+  boxes.tiles_w = b.tiles_w;
+  boxes.tiles_h = b.tiles_h;
+  boxes.images = g.images;
+  boxes.begin_w = -p.pad[1];
+  boxes.begin_h = -p.pad[0];
+  boxes.step_w = c.tile_w * g.stride_w;
+  boxes.step_h = c.tile_h * g.stride_h;
+  boxes.splits = c.splits;
+  boxes.n_blocks = b.n;
+  boxes.group_channels = groups.in_channels;
+  boxes.boxes = b.boxes;
+  boxes.boxes_per_split = c.boxes_per_split;
+  boxes.boxes_per_chunk = c.boxes_per_chunk;
+  boxes.boxes_per_copy = in_one_copy(p) ? c.boxes_per_chunk : 1;
+  return boxes;
+}
+
+int64_t input_steps_of(const Product& p, const Config& c, int64_t boxes_per_chunk) {
+  return boxes_per_chunk / boxes_of_step(p, c) * ceil_div(p.taps(), taps_of_step(p, c));
+}
+
+}  // namespace tamp::kernels::staged

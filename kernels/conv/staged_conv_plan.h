@@ -1,0 +1,89 @@
+// How staged_conv (staged_conv.cuh) divides a convolution or a product: the shapes of its body, the grid of output pixels that tiles
+// are cut from, groups, blocks, steps and boxes. What a RKernel's config holds is Config; all else follows from it and the product.
+//
+// Groups of fewer than 32 input channels are done several at once, as one group whose weights are zero where an output does
+// not belong to an input: a box has 32 channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in
+// one such group makes NaN in its neighbours.)
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ir/rkernel.h"
+#include "kernels/gemm/product.h"
+
+namespace tamp::kernels::staged {
+
+// Template arguments of the body, and what follows from them.
+struct Shape {
+  int64_t mt, nt, warps_m, warps_n;
+  double efficiency;
+  // Cycles of a rTask: at least, for each step, and for each byte of the input (traces of five networks on one H200).
+  double fixed, step, step_16_bits, input_byte;
+
+  int64_t channels() const { return 16 * mt * warps_m; }
+  int64_t pixels() const { return 8 * nt * warps_n; }
+  int64_t warps_k() const { return 8 / (warps_m * warps_n); }
+  int64_t sum_bytes() const { return pixels() * (channels() + 4) * 4 * warps_k(); }
+};
+std::span<const Shape> shapes();
+
+// Everything that pack and accesses need; a RKernel's config holds it.
+struct Config {
+  int64_t precision = 0;  // Precision
+  int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
+};
+std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
+Config config_of(const RKernel& rkernel);
+
+const Shape& shape_of(const Config& c);
+bool is_tf32(const Config& c);
+// As rk::StagedProduct has them.
+int64_t units_of_box(const Config& c);
+int64_t teams_of(const Config& c);
+int64_t tile_bytes_of(const Config& c);  // weights of 16 channels and one mma's k
+int64_t step_bytes_of(const Config& c);
+
+// --- the product as boxes see it ---------------------------------------------------------------------------------------
+
+// Output pixels as the tiles divide them, and the tensor that boxes are cut from.
+struct Grid {
+  int64_t w = 1, h = 1, images = 1;
+  std::array<int64_t, 4> extents{}, strides{};                                  // channel, w, h, image
+  int64_t stride_w = 1, stride_h = 1;                                           // pixels of the tensor from an output pixel to the next
+  std::array<int64_t, 4> out_strides{}, residual_strides{}, partial_strides{};  // image, channel, h, w
+
+  Product with_grid_strides(Product p) const {
+    p.residual_strides = residual_strides;
+    return p;
+  }
+};
+// With one tap and no padding, pixels that are not read are left out, and what lies evenly is one dimension.
+Grid grid_of(const Product& p);
+
+// Several groups as one.
+struct Groups {
+  int64_t merged = 1;  // groups in one
+  int64_t count, in_channels, channels;
+};
+Groups groups_of(const Product& p);
+
+struct Blocks {
+  int64_t tiles_w, tiles_h, n, boxes, steps_of_box, steps, chunks;  // steps and chunks: of a rTask
+  int64_t tiles(const Grid& g) const { return tiles_w * tiles_h * g.images; }
+};
+Blocks blocks_of(const Product& p, const Config& c);
+
+// In a step each team takes a box if there is one tap, else a tap of the same box.
+int64_t boxes_of_step(const Product& p, const Config& c);
+int64_t taps_of_step(const Product& p, const Config& c);
+int64_t input_steps_of(const Product& p, const Config& c, int64_t boxes_per_chunk);
+
+int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
+bool in_one_copy(const Product& p);  // see InputBoxes::boxes_per_copy
+InputBoxes boxes_of(const Product& p, const Config& c);
+
+}  // namespace tamp::kernels::staged
