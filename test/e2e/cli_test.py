@@ -271,6 +271,19 @@ def test_options_that_need_the_model_are_refused_for_a_folder(tamp):
     tamp("run", "out", "--execution", "graph", code=1, says="compiled already")
 
 
+def test_boxes_that_fill_no_whole_kilobyte_run_in_both_executions(tamp):
+    """A chunk of two boxes of 9 x 9 pixels is one copy of 20736 bytes; stages of phase kernels are rounded up for it."""
+    weights = [m.constant("v", np.sin(np.arange(128 * 3 * 9)).reshape(128, 3, 3, 3)), m.constant("w", np.cos(np.arange(256 * 128 * 9)).reshape(256, 128, 3, 3) / 30)]
+    nodes = [m.node("Conv", ["x", "v"], ["c"], "first", pads=[1, 1, 1, 1]), m.node("Relu", ["c"], ["r"]), m.node("Conv", ["r", "w"], ["y"], "second", pads=[1, 1, 1, 1])]
+    (tamp.folder / "odd.onnx").write_bytes(m.model(nodes, [m.value("x", [1, 3, 7, 7])], [m.value("y", [1, 256, 7, 7])], weights).SerializeToString())
+    few = {**json.loads((harness.ROOT / "compiler/ir/vdevices/h200.json").read_text()), "name": "few", "sms": 8}
+    (tamp.folder / "few.json").write_text(json.dumps(few))
+    for execution in ("persistent", "graph"):
+        made = tamp("run", "odd.onnx", "--device", "cpu", "--vdevice", "few.json", "--precision", "tf32", "--execution", execution, "--check", "--keep", execution)
+        assert ".boxes_per_copy = 2, .box_bytes = 10368" in (tamp.folder / execution / "odd.cu").read_text(), "this is not the case that the test is about"
+        assert "'y': good" in made.stdout, made.stdout
+
+
 def test_a_missing_gpu_is_said_before_anything_is_built(tamp):
     if any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists():
         return
