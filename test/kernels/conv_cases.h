@@ -1,6 +1,8 @@
 // One Conv with its epilogue as a case of light_bench.h, from a row of a table.
 #pragma once
 
+#include <optional>
+
 #include "test/kernels/light_bench.h"
 
 namespace tamp::test {
@@ -11,13 +13,16 @@ struct ConvRow {
   int64_t out_channels;
   std::vector<int64_t> kernel, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
   int64_t group = 1;
-  Lay in_lay = Lay::channels_last, out_lay = Lay::channels_last;
+  std::optional<Lay> in_lay = {};
+  Lay out_lay = Lay::channels_last;
   Activation activation = Activation::none;
   int residual = 0;  // 1: before the activation, 2: after
   bool bias = true;
+  std::vector<float> values = {};  // of the input, over and over; empty: random
 };
 
-inline Case conv_case(const ConvRow& row) {
+// `usual`: how inputs lie whose row does not say it.
+inline Case conv_case(const ConvRow& row, Lay usual = Lay::channels_last) {
   CaseMaker maker(row.name);
   const size_t spatial = row.kernel.size();
   Conv conv;
@@ -33,7 +38,10 @@ inline Case conv_case(const ConvRow& row) {
     out.push_back((row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - (row.kernel[d] - 1) * row.dilations[d] - 1) / row.strides[d] + 1);
   }
   Epilogue epilogue;
-  const TensorId x = maker.input(row.in, row.in_lay);
+  std::vector<float> values(row.values.empty() ? 0 : static_cast<size_t>(element_count(row.in)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = row.values[i % row.values.size()];
+  const Lay lay = row.in_lay.value_or(usual);
+  const TensorId x = values.empty() ? maker.input(row.in, lay) : maker.input(row.in, lay, values);
   const TensorId w = maker.constant(weights);
   if (row.bias) epilogue.bias = maker.constant({row.out_channels});
   if (row.residual != 0) epilogue.residual = maker.input(out, row.out_lay);

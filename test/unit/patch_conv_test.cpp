@@ -4,59 +4,19 @@
 
 #include <cstdlib>
 
+#include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
 namespace {
 
-struct Row {
-  const char* name;
-  Shape in;
-  int64_t out_channels;
-  std::vector<int64_t> kernel, strides = {1, 1}, dilations = {1, 1}, pads_begin = {0, 0}, pads_end = {0, 0};
-  Lay in_lay = Lay::rows, out_lay = Lay::channels_last;
-  Activation activation = Activation::none;
-  int residual = 0;  // 1: before the activation, 2: after
-  bool bias = true;
-  std::vector<float> values = {};  // of the input, over and over; empty: random
-};
+// A network's input comes in rows.
+Case case_of(const ConvRow& row) { return conv_case(row, Lay::rows); }
 
-std::vector<float> repeated(const std::vector<float>& values, const Shape& shape) {
-  std::vector<float> all(static_cast<size_t>(element_count(shape)));
-  for (size_t i = 0; i < all.size(); ++i) all[i] = values[i % values.size()];
-  return all;
-}
-
-Case case_of(const Row& row) {
-  CaseMaker maker(row.name);
-  const size_t spatial = row.kernel.size();
-  Conv conv;
-  conv.kernel = row.kernel;
-  Shape weights = {row.out_channels, row.in[1]}, out = {row.in[0], row.out_channels};
-  for (size_t d = 0; d < spatial; ++d) {
-    conv.strides.push_back(row.strides[d]);
-    conv.dilations.push_back(row.dilations[d]);
-    conv.pads_begin.push_back(row.pads_begin[d]);
-    conv.pads_end.push_back(row.pads_end[d]);
-    weights.push_back(row.kernel[d]);
-    out.push_back((row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - (row.kernel[d] - 1) * row.dilations[d] - 1) / row.strides[d] + 1);
-  }
-  Epilogue epilogue;
-  const TensorId x = row.values.empty() ? maker.input(row.in, row.in_lay) : maker.input(row.in, row.in_lay, repeated(row.values, row.in));
-  const TensorId w = maker.constant(weights);
-  if (row.bias) epilogue.bias = maker.constant({row.out_channels});
-  if (row.residual != 0) epilogue.residual = maker.input(out, row.out_lay);
-  epilogue.residual_after_activation = row.residual == 2;
-  epilogue.activation = row.activation;
-  epilogue.a = row.activation == Activation::clip ? -0.25F : 0.1F;
-  epilogue.b = 0.5F;
-  return maker.finish(conv, {x, w}, maker.output(out, row.out_lay), epilogue);
-}
-
-std::vector<Case> cases_of(const std::vector<Row>& rows) {
+std::vector<Case> cases_of(const std::vector<ConvRow>& rows) {
   std::vector<Case> cases;
-  for (const Row& row : rows) cases.push_back(case_of(row));
+  for (const ConvRow& row : rows) cases.push_back(case_of(row));
   return cases;
 }
 
