@@ -52,7 +52,11 @@ uint16_t bfloat_of(float x) {
   return static_cast<uint16_t>(rounded(bits, 16));
 }
 
-int half_exponent(float largest) {
+int half_exponent(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float v : values) {
+    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+  }
   int exponent = 0;
   std::frexp(largest, &exponent);                                                // largest < 2^exponent
   return std::max(exponent - 15, std::numeric_limits<float>::min_exponent - 1);  // the power is a normal number

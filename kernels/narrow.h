@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tamp::kernels {
 
@@ -9,8 +10,8 @@ namespace tamp::kernels {
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
 
-// The power of two by which numbers up to `largest` in magnitude are divided before they become halves: the largest is 2^14 to 2^15
-// then. The exponent of a normal float, whatever `largest`.
-int half_exponent(float largest);
+// Exponent of the power of two by which the values are divided before they become halves: the largest in magnitude is 2^14 to 2^15
+// then. Infinities and NaN do not count, they stay what they are. The power is a normal float whatever the values.
+int half_exponent(const std::vector<float>& values);
 
 }  // namespace tamp::kernels

@@ -86,8 +86,8 @@ struct InputBoxes {
   int64_t splits = 1, n_blocks = 1;
   int64_t group_channels = 0;                                   // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
-  // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too. extents[0] and group_channels are multiples of
-  // kBoxChannels then. (The copy engine takes 100 cycles to be told of a copy.)
+  // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too (what it then reads of the next channels nobody uses).
+  // extents[0] and group_channels are multiples of kBoxChannels then. (The copy engine takes 100 cycles to be told of a copy.)
   int64_t boxes_per_copy = 1;
   int64_t tiles() const { return tiles_w * tiles_h * images; }
   int64_t copied_bytes() const { return box_w * box_h * 128; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace tamp::kernels {
 namespace {
@@ -42,6 +43,14 @@ ArgValue product_epilogue(const ROperator& rop, const Product& p, bool applies, 
                           p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(), array_arg(to_vector(p.residual_strides), 4),
                           arg(static_cast<int64_t>(e.activation)), arg(int64_t{p.residual_after_activation}), float_arg(e.a),
                           float_arg(e.b)}};
+}
+
+ArgValue clip_arg(const Epilogue& e, bool residual_after) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool clips = e.activation == Activation::clip,
+             other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
+  const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
+  return ArgValue{ArgList{arg(int64_t{other}), arg(int64_t{residual_after}), float_arg(low), float_arg(clips ? e.b : kInfinity)}};
 }
 
 int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) {

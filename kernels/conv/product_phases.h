@@ -17,6 +17,9 @@ std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a);
 std::vector<float> padded_by_group(const std::vector<float>& values, int64_t groups, int64_t padded);
 std::vector<float> padded_bias(const Graph& graph, const Product& product, int64_t groups, int64_t padded);
 
+// rk::ClipArgs of kernels/conv/lean_epilogue.cuh.
+ArgValue clip_arg(const Epilogue& epilogue, bool residual_after);
+
 // rk::EpilogueArgs with the bias at byte `bias_at` of the packed data; empty where partial sums are stored (!applies).
 ArgValue product_epilogue(const ROperator& rop, const Product& product, bool applies, int64_t bias_at);
 // 4 channels are one aligned access, of `channels` that are walked without a gap (of a group or of all).

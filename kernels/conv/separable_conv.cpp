@@ -227,21 +227,13 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
-// rk::ClipArgs.
-ArgValue clip_of(const Epilogue& e, bool after) {
-  const bool clips = e.activation == Activation::clip,
-             other = !clips && e.activation != Activation::none && e.activation != Activation::relu;
-  const float low = clips ? e.a : e.activation == Activation::relu ? 0 : -kInfinity;
-  return ArgValue{ArgList{arg(int64_t{other}), arg(int64_t{after}), float_arg(low), float_arg(clips ? e.b : kInfinity)}};
-}
-
 std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Separable& s, const Config& c) {
   const Product p = *product_with_prologue(graph, rop);
   const Blocks b = blocks_of(s, c);
   return {
       {"out", arg(TensorArg{p.out})},
       {"epilogue", product_epilogue(rop, p, true, ring_bytes(s, c))},
-      {"clip", clip_of(rop.epilogue, p.residual_after_activation)},
+      {"clip", clip_arg(rop.epilogue, p.residual_after_activation)},
       {"out_strides", array_arg(to_vector(p.out_strides))},
       {"channels", arg(s.out_channels)},
       {"boxes", arg(s.boxes())},

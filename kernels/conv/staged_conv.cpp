@@ -77,14 +77,10 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
 // 2^-28 of its channel's largest is then what rounding to tf32 makes of it, a smaller one is wrong by at most 2^-39 of that
 // largest: less than an fp32 sum keeps.
 std::vector<float> scales_of(const float* data, const Product& p) {
-  std::vector<float> scales;
+  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
   for (int64_t n = 0; n < p.groups * p.channels; ++n) {
-    float largest = 0;
-    for (int64_t k = 0; k < p.k(); ++k) {
-      const float w = std::abs(weight_at(data, p, n / p.channels, n % p.channels, k));
-      if (std::isfinite(w)) largest = std::max(largest, w);
-    }
-    scales.push_back(std::ldexp(1.0F, half_exponent(largest)));
+    for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = weight_at(data, p, n / p.channels, n % p.channels, k);
+    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
   }
   return scales;
 }
@@ -159,6 +155,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
       {"scale", is_tf32(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
       {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c) + scale_bytes(p, c))},
+      {"clip", clip_arg(whole ? rop.epilogue : Epilogue{}, p.residual_after_activation)},
       {"out_strides", array_arg(to_vector(whole ? g.out_strides : g.partial_strides))},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
       {"channels", arg(groups.channels)},

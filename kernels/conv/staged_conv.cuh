@@ -20,7 +20,7 @@
 // step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
 #pragma once
 
-#include "kernels/conv/channels4.cuh"
+#include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/conv/tile_product.cuh"
 #include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/memory.cuh"
@@ -34,6 +34,7 @@ struct StagedConvArgs {
   TensorRef out;
   TensorRef scale;           // of each output channel's sums, where it lies as the bias does; tf32
   EpilogueArgs epilogue;     // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid
+  ClipArgs clip;             // the epilogue's activation
   PixelStrides out_strides;  // of the grid
   int64_t split_stride;      // of out
   int32_t channels;          // of a group
@@ -285,9 +286,10 @@ struct StagedResults {
       to[i] = exists ? p * strides.w + h * row : -1;
       residual[i] = {0.0f, 0.0f, 0.0f, 0.0f};
     }
-    low = lowest_of(args.epilogue);
-    high = highest_of(args.epilogue);
-    plain = is_clamp(args.epilogue) && args.vector_out != 0 && (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
+    low = args.clip.low;
+    high = args.clip.high;
+    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 &&
+            (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
   }
   RK_INLINE const float* residual_of(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     const PixelStrides strides = narrow(args.epilogue.residual_strides);

@@ -70,19 +70,10 @@ int64_t place_of(int64_t k, const Config& c) {
   return step * c.step_k() + lane * (c.step_k() / kLanes) + four * kLaneK + in_step % kLaneK;
 }
 
-// Exponent of the scale. Infinities and NaN stay what they are, whatever the scale.
-int scale_exponent(const std::vector<float>& column) {
-  float largest = 0;
-  for (const float w : column) {
-    if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
-  }
-  return half_exponent(largest);
-}
-
 // Writes one column and returns its scale; `at(k)` is the byte of its weight number k.
 template <class At>
 float pack_column(const std::vector<float>& column, bool narrow, const At& at) {
-  const int exponent = narrow ? scale_exponent(column) : 0;
+  const int exponent = narrow ? half_exponent(column) : 0;
   const float up = std::ldexp(1.0F, -exponent);
   for (size_t k = 0; k < column.size(); ++k) {
     const uint16_t half = narrow ? half_of(column[k] * up) : uint16_t{0};

@@ -2,7 +2,6 @@
 // The numbers of `Activation` are those of compiler/ir/ops.h.
 #pragma once
 
-#include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
@@ -64,12 +63,7 @@ struct EpilogueArgs {
   float a, b;
 };
 
-// No activation, relu and clip are one clamp; NaN passes through.
-RK_INLINE bool is_clamp(const EpilogueArgs& e) { return e.activation <= kClip && e.residual_after_activation == 0; }
-RK_INLINE float lowest_of(const EpilogueArgs& e) {
-  return e.activation == kRelu ? 0.0f : e.activation == kClip ? e.a : float_of(0xff800000u);
-}
-RK_INLINE float highest_of(const EpilogueArgs& e) { return e.activation == kClip ? e.b : float_of(0x7f800000u); }
+// No activation, relu and clip are one clamp, by infinities if need be; NaN passes through.
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
   return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
           min_nan(max_nan(v.w, low), high)};

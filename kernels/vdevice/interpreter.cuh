@@ -127,13 +127,6 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
-RK_INLINE void wait_to_copy(Barrier& empty, uint32_t parity) {
-  if constexpr (kCopyLanes > 1)
-    wait_warp(empty, parity);
-  else
-    wait(empty, parity);
-}
-
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
 RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {

@@ -175,13 +175,21 @@ RK_INLINE uint64_t weights_policy(float kept) {
   return policy;
 }
 
-// Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. kCopyLanes lanes
-// of one warp call it; `full` was made with that count. Weights only: on sm_90 the copy goes through the async proxy.
+// Lanes of the loader warp that copy weights, and what they wait by.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kCopyLanes = kWarp;
 #else
 constexpr int kCopyLanes = 1;
 #endif
+RK_INLINE void wait_to_copy(Barrier& empty, uint32_t parity) {
+  if constexpr (kCopyLanes > 1)
+    wait_warp(empty, parity);
+  else
+    wait(empty, parity);
+}
+
+// Copies `bytes` (a multiple of 16) of weights to shared memory and arrives on `full` when they are there. kCopyLanes lanes
+// of one warp call it; `full` was made with that count. Weights only: on sm_90 the copy goes through the async proxy.
 RK_INLINE void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& full, uint64_t policy) {
   (void)policy;
 #if defined(TAMP_CUDA_ON_CPU)
