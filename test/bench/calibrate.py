@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the cost constants of kernels come from: kShapes of kernels/conv/staged_conv.cpp, kTiles of kernels/conv/implicit_gemm.cpp.
+"""Where the cost constants of kernels come from: kShapes of kernels/conv/staged_conv_plan.cpp, kTiles of kernels/conv/implicit_gemm.cpp.
 
     python3 test/bench/calibrate.py --tamp build/release/bin/tamp --models FOLDER NAME...     trace on a GPU, write records, fit
     python3 test/bench/calibrate.py --fit                                                     fit the records that are there

@@ -212,4 +212,10 @@ inline Floats floats_of(const ops::Value& result) {
   return values;
 }
 
+inline std::vector<Floats> floats_of_all(const std::vector<ops::Value>& values) {
+  std::vector<Floats> all;
+  for (const ops::Value& value : values) all.push_back(floats_of(value));
+  return all;
+}
+
 }  // namespace tamp::test

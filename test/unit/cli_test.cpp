@@ -13,9 +13,11 @@
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "test/support/catch.h"
+#include "test/support/thrown.h"
 
 using namespace tamp;
 using namespace tamp::cli;
+using tamp::test::message_of;
 
 namespace {
 
@@ -29,17 +31,6 @@ std::string npy_text(const std::string& header, const std::string& data, char ma
   std::string out = std::string("\x93NUMPY") + major + '\0' + static_cast<char>(header.size()) + '\0';
   if (major == 2) out += std::string(2, '\0');
   return out + header + data;
-}
-
-std::string message_of(const std::function<void()>& f, ExitCode code = ExitCode::bad_input) {
-  try {
-    f();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return "";
 }
 
 }  // namespace

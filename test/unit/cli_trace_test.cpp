@@ -6,10 +6,12 @@
 #include "compiler/cli/trace.h"
 #include "compiler/support/error.h"
 #include "test/support/catch.h"
+#include "test/support/thrown.h"
 
 using namespace tamp;
 using namespace tamp::cli;
 using nlohmann::json;
+using tamp::test::message_of;
 
 namespace {
 
@@ -60,16 +62,6 @@ std::string line_with(const std::string& text, const std::string& part) {
   if (at == std::string::npos) return "";
   const size_t begin = text.rfind('\n', at) + 1;
   return text.substr(begin, text.find('\n', at) - begin);
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::bad_input);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace

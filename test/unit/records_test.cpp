@@ -7,6 +7,7 @@
 #include "compiler/schedule/schedule.h"
 #include "compiler/support/error.h"
 #include "test/support/catch.h"
+#include "test/support/thrown.h"
 #include "test/support/tiny_programs.h"
 
 using namespace tamp;
@@ -39,16 +40,6 @@ select::RecordKey key_of(const Graph& graph, int64_t tiles, int64_t beside = 0) 
 RProgram schedule_with(const Graph& graph, const Records& records, int64_t veus = 4,
                        schedule::Policy policy = schedule::Policy::wavefront) {
   return schedule::schedule(graph, tiny_vdevice(veus), {policy, Precision::fp32, &records, nullptr}, tiny_families());
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::bad_input);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 const std::string kLine =
