@@ -50,7 +50,7 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
                int64_t step, std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
-  const int64_t units = units_of_box(c), team_boxes = boxes_of_step(p, c), team_taps = taps_of_step(p, c);
+  const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
     const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * kBoxChannels, tap = step * team_taps + (team_taps > 1 ? team : 0);
     for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
@@ -89,15 +89,16 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
   const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
   const Groups groups = groups_of(p);
-  const int64_t pair = boxes_of_step(p, c);
+  const int64_t pair = boxes_of_step(c);
   for (int64_t group = 0; group < groups.count; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
-        std::byte* step = to;
         const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
         for (int64_t box = first; box < last; box += pair) {
-          for (int64_t i = 0; i < b.steps_of_box; ++i, step += step_bytes_of(c))
-            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i, step);
+          const int64_t before = steps_of_split(p, c, box - first);
+          for (int64_t i = 0; i < steps_of_boxes(p, c, pair); ++i)
+            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i,
+                      to + (before + i) * step_bytes_of(c));
         }
         to += b.chunks * c.chunk_steps * step_bytes_of(c);
       }
@@ -129,11 +130,12 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 
 // --- candidates --------------------------------------------------------------------------------------------------------
 
-// rk::StagedConvArgs::step_row; tap 0 where there is no such tap.
+// rk::StagedConvArgs::step_row; tap 0 where there is no such tap, the first step where there is no such step.
 ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
-  const int64_t taps = taps_of_step(p, c), pair = boxes_of_step(p, c);
+  const int64_t taps = taps_of_step(c), pair = boxes_of_step(c);
   std::vector<int64_t> rows;
   for (int64_t team = 0; team < teams_of(c); ++team) {
+    const auto first = static_cast<int64_t>(rows.size());
     for (int64_t box = pair > 1 ? team : 0; box < c.boxes_per_chunk; box += pair) {
       for (int64_t step = 0; step < ceil_div(p.taps(), taps); ++step) {
         const int64_t at = step * taps + (taps > 1 ? team : 0), tap = at < p.taps() ? at : 0;
@@ -141,6 +143,7 @@ ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
         rows.push_back((box * boxes.box_bytes() / 128 + row) * 16);
       }
     }
+    while (static_cast<int64_t>(rows.size()) < first + input_steps_of(p, c)) rows.push_back(rows[static_cast<size_t>(first)]);
   }
   return array_arg(rows);  // the rest of the array is zero
 }
@@ -159,11 +162,9 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"out_strides", array_arg(to_vector(whole ? g.out_strides : g.partial_strides))},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
       {"channels", arg(groups.channels)},
-      {"boxes", arg(b.boxes)},
-      {"boxes_per_split", arg(c.boxes_per_split)},
-      {"boxes_of_step", arg(boxes_of_step(p, c))},
-      {"steps_of_box", arg(b.steps_of_box)},
-      {"input_steps", arg(input_steps_of(p, c, c.boxes_per_chunk))},
+      {"steps", arg(b.steps)},
+      {"last_steps", arg(b.last_steps)},
+      {"input_steps", arg(input_steps_of(p, c))},
       {"chunks", arg(b.chunks)},
       {"chunk_steps", arg(c.chunk_steps)},
       {"pixel_row_h", arg(g.stride_h * boxes.box_w)},
@@ -230,7 +231,7 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
                     box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
-      const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(p, c);
+      const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(c);
       if (box_w > kMostBox || box_h > kMostBox || bytes > vdevice.input_stage_bytes) continue;
       const int64_t cost = ceil_div(g.w, w) * ceil_div(g.h, h) * (box_w * box_h + kRowsOfTask);
       if (best != 0 && cost >= best) continue;
@@ -242,12 +243,51 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   return best != 0;
 }
 
-// As many as a stage holds, but so that chunks of weights and of inputs end together where they can.
-int64_t chunk_steps_of(int64_t steps, int64_t input_steps, int64_t most) {
-  if (steps <= most) return steps;
-  if (input_steps <= most) return most / input_steps * input_steps;
-  const int64_t parts = ceil_div(input_steps, most);
-  return ceil_div(input_steps, parts);
+// Cycles of the compute warps in a rTask's loop, apart from waiting.
+double loop_cycles(const Product& p, const Config& c) {
+  constexpr int64_t kChange = 240;  // from one stage to the next
+  const int64_t batch = batch_of(c), input_steps = input_steps_of(p, c);
+  int64_t left = steps_of_split(p, c, c.boxes_per_split), input_left = input_steps, weight_left = c.chunk_steps;
+  int64_t changes = 0, half_steps = 0;
+  while (left > 0) {  // as the body does it
+    const int64_t n = std::min({left, input_left, weight_left});
+    half_steps += n / batch * batch * 2 + n % batch * std::max<int64_t>(batch, 2);  // a single step takes as long as half a batch
+    left -= n;
+    input_left -= n;
+    weight_left -= n;
+    if (input_left == 0) input_left = input_steps, ++changes;
+    if (weight_left == 0) weight_left = c.chunk_steps, ++changes;
+  }
+  const double step = is_tf32(c) ? shape_of(c).step : shape_of(c).step_16_bits;
+  return step * static_cast<double>(half_steps) / 2 + static_cast<double>(kChange * changes);
+}
+
+// The chunks of inputs and of weights with which a rTask's loop ends soonest: large ones are whole batches and few changes from stage to
+// stage, small ones of inputs let the first batch begin early.
+void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
+  constexpr double kCopyBytes = 22;  // a cycle and vEU, when all copy at once (L2's bandwidth)
+  const int64_t box_bytes = bytes_of_box(p, c), most = vdevice.weight_stage_bytes / step_bytes_of(c), batch = batch_of(c);
+  const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / kCopyBytes; };
+  Config best;
+  double least = 0;
+  c.boxes_per_chunk = boxes_of_step(c);
+  do {
+    if (input_steps_of(p, c) * teams_of(c) > kMostSteps) break;
+    const int64_t steps = steps_of_split(p, c, c.boxes_per_split), input_steps = input_steps_of(p, c);
+    for (const int64_t chunk :
+         {most, most / batch * batch, most / input_steps * input_steps, ceil_div(input_steps, ceil_div(input_steps, most))}) {
+      if (chunk == 0) continue;
+      c.chunk_steps = std::min(chunk, steps);
+      const double all = loop_cycles(p, c), chunks = static_cast<double>(c.boxes_per_split) / static_cast<double>(c.boxes_per_chunk);
+      const double cycles = std::max(copy(c.boxes_per_chunk) + all, copy(c.boxes_per_split) + all / chunks);
+      if (best.boxes_per_chunk != 0 && cycles >= least) continue;
+      best = c;
+      least = cycles;
+    }
+    c.boxes_per_chunk += boxes_of_step(c);
+  } while (c.boxes_per_chunk <= std::min(vdevice.input_stage_bytes / box_bytes, c.boxes_per_split));
+  TAMP_CHECK(best.boxes_per_chunk > 0, "not a step's boxes fit a stage");
+  c = best;
 }
 
 bool boxes_can_be_cut(const Graph& graph, const Product& p) {
@@ -273,6 +313,14 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   return rkernel;
 }
 
+// Whether that leaves no tap of a step idle, and no team without a box.
+bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_t splits) {
+  c.team_boxes = 0;
+  const int64_t teams = teams_of(c), boxes = ceil_div(all_boxes(p, c), splits);
+  const bool fits = teams * bytes_of_box(p, c) <= vdevice.input_stage_bytes && (p.taps() + batch_of(c)) * teams <= kMostSteps;
+  return p.taps() % teams != 0 && boxes % teams == 0 && fits;
+}
+
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
@@ -286,19 +334,15 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.shape = shape;
     c.precision = static_cast<int64_t>(request.precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
+    c.team_boxes = p->taps() == 1;
     if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
-    const int64_t pair = boxes_of_step(*p, c);
-    const InputBoxes cut = boxes_of(*p, c);
-    const int64_t boxes = blocks_of(*p, c).boxes, box_bytes = in_one_copy(*p) ? cut.copied_bytes() : cut.box_bytes();
-    for (int64_t splits = 1; splits <= 32 && splits * pair <= boxes; splits *= 2) {
+    for (int64_t splits = 1; splits <= 32; splits *= 2) {
+      if (p->taps() > 1) c.team_boxes = teams_take_boxes(vdevice, *p, c, splits);
+      const int64_t pair = boxes_of_step(c), boxes = all_boxes(*p, c);
+      if (splits * pair > boxes) break;
       c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
       c.splits = ceil_div(boxes, c.boxes_per_split);  // no empty one
-      // All stages have a part of a short rTask, so that the first part is there early.
-      const int64_t spread = ceil_div(ceil_div(c.boxes_per_split, vdevice.input_stages), pair) * pair;
-      c.boxes_per_chunk = std::min(spread, vdevice.input_stage_bytes / box_bytes / pair * pair);
-      while (input_steps_of(*p, c, c.boxes_per_chunk) * teams_of(c) > kMostSteps) c.boxes_per_chunk -= pair;
-      const int64_t steps = blocks_of(*p, c).steps;
-      c.chunk_steps = chunk_steps_of(steps, input_steps_of(*p, c, c.boxes_per_chunk), vdevice.weight_stage_bytes / step_bytes_of(c));
+      choose_chunks(vdevice, *p, c);
       if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
       rkernels.push_back(rkernel_of(request, *p, c));
       if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) break;

@@ -29,26 +29,28 @@
 namespace rk {
 
 constexpr int kMostSteps = 160;  // of an input chunk, times teams
+constexpr int kMostBatch = 4;    // steps whose operands are loaded together
 
 struct StagedConvArgs {
   TensorRef out;
-  TensorRef scale;           // of each output channel's sums, where it lies as the bias does; tf32
-  EpilogueArgs epilogue;     // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid
-  ClipArgs clip;             // the epilogue's activation
-  PixelStrides out_strides;  // of the grid
-  int64_t split_stride;      // of out
-  int32_t channels;          // of a group
-  int32_t boxes, boxes_per_split, boxes_of_step, steps_of_box;  // steps_of_box: or of as many boxes as a step has
-  int32_t input_steps;                                          // of an input chunk
-  int32_t chunks, chunk_steps;                                  // of weights: of a rTask, and steps of a chunk
-  int32_t pixel_row_h, pixel_row_w;                             // rows of a box from an output pixel to the next
-  int32_t tile_h, tile_w, pixels;                               // of a tile; tile_h * tile_w
-  int32_t row_multiplier;                                       // 2^16 / tile_w, rounded up
-  int32_t grid_h, grid_w;                                       // pixels of an image of the grid
-  int32_t vector_out, vector_residual;                          // 4 channels are one aligned 16-byte access
+  TensorRef scale;                      // of each output channel's sums, where it lies as the bias does; tf32
+  EpilogueArgs epilogue;                // bias: per group, padded to whole blocks; residual strides: image, channel, h, w of the grid
+  ClipArgs clip;                        // the epilogue's activation
+  PixelStrides out_strides;             // of the grid
+  int64_t split_stride;                 // of out
+  int32_t channels;                     // of a group
+  int32_t steps, last_steps;            // of a rTask, and of one of the last split
+  int32_t input_steps;                  // of an input chunk
+  int32_t chunks, chunk_steps;          // of weights: of a rTask, and steps of a chunk
+  int32_t pixel_row_h, pixel_row_w;     // rows of a box from an output pixel to the next
+  int32_t tile_h, tile_w, pixels;       // of a tile; tile_h * tile_w
+  int32_t row_multiplier;               // 2^16 / tile_w, rounded up
+  int32_t grid_h, grid_w;               // pixels of an image of the grid
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h;
-  int16_t
-      step_row[kMostSteps];  // [team][step of an input chunk]: rows of the stage, times 16. Taps that are not there have weights of zero
+  // [team][step of an input chunk]: rows of the stage, times 16. Taps and steps that are not there have weights of zero. (The
+  // rows of the next batch are loaded ahead, at the end from behind the table.)
+  int16_t step_row[kMostSteps + kMostBatch];
 
   // p / tile_w of a pixel of the tile: exact below 256.
   RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }
@@ -133,7 +135,7 @@ struct StagedProduct {
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
-  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4   ? 4
+  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4   ? kMostBatch
                                 : kWarpUnits * (MT + NT / 2 * kLoads) <= 8 ? 2
                                                                            : 1;  // steps whose operands are loaded together
   static_assert(NT % 2 == 0 && MT <= 2);
@@ -216,15 +218,19 @@ struct StagedProduct {
       }
     }
   }
-  // step_row: byte of the table `rows`.
+  // Where the inputs of a batch of steps are, from byte `step_row` of the table on.
+  RK_INLINE static void load_rows(int (&rows)[kBatch], const int16_t* table, int step_row) {
+#pragma unroll
+    for (int s = 0; s < kBatch; ++s) rows[s] = load_shared_int16(table, step_row + s * 2);
+  }
+  // rows: of these steps on entry; of the batch at `next_row` afterwards, which are on their way while these multiply.
   template <int STEPS>
-  RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* rows, int step_row) {
+  RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, int (&rows)[kBatch], const int16_t* table,
+                       int next_row) {
     Operands o[STEPS];
-    int at[STEPS];
 #pragma unroll
-    for (int s = 0; s < STEPS; ++s) at[s] = load_shared_int16(rows, step_row + s * 2);
-#pragma unroll
-    for (int s = 0; s < STEPS; ++s) load(o[s], inputs, box, stages, weights + s * kStepBytes, at[s]);
+    for (int s = 0; s < STEPS; ++s) load(o[s], inputs, box, stages, weights + s * kStepBytes, rows[s]);
+    load_rows(rows, table, next_row);
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) multiply(o[s]);
   }
@@ -354,11 +360,12 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
   results.start(task, args, tile);
   Product product;
   product.start(args);
-  const int boxes = min(args.boxes - static_cast<int>(tile.split) * args.boxes_per_split, args.boxes_per_split);
-  int left = (args.boxes_of_step > 1 ? boxes / Product::kTeams : boxes) * args.steps_of_box;
+  int left = tile.split + 1 == args.splits.divisor ? args.last_steps : args.steps;
   int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
   const int all_rows = Product::team() * args.input_steps * 2;
   int step_row = all_rows;  // byte of the table
+  int rows[Product::kBatch];
+  Product::load_rows(rows, args.step_row, step_row);
 
   weights.acquire();
   inputs.acquire();
@@ -369,26 +376,27 @@ RK_BODY void staged_conv(const Task<Veu>& task) {
     left -= n;
     input_left -= n;
     weight_left -= n;
-    if constexpr (Product::kBatch > 1) {
 #pragma unroll 1
-      for (; n >= Product::kBatch; n -= Product::kBatch) {
-        product.template steps<Product::kBatch>(inputs.stages, inputs.base, weights.stages, weights.base, args.step_row, step_row);
-        step_row += Product::kBatch * 2;
-        weights.base += Product::kBatch * Product::kStepBytes;
-      }
+    for (; n >= Product::kBatch; n -= Product::kBatch) {
+      step_row += Product::kBatch * 2;
+      product.template steps<Product::kBatch>(inputs.stages, inputs.base, weights.stages, weights.base, rows, args.step_row, step_row);
+      weights.base += Product::kBatch * Product::kStepBytes;
     }
+    if constexpr (Product::kBatch > 1) {  // few: chunks end with a batch where they can
 #pragma unroll 1
-    for (; n > 0; --n) {
-      product.template steps<1>(inputs.stages, inputs.base, weights.stages, weights.base, args.step_row, step_row);
-      step_row += 2;
-      weights.base += Product::kStepBytes;
+      for (; n > 0; --n) {
+        step_row += 2;
+        product.template steps<1>(inputs.stages, inputs.base, weights.stages, weights.base, rows, args.step_row, step_row);
+        weights.base += Product::kStepBytes;
+      }
     }
     if (left == 0) break;
     if (input_left == 0) {
-      inputs.release();
-      inputs.acquire();
       input_left = args.input_steps;
       step_row = all_rows;
+      Product::load_rows(rows, args.step_row, step_row);
+      inputs.release();
+      inputs.acquire();
     }
     if (weight_left == 0) {
       weights.release();

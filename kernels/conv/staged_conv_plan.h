@@ -35,6 +35,7 @@ std::span<const Shape> shapes();
 struct Config {
   int64_t precision = 0;  // Precision
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
+  int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -46,6 +47,7 @@ int64_t units_of_box(const Config& c);
 int64_t teams_of(const Config& c);
 int64_t tile_bytes_of(const Config& c);  // weights of 16 channels and one mma's k
 int64_t step_bytes_of(const Config& c);
+int64_t batch_of(const Config& c);  // steps
 
 // --- the product as boxes see it ---------------------------------------------------------------------------------------
 
@@ -71,19 +73,28 @@ struct Groups {
 };
 Groups groups_of(const Product& p);
 
+// Of a group: boxes along the channels, whole steps of them.
+int64_t all_boxes(const Product& p, const Config& c);
+
 struct Blocks {
-  int64_t tiles_w, tiles_h, n, boxes, steps_of_box, steps, chunks;  // steps and chunks: of a rTask
+  int64_t tiles_w, tiles_h, n, boxes, steps, last_steps, chunks;  // steps and chunks: of a rTask; last_steps: of one of the last split
   int64_t tiles(const Grid& g) const { return tiles_w * tiles_h * g.images; }
 };
 Blocks blocks_of(const Product& p, const Config& c);
 
-// In a step each team takes a box if there is one tap, else a tap of the same box.
-int64_t boxes_of_step(const Product& p, const Config& c);
-int64_t taps_of_step(const Product& p, const Config& c);
-int64_t input_steps_of(const Product& p, const Config& c, int64_t boxes_per_chunk);
+int64_t boxes_of_step(const Config& c);
+int64_t taps_of_step(const Config& c);
+int64_t steps_of_boxes(const Product& p, const Config& c, int64_t boxes);
+
+// Steps of an input chunk with all its boxes. What is left after the last whole batch costs half a batch for each step; more than two are
+// filled up to a batch, with weights of zero. (A chunk of fewer boxes is not: its stage may hold anything behind them.)
+int64_t input_steps_of(const Product& p, const Config& c);
+// Those of a rTask whose split has so many boxes.
+int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
-bool in_one_copy(const Product& p);  // see InputBoxes::boxes_per_copy
+bool in_one_copy(const Product& p);                       // see InputBoxes::boxes_per_copy
+int64_t bytes_of_box(const Product& p, const Config& c);  // in a stage that holds several
 InputBoxes boxes_of(const Product& p, const Config& c);
 
 }  // namespace tamp::kernels::staged

@@ -27,7 +27,7 @@ RECORDS = HERE / "records"
 
 # What a body repeats, from its numbers and template arguments; bodies that are not here are recorded without steps and not fitted.
 STEPS = {
-    "rk::staged_conv": lambda numbers, _: numbers["boxes_per_split"] // numbers["boxes_of_step"] * numbers["steps_of_box"],
+    "rk::staged_conv": lambda numbers, _: numbers["steps"],
     "rk::implicit_gemm": lambda numbers, template: numbers["steps_per_split"] * (2 if template.get("GATHER") == "1" else 1),
 }
 # Template arguments that follow from the tile or say how, not how much: not told apart in a fit.

@@ -48,7 +48,7 @@ def entry(rop, waits=(), signal=-1):
 
 def two_lanes():
     rop = lambda name, rkernel: {"name": name, "rkernel": rkernel, "phases": [{"body": "rk::staged_conv", "template": {"MT": "1"}, "rtasks": 2, "input_bytes": 4096, "estimated_cycles": 4000.0,
-                                                                                "numbers": {"boxes_per_split": 4, "boxes_of_step": 2, "steps_of_box": 9}}]}
+                                                                                "numbers": {"steps": 18}}]}
     plan = {"name": "two", "precision": "tf32", "rops": [rop("a", "staged_conv<16x32>"), rop("b", "pool<4>"), rop("c", "staged_conv<16x32>, split 2")],
             "lanes": [[entry(0, signal=0), entry(1, [0], signal=1), entry(2)], [entry(0, signal=0)]]}
     # waiting, ready, started, computed, signalled; with boxes a body starts before its inputs are there, the first even before anything waits.
