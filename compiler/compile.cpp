@@ -143,7 +143,10 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   RProgram program = schedule::schedule(
       std::move(graph), prepared.vdevice,
       {.policy = options.policy, .precision = prepared.precision, .records = persistent ? records : nullptr, .forced = forced});
-  if (!persistent) program.launches = schedule::launches_of(program);
+  if (!persistent) {
+    program.launches = schedule::launches_of(program);
+    program.estimated_us = schedule::simulate(program);
+  }
   dump("rprogram", program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),

@@ -150,6 +150,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("l2_gb_per_s", d.l2_gb_per_s);
   fields.required("dram_gb_per_s", d.dram_gb_per_s);
   fields.required("edge_us", d.edge_us);
+  d.kernel_edge_us = 2 * d.edge_us;
+  fields.optional("kernel_edge_us", d.kernel_edge_us);
   fields.required("same_veu_us", d.same_veu_us);
   fields.required("rtask_us", d.rtask_us);
   fields.required("barrier_us", d.barrier_us);

@@ -27,8 +27,9 @@ struct Signals {
       other_us = std::max(other_us, us);
     }
   }
-  double seen_us(int32_t veu, const VDevice& d) const {
+  double seen_us(int32_t veu, const VDevice& d, bool by_kernels) const {
     if (latest_veu < 0) return 0;
+    if (by_kernels) return latest_us + d.kernel_edge_us;
     if (veu != latest_veu) return latest_us + d.edge_us;
     return std::max(latest_us + d.same_veu_us, other_us > 0 ? other_us + d.edge_us : 0.0);
   }
@@ -78,7 +79,8 @@ Timeline timeline(const RProgram& program) {
   const auto ready_at = [&](At at) {
     double ready_us = 0;
     const Instruction& instruction = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
-    for (const EventId id : instruction.waits) ready_us = std::max(ready_us, events[id.index()].seen_us(at.veu, d));
+    for (const EventId id : instruction.waits)
+      ready_us = std::max(ready_us, events[id.index()].seen_us(at.veu, d, program.launches.has_value()));
     return ready_us;
   };
   std::vector<double> gang_us(program.rkernels.size(), -1);  // when a gang begins, once its first rTask has been met

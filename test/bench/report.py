@@ -5,8 +5,8 @@
     python3 test/bench/report.py results.json... --into docs/performance.md   puts them between the lines <!-- bench:NAME --> and
                                                                               <!-- bench:end --> (NAME: machine, times, plot, floors, losses)
     python3 test/bench/report.py results.json... --json all.json              writes several runs as one
---peers-of OTHER.json: peers of another run, of another commit perhaps but on the same kind of machine, for models and precisions for which the
-results have none; the line of the machine says so."""
+Rows of several commits get a column that says which. --peers-of OTHER.json: peers of another run, of another commit perhaps but on the same kind
+of machine, where the results have none; the line of the machine says so."""
 import argparse, json, pathlib, re, statistics
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -34,30 +34,36 @@ def floor(work, precision, waves, device):
 # --- several runs as one ---------------------------------------------------------------------------------------------------
 
 
+def machine_of(run):
+    return run["facts"]["gpu"].get("name"), run["facts"]["gpu"].get("driver_version")
+
+
 def merged(runs):
-    """Results of several runs of one tamp on one kind of machine; what is in two of them is the later one's."""
-    what = lambda run: (run["facts"]["gpu"].get("name"), run["facts"]["gpu"].get("driver_version"), run["facts"].get("commit"))
+    """Results of several runs on one kind of machine as one; what is in two of them is the later one's. Rows say their commit where there are several."""
     for run in runs[1:]:
-        if what(run) != what(runs[0]):
-            raise ValueError(f"results of different machines or commits: {what(runs[0])} and {what(run)}")
+        if machine_of(run) != machine_of(runs[0]):
+            raise ValueError(f"results of different machines: {machine_of(runs[0])} and {machine_of(run)}")
+    commits = list(dict.fromkeys(run["facts"].get("commit") for run in runs))
     rows, peers = {}, {}
     for run in runs:
-        rows.update({(row["model"], row["precision"], row["execution"]): row for row in run["rows"]})
+        of = {"commit": run["facts"].get("commit")} if len(commits) > 1 else {}
+        rows.update({(row["model"], row["precision"], row["execution"]): {**row, **of} for row in run["rows"]})
         peers.update({(peer["model"], peer["precision"], peer["peer"]): peer for peer in run["peers"]})
-    return {"facts": runs[0]["facts"], **({"facts_of_later_runs": [run["facts"] for run in runs[1:]]} if len(runs) > 1 else {}), "rows": list(rows.values()), "peers": list(peers.values())}
+    more = {"facts_of_later_runs": [run["facts"] for run in runs[1:]]} if len(runs) > 1 else {}
+    return {"facts": {**runs[0]["facts"], "commits": commits}, **more, "rows": list(rows.values()), "peers": list(peers.values())}
 
 
 def with_peers(results, other):
     """The same with the peers of another run where there are none."""
-    machine = lambda run: (run["facts"]["gpu"].get("name"), run["facts"]["gpu"].get("driver_version"))
-    if machine(results) != machine(other):
-        raise ValueError(f"peers of another machine: {machine(other)}, not {machine(results)}")
-    have = {(peer["model"], peer["precision"]) for peer in results["peers"]}
-    rows = {(row["model"], row["precision"]) for row in results["rows"]}
-    added = [peer for peer in other["peers"] if (peer["model"], peer["precision"]) in rows - have]
+    if machine_of(results) != machine_of(other):
+        raise ValueError(f"peers of another machine: {machine_of(other)}, not {machine_of(results)}")
+    what = lambda peer: (peer["model"], peer["precision"], peer["peer"])
+    have, rows = {what(peer) for peer in results["peers"]}, {(row["model"], row["precision"]) for row in results["rows"]}
+    added = [peer for peer in other["peers"] if what(peer)[:2] in rows and what(peer) not in have]
     if not added:
         return results
-    facts = {**results["facts"], "peers_of": {"commit": other["facts"].get("commit"), "date": other["facts"]["date"], "precisions": sorted({peer["precision"] for peer in added})}}
+    kinds = sorted({f"{peer['peer']} in {peer['precision']}" for peer in added})
+    facts = {**results["facts"], "peers_of": {"commit": other["facts"].get("commit"), "date": other["facts"]["date"], "kinds": kinds}}
     return {**results, "facts": facts, "peers": results["peers"] + added}
 
 
@@ -123,12 +129,13 @@ def tamp_cell(row, notes):
 def times_table(results, notes):
     names = peer_names(results)
     several = len({row["execution"] for row in results["rows"]}) > 1
-    head = ["model", "precision", *(["execution"] if several else []), "error", "bar", "tamp us", *(f"{name} us" for name in names), "best peer / tamp"]
+    commits = any("commit" in row for row in results["rows"])
+    head = ["model", "precision", *(["execution"] if several else []), *(["commit"] if commits else []), "error", "bar", "tamp us", *(f"{name} us" for name in names), "best peer / tamp"]
     rows = []
     for row in results["rows"]:
         peers = peers_of(results, row)
         gain = ratio(results, row)
-        rows.append([row["model"], row["precision"], *([row["execution"]] if several else []), f"{row['error']:.1e}" if "error" in row else "", f"{row['bar']:.1e}" if "bar" in row else "",
+        rows.append([row["model"], row["precision"], *([row["execution"]] if several else []), *([row["commit"][:7]] if commits else []), f"{row['error']:.1e}" if "error" in row else "", f"{row['bar']:.1e}" if "bar" in row else "",
                      tamp_cell(row, notes), *(peer_cell(peers.get(name), notes) for name in names), f"{gain:.2f}" if gain else ""])
     return table(head, rows)
 
@@ -164,11 +171,12 @@ def versions_line(results):
     facts = results["facts"]
     versions = next((peer["versions"] for peer in results["peers"] if "versions" in peer), {})
     gpu = facts["gpu"]
+    commits = [commit for commit in facts.get("commits", [facts.get("commit")]) if commit]
     words = [gpu.get("name"), gpu.get("driver_version") and f"driver {gpu['driver_version']}", gpu.get("clocks.max.sm") and f"at most {gpu['clocks.max.sm']} MHz", versions.get("torch") and f"PyTorch {versions['torch']}",
-             versions.get("cudnn") and f"cuDNN {versions['cudnn']}", facts.get("nvcc"), facts.get("tamp"), facts.get("commit") and f"commit {facts['commit'][:12]}", facts["date"][:10]]
+             versions.get("cudnn") and f"cuDNN {versions['cudnn']}", facts.get("nvcc"), facts.get("tamp"), commits and f"commit{'s' * (len(commits) > 1)} {', '.join(commit[:12] for commit in commits)}", facts["date"][:10]]
     text = ", ".join(word for word in words if word) + "."
     if other := facts.get("peers_of"):
-        text += f" Peers in {', '.join(other['precisions'])}: by the run of commit {other['commit'][:12]}, {other['date'][:10]}."
+        text += f" {', '.join(other['kinds'])}: by the run of commit {other['commit'][:12]}, {other['date'][:10]}."
     return text
 
 

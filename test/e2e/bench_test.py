@@ -158,13 +158,17 @@ def test_a_document_gets_the_tables_between_its_marks_and_nothing_else_changes(t
     assert report.filled((harness.ROOT / "docs/performance.md").read_text(), results()).count("| quick |") == 2
 
 
-def test_runs_of_one_commit_are_merged_and_the_later_one_counts(tamp):
+def test_runs_are_merged_the_later_one_counts_and_rows_say_their_commits(tamp):
     later = results()
     later["rows"] = [row("wrong", 50.0), row("new", 10.0)]
     both = report.merged([results(), later])
     assert {made["model"]: made.get("us") for made in both["rows"]} == {"quick": 100.0, "wrong": 50.0, "new": 10.0}
-    later["facts"] = {**later["facts"], "commit": "another"}
-    raises(ValueError, lambda: report.merged([results(), later]), "different machines or commits")
+    assert "commit |" not in report.tables(both)
+    later["facts"] = {**later["facts"], "commit": "another commit"}
+    text = report.tables(report.merged([results(), later]))
+    assert "| new | tf32 | another |" in text and "| quick | tf32 | 0123456 |" in text and "commits 0123456789ab, another comm" in text, text
+    later["facts"] = {**later["facts"], "gpu": {"name": "another"}}
+    raises(ValueError, lambda: report.merged([results(), later]), "different machines")
 
 
 def test_the_floor_is_the_edges_and_the_larger_of_arithmetic_and_weights(tamp):
@@ -180,9 +184,11 @@ def test_peers_of_another_run_fill_what_is_missing_and_are_named(tamp):
     mine, other = results(), results()
     other["facts"] = {**other["facts"], "commit": "0123456789abcdef"}
     assert report.with_peers(mine, other)["peers"] == mine["peers"], "nothing is missing"
+    joined = report.with_peers({**mine, "peers": mine["peers"][:1]}, other)
+    assert joined["peers"] == mine["peers"], "each peer by itself"
     joined = report.with_peers({**mine, "peers": []}, other)
     assert joined["peers"] and {peer["model"] for peer in joined["peers"]} <= {row["model"] for row in mine["rows"]}
-    assert "by the run of commit 0123456789ab" in report.versions_line(joined)
+    assert "compile in tf32, eager in tf32: by the run of commit 0123456789ab" in report.versions_line(joined)
     other["facts"] = {**other["facts"], "gpu": {"name": "another"}}
     raises(ValueError, lambda: report.with_peers(mine, other), "peers of another machine")
 

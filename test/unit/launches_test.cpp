@@ -133,6 +133,21 @@ TEST_CASE("the source for graph execution has a kernel for each distinct body an
   CHECK(source.find(std::to_string(program.launches->size()) + " kernel launches") != std::string::npos);
 }
 
+TEST_CASE("the estimate of graph execution has an edge between kernels for each of a chain") {
+  GraphBuilder g;
+  TensorId last = g.input("x", {4, 6});
+  for (const char* name : {"a", "b", "c"}) last = g.tiles(name, {last}, {4, 6});
+  g.output(last);
+  RProgram chain = tiny_program(g.take(), 3);
+  const double before_us = schedule::simulate(chain);
+  chain.vdevice.kernel_edge_us += 10;
+  CHECK(schedule::simulate(chain) == Approx(before_us + 20));
+  chain.launches.reset();
+  const double persistent_us = schedule::simulate(chain);
+  chain.vdevice.kernel_edge_us += 10;
+  CHECK(schedule::simulate(chain) == persistent_us);
+}
+
 TEST_CASE("a gang has no graph execution") {
   RProgram program = branches();
   program.rkernels.front().gang = true;

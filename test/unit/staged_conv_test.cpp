@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/conv/staged_conv_plan.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/catch.h"
@@ -194,6 +195,65 @@ TEST_CASE("every candidate fits the vDevices that copy boxes") {
       }
     }
   }
+}
+
+// The candidates of a 3x3 convolution of a map of 14 x 14 on a H200, whose teams are several.
+struct Planned {
+  Case c;
+  kernels::Product product;
+  std::vector<RKernel> rkernels;
+};
+Planned planned(int64_t channels, Precision precision) {
+  Planned out{
+      conv_case(
+          {.name = "plan", .in = {1, channels, 14, 14}, .out_channels = 64, .kernel = {3, 3}, .pads_begin = {1, 1}, .pads_end = {1, 1}}),
+      {},
+      {}};
+  out.product = *kernels::product_of(out.c.graph, out.c.graph.rops[0]);
+  out.rkernels = kernels::staged_conv().candidates({out.c.graph, out.c.graph.rops[0], read_vdevice("h200").with_inputs(), precision});
+  return out;
+}
+
+TEST_CASE("teams take boxes where taps would leave one of them idle") {
+  using namespace kernels::staged;
+  const int64_t stage_bytes = read_vdevice("h200").with_inputs().input_stage_bytes;
+  for (const Precision precision : {Precision::tf32, Precision::fp16}) {
+    int taken = 0;
+    for (const int64_t boxes : {3, 8}) {
+      int several = 0;
+      const Planned plan = planned(32 * boxes, precision);
+      for (const RKernel& rkernel : plan.rkernels) {
+        const Config c = config_of(rkernel);
+        const int64_t teams = teams_of(c);
+        if (teams == 1 || c.splits > 1) continue;
+        ++several;
+        INFO(rkernel.name << ", " << boxes << " boxes");
+        const bool whole = boxes % teams == 0 && teams * bytes_of_box(plan.product, c) <= stage_bytes;
+        CHECK(c.team_boxes == (whole ? 1 : 0));
+        CHECK(steps_of_boxes(plan.product, c, boxes) == (whole ? boxes * 9 / teams : boxes * (9 / teams + 1)));
+        taken += whole;
+      }
+      CHECK(several > 0);
+    }
+    CHECK(taken > 0);
+  }
+}
+
+TEST_CASE("a chunk of all its boxes is filled up to a batch of steps where that is cheaper, one of fewer boxes never is") {
+  using namespace kernels::staged;
+  const Planned plan = planned(160, Precision::tf32);
+  Config c = config_of(plan.rkernels.front());
+  REQUIRE(batch_of(c) == 4);
+  REQUIRE(teams_of(c) == 2);
+  c.team_boxes = 0;  // 5 steps a box
+  for (const auto& [boxes, steps] : {std::pair{1, 5}, {2, 10}, {3, 16}, {4, 20}}) {
+    c.boxes_per_chunk = boxes;
+    CHECK(input_steps_of(plan.product, c) == steps);
+  }
+  c.boxes_per_chunk = 3;
+  CHECK(steps_of_split(plan.product, c, 5) == 16 + 10);
+  c.boxes_per_chunk = 4;
+  CHECK(steps_of_split(plan.product, c, 7) == 20 + 15);
 }
 
 TEST_CASE("what boxes cannot be cut from is not offered") {

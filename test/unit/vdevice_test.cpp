@@ -63,6 +63,7 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
   CHECK(d.default_precision == Precision::fp32);
   CHECK_FALSE(d.tf32);
   CHECK(d.edge_us == 0.5);
+  CHECK(d.kernel_edge_us == 1);  // not given
 }
 
 TEST_CASE("a vDevice is read from a file whose name ends in .json") {
