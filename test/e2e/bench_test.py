@@ -20,6 +20,7 @@ import plot_bench
 import measure
 import report
 import trace as traces
+import what_if
 
 
 def raises(kind, call, says):
@@ -270,6 +271,17 @@ def test_records_come_from_what_tamp_compile_writes(tamp):
     assert [(record["body"], record["tasks"], record["cycles"]) for record in records] == [(phase["body"], phase["rtasks"], 6000) for phase in phases]
     product = next(record for record in records if record["body"] in calibrate.STEPS)
     assert product["steps"] > 0 and product["estimated_cycles"] > 0 and product["template"], product
+
+
+def test_variants_take_lines_out_of_what_tamp_compile_writes(tamp):
+    weights = [m.constant(name, np.ones((64, 64, 3, 3))) for name in ("v", "w")]
+    convs = [m.node("Conv", ["x", "v"], ["h"], pads=[1, 1, 1, 1]), m.node("Conv", ["h", "w"], ["y"], pads=[1, 1, 1, 1])]
+    (tamp.folder / "convs.onnx").write_bytes(m.model(convs, [m.value("x", [1, 64, 14, 14])], [m.value("y", [1, 64, 14, 14])], weights).SerializeToString())
+    tamp("compile", "convs.onnx", "-o", "convs", "--vdevice", "h200", "--precision", "tf32")
+    source = (tamp.folder / "convs/convs.cu").read_text()
+    for variant in what_if.VARIANTS:
+        assert (what_if.changed(source, variant) == source) == (variant == "as it is"), variant
+    raises(ValueError, lambda: what_if.changed(source.replace("copy_weights", "load_weights"), "weights"), "the generated source has no 'copy_weights")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What a network's time would be if a part of the work took none: bounds on what work on that part can gain.
+
+    python3 test/gpu/what_if.py --tamp build/release/bin/tamp --models FOLDER [--precision tf32] NAME...
+
+FOLDER is as test/gpu/measure.py says. For each variant the lines of VARIANTS are taken out of the generated source: the program still waits and
+signals as it did, its answers are wrong on purpose, so nothing but its time is looked at. A line that the source does not have is an error, not a
+variant that changes nothing. Times are the median of 3 rounds of 100 replays of a CUDA graph, variants taking turns.
+
+  weights   the loader says that weights are there and copies none
+  boxes     the waiter says that boxes of inputs are there and copies none
+  copies    both
+  steps     staged_conv multiplies nothing
+  all       all of it: what is left is waiting for each other, sums, stores and signals"""
+import argparse, concurrent.futures, json, os, pathlib, statistics, sys, tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import measure
+
+WEIGHTS = [("copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage], policy);", "arrive(control.full[stage]);")]
+BOXES = [
+    ("expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);", "(void)input, (void)boxes;"),
+    (
+        "copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place, static_cast<int32_t>(box) * kBoxChannels,\n"
+        "               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, control.input_full[stage]);",
+        "(void)left, arrive(control.input_full[stage]);",
+    ),
+]
+STEPS = [
+    (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, rows, args.step_row, step_row);", "")
+    for count in ("Product::kBatch", "1")
+]
+VARIANTS = {"as it is": [], "weights": WEIGHTS, "boxes": BOXES, "copies": WEIGHTS + BOXES, "steps": STEPS, "all": WEIGHTS + BOXES + STEPS}
+
+
+def changed(source, variant):
+    for old, new in VARIANTS[variant]:
+        if old not in source:
+            raise ValueError(f"variant '{variant}': the generated source has no '{old}'")
+        source = source.replace(old, new)
+    return source
+
+
+def build(out, name, arch, variant):
+    """The variant's program, in a folder of its own beside `out`."""
+    folder = out.parent / f"{name}-{variant.replace(' ', '_')}"
+    folder.mkdir()
+    for path in out.iterdir():
+        if path.name != f"{name}.cu":
+            os.link(path, folder / path.name)
+    (folder / f"{name}.cu").write_text(changed((out / f"{name}.cu").read_text(), variant))
+    measure.build_runner(folder, name, arch)
+    return folder / "runner"
+
+
+def train_us(runner, arguments):
+    done, _ = measure.timed([runner, *arguments, "--repeat", "1", "--graph", "--train", "100"])
+    return statistics.median(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("train "))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tamp", type=pathlib.Path, required=True)
+    parser.add_argument("--models", type=pathlib.Path, required=True)
+    parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--vdevice", default="h200")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("names", nargs="+")
+    args = parser.parse_args()
+    print("| model | " + " | ".join(VARIANTS) + " |\n|" + "---|" * (len(VARIANTS) + 1))
+    with tempfile.TemporaryDirectory(prefix="tamp-what-if-") as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for name in args.names:
+            out = pathlib.Path(folder) / name
+            meta = json.loads((args.models / f"{name}.weights.json").read_text())
+            measure.make_weights(args.models, name, meta)
+            measure.timed([args.tamp.resolve(), "compile", args.models / f"{name}.onnx", "-o", out, "--vdevice", args.vdevice, "--precision", args.precision, "-q"])
+            arguments, _, _ = measure.arguments_of(out, args.models, name, meta)
+            runners = list(pool.map(lambda variant: build(out, name, args.arch, variant), VARIANTS))
+            rounds = [[train_us(runner, arguments) for runner in runners] for _ in range(3)]
+            print(f"| {name} | " + " | ".join(f"{statistics.median(times):.1f}" for times in zip(*rounds)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
