@@ -14,7 +14,7 @@
 // Output channels are the rows of the product (mma's operand A is the weights), pixels its columns, so that a map of 7 x 7
 // wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k. One mma takes 8 of k in tf32, 16 in fp16 and bf16 (a
 // unit); the warps on k share the four or two units of a box of 32 channels. If there are more of them than units they are
-// teams, and a step is a box (one tap) or a tap of a box for each team. Activations are fp32 in memory whatever the precision.
+// teams, and a step is for each team a box or, of the same box, a tap. Activations are fp32 in memory whatever the precision.
 //
 // Every instruction costs twice (two warps a scheduler), so what can be said once is said by the host: where the input of a
 // step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
