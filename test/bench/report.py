@@ -43,11 +43,11 @@ def merged(runs):
     for run in runs[1:]:
         if machine_of(run) != machine_of(runs[0]):
             raise ValueError(f"results of different machines: {machine_of(runs[0])} and {machine_of(run)}")
-    commits = list(dict.fromkeys(run["facts"].get("commit") for run in runs))
+    commits = list(dict.fromkeys(commit for run in runs for commit in run["facts"].get("commits", [run["facts"].get("commit")])))
     rows, peers = {}, {}
     for run in runs:
         of = {"commit": run["facts"].get("commit")} if len(commits) > 1 else {}
-        rows.update({(row["model"], row["precision"], row["execution"]): {**row, **of} for row in run["rows"]})
+        rows.update({(row["model"], row["precision"], row["execution"]): {**of, **row} for row in run["rows"]})
         peers.update({(peer["model"], peer["precision"], peer["peer"]): peer for peer in run["peers"]})
     more = {"facts_of_later_runs": [run["facts"] for run in runs[1:]]} if len(runs) > 1 else {}
     return {"facts": {**runs[0]["facts"], "commits": commits}, **more, "rows": list(rows.values()), "peers": list(peers.values())}

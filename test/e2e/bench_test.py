@@ -168,6 +168,7 @@ def test_runs_are_merged_the_later_one_counts_and_rows_say_their_commits(tamp):
     later["facts"] = {**later["facts"], "commit": "another commit"}
     text = report.tables(report.merged([results(), later]))
     assert "| new | tf32 | another |" in text and "| quick | tf32 | 0123456 |" in text and "commits 0123456789ab, another comm" in text, text
+    assert report.tables(report.merged([report.merged([results(), later])])) == text, "as one file, too"
     later["facts"] = {**later["facts"], "gpu": {"name": "another"}}
     raises(ValueError, lambda: report.merged([results(), later]), "different machines")
 
