@@ -1,0 +1,154 @@
+// The bodies of the pool, reduce, softmax and LRN families against the reference: on the CPU, over the stand-in, at sizes that fit no tile.
+// See test/kernels/light_bench.h for what else is checked.
+#include "kernels/pool/pool.h"
+#include "kernels/reduce/lrn.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/reduce/softmax.h"
+#include "test/kernels/light_bench.h"
+#include "test/support/catch.h"
+
+namespace tamp::test {
+namespace {
+
+// --- pooling ------------------------------------------------------------------------------------------------------------
+
+Case pool_case(const std::string& name, const Pool& attrs, const Shape& in, const Shape& out_pixels, Lay lay_in, Lay lay_out,
+               bool epilogue = false) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(in, lay_in);
+  Shape out = {in[0], in[1]};
+  out.insert(out.end(), out_pixels.begin(), out_pixels.end());
+  Epilogue e;
+  if (epilogue) {
+    e.bias = maker.constant({in[1]});
+    e.residual = maker.input(out, lay_out);
+    e.activation = Activation::relu;
+  }
+  return maker.finish(attrs, {x}, maker.output(out, lay_out), e);
+}
+
+std::vector<Case> pool_cases() {
+  using enum PoolKind;
+  const Lay last = Lay::channels_last, slice = Lay::slice, rows = Lay::rows;
+  Case nan = pool_case("max with NaN", {max, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 4, 3, 3}, {2, 2}, last, last);
+  Bytes with_nan = *nan.values[0].data;
+  const float value = NAN;
+  std::memcpy(with_nan.data() + 16, &value, 4);
+  nan.values[0].data = std::make_shared<const Bytes>(with_nan);
+  return {
+      nan,
+      pool_case("max 3x3 stride 2", {max, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 8, 11, 13}, {6, 7}, last, last),
+      pool_case("max over many rTasks", {max, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 32, 31, 33}, {16, 17}, last, slice),
+      pool_case("max of odd channels", {max, {3, 2}, {1, 3}, {1, 1}, {1, 0}, {0, 1}, false}, {2, 5, 7, 9}, {6, 3}, last, slice),
+      pool_case("max of rows", {max, {3, 3}, {2, 2}, {2, 1}, {1, 1}, {1, 1}, false}, {2, 5, 9, 9}, {4, 5}, rows, rows),
+      pool_case("rows to channels last", {max, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 8, 6, 6}, {3, 3}, rows, last),
+      pool_case("max 3x3 stride 2 in strips of two", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 20, 31, 33}, {15, 16}, last,
+                last),
+      pool_case("max 3x3 of two images in strips of two", {max, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 24, 17, 19}, {17, 19},
+                last, slice),
+      pool_case("max 2x2 with overhang", {max, {2, 2}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, false}, {1, 8, 7, 9}, {4, 5}, slice, last),
+      pool_case("max 5x5", {max, {5, 5}, {1, 1}, {1, 1}, {2, 2}, {2, 2}, false}, {1, 8, 6, 7}, {6, 7}, last, last),
+      pool_case("max with holes", {max, {2, 2}, {1, 1}, {2, 2}, {1, 1}, {1, 1}, false}, {1, 8, 6, 7}, {6, 7}, last, last),
+      pool_case("average in strips of two", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 12, 17, 19}, {17, 19}, last,
+                last),
+      pool_case("average in strips of two, pads counted", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true}, {2, 16, 18, 21},
+                {18, 21}, last, slice),
+      pool_case("average stride 2, one pad counted", {average, {3, 3}, {2, 2}, {1, 1}, {1, 0}, {0, 1}, true}, {1, 8, 10, 10}, {5, 5}, last,
+                last),
+      pool_case("average of one pixel", {average, {1, 1}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 12, 6, 7}, {3, 4}, last, last),
+      pool_case("average", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 8, 7, 7}, {4, 4}, last, last),
+      pool_case("average with overhang", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {0, 0}, true}, {1, 4, 7, 7}, {4, 4}, last, last),
+      pool_case("average of 4x4 with pads counted", {average, {4, 4}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, true}, {1, 3, 5, 5}, {5, 5}, rows,
+                rows),
+      pool_case("one dimension", {max, {5}, {2}, {1}, {2}, {2}, false}, {2, 3, 15}, {8}, rows, rows),
+      pool_case("one dimension, channels last", {average, {3}, {1}, {2}, {0}, {0}, false}, {2, 4, 9}, {5}, last, last),
+      pool_case("epilogue", {average, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 4, 4, 5}, {3, 4}, last, last, true),
+      pool_case("epilogue, one channel at a time", {max, {2, 2}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 3, 4, 5}, {3, 4}, rows, rows,
+                true),
+  };
+}
+
+TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::pool()}, "pool"); }
+
+// --- reductions ---------------------------------------------------------------------------------------------------------
+
+Case reduce_case(const std::string& name, ReduceKind kind, const std::vector<int64_t>& axes, bool keepdims, const Shape& in, Lay lay) {
+  CaseMaker maker(name);
+  maker.set_range(0.1F, 1.1F);
+  const TensorId x = maker.input(in, lay);
+  Shape out;
+  for (size_t d = 0; d < in.size(); ++d) {
+    const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
+    if (!reduced || keepdims) out.push_back(reduced ? 1 : in[d]);
+  }
+  return maker.finish(Reduce{kind, axes, keepdims}, {x}, maker.output(out, out.size() == in.size() ? lay : Lay::rows));
+}
+
+std::vector<Case> reduce_cases() {
+  using enum ReduceKind;
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  std::vector<Case> cases = {
+      reduce_case("global average pool", mean, {2, 3}, true, {2, 64, 7, 7}, last),
+      reduce_case("global average pool of odd channels", mean, {2, 3}, true, {2, 33, 5, 3}, last),
+      reduce_case("global average pool of rows", mean, {2, 3}, true, {2, 33, 5, 3}, rows),
+      reduce_case("global average pool of few channels", mean, {2, 3}, true, {1, 8, 40, 41}, last),
+      reduce_case("global average pool of a slice", mean, {2, 3}, true, {2, 16, 3, 3}, Lay::slice),
+      reduce_case("global average pool of one pixel", mean, {2, 3}, true, {1, 20, 1, 1}, last),
+      reduce_case("global sum of more items than rTasks have lanes", sum, {2, 3}, true, {1, 60, 9, 15}, last),
+      reduce_case("global average pool of many channels", mean, {2, 3}, true, {3, 124, 3, 11}, last),
+      reduce_case("global average pool into other dimensions", mean, {2, 3}, false, {2, 12, 13, 10}, last),
+      reduce_case("too many channels for few lanes", mean, {2, 3}, true, {2, 196, 2, 2}, last),
+      reduce_case("norm of few rows", l2, {1}, false, {2, 5000}, rows),
+      reduce_case("everything", sum, {0, 1, 2}, false, {9, 10, 11}, rows),
+      reduce_case("the last dimension", max, {2}, false, {3, 17, 65}, rows),
+      reduce_case("the middle", sum, {1}, false, {3, 17, 13}, rows),
+      reduce_case("first and last", sum, {0, 3}, true, {3, 4, 5, 6}, rows),
+      reduce_case("of rank 6", mean, {1, 3, 5}, false, {2, 3, 2, 3, 2, 3}, rows),
+      reduce_case("over one element", mean, {1}, true, {4, 1, 3}, rows),
+      reduce_case("over none", prod, {1}, false, {4, 0, 3}, rows),
+      reduce_case("backwards", sum, {1}, false, {4, 5, 3}, Lay::reversed),
+  };
+  for (const ReduceKind kind : {sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp}) {
+    cases.push_back(reduce_case("kind " + std::to_string(static_cast<int>(kind)), kind, {1}, false, {3, 37, 5}, rows));
+  }
+  return cases;
+}
+
+TEST_CASE("reductions agree with the reference") { expect_no_problems(reduce_cases(), {kernels::reduce()}, "reduce"); }
+
+Case softmax_case(const std::string& name, const Softmax& attrs, const Shape& shape, Lay lay_in, Lay lay_out) {
+  CaseMaker maker(name);
+  maker.set_range(-20, 20);
+  const TensorId x = maker.input(shape, lay_in);
+  return maker.finish(attrs, {x}, maker.output(shape, lay_out));
+}
+
+Case lrn_case(const std::string& name, const Lrn& attrs, const Shape& shape, Lay lay) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(shape, lay);
+  return maker.finish(attrs, {x}, maker.output(shape, lay));
+}
+
+TEST_CASE("softmax agrees with the reference") {
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  expect_no_problems(
+      {softmax_case("classes", {1, 1, false}, {1, 1000}, rows, rows), softmax_case("rows of 33", {2, 2, false}, {3, 5, 33}, rows, rows),
+       softmax_case("log", {1, 1, true}, {7, 19}, rows, rows), softmax_case("channels", {1, 1, false}, {2, 9, 4, 5}, last, last),
+       softmax_case("channels of rows", {1, 1, false}, {2, 9, 4, 5}, rows, rows),
+       softmax_case("joint dimensions", {1, 3, false}, {2, 3, 4, 5}, last, rows),
+       softmax_case("everything", {0, 1, false}, {3, 3}, rows, rows), softmax_case("of one element", {1, 1, false}, {5, 1}, rows, rows),
+       softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows)},
+      {kernels::softmax()}, "softmax");
+}
+
+TEST_CASE("local response normalisation agrees with the reference") {
+  const Lay last = Lay::channels_last, rows = Lay::rows;
+  expect_no_problems(
+      {lrn_case("size 5", {5, 0.5F, 0.75F, 1.0F}, {2, 9, 5, 7}, last), lrn_case("even size", {4, 0.5F, 0.75F, 2.0F}, {1, 6, 5, 3}, rows),
+       lrn_case("wider than the channels", {9, 0.5F, 0.5F, 1.0F}, {1, 3, 17, 19}, last),
+       lrn_case("one channel", {3, 0.5F, 0.75F, 1.0F}, {2, 1, 4}, rows)},
+      {kernels::lrn()}, "lrn");
+}
+
+}  // namespace
+}  // namespace tamp::test
