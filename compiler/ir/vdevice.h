@@ -39,12 +39,11 @@ struct VDevice {
   double clock_ghz = 1;
   double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
-  double edge_us = 0.5;  // counter signal to wait seen on another vEU
-  double kernel_edge_us =
-      1.0;  // from a kernel's last rTask to the first of one that depends on it, in a CUDA graph; where not given, twice an edge
-  double same_veu_us = 0.1;  // from one rTask to the next on the same vEU
-  double rtask_us = 0.3;     // fixed cost of one rTask
-  double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
+  double edge_us = 0.5;         // counter signal to wait seen on another vEU
+  double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
+  double same_veu_us = 0.1;     // from one rTask to the next on the same vEU
+  double rtask_us = 0.3;        // fixed cost of one rTask
+  double barrier_us = 1.0;      // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
 
   VDevice with_inputs() const;     // for a program that copies boxes of input values

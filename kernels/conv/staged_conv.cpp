@@ -270,8 +270,8 @@ void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
   const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / kCopyBytes; };
   Config best;
   double least = 0;
-  c.boxes_per_chunk = boxes_of_step(c);
-  do {
+  const int64_t pair = boxes_of_step(c), fitting = std::min(vdevice.input_stage_bytes / box_bytes, c.boxes_per_split);
+  for (c.boxes_per_chunk = pair; c.boxes_per_chunk <= fitting; c.boxes_per_chunk += pair) {
     if (input_steps_of(p, c) * teams_of(c) > kMostSteps) break;
     const int64_t steps = steps_of_split(p, c, c.boxes_per_split), input_steps = input_steps_of(p, c);
     for (const int64_t chunk :
@@ -284,8 +284,7 @@ void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
       best = c;
       least = cycles;
     }
-    c.boxes_per_chunk += boxes_of_step(c);
-  } while (c.boxes_per_chunk <= std::min(vdevice.input_stage_bytes / box_bytes, c.boxes_per_split));
+  }
   TAMP_CHECK(best.boxes_per_chunk > 0, "not a step's boxes fit a stage");
   c = best;
 }
@@ -313,7 +312,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   return rkernel;
 }
 
-// Whether that leaves no tap of a step idle, and no team without a box.
+// Taps that are no multiple of the teams leave some idle in the last step of every box; boxes do not where there are enough of them.
 bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_t splits) {
   c.team_boxes = 0;
   const int64_t teams = teams_of(c), boxes = ceil_div(all_boxes(p, c), splits);

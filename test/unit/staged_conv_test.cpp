@@ -256,6 +256,25 @@ TEST_CASE("a chunk of all its boxes is filled up to a batch of steps where that 
   CHECK(steps_of_split(plan.product, c, 7) == 20 + 15);
 }
 
+TEST_CASE("chunks of inputs and of weights end with a batch of four where its boxes fit a stage") {
+  using namespace kernels::staged;
+  const Case c = conv_case({.name = "1x1", .in = {1, 1024, 14, 14}, .out_channels = 256, .kernel = {1, 1}});
+  const kernels::Product product = *kernels::product_of(c.graph, c.graph.rops[0]);
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  int batches = 0;
+  for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
+    const Config config = config_of(rkernel);
+    const int64_t batch = batch_of(config), box = boxes_of_step(config);
+    if (batch < 4 || batch * box > config.boxes_per_split || batch * box * bytes_of_box(product, config) > vdevice.input_stage_bytes)
+      continue;
+    INFO(rkernel.name << " " << input_steps_of(product, config) << " " << config.chunk_steps);
+    CHECK(input_steps_of(product, config) % batch == 0);
+    CHECK(config.chunk_steps % batch == 0);
+    ++batches;
+  }
+  CHECK(batches > 5);
+}
+
 TEST_CASE("what boxes cannot be cut from is not offered") {
   const auto count = [](const Case& c, Precision precision) {
     return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], device(4), precision}).size();

@@ -51,6 +51,7 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
     }
     CHECK(d.same_veu_us <= d.edge_us);
     CHECK(d.edge_us <= d.barrier_us);
+    CHECK(d.edge_us < d.kernel_edge_us);
   }
 }
 
