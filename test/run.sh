@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests, from a fresh clone: installs what is missing (Debian 12), builds, runs the unit tests (ctest) and the
-# end-to-end tests (test/e2e). What needs nvcc or a GPU runs where there is one. The last line is "N passed, N failed".
+# All tests, from a fresh clone: installs what is missing (Debian 12), checks the format of the sources, builds the program, builds and
+# runs the unit tests with sanitizers (ctest --preset asan), and runs the end-to-end tests (test/e2e) with the program. What needs nvcc or
+# a GPU runs where there is one. The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/packages.sh
@@ -25,6 +26,7 @@ count() {
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   passed=$((passed + good))
   failed=$((failed + bad))
+  echo "== $((SECONDS / 60)) min so far"
 }
 
 find_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
@@ -37,26 +39,32 @@ if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; the
   python3 -m venv build/venv
   build/venv/bin/python -m pip install --quiet --disable-pip-version-check numpy onnx onnxruntime
 fi
+count bash test/format.sh
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-cmake --preset release -DTAMP_TESTS=ON
-cmake --build --preset release -j"$(nproc)"
+cmake --preset release
+cmake --build --preset release --target tamp -j"$(nproc)"
+cmake --preset asan
+cmake --build --preset asan -j"$(nproc)"
+echo "== built after $((SECONDS / 60)) min"
 
-excluded='gpu'
-find_nvcc || { excluded='gpu|nvcc'; echo "no nvcc: tests that compile for a GPU are left out"; }
-count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
+count ctest --preset asan -j"$(nproc)" --no-tests=error
 
 tamp=$PWD/build/release/bin/tamp
-for program in cli_test user_project_test mutants_test models_test recurrent_test bad_inputs bench_test; do
-  count build/venv/bin/python "test/e2e/$program.py" "$tamp"
+for program in test/e2e/*_test.py test/e2e/bad_inputs.py test/e2e/conformance.py; do
+  case $program in */gpu_test.py | */nvcc_test.py) continue ;; esac  # below
+  count build/venv/bin/python "$program" "$tamp"
 done
 
-count build/venv/bin/python test/e2e/conformance.py "$tamp"
+if find_nvcc; then
+  count build/venv/bin/python test/e2e/nvcc_test.py "$tamp"
+else
+  echo "no nvcc: tests that compile for a GPU are left out"
+fi
 
 if find_gpu && find_nvcc; then
   before=$passed
   before_failed=$failed
-  count ctest --preset release -L gpu --no-tests=ignore
   count build/venv/bin/python test/e2e/gpu_test.py "$tamp"
   echo "on the GPU: $((passed - before)) passed, $((failed - before_failed)) failed"
 else

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Small networks over the bodies that differ most between GPUs, for every architecture that a vDevice has: nvcc takes the source.
+Nothing runs. run.sh calls this where nvcc is; here its absence is a failure.
+
+    nvcc_test.py TAMP [WORD...]
+"""
+import json
+import re
+import subprocess
+import sys
+
+import harness
+import models as m
+from models_test import port, weight
+from user_project_test import mnist, nvcc
+
+ARCHITECTURES = {"sm_75", "sm_80", "sm_89", "sm_90", "sm_120"}
+
+
+def vdevices():
+    """A vDevice for each architecture, e.g. {"sm_90": "h100"}."""
+    found = {}
+    for path in sorted((harness.ROOT / "compiler" / "ir" / "vdevices").glob("*.json")):
+        found.setdefault(json.loads(path.read_text())["arch"], path.stem)
+    return {arch: name for arch, name in found.items() if arch.startswith("sm_")}
+
+
+def small_cnn(tamp):
+    """Split products, a convolution by boxes on sm_90, a reduction and a matrix-vector product."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "c1", pads=[1, 1, 1, 1]), m.node("Relu", ["a"], ["b"], "r1"), m.node("Conv", ["b", "w2"], ["c"], "c2", pads=[1, 1, 1, 1]),
+             m.node("GlobalAveragePool", ["c"], ["d"], "p"), m.node("Flatten", ["d"], ["e"], "f"), m.node("Gemm", ["e", "w3"], ["y"], "g", transB=1)]
+    made = m.model(nodes, [port("x", 1, 32, 14, 14)], [port("y", 1, 10)], [weight("w1", 32, 32, 3, 3), weight("w2", 64, 32, 3, 3), weight("w3", 10, 64)])
+    path = tamp.folder / "cnn.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def small_lstm(tamp):
+    """A gang: vEUs that exchange words."""
+    nodes = [m.node("LSTM", ["x", "w", "r"], ["h"], "lstm", hidden_size=64), m.node("Relu", ["h"], ["y"], "r")]
+    made = m.model(nodes, [port("x", 4, 1, 64)], [port("y", 4, 1, 1, 64)], [weight("w", 1, 256, 64), weight("r", 1, 256, 64)])
+    path = tamp.folder / "lstm.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def compiled(tamp, path, arch, *options):
+    """The plan of `tamp compile`, when nvcc has made machine code of all of its source."""
+    name, folder = path.stem, tamp.folder / "out"
+    tamp("compile", path, "-o", folder, "--vdevice", vdevices()[arch], *options)
+    program = folder / f"{name}.cubin"
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xptxas", "-v", "-cubin", "-o", program, folder / f"{name}.cu"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", done.stderr))
+    if spilled:
+        print(f"{name} on {arch}: {spilled} bytes spilled")
+    assert re.search(rf"Compiling entry function .* for '{arch}'", done.stderr) and program.stat().st_size > 0, done.stderr[-2000:]
+    return json.loads((folder / f"{name}.rprogram.json").read_text())
+
+
+def bodies(plan):
+    return {phase["body"]: phase["input_bytes"] for rop in plan["rops"] for phase in rop["phases"]}
+
+
+def arch_tests(arch):
+    def cnn(tamp):
+        found = bodies(compiled(tamp, small_cnn(tamp), arch))
+        if arch == "sm_90":
+            assert any(found.values()), f"no body takes boxes: {found}"
+
+    def lstm(tamp):
+        found = bodies(compiled(tamp, small_lstm(tamp), arch))
+        assert any("recurrent" in body for body in found), found
+
+    def phases(tamp):
+        compiled(tamp, mnist(tamp), arch, "--execution", "graph")
+
+    for test in (cnn, lstm, phases):
+        test.__name__ = f"test_{test.__name__}_{arch}"
+    return [cnn, lstm, phases]
+
+
+def test_every_architecture_has_a_vdevice(tamp):
+    assert ARCHITECTURES <= set(vdevices()), vdevices()
+
+
+def all_tests():
+    known = subprocess.run([nvcc(), "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.replace("compute_", "sm_").split()
+    for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
+        print(f"this nvcc does not know {arch}: nothing is compiled for it")
+    return [test_every_architecture_has_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(all_tests()))
