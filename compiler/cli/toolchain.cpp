@@ -179,6 +179,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
+  if (device == Device::cpu) add("--multiprocessors", std::to_string(model.veus));
   for (size_t i = 0; i < inputs.size(); ++i) {
     add("--input", fmt::format("input{}.raw", i));
     write_raw(work / arguments.back(), inputs[i]);

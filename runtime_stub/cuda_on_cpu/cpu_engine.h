@@ -25,7 +25,6 @@ namespace cuda_on_cpu {
 
 constexpr uint32_t kWarpSize = 32;
 constexpr uint32_t kMaxThreads = 1024;  // of one vEU
-constexpr uint32_t kMaxResident = 64;   // vEUs at once
 constexpr uint32_t kNamedBarriers = 16;
 constexpr uint32_t kMeetings = 4;  // different masks of the collectives of one warp
 
@@ -116,9 +115,11 @@ struct BulkCopy {
   uint32_t count = 0, box_bytes = 0;
 };
 
+constexpr uint32_t kNowhere = 0xffffffffu;
+
 struct Block {
-  uint32_t ready;  // warps with a lane that can run
-  uint32_t index;  // among the resident vEUs
+  uint32_t ready;     // warps with a lane that can run
+  uint32_t ready_at;  // place in Launch::ready, or kNowhere
   uint3 block_idx;
   char* shared;
   uint32_t threads;
@@ -136,7 +137,7 @@ struct Launch {
   void (*call)(const void* arguments);  // the kernel, with its arguments unpacked
   const void* arguments;
   std::vector<Block> blocks;  // the resident ones
-  uint64_t ready;             // resident vEUs that can do something
+  std::vector<Block*> ready;  // resident vEUs that can do something, in any order
   uint32_t live;              // fibers that have not ended
   Fiber host;                 // who called
   Outcome outcome;
@@ -160,11 +161,13 @@ inline uint32_t draw() {
 }
 inline bool one_in(uint32_t n) { return (draw() & (n - 1)) == 0; }  // n is a power of two
 
-// The index of one set bit, each as likely as the others.
-inline uint32_t draw_bit(uint64_t mask) {
-  const uint64_t count = static_cast<uint64_t>(__builtin_popcountll(mask));
-  for (uint64_t skip = (draw() * count) >> 32; skip > 0; --skip) mask &= mask - 1;
-  return static_cast<uint32_t>(__builtin_ctzll(mask));
+// A number below `count`, each as likely as the others.
+inline size_t draw_below(size_t count) { return (uint64_t{draw()} * count) >> 32; }
+
+// The index of one set bit.
+inline uint32_t draw_bit(uint32_t mask) {
+  for (size_t skip = draw_below(static_cast<size_t>(__builtin_popcount(mask))); skip > 0; --skip) mask &= mask - 1;
+  return static_cast<uint32_t>(__builtin_ctz(mask));
 }
 
 // --- switching -------------------------------------------------------------------------------------------------------
@@ -201,9 +204,22 @@ inline void switch_to(Fiber& next) {
 }
 
 inline void make_ready(Warp& warp, uint32_t lanes) {
+  Block& block = *warp.block;
   warp.ready |= lanes;
-  warp.block->ready |= 1u << warp.index;
-  launch->ready |= uint64_t{1} << warp.block->index;
+  block.ready |= 1u << warp.index;
+  if (block.ready_at != kNowhere) return;
+  block.ready_at = static_cast<uint32_t>(launch->ready.size());
+  launch->ready.push_back(&block);
+}
+
+// Takes the vEU from those that can do something, if it cannot.
+inline void leave_ready(Block& block) {
+  if (block.ready != 0 || !block.copies.empty() || block.ready_at == kNowhere) return;
+  Block* const last = launch->ready.back();
+  last->ready_at = block.ready_at;
+  launch->ready[block.ready_at] = last;
+  launch->ready.pop_back();
+  block.ready_at = kNowhere;
 }
 
 // --- barriers and copies, as far as the switching needs them -------------------------------------------------------------
@@ -258,11 +274,11 @@ inline void carry_out(const BulkCopy& copy) {
 
 // Carries out one of the vEU's bulk copies, any of them: they overtake each other on a GPU too.
 inline void finish_a_copy(Block& block) {
-  const size_t n = (static_cast<uint64_t>(draw()) * block.copies.size()) >> 32;
+  const size_t n = draw_below(block.copies.size());
   const BulkCopy copy = block.copies[n];
   block.copies[n] = block.copies.back();
   block.copies.pop_back();
-  if (block.copies.empty() && block.ready == 0) launch->ready &= ~(uint64_t{1} << block.index);
+  leave_ready(block);
   carry_out(copy);
   launch->progress = true;
   arrive_in(block, *copy.full);
@@ -284,8 +300,8 @@ inline Fiber* draw_in(Block& block) {
 }
 
 inline Fiber& draw_anywhere() {
-  while (launch->ready != 0) {
-    Fiber* const fiber = draw_in(launch->blocks[draw_bit(launch->ready)]);
+  while (!launch->ready.empty()) {
+    Fiber* const fiber = draw_in(*launch->ready[draw_below(launch->ready.size())]);
     if (fiber != nullptr) return *fiber;
   }
   if (launch->live != 0) leave(Outcome::deadlock);
@@ -312,7 +328,7 @@ inline void park(Parked parked, const void* object) {
   } else {
     Block& block = *self.block;
     block.ready &= ~(1u << warp.index);
-    if (block.ready == 0 && block.copies.empty()) launch->ready &= ~(uint64_t{1} << block.index);
+    leave_ready(block);
     Fiber* const next = draw_in(block);
     switch_to(next != nullptr ? *next : draw_anywhere());
   }

@@ -75,7 +75,9 @@ constexpr int kSharedPerBlockOptin = 227 * 1024;  // an sm_90's
 constexpr int kSharedPerMultiprocessor = 228 * 1024;
 constexpr int kSharedReserved = 1024;  // of each vEU
 constexpr int kThreadsPerMultiprocessor = 2048;
-constexpr int kDefaultMultiprocessors = 16;
+// More than the vDevice of any program asks for, and so is the compute capability.
+constexpr int kDefaultMultiprocessors = 1 << 16;
+constexpr int kComputeCapabilityMajor = 99;
 
 // What the host half of the runtime remembers.
 struct HostState {
@@ -162,7 +164,7 @@ inline cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_
   if (threads == 0 || threads > kMaxThreads || veus == 0 || veus > 0x7fffffffu) return cudaErrorInvalidConfiguration;
   if (shared_bytes > static_cast<size_t>(dynamic_shared_limit(kernel))) return cudaErrorInvalidValue;
   const uint64_t per_multiprocessor = static_cast<uint64_t>(veus_per_multiprocessor(static_cast<int>(threads), shared_bytes));
-  const uint64_t resident = std::min<uint64_t>(kMaxResident, per_multiprocessor * static_cast<uint64_t>(host_state().multiprocessors));
+  const uint64_t resident = per_multiprocessor * static_cast<uint64_t>(host_state().multiprocessors);
   return cooperative && veus > resident ? cudaErrorCooperativeLaunchTooLarge : cudaSuccess;
 }
 
@@ -184,7 +186,7 @@ inline cudaError_t launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block, [[
   const cudaError_t error = check_launch(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, cooperative);
   if (error != cudaSuccess) return report(error);
   const Call<P...> call{kernel, {*static_cast<const std::remove_cv_t<P>*>(arguments[I])...}};
-  return report(run_grid(grid, block, shared_bytes, Call<P...>::run, &call) ? cudaSuccess : cudaErrorLaunchFailure);
+  return report(run_grid(grid, block, shared_bytes, cooperative, Call<P...>::run, &call) ? cudaSuccess : cudaErrorLaunchFailure);
 }
 
 }  // namespace cuda_on_cpu
@@ -287,7 +289,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
     case cudaDevAttrCanMapHostMemory: *value = 1; break;
     case cudaDevAttrL2CacheSize: *value = 1 << 20; break;
     case cudaDevAttrMaxThreadsPerMultiProcessor: *value = cuda_on_cpu::kThreadsPerMultiprocessor; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = cuda_on_cpu::kComputeCapabilityMajor; break;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = cuda_on_cpu::kSharedPerMultiprocessor; break;
     case cudaDevAttrCooperativeLaunch: *value = 1; break;
@@ -304,7 +306,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int devic
   std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU");
   properties->sharedMemPerBlock = cuda_on_cpu::kSharedPerBlock;
   properties->sharedMemPerBlockOptin = cuda_on_cpu::kSharedPerBlockOptin;
-  properties->major = 9;
+  properties->major = cuda_on_cpu::kComputeCapabilityMajor;
   properties->multiProcessorCount = cuda_on_cpu::host_state().multiprocessors;
   properties->warpSize = cuda_on_cpu::kWarpSize;
   properties->maxThreadsPerBlock = cuda_on_cpu::kMaxThreads;

@@ -68,18 +68,35 @@ inline bool unmap_guarded(const Guarded& block) {
 
 // --- stacks ------------------------------------------------------------------------------------------------------------
 
-// Kept from launch to launch; pages that a thread never touched cost nothing. Below each lies a page nobody may touch.
+// Kept from launch to launch; pages that a thread never touched cost nothing. The stacks of a warp lie side by side, with a page below
+// // them that nobody may touch. (Such a page below each stack would be more mappings than a process may have.) Between stacks lies a mark,
+// at the upper end of each, where memory is in use anyway.
 struct Stacks {
-  std::vector<char*> bottoms;
+  static constexpr uint64_t kMark = 0x7c0ffee5ca1ab1e5;
+  std::vector<char*> warps;
 
   // False where there is no memory.
   bool provide(size_t count) {
-    while (bottoms.size() < count) {
-      void* const mapped =
-          mmap(nullptr, page_bytes() + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    while (warps.size() < count) {
+      const size_t bytes = page_bytes() + kWarpSize * kStackBytes;
+      void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (mapped == MAP_FAILED) return false;
       if (mprotect(mapped, page_bytes(), PROT_NONE) != 0) return false;
-      bottoms.push_back(static_cast<char*>(mapped) + page_bytes());
+      warps.push_back(static_cast<char*>(mapped) + page_bytes());
+      for (uint32_t lane = 0; lane < kWarpSize; ++lane) mark_above(warps.size() - 1, lane) = kMark;
+    }
+    return true;
+  }
+  char* bottom(size_t warp, uint32_t lane) const { return warps[warp] + lane * kStackBytes; }
+  uint64_t& mark_above(size_t warp, uint32_t lane) const {
+    return *reinterpret_cast<uint64_t*>(bottom(warp, lane) + kStackBytes - sizeof kMark);
+  }
+  // False if a thread's stack grew into the one below it.
+  bool whole(size_t warp_count) const {
+    for (size_t warp = 0; warp < warp_count; ++warp) {
+      for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
+        if (mark_above(warp, lane) != kMark) return false;
+      }
     }
     return true;
   }
@@ -192,15 +209,15 @@ inline void make_fiber(Block& block, uint32_t thread, char* stack) {
   fiber.stack_bytes = kStackBytes;
 #endif
   // Stacks a power of two apart would share the same few cache lines: each starts a little lower than the one before.
-  const size_t colour = thread % 32 * 128;
-  fiber.context = boost::context::detail::make_fcontext(stack + kStackBytes - colour, kStackBytes - colour, run_fiber);
+  const size_t usable = kStackBytes - 128 - thread % 32 * 128;
+  fiber.context = boost::context::detail::make_fcontext(stack + usable, usable, run_fiber);
   make_ready(*fiber.warp, 1u << fiber.lane);
 }
 
 inline void make_block(uint32_t resident, uint32_t number, uint32_t threads, char* shared) {
   Block& block = launch->blocks[resident];
   const dim3& dim = launch->grid_dim;
-  block.index = resident;
+  block.ready_at = kNowhere;
   block.block_idx = {number % dim.x, number / dim.x % dim.y, number / dim.x / dim.y};
   block.shared = shared;
   block.threads = threads;
@@ -213,18 +230,19 @@ inline void make_block(uint32_t resident, uint32_t number, uint32_t threads, cha
     warp.lanes = &block.fibers[w * kWarpSize];
     warp.meetings[0].mask = 0xffffffffu;
   }
-  for (uint32_t t = 0; t < threads; ++t) make_fiber(block, t, process().stacks.bottoms[resident * threads + t]);
+  const size_t first_warp = resident * block.warps.size();
+  for (uint32_t t = 0; t < threads; ++t) make_fiber(block, t, process().stacks.bottom(first_warp + t / kWarpSize, t % kWarpSize));
 }
 
 // Runs vEUs [first, first + count) to their end, all of them at once.
 inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
-  if (!process().stacks.provide(size_t{count} * threads)) return Outcome::failed;
+  const size_t warps = size_t{count} * ((threads + kWarpSize - 1) / kWarpSize);
+  if (!process().stacks.provide(warps)) return Outcome::failed;
   std::vector<Guarded> shared(count);
-  launch->ready = 0;
+  launch->ready.clear();
   launch->live = count * threads;
   launch->blocks.clear();
   launch->blocks.resize(count);
-  bool clean = true;
   for (uint32_t b = 0; b < count; ++b) {
     shared[b] = map_guarded(launch->shared_bytes, 1024);
     if (shared[b].begin == nullptr) return Outcome::failed;
@@ -234,6 +252,8 @@ inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
   switch_to(draw_anywhere());
   if (launch->outcome == Outcome::deadlock) report_deadlock();
   current = nullptr;
+  bool clean = process().stacks.whole(warps);
+  if (!clean) std::fprintf(stderr, "cuda_on_cpu: a thread needs more than %zu bytes of stack\n", kStackBytes);
   for (uint32_t b = 0; b < count; ++b) {
     if (unmap_guarded(shared[b])) continue;
     std::fprintf(stderr, "cuda_on_cpu: vEU %u wrote outside its %u bytes of shared memory\n", first + b, launch->shared_bytes);
@@ -242,8 +262,10 @@ inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
   return clean ? launch->outcome : Outcome::failed;
 }
 
+constexpr uint32_t kGroup = 64;  // vEUs of a launch that is not cooperative
+
 // A cooperative grid is resident as a whole; another one runs in groups.
-inline bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*call)(const void*), const void* arguments) {
+inline bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool cooperative, void (*call)(const void*), const void* arguments) {
   const std::lock_guard<std::mutex> lock(process().one_launch);
   if (random_state == 0) seed_from_environment();
   Launch state{};
@@ -257,9 +279,9 @@ inline bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*call)(co
   const uint32_t veus = grid.x * grid.y * grid.z;
   const uint32_t threads = block.x * block.y * block.z;
   Outcome outcome = Outcome::done;
-  for (uint32_t first = 0; first < veus && outcome == Outcome::done; first += kMaxResident) {
-    outcome = run_resident(first, std::min(kMaxResident, veus - first), threads);
-  }
+  const uint32_t group = cooperative ? veus : std::min(kGroup, veus);
+  for (uint32_t first = 0; first < veus && outcome == Outcome::done; first += group)
+    outcome = run_resident(first, std::min(group, veus - first), threads);
   launch = nullptr;
   return outcome == Outcome::done;
 }

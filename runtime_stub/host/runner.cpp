@@ -3,7 +3,7 @@
 //
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
-//          [--train N] [--trace FILE [--trace-all]]
+//          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
@@ -44,6 +44,7 @@ struct Job {
   std::string trace;       // time stamps of the last run, u64 [instruction][column]; needs a build with -DTAMP_TRACE
   bool trace_all = false;  // of every timed run, one after another
   double wait_budget_seconds = 0;
+  int multiprocessors = 0;  // of the stand-in; 0: as many as it likes
 };
 
 [[noreturn]] void stop(int exit_code, const std::string& message) {
@@ -84,6 +85,8 @@ Job read_job(int argc, char** argv) {
       job.train = std::atoi(value.c_str());
     else if (flag == "--trace")
       job.trace = value;
+    else if (flag == "--multiprocessors")
+      job.multiprocessors = std::atoi(value.c_str());
     else if (flag == "--wait-budget")
       job.wait_budget_seconds = std::atof(value.c_str());
     else
@@ -284,6 +287,7 @@ int main(int argc, char** argv) {
   if (!job.trace.empty()) std::remove(job.trace.c_str());
 #if defined(TAMP_CUDA_ON_CPU)
   if (job.graph || job.instances > 1) stop(1, "--graph and --instances need a GPU");
+  if (job.multiprocessors > 0) cuda_on_cpu::set_multiprocessors(job.multiprocessors);
 #endif
 #if !defined(TAMP_TRACE)
   if (!job.trace.empty()) stop(1, "--trace needs a build with -DTAMP_TRACE");
