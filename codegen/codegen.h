@@ -2,16 +2,25 @@
 // at the end, so that a failure leaves nothing half-written.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 
 #include "compiler/ir/rprogram.h"
 
 namespace tamp::codegen {
 
+// What tells that a model is the one that a folder was compiled from. Not where it lies: the same model gives the same bytes anywhere.
+struct ModelOrigin {
+  uint64_t content = 0;  // a hash
+  std::map<std::string, int64_t> dims;
+};
+
 struct EmitOptions {
   std::string name;         // legal identifier; NAME.cu, NAME.h, ...
   std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
+  std::optional<ModelOrigin> origin = {};  // where files were read
 };
 
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`.

@@ -120,6 +120,11 @@ ordered_json launches_json(const RProgram& program) {
   return out;
 }
 
+ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
+  if (!origin) return nullptr;
+  return {{"content", fmt::format("{:016x}", origin->content)}, {"dims", origin->dims}};
+}
+
 }  // namespace
 
 std::string rprogram_json(const Plan& plan) {
@@ -134,6 +139,7 @@ std::string rprogram_json(const Plan& plan) {
   const ordered_json out = {
       {"name", plan.options.name},
       {"source", plan.options.source_name},
+      {"model", origin_json(plan.options.origin)},
       {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
       {"precision", name_of(program.precision)},
       {"policy", program.policy},

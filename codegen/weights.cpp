@@ -1,9 +1,9 @@
 #include "codegen/weights.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "compiler/support/error.h"
+#include "compiler/support/hash.h"
 #include "kernels/catalogue.h"
 
 namespace tamp::codegen {
@@ -26,15 +26,7 @@ Bytes gather_weights(const RProgram& program) {
   return data;
 }
 
-uint64_t hash_of(const Bytes& data) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (size_t at = 0; at < data.size(); at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, data.data() + at, std::min<size_t>(8, data.size() - at));
-    hash = (hash ^ word) * 0x100000001b3ULL;
-  }
-  return hash;
-}
+uint64_t hash_of(const Bytes& data) { return hash_bytes(data.data(), data.size()); }
 
 Bytes weights_header(const Bytes& data, uint64_t hash) {
   Bytes header(32);

@@ -31,7 +31,11 @@ ExitCode compile_model(const CompileArguments& arguments) {
   CompileOptions options = compile_options(arguments.options, "h200");
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
-  codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights},
+  codegen::emit(compiled.program,
+                {.name = name,
+                 .source_name = file_name(arguments.model),
+                 .embed_weights = arguments.embed_weights,
+                 .origin = origin_of(arguments.model, compiled.source, options.dims)},
                 arguments.output);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "compiler/cli/process.h"
+#include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/error.h"
+#include "compiler/support/hash.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -64,13 +68,26 @@ std::vector<CompiledFolder::LaneEntry> read_lane(const json& lane) {
   return out;
 }
 
+std::optional<codegen::ModelOrigin> read_origin(const json& object) {
+  const auto found = object.find("model");
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  codegen::ModelOrigin origin;
+  found->at("dims").get_to(origin.dims);
+  const auto content = found->at("content").get<std::string>();
+  const auto [end, failure] = std::from_chars(content.data(), content.data() + content.size(), origin.content, 16);
+  if (failure != std::errc() || end != content.data() + content.size()) throw bad_input("field 'content' is not a hash");
+  return origin;
+}
+
 CompiledFolder read_object(const json& object) {
   CompiledFolder out;
   object.at("name").get_to(out.name);
   object.at("source").get_to(out.source);
+  out.origin = read_origin(object);
   const json& vdevice = object.at("vdevice");
   vdevice.at("name").get_to(out.vdevice);
   vdevice.at("arch").get_to(out.arch);
+  vdevice.at("veus").get_to(out.veus);
   vdevice.at("threads").get_to(out.threads);
   vdevice.at("smem_bytes").get_to(out.smem_bytes);
   object.at("precision").get_to(out.precision);
@@ -92,6 +109,7 @@ CompiledFolder read_object(const json& object) {
 // What other code relies on: the name becomes file names and compiler arguments, lane entries are indices.
 void check(const CompiledFolder& read) {
   if (read.name.empty() || identifier(read.name) != read.name) throw bad_input("field 'name' is not an identifier");
+  if (read.veus < 1 || read.veus > (1 << 20)) throw bad_input("field 'veus' is out of range");
   if (identifier(read.arch) != read.arch) throw bad_input("field 'arch' is not an architecture");
   for (const auto& lane : read.lanes) {
     for (const auto& entry : lane) {
@@ -127,6 +145,38 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
   } catch (const Error& wrong) {
     throw bad_input(fmt::format("{}: {}", path, wrong.what()));
   }
+}
+
+codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const std::map<std::string, int64_t>& dims) {
+  const std::string file = read_text(path);
+  uint64_t content = hash_bytes(file.data(), file.size());
+  // Weights may be in files of their own.
+  for (const Tensor& tensor : source.tensors) {
+    if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);
+  }
+  return {content, dims};
+}
+
+Graph read_model_of(const CompiledFolder& compiled, const std::string& given) {
+  const std::string folder = printable(compiled.folder.string());
+  if (!compiled.origin) throw bad_input(fmt::format("{}: does not say what it was compiled from; compile the model again", folder));
+  const fs::path name = fs::path(compiled.source).filename();
+  std::vector<fs::path> places = {compiled.folder / name, compiled.folder / ".." / name, name};
+  if (!given.empty()) places = {given};
+  std::error_code ignored;
+  const auto is_file = [&](const fs::path& place) { return fs::is_regular_file(place, ignored); };
+  const auto found = std::find_if(places.begin(), places.end(), is_file);
+  if (found == places.end()) {
+    if (!given.empty()) throw bad_input(fmt::format("--model {}: no such file", printable(given)));
+    throw bad_input(fmt::format("--check: the model {} is not in {}, not beside it and not here; give it with --model FILE",
+                                printable(name.string()), folder));
+  }
+  const std::string path = found->lexically_normal().string();
+  Graph graph = frontend::read_onnx(path, {.dims = compiled.origin->dims});
+  if (origin_of(path, graph, compiled.origin->dims).content == compiled.origin->content) return graph;
+  throw bad_input(
+      fmt::format("{}: is not the model that {} was compiled from, or has changed since (its weights count, too); compile it again",
+                  printable(path), folder));
 }
 
 void require_own_folder(const std::string& folder, const std::string& name) {

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "codegen/codegen.h"
+#include "compiler/ir/graph.h"
 #include "compiler/ir/tensor.h"
 
 namespace tamp::cli {
@@ -30,9 +34,10 @@ struct CompiledFolder {
   };
   std::filesystem::path folder;
   std::string name, source, vdevice, arch, precision, policy, execution;
+  std::optional<codegen::ModelOrigin> origin;
   bool embedded_weights = false;
   double estimated_us = 0;
-  int64_t threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, events = 0, waits = 0;
+  int64_t veus = 0, threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, events = 0, waits = 0;
   std::vector<Port> inputs, outputs;
   std::vector<ROperatorLine> rops;
   std::vector<std::vector<LaneEntry>> lanes;  // per vEU
@@ -40,6 +45,13 @@ struct CompiledFolder {
 
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
+
+// What to record of the model at `path`, read as `source`.
+codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const std::map<std::string, int64_t>& dims);
+
+// The model that the folder was compiled from, as it was read then: the file `given`, or the one of its name in the folder, beside it or
+// in the current folder. Error (bad input) if it is not there or not the same.
+Graph read_model_of(const CompiledFolder& compiled, const std::string& given);
 
 // Error (bad input) if `folder` is something that writing the model NAME would damage: a file, a folder with another
 // compiled model, or one with a CMakeLists.txt that is not tamp's.

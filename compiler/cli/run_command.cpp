@@ -22,6 +22,7 @@ namespace {
 
 struct RunArguments {
   std::string model, device, keep, output_folder, trace;
+  std::string source;  // --model
   std::vector<std::string> inputs;
   ModelArguments options;
   RunOptions run;
@@ -29,7 +30,7 @@ struct RunArguments {
   bool check = false;
 };
 
-// What is run, and the graph to check against where the model was compiled here.
+// What is run, and the graph to check against: of a model that was compiled here, or where a check is wanted.
 struct Subject {
   CompiledFolder model;
   std::optional<Graph> source;
@@ -46,7 +47,15 @@ void require_traceable(const RunArguments& arguments, Device device, const std::
     throw bad_input(fmt::format("--trace {}: is a folder, not a file", printable(arguments.trace)));
 }
 
+Precision parse_precision(const std::string& name) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
+    if (name == name_of(precision)) return precision;
+  }
+  throw bad_input(fmt::format("precision '{}' of the compiled folder is not known", printable(name)));
+}
+
 Subject compile_subject(const RunArguments& arguments, const std::filesystem::path& work) {
+  if (!arguments.source.empty()) throw bad_input("--model is for a folder of 'tamp compile' and --check");
   Subject subject;
   const std::string name = model_name(arguments.model);
   if (!arguments.keep.empty()) require_own_folder(arguments.keep, name);
@@ -54,9 +63,13 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   require_traceable(arguments, subject.device, arguments.options.execution);
   const bool named = !arguments.options.vdevice.empty();
   const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
-  Compiled compiled = compile(arguments.model, compile_options(arguments.options, vdevice));
+  const CompileOptions options = compile_options(arguments.options, vdevice);
+  Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
-  codegen::emit(compiled.program, {.name = name, .source_name = file_name(arguments.model)}, folder);
+  codegen::emit(
+      compiled.program,
+      {.name = name, .source_name = file_name(arguments.model), .origin = origin_of(arguments.model, compiled.source, options.dims)},
+      folder);
   subject.model = read_compiled_folder(folder);
   subject.precision = compiled.program.precision;
   subject.source = std::move(compiled.source);
@@ -65,9 +78,6 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
 
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
-  if (arguments.check)
-    throw bad_input(
-        fmt::format("--check compares with the model, {} is compiled; use 'tamp run MODEL.onnx --check'", printable(arguments.model)));
   if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !o.execution.empty() || !o.records.empty() ||
       !arguments.keep.empty()) {
     throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim, --records and --keep need the model",
@@ -77,6 +87,10 @@ Subject compiled_subject(const RunArguments& arguments) {
   subject.model = read_compiled_folder(arguments.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
   require_traceable(arguments, subject.device, subject.model.execution);
+  if (arguments.check) {
+    subject.source = read_model_of(subject.model, arguments.source);
+    subject.precision = parse_precision(subject.model.precision);
+  }
   return subject;
 }
 
@@ -158,7 +172,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
                   "  tamp run model.onnx --repeat 100\n"
                   "  tamp run model.onnx --trace trace.json\n"
-                  "  tamp run resnet50/            (a folder of 'tamp compile')\n"
+                  "  tamp run resnet50/ --device cpu --check     (a folder of 'tamp compile')\n"
                   "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
                   "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
   auto arguments = std::make_shared<RunArguments>();
@@ -172,6 +186,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")
       ->option_text("DIR");
   command->add_flag("--check", arguments->check, "Compare with the reference; exit code 4 if too far off");
+  command->add_option("--model", arguments->source, "With --check of a folder: the model it was compiled from, where it is not found")
+      ->option_text("FILE.onnx");
   command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")
       ->option_text("N")
       ->check(CLI::Range(1, 1000000));

@@ -212,6 +212,54 @@ def test_example_resnet18(tamp):
     check_model(tamp, example(tamp, "resnet18"), seed=23)
 
 
+def boxed():
+    """Convolutions whose inputs come as boxes on an H200."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "c1", pads=[1, 1, 1, 1]), m.node("Relu", ["a"], ["r"], "r1"),
+             m.node("Conv", ["r", "w2"], ["b"], "c2", pads=[1, 1, 1, 1]), m.node("Add", ["b", "r"], ["y"], "skip")]
+    return m.model(nodes, [port("x", 1, 64, 14, 14)], [port("y", 1, 64, 14, 14)], [weight("w1", 64, 64, 3, 3), weight("w2", 64, 64, 3, 3)])
+
+
+def check_compiled_for_gpu(tamp, path, vdevice, holds):
+    """What nvcc would get runs on the stand-in, whatever the number of vEUs, and can be checked from its folder alone."""
+    name = path.stem
+    tamp("compile", path, "-o", name, "--vdevice", vdevice)
+    source = (tamp.folder / name / f"{name}.cu").read_text()
+    for part in holds:
+        assert part in source, f"{name}.cu lacks {part!r}"
+    done = tamp("run", name, "--device", "cpu", "--check")
+    assert f"vDevice {vdevice}" in done.stdout and ": good, " in done.stdout, done.stdout
+    return done
+
+
+def test_mnist_mlp_compiled_for_h200(tamp):
+    path = example(tamp, "mnist_mlp")
+    check_compiled_for_gpu(tamp, path, "h200", ["vDevice h200 (sm_90), 132 vEUs", "precision tf32"])
+    # The folder knows its model: by name, and by what is in it.
+    elsewhere = tamp.folder / "elsewhere"
+    elsewhere.mkdir()
+    for file in ("mnist_mlp.onnx", "mnist_mlp.bin"):
+        (tamp.folder / file).rename(elsewhere / file)
+    checking = ["run", "mnist_mlp", "--device", "cpu", "--check"]
+    tamp(*checking, code=1, says="--model FILE")
+    weights = bytearray((elsewhere / "mnist_mlp.bin").read_bytes())
+    weights[1000] ^= 1
+    (elsewhere / "mnist_mlp.bin").write_bytes(weights)
+    tamp(*checking, "--model", "elsewhere/mnist_mlp.onnx", code=1, says="has changed since")
+    tamp("run", elsewhere / "mnist_mlp.onnx", "--check", "--model", "elsewhere/mnist_mlp.onnx", code=1, says="--model is for a folder")
+
+
+def test_boxes_compiled_for_h200(tamp):
+    path = tamp.folder / "boxed.onnx"
+    path.write_bytes(boxed().SerializeToString())
+    check_compiled_for_gpu(tamp, path, "h200", ["132 vEUs", "kInputStages = 3", ".input = "])
+
+
+def test_small_network_compiled_for_rtx5090(tamp):
+    path = tamp.folder / "batch_norm.onnx"
+    path.write_bytes(batch_norm().SerializeToString())
+    check_compiled_for_gpu(tamp, path, "rtx5090", ["(sm_120), 170 vEUs"])
+
+
 def test_other_orders_give_the_same_answer(tamp):
     """Three seeds of their own, for the model with the most side by side."""
     path = tamp.folder / "inception.onnx"

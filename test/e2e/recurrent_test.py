@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import harness
 import models as m
-from models_test import check_model, port, random
+from models_test import check_compiled_for_gpu, check_model, port, random
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -61,6 +61,12 @@ def test_a_gang_has_no_graph_execution(tamp):
     (tamp.folder / "model.onnx").write_bytes(one("LSTM", (5, 1, 64), 64).SerializeToString())
     tamp("compile", "model.onnx", "-o", "out", "--execution", "graph", code=2, says="supported: persistent")
     assert not (tamp.folder / "out").exists()
+
+
+def test_a_gang_compiled_for_h200(tamp):
+    path = tamp.folder / "model.onnx"
+    path.write_bytes(one("LSTM", (3, 1, 256), 256, results=("Y", "Yc")).SerializeToString())
+    check_compiled_for_gpu(tamp, path, "h200", ["132 vEUs", "recurrent_gang<"])
 
 
 def test_lstm_with_weights_that_come_at_run_time(tamp):
