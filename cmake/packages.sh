@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034  # the arrays are for those that source it
 # Sourced by examples/quickstart.sh and test/run.sh: what tamp needs of the system, and how it is installed where it is missing.
 # The names are those of Debian 12; on systems without apt the scripts only say what they would have installed.
 

@@ -59,7 +59,7 @@ check_library() {  # file, included
   return 0
 }
 
-files=$(find compiler kernels codegen runtime_stub test examples -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) | sort)
+mapfile -t files < <(find compiler kernels codegen runtime_stub test examples -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) | sort)
 checked=0
 while IFS=: read -r file include; do
   checked=$((checked + 1))
@@ -68,7 +68,7 @@ while IFS=: read -r file include; do
     *'"'*) check_ours "$file" "$name" ;;
     *'<'*) check_library "$file" "$name" ;;
   esac
-done < <(grep -HE '^ *# *include *[<"]' $files)
+done < <(grep -HE '^ *# *include *[<"]' "${files[@]}")
 
 echo "layering: $checked includes checked, $failures against the rules"
 [[ $checked -gt 0 && $failures -eq 0 ]]

@@ -51,5 +51,13 @@ def test_what_is_not_formatted_is_found_and_mended(tamp):
     assert fixed.returncode == 0 and (after.returncode, after.stdout) == (0, "2 passed, 0 failed\n"), (fixed, after)
 
 
+def test_shell_scripts_parse(tamp):
+    scripts = [path for path in harness.ROOT.rglob("*.sh") if "build" not in path.relative_to(harness.ROOT).parts] + [harness.ROOT / ".ci" / "run"]
+    assert len(scripts) > 4
+    for script in scripts:
+        done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))
