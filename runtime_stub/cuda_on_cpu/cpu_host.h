@@ -14,21 +14,10 @@
 #include <utility>
 
 #include "cpu_launch.h"
+#include "cpu_names.h"
 
-enum cudaError_t : int {
-  cudaSuccess = 0,
-  cudaErrorInvalidValue = 1,
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorInvalidConfiguration = 9,
-  cudaErrorInvalidDevice = 101,
-  cudaErrorIllegalAddress = 700,
-  cudaErrorLaunchFailure = 719,
-  cudaErrorCooperativeLaunchTooLarge = 720,
-  cudaErrorNotSupported = 801,
-};
-using cudaError = cudaError_t;
-
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+// Functions that C may call as well (cuda_runtime_api.h): present in every object of C++, called there or not.
+#define CUDA_ON_CPU_API extern "C" __attribute__((used)) inline
 
 // The numbers are CUDA's.
 enum cudaDeviceAttr {
@@ -49,18 +38,14 @@ enum cudaDeviceAttr {
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
 };
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
-constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4;
-constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
-constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 
 struct CUstream_st {};
 struct CUevent_st {
   std::chrono::steady_clock::time_point time;
 };
-using cudaStream_t = CUstream_st*;
-using cudaEvent_t = CUevent_st*;
 
 struct cudaDeviceProp {
   char name[256];
@@ -83,7 +68,9 @@ constexpr int kComputeCapabilityMajor = 99;
 struct HostState {
   std::mutex mutex;
   int multiprocessors = kDefaultMultiprocessors;
+  int devices = 1;
   cudaError_t last_error = cudaSuccess;
+  cudaError_t died = cudaSuccess;             // of a kernel of the past
   std::map<uintptr_t, Guarded> allocations;   // device memory and mapped host memory, by address
   std::map<const void*, int> dynamic_shared;  // cudaFuncSetAttribute, by kernel
 };
@@ -99,6 +86,11 @@ inline cudaError_t report(cudaError_t error) {
 
 // The device pretends to have this many SMs.
 inline void set_multiprocessors(int count) { host_state().multiprocessors = count; }
+
+// The machine pretends to have no device, or one.
+inline void set_devices(int count) { host_state().devices = count; }
+// The device pretends that a kernel died on it: a GPU tells this with whatever is asked of it later.
+inline void kill_device(cudaError_t error) { host_state().died = error; }
 
 inline cudaError_t allocate(void** pointer, size_t bytes) {
   *pointer = nullptr;
@@ -221,12 +213,14 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* veus, void
 
 // --- memory ------------------------------------------------------------------------------------------------------------
 
+CUDA_ON_CPU_API cudaError_t cudaMalloc(void** pointer, size_t bytes) { return cuda_on_cpu::report(cuda_on_cpu::allocate(pointer, bytes)); }
+CUDA_ON_CPU_API cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
 template <class T>
 inline cudaError_t cudaMalloc(T** pointer, size_t bytes) {
   void* memory = nullptr;
-  const cudaError_t error = cuda_on_cpu::allocate(&memory, bytes);
+  const cudaError_t error = cudaMalloc(&memory, bytes);
   *pointer = static_cast<T*>(memory);
-  return cuda_on_cpu::report(error);
+  return error;
 }
 template <class T>
 inline cudaError_t cudaHostAlloc(T** pointer, size_t bytes, unsigned) {
@@ -236,29 +230,29 @@ template <class T>
 inline cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigned = 0) {
   return cudaMalloc(pointer, bytes);
 }
-inline cudaError_t cudaFree(void* pointer) { return cuda_on_cpu::report(cuda_on_cpu::release(pointer)); }
-inline cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+CUDA_ON_CPU_API cudaError_t cudaFree(void* pointer) { return cuda_on_cpu::report(cuda_on_cpu::release(pointer)); }
+CUDA_ON_CPU_API cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
 template <class T>
 inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
   *device = static_cast<T*>(host);
   return cudaSuccess;
 }
 
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+CUDA_ON_CPU_API cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   return cuda_on_cpu::report(cuda_on_cpu::copy(to, from, bytes));
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+CUDA_ON_CPU_API cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) {
   return cudaMemcpy(to, from, bytes, kind);
 }
-inline cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
+CUDA_ON_CPU_API cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
   if (bytes != 0 && (pointer == nullptr || !cuda_on_cpu::in_bounds(pointer, bytes))) return cuda_on_cpu::report(cudaErrorInvalidValue);
   if (bytes != 0) std::memset(pointer, value, bytes);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t = nullptr) {
+CUDA_ON_CPU_API cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t = nullptr) {
   return cudaMemset(pointer, value, bytes);
 }
-inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+CUDA_ON_CPU_API cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *total_bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * cuda_on_cpu::page_bytes();
   *free_bytes = static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * cuda_on_cpu::page_bytes();
   return cudaSuccess;
@@ -266,16 +260,16 @@ inline cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 // --- device ------------------------------------------------------------------------------------------------------------
 
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+CUDA_ON_CPU_API cudaError_t cudaGetDeviceCount(int* count) {
+  *count = cuda_on_cpu::host_state().devices;
+  return *count > 0 ? cudaSuccess : cuda_on_cpu::report(cudaErrorNoDevice);
 }
-inline cudaError_t cudaGetDevice(int* device) {
+CUDA_ON_CPU_API cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cuda_on_cpu::report(cudaErrorInvalidDevice); }
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+CUDA_ON_CPU_API cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cuda_on_cpu::report(cudaErrorInvalidDevice); }
+CUDA_ON_CPU_API cudaError_t cudaDeviceSynchronize() { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
 
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return cuda_on_cpu::report(cudaErrorInvalidDevice);
@@ -316,17 +310,21 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int devic
   return cudaMemGetInfo(&free_bytes, &properties->totalGlobalMem);
 }
 
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+
 // --- errors, streams, events -------------------------------------------------------------------------------------------
 
-inline cudaError_t cudaPeekAtLastError() { return cuda_on_cpu::host_state().last_error; }
-inline cudaError_t cudaGetLastError() { return std::exchange(cuda_on_cpu::host_state().last_error, cudaSuccess); }
+CUDA_ON_CPU_API cudaError_t cudaPeekAtLastError() { return cuda_on_cpu::host_state().last_error; }
+CUDA_ON_CPU_API cudaError_t cudaGetLastError() { return std::exchange(cuda_on_cpu::host_state().last_error, cudaSuccess); }
 
-inline const char* cudaGetErrorName(cudaError_t error) {
+CUDA_ON_CPU_API const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
@@ -335,12 +333,14 @@ inline const char* cudaGetErrorName(cudaError_t error) {
   }
   return "unknown error";
 }
-inline const char* cudaGetErrorString(cudaError_t error) {
+CUDA_ON_CPU_API const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "a value is out of range";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "grid or block size out of range";
+    case cudaErrorInsufficientDriver: return "the driver is too old";
+    case cudaErrorNoDevice: return "there is no device";
     case cudaErrorInvalidDevice: return "no such device";
     case cudaErrorIllegalAddress: return "memory was written outside its bounds";
     case cudaErrorLaunchFailure: return "the kernel failed (standard error says how)";
@@ -350,35 +350,35 @@ inline const char* cudaGetErrorString(cudaError_t error) {
   return "unknown error";
 }
 
-inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+CUDA_ON_CPU_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = new CUstream_st;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
-inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+CUDA_ON_CPU_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
+CUDA_ON_CPU_API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+CUDA_ON_CPU_API cudaError_t cudaStreamSynchronize(cudaStream_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
+CUDA_ON_CPU_API cudaError_t cudaStreamQuery(cudaStream_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
+CUDA_ON_CPU_API cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
 
-inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+CUDA_ON_CPU_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st{};
   return cudaSuccess;
 }
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
-inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t = nullptr) {
+CUDA_ON_CPU_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+CUDA_ON_CPU_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t = nullptr) {
   event->time = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+CUDA_ON_CPU_API cudaError_t cudaEventSynchronize(cudaEvent_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
+CUDA_ON_CPU_API cudaError_t cudaEventQuery(cudaEvent_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
+CUDA_ON_CPU_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = std::chrono::duration<float, std::milli>(to->time - from->time).count();
   return cudaSuccess;
 }
-inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+CUDA_ON_CPU_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
