@@ -16,8 +16,13 @@ struct ModelOrigin {
   std::map<std::string, int64_t> dims;
 };
 
+// The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier, after "m_" where the files or
+// symbols would clash with a keyword, a name or header of the system or of CUDA, or a target of CMake. resnet18 stays resnet18, string
+// becomes m_string.
+std::string safe_name(const std::string& wanted);
+
 struct EmitOptions {
-  std::string name;         // legal identifier; NAME.cu, NAME.h, ...
+  std::string name;         // as safe_name() gives it; NAME.cu, NAME.h, ...
   std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
   std::optional<ModelOrigin> origin = {};  // where files were read

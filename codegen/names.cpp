@@ -2,9 +2,53 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+#include "codegen/codegen.h"
+#include "compiler/support/embedded.h"
 #include "compiler/support/text.h"
 
 namespace tamp::codegen {
+namespace {
+
+std::set<std::string> reserved_names() {
+  std::set<std::string> names;
+  std::istringstream lines{std::string(embedded_file("codegen/reserved_names.txt"))};
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) names.insert(word);
+  }
+  return names;
+}
+
+// Families of names that belong to others: listing them all would be long and soon out of date.
+bool in_reserved_family(const std::string& name) {
+  static constexpr std::array<std::string_view, 19> kPrefixes = {"cuda",   "tamp",     "pthread_", "posix_", "atomic", "make_", "tex1D",
+                                                                 "tex2D",  "tex3D",    "texC",     "surf",   "cublas", "cudnn", "cufft",
+                                                                 "curand", "cusolver", "cusparse", "nvrtc",  "nvml"};
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  const auto is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const bool driver_api = name.size() > 2 && name.starts_with("cu") && is_upper(name[2]);                      // cuInit
+  const bool macro = name.find('_') != std::string::npos && std::none_of(name.begin(), name.end(), is_lower);  // INT_MAX
+  return driver_api || macro || std::any_of(kPrefixes.begin(), kPrefixes.end(), begins);
+}
+
+}  // namespace
+
+std::string safe_name(const std::string& wanted) {
+  // The model's C functions: sem.onnx would otherwise declare sem_destroy, which POSIX has.
+  static constexpr std::array<std::string_view, 11> kSuffixes = {
+      "", "_create", "_run", "_status", "_message", "_destroy", "_context", "_input_count", "_output_count", "_inputs", "_outputs"};
+  const std::set<std::string> reserved = reserved_names();
+  const std::string name = identifier(wanted);
+  const auto clashes = [&](std::string_view suffix) { return reserved.contains(name + std::string(suffix)); };
+  return in_reserved_family(name) || std::any_of(kSuffixes.begin(), kSuffixes.end(), clashes) ? "m_" + name : name;
+}
 
 std::string Names::unique(const std::string& wanted) {
   const std::string base = identifier(wanted);

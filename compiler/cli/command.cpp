@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "codegen/codegen.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -76,6 +77,6 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
-std::string model_name(const std::string& model_path) { return identifier(std::filesystem::path(model_path).stem().string()); }
+std::string model_name(const std::string& model_path) { return codegen::safe_name(std::filesystem::path(model_path).stem().string()); }
 
 }  // namespace tamp::cli
