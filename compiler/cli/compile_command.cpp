@@ -2,27 +2,59 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/frontend/external_files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
 namespace {
 
 struct CompileArguments {
-  std::string model, output, name, dump;
+  std::string model, output, name, dump, depfile;
   bool embed_weights = false;
   ModelArguments options;
 };
 
 std::string chosen_name(const CompileArguments& arguments) {
   if (arguments.name.empty()) return model_name(arguments.model);
-  if (identifier(arguments.name) != arguments.name) {
-    throw bad_input(
-        fmt::format("--name '{}' is not a legal name in C++; near it: {}", printable(arguments.name), identifier(arguments.name)));
+  const std::string safe = codegen::safe_name(arguments.name);
+  if (identifier(arguments.name) != arguments.name)
+    throw bad_input(fmt::format("--name '{}' is not a legal name in C++; near it: {}", printable(arguments.name), safe));
+  if (safe != arguments.name) {
+    throw bad_input(fmt::format("--name '{}': C, C++, POSIX, CUDA or CMake has that name, or a header {}.h; near it: {}", arguments.name,
+                                arguments.name, safe));
   }
   return arguments.name;
+}
+
+// A path as make reads it.
+std::string make_path(const std::string& path) {
+  std::string out;
+  for (const char c : path) {
+    if (c == ' ' || c == '#') out += '\\';
+    if (c == '$') out += '$';
+    out += c;
+  }
+  return out;
+}
+
+// "out/NAME.cu: model.onnx model.bin", one file a line, as compilers write it with -MF.
+void write_depfile(const CompileArguments& arguments, const std::string& name) {
+  std::vector<std::string> files = {arguments.model};
+  for (std::string& file : frontend::external_files(arguments.model)) files.push_back(std::move(file));
+  if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
+  if (!arguments.options.records.empty() && arguments.options.records != "none") files.push_back(arguments.options.records);
+  std::ofstream out(arguments.depfile, std::ios::binary);
+  out << make_path((std::filesystem::path(arguments.output) / (name + ".cu")).string()) << ":";
+  for (const std::string& file : files) out << " \\\n  " << make_path(file);
+  out << "\n";
+  out.close();
+  if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.depfile)));
 }
 
 ExitCode compile_model(const CompileArguments& arguments) {
@@ -37,6 +69,7 @@ ExitCode compile_model(const CompileArguments& arguments) {
                  .embed_weights = arguments.embed_weights,
                  .origin = origin_of(arguments.model, compiled.source, options.dims)},
                 arguments.output);
+  if (!arguments.depfile.empty()) write_depfile(arguments, name);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
 }
@@ -59,6 +92,10 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   add_model_options(*command, arguments->options);
   add_records_option(*command, arguments->options);
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
+  command
+      ->add_option("--depfile", arguments->depfile,
+                   "Write a Makefile rule that lists the files that were read, external weights among them")
+      ->option_text("FILE");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return compile_model(*arguments); }; });
 }
