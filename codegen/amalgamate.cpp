@@ -1,5 +1,6 @@
 #include "codegen/amalgamate.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -17,6 +18,14 @@ std::string_view included(std::string_view line) {
   return line.substr(0, line.find('"'));
 }
 
+// "#pragma unroll 1" -> "RK_PRAGMA(unroll 1)" (kernels/vdevice/platform.cuh): g++ warns of a pragma that it does not know.
+std::string loop_hint(std::string_view line) {
+  constexpr std::string_view kHint = "#pragma unroll";
+  if (line.substr(std::min(line.find_first_not_of(' '), line.size())).starts_with(kHint))
+    return "RK_PRAGMA(" + std::string(line.substr(line.find("unroll"))) + ")";
+  return std::string(line);
+}
+
 void append(const std::string& path, std::set<std::string>& done, std::string& out) {
   if (!done.insert(path).second) return;
   std::string own;
@@ -30,7 +39,7 @@ void append(const std::string& path, std::set<std::string>& done, std::string& o
       append(std::string(other), done, out);
       continue;
     }
-    own += line;
+    own += loop_hint(line);
     own += '\n';
   }
   out += "// >>> " + path + "\n" + own + "// <<< " + path + "\n\n";

@@ -20,8 +20,8 @@ struct Plan {
   std::vector<std::string> bodies;  // distinct bodies as C++ text, in order of first use
   std::vector<uint16_t> body_of_record;
   std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
-  std::vector<size_t> maps;             // records that have boxes of input values, in the order of the table of maps
-  std::vector<int64_t> map_of_record;  // row of that table, or -1
+  std::vector<size_t> maps;                          // records that have boxes of input values, in the order of the table of maps
+  std::vector<int64_t> map_of_record;                // row of that table, or -1
   std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
   int64_t work_bytes = 0;                            // the largest of all phases, rounded up
   Bytes weights;
@@ -42,6 +42,8 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan);  // graph execution: 
 void emit_phase_steps(SourceWriter& w, const Plan& plan);   // its launches
 void emit_host(SourceWriter& w, const Plan& plan);
 
+// How to compile the generated file without CMake.
+std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
 std::string rprogram_json(const Plan& plan);
@@ -52,6 +54,9 @@ struct Magic {
   uint32_t multiplier = 0, shift = 0;
 };
 Magic magic_of(int64_t divisor);
+
+// 90 of "sm_90"; 0 for the stand-in's vDevice.
+int compute_capability(const VDevice& vdevice);
 
 std::string divisor_text(int64_t divisor);  // rk::Divisor
 // rk::InputCopy of a record that has boxes, else empty.

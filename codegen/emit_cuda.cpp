@@ -53,6 +53,17 @@ std::string split_system_includes(std::string& text) {
   return head;
 }
 
+// For an older architecture, nvcc's default among them, the bodies would be traps: a kernel that dies instead of a message.
+void emit_architecture_check(SourceWriter& w, const Plan& plan) {
+  const int capability = compute_capability(plan.program.vdevice);
+  if (capability == 0) return;
+  w.blank();
+  w.line("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < {}", capability * 10);
+  w.line("#error \"{} was compiled by tamp for {}: give nvcc -arch={} (or compile the model for another vDevice)\"", plan.options.name,
+         plan.program.vdevice.arch, plan.program.vdevice.arch);
+  w.line("#endif");
+}
+
 void emit_persistent(SourceWriter& w, const Plan& plan) {
   emit_bodies(w, plan);
   emit_arguments(w, plan);
@@ -72,6 +83,7 @@ std::string source_text(const Plan& plan) {
   const std::string& name = plan.options.name;
   SourceWriter w;
   emit_banner(w, plan);
+  emit_architecture_check(w, plan);
   w.line("#include \"{}.h\"", name);
   w.blank();
   std::string device_code = amalgamate(source_roots(plan));
@@ -150,6 +162,7 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
     w.line("// The whole network is one kernel, {}_kernel, launched once per inference; {}.h is its API.", plan.options.name,
            plan.options.name);
   }
+  w.line("// {}", build_line(plan));
 }
 
 std::string cuda_source(const RProgram& program, const EmitOptions& options) { return source_text(make_plan(program, options)); }

@@ -8,17 +8,19 @@
 namespace tamp::codegen {
 namespace {
 
-std::string port_text(const Tensor& tensor) {
-  std::vector<std::string> extents;
-  for (const int64_t extent : tensor.shape) extents.push_back(fmt::format("{}", extent));
-  return fmt::format("{{\"{}\", \"{}\", {}, {{{}}}, {}}},", c_string(tensor.name), name_of(tensor.dtype), tensor.shape.size(),
-                     join(extents, ", "), element_count(tensor.shape) * bytes_of(tensor.dtype));
-}
-
-void emit_ports(SourceWriter& w, const char* symbol, const Graph& graph, const std::vector<TensorId>& ports) {
-  w.open(fmt::format("const tamp_port {}[] =", symbol));
-  for (const TensorId id : ports) w.text(port_text(graph.tensor(id)));
-  if (ports.empty()) w.text(R"({"", "", 0, {}, 0})");
+// kInputs and kInputShape0, kInputShape1, ...
+void emit_ports(SourceWriter& w, const std::string& kind, const Graph& graph, const std::vector<TensorId>& ports) {
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const Shape& shape = graph.tensor(ports[i]).shape;
+    w.line("const int64_t k{}Shape{}[] = {{{}}};", kind, i, shape.empty() ? "0" : fmt::format("{}", fmt::join(shape, ", ")));
+  }
+  w.open(fmt::format("const tamp_port k{}s[] =", kind));
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const Tensor& tensor = graph.tensor(ports[i]);
+    w.line("{{\"{}\", \"{}\", {}, k{}Shape{}, {}}},", c_string(tensor.name), name_of(tensor.dtype), tensor.shape.size(), kind, i,
+           element_count(tensor.shape) * bytes_of(tensor.dtype));
+  }
+  if (ports.empty()) w.text(R"({"", "", 0, nullptr, 0})");
   w.close(";");
 }
 
@@ -54,28 +56,28 @@ void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
   w.line("}};");
 }
 
-int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
-
 }  // namespace
+
+int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
 
 void emit_host(SourceWriter& w, const Plan& plan) {
   const std::string& name = plan.options.name;
   const Graph& graph = plan.program.graph;
   w.section("host");
-  emit_ports(w, "kInputs", graph, graph.inputs);
-  emit_ports(w, "kOutputs", graph, graph.outputs);
+  emit_ports(w, "Input", graph, graph.inputs);
+  emit_ports(w, "Output", graph, graph.outputs);
   emit_maps(w, plan);
   if (plan.options.embed_weights) emit_embedded_weights(w, plan);
   w.blank();
-  w.line("#if !defined(TAMP_WEIGHTS_FOLDER)  // the generated CMakeLists.txt defines it");
-  w.line("#define TAMP_WEIGHTS_FOLDER");
+  w.line("#if !defined(TAMP_WEIGHTS_FOLDER)  // the generated CMakeLists.txt defines it, with a slash at the end");
+  w.line("#define TAMP_WEIGHTS_FOLDER tamp_host::folder_of(__FILE__)");
   w.line("#endif");
   w.open("inline const tamp_host::Model& model()");
   w.open("static const tamp_host::Model instance =");
   w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes,
          plan.program.weight_bytes, plan.weights_hash);
-  w.line("TAMP_WEIGHTS_FOLDER \"{}.weights\", {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
+  w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {
     w.line("tamp_host::prepare_phases, tamp_host::start_phases, /*kernel=*/nullptr, &kPhases,");
     w.line("/*veus=*/0, /*threads=*/0, /*smem_bytes=*/0, /*events=*/0, /*instructions=*/0, /*compute_capability=*/{},",

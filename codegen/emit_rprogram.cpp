@@ -88,12 +88,12 @@ void emit_records(SourceWriter& w, const Plan& plan) {
     const std::string input = input_text(plan, r);
     w.line(
         "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-        ".weights_offset = {}, .args = &{}{}}},",
+        ".weights_offset = {}, .args = &{}, .input = {}}},",
         plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
         std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), ring_offset(plan, r), plan.records[r].symbol,
-        input.empty() ? "" : ", .input = " + input);
+        input.empty() ? "{}" : input);
   }
-  if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
+  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, nullptr, {{}}}},");
   w.close(";");
   w.open("const char* const kRecordNames[] =");
   for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));

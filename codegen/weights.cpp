@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "compiler/support/error.h"
-#include "compiler/support/hash.h"
 #include "kernels/catalogue.h"
+#include "runtime_stub/host/checksum.h"
 
 namespace tamp::codegen {
 
@@ -26,7 +26,11 @@ Bytes gather_weights(const RProgram& program) {
   return data;
 }
 
-uint64_t hash_of(const Bytes& data) { return hash_bytes(data.data(), data.size()); }
+uint64_t hash_of(const Bytes& data) {
+  tamp_host::Checksum checksum;
+  checksum.add(data.data(), data.size());
+  return checksum.value();
+}
 
 Bytes weights_header(const Bytes& data, uint64_t hash) {
   Bytes header(32);

@@ -10,7 +10,7 @@ namespace tamp::codegen {
 // program.weight_bytes bytes: constants as they are, packed blobs from their family.
 Bytes gather_weights(const RProgram& program);
 
-// FNV-1a over 8-byte words (the tail padded with zeros): the identity of a weights file, not a defence.
+// The Checksum of runtime_stub/host/checksum.h: the identity of a weights file, not a defence.
 uint64_t hash_of(const Bytes& data);
 
 // The 32 bytes before the data; runtime_stub/host/instance.h reads them.

@@ -17,7 +17,7 @@ rules=(
   '^compiler/cli/                      : compiler/ codegen/codegen\.h'
   '^kernels/.*\.cuh$                   : kernels/.*\.cuh'
   '^kernels/                           : kernels/.*\.h compiler/(ir|support)/'
-  '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/catalogue\.h'
+  '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/catalogue\.h runtime_stub/host/checksum\.h'
   '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'
   '^runtime_stub/cuda_on_cpu/          : [a-z_]+\.h'
 )

@@ -17,6 +17,13 @@
 #endif
 #define RK_INLINE __device__ __forceinline__
 
+// Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp): g++ warns of it.
+#if defined(__CUDACC__)
+#define RK_PRAGMA(text) _Pragma(#text)
+#else
+#define RK_PRAGMA(text)
+#endif
+
 namespace rk {
 
 constexpr unsigned kFullMask = 0xffffffffu;

@@ -118,7 +118,7 @@ RK_INLINE uint64_t now_ns() {
 
 // Waits for the phase of this parity to complete. All arrivals come from the same vEU, so nothing but a bug in a body
 // can make it wait for ever; after kBarrierBudgetNs it traps (the stand-in finds the deadlock exactly).
-constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
+inline constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
 RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
   uint32_t spins = 0;
   uint64_t start = 0;

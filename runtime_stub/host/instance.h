@@ -7,7 +7,9 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include <string>
 
 #include "kernels/vdevice/interpreter.cuh"
+#include "runtime_stub/host/checksum.h"
 #include "runtime_stub/host/tamp_api.h"
 
 namespace tamp_host {
@@ -40,8 +43,9 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;              // of the data, FNV-1a; also in the header of NAME.weights
-  const char* weights_path;           // where NULL in tamp_options leads
+  uint64_t weights_hash;              // Checksum of the data; also in the header of NAME.weights
+  const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
+  std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
   tamp_status (*prepare)(Instance&);  // can the current device run it?
   tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
@@ -74,6 +78,8 @@ struct Instance {
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   std::shared_ptr<PhaseRunner> phases;
+  cudaEvent_t probe = nullptr;     // never recorded; asking for it tells whether the device still works
+  tamp_status launched = TAMP_OK;  // what the last launch returned
   uint64_t wait_budget_ns = 0;
   float weights_kept = 0;  // rk::Launch
   bool failed = false;
@@ -104,6 +110,7 @@ inline tamp_status fail_cuda(std::string& message, const char* call, cudaError_t
 
 inline void destroy(Instance* instance) {
   if (instance == nullptr) return;
+  if (instance->probe != nullptr) cudaEventDestroy(instance->probe);
   cudaFree(instance->arena);
   cudaFree(instance->weights);
   cudaFree(instance->state);
@@ -120,7 +127,14 @@ inline tamp_status check_shared_memory(int has, int needs, std::string& message)
 }
 
 inline tamp_status check_device(const Model& model, std::string& message) {
-  int device = 0, major = 0, minor = 0;
+  int devices = 0, device = 0, major = 0, minor = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver || (counted == cudaSuccess && devices == 0)) {
+    return fail(message, TAMP_DEVICE,
+                std::string("no CUDA device was found") +
+                    (counted == cudaSuccess ? std::string() : std::string(": ") + cudaGetErrorString(counted)));
+  }
+  TAMP_TRY_CUDA(message, counted);
   TAMP_TRY_CUDA(message, cudaGetDevice(&device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
@@ -165,29 +179,57 @@ inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cu
   return TAMP_OK;
 }
 
+// The folder of a path, with its last slash; empty where the path has none.
+inline std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+
+inline std::string program_folder() {
+  char path[4096];
+  const ssize_t bytes = readlink("/proc/self/exe", path, sizeof path);
+  return bytes > 0 ? folder_of(std::string(path, static_cast<size_t>(bytes))) : std::string();
+}
+
+// Opens the file that the user named, or finds the one that NULL stands for; `path` is set.
+inline std::FILE* open_weights(const Model& model, const tamp_options& options, std::string& path, std::string& message) {
+  path = options.weights_path != nullptr ? std::string(options.weights_path) : model.weights_folder + model.weights_file;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (file != nullptr) return file;
+  message = path + ": cannot be opened";
+  if (options.weights_path != nullptr) return nullptr;
+  path = program_folder() + model.weights_file;
+  file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) message += ", nor " + path + "; tamp_options.weights_path names another file";
+  return file;
+}
+
 // Streams the file to the device in pieces, so that the host never holds all of it.
-inline tamp_status copy_weights_file(const Model& model, const char* path, char* to, std::string& message) {
-  std::FILE* const file = std::fopen(path, "rb");
-  if (file == nullptr) return fail(message, TAMP_WEIGHTS, std::string(path) + ": cannot be opened");
+inline tamp_status copy_weights_file(const Model& model, const tamp_options& options, char* to, std::string& message) {
+  std::string path;
+  std::FILE* const file = open_weights(model, options, path, message);
+  if (file == nullptr) return TAMP_WEIGHTS;
   constexpr size_t kPiece = size_t{8} << 20;
   char* const piece = static_cast<char*>(std::malloc(kPiece));
   tamp_status status = piece == nullptr ? fail(message, TAMP_OUT_OF_MEMORY, "out of host memory") : TAMP_OK;
   WeightsHeader header{};
   if (status == TAMP_OK && (std::fread(&header, sizeof header, 1, file) != 1 || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)) {
-    status = fail(message, TAMP_WEIGHTS, std::string(path) + ": not a tamp weights file");
+    status = fail(message, TAMP_WEIGHTS, path + ": not a tamp weights file");
   } else if (status == TAMP_OK && (header.hash != model.weights_hash || header.bytes != model.weight_bytes)) {
-    status = fail(message, TAMP_WEIGHTS, std::string(path) + ": the weights of another model or another compilation");
+    status = fail(message, TAMP_WEIGHTS, path + ": the weights of another model or another compilation");
   }
+  Checksum checksum;
   for (size_t at = 0; status == TAMP_OK && at < model.weight_bytes;) {
     const size_t want = model.weight_bytes - at < kPiece ? model.weight_bytes - at : kPiece;
     if (std::fread(piece, 1, want, file) != want) {
-      status = fail(message, TAMP_WEIGHTS, std::string(path) + ": shorter than it should be");
+      status = fail(message, TAMP_WEIGHTS, path + ": shorter than it should be");
       break;
     }
+    checksum.add(piece, want);
     const cudaError_t error = cudaMemcpy(to + at, piece, want, cudaMemcpyHostToDevice);
     if (error != cudaSuccess) status = fail_cuda(message, "cudaMemcpy of the weights", error);
     at += want;
   }
+  if (status == TAMP_OK && std::fgetc(file) != EOF) status = fail(message, TAMP_WEIGHTS, path + ": longer than it should be");
+  if (status == TAMP_OK && checksum.value() != model.weights_hash)
+    status = fail(message, TAMP_WEIGHTS, path + ": damaged, the checksum of its data is not the one that was written");
   std::free(piece);
   std::fclose(file);
   return status;
@@ -203,15 +245,18 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   if (data != nullptr) {
     WeightsHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash) {
+    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash || header.bytes != model.weight_bytes) {
       return fail(message, TAMP_WEIGHTS, "the weights in memory are of another model or another compilation");
     }
     data = static_cast<const char*>(data) + sizeof header;
+    Checksum checksum;
+    checksum.add(data, model.weight_bytes);
+    if (checksum.value() != model.weights_hash)
+      return fail(message, TAMP_WEIGHTS, "the weights in memory are damaged: the checksum of the data is not the one that was written");
   } else if (options.weights_path == nullptr) {
     data = model.embedded_weights;
   }
-  if (data == nullptr)
-    return copy_weights_file(model, options.weights_path != nullptr ? options.weights_path : model.weights_path, to, message);
+  if (data == nullptr) return copy_weights_file(model, options, to, message);
   TAMP_TRY_CUDA(message, cudaMemcpy(to, data, model.weight_bytes, cudaMemcpyHostToDevice));
   return TAMP_OK;
 }
@@ -280,14 +325,26 @@ inline float weights_kept(const Model& model) {
   return 0.4F * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
 }
 
+inline tamp_status read_wait_budget(double seconds, uint64_t& ns, std::string& message) {
+  if (!(seconds >= 0))  // false of not-a-number, too
+    return fail(message, TAMP_INVALID_ARGUMENT, "wait_budget_seconds is negative or not a number; 0: two seconds, infinity: no limit");
+  const double wanted = (seconds > 0 ? seconds : 2.0) * 1e9;
+  if (wanted >= 18446744073709551615.0)  // 584 years
+    ns = UINT64_MAX;
+  else
+    ns = wanted > 1 ? static_cast<uint64_t>(wanted) : 1;
+  return TAMP_OK;
+}
+
 inline tamp_status fill(Instance& instance, const tamp_options& options) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
+  const tamp_status budget = read_wait_budget(options.wait_budget_seconds, instance.wait_budget_ns, message);
+  if (budget != TAMP_OK) return budget;
   tamp_status device = check_device(model, message);
   if (device == TAMP_OK) device = model.prepare(instance);
   if (device != TAMP_OK) return device;
-  const double seconds = options.wait_budget_seconds > 0 ? options.wait_budget_seconds : 2.0;
-  instance.wait_budget_ns = static_cast<uint64_t>(seconds * 1e9);
+  TAMP_TRY_CUDA(message, cudaEventCreateWithFlags(&instance.probe, cudaEventDisableTiming));
   instance.weights_kept = weights_kept(*instance.model);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
   TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.arena), model.arena_bytes + 256));
@@ -328,9 +385,8 @@ inline tamp_status create(const Model& model, const tamp_options* options, Insta
   return status;
 }
 
-// What the device reported, if anything.
-inline tamp_status status(Instance* instance) {
-  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+// What the device reported of a wait in vain, if anything.
+inline tamp_status reported(Instance* instance) {
   const volatile rk::Report* const report = instance->report;
   if (report->valid == 0) return TAMP_OK;
   const Model& model = *instance->model;
@@ -345,6 +401,21 @@ inline tamp_status status(Instance* instance) {
                   std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
 }
 
+// The report; else the error of a kernel that died, which CUDA tells with every call that comes later; else that of the last launch.
+inline tamp_status status(Instance* instance) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  const tamp_status waited = reported(instance);
+  if (waited != TAMP_OK) return waited;
+  // Another thread may be capturing; asking for an event is harmless to it, but only in this mode allowed.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  TAMP_TRY_CUDA(instance->message, cudaThreadExchangeStreamCaptureMode(&mode));
+  const cudaError_t error = cudaEventQuery(instance->probe);
+  TAMP_TRY_CUDA(instance->message, cudaThreadExchangeStreamCaptureMode(&mode));
+  if (error != cudaSuccess)
+    return fail_cuda(instance->message, (std::string(instance->model->name) + ": a kernel of this program failed").c_str(), error);
+  return instance->launched;
+}
+
 inline tamp_status check_pointers(Instance& instance, const char* what, const void* const* pointers, const tamp_port* ports, int count) {
   if (count > 0 && pointers == nullptr)
     return fail(instance.message, TAMP_INVALID_ARGUMENT, std::string("the array of ") + what + "s is null");
@@ -357,13 +428,40 @@ inline tamp_status check_pointers(Instance& instance, const char* what, const vo
   return TAMP_OK;
 }
 
+inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const uintptr_t from_a = reinterpret_cast<uintptr_t>(a), from_b = reinterpret_cast<uintptr_t>(b);
+  return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
+}
+
+// Inputs are read while outputs are being written, so that in place the numbers would be wrong.
+inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
+  const Model& model = *instance.model;
+  for (int o = 0; o < model.output_count; ++o) {
+    const tamp_port& output = model.outputs[o];
+    for (int i = 0; i < model.input_count; ++i) {
+      if (!overlap(inputs[i], model.inputs[i].bytes, outputs[o], output.bytes)) continue;
+      return fail(instance.message, TAMP_INVALID_ARGUMENT,
+                  std::string("input '") + model.inputs[i].name + "' and output '" + output.name +
+                      "' overlap; a run needs memory of its own for each");
+    }
+    for (int other = 0; other < o; ++other) {
+      if (!overlap(outputs[other], model.outputs[other].bytes, outputs[o], output.bytes)) continue;
+      return fail(instance.message, TAMP_INVALID_ARGUMENT,
+                  std::string("outputs '") + model.outputs[other].name + "' and '" + output.name +
+                      "' overlap; a run needs memory of its own for each");
+    }
+  }
+  return TAMP_OK;
+}
+
 inline tamp_status run(Instance* instance, const void* const* inputs, void* const* outputs, cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const Model& model = *instance->model;
-  const tamp_status earlier = status(instance);
+  const tamp_status earlier = reported(instance);
   if (earlier != TAMP_OK) return earlier;
   tamp_status checked = check_pointers(*instance, "input", inputs, model.inputs, model.input_count);
   if (checked == TAMP_OK) checked = check_pointers(*instance, "output", outputs, model.outputs, model.output_count);
+  if (checked == TAMP_OK) checked = check_overlaps(*instance, inputs, outputs);
   if (checked != TAMP_OK) return checked;
   rk::Launch launch{};
   launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
@@ -377,7 +475,8 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
-  return model.start(*instance, launch, stream);
+  instance->launched = model.start(*instance, launch, stream);
+  return instance->launched;
 }
 
 inline const char* message(const Instance* instance) { return instance != nullptr ? instance->message.c_str() : create_message().c_str(); }

@@ -12,10 +12,10 @@ extern "C" {
 
 typedef enum tamp_status {
   TAMP_OK = 0,
-  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, or a pointer that is not 16-byte aligned */
-  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size or belongs to another model */
-  TAMP_CUDA = 3,             /* a CUDA call failed; the message names it */
-  TAMP_DEVICE = 4,           /* the GPU cannot hold all vEUs at once, or is older than the model was compiled for */
+  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0 */
+  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or belongs to another model */
+  TAMP_CUDA = 3,             /* a CUDA call failed, or a kernel died; the message names it */
+  TAMP_DEVICE = 4,           /* there is no GPU, it cannot hold all vEUs at once, or is older than the model was compiled for */
   TAMP_TIMED_OUT = 5,        /* a wait outlived its budget; the message names vEU, rTask and event. Create anew. */
   TAMP_OUT_OF_MEMORY = 6
 } tamp_status;
@@ -25,15 +25,19 @@ typedef struct tamp_port {
   const char* name;  /* as in the ONNX model */
   const char* dtype; /* "f32" */
   int32_t rank;
-  int64_t shape[8];
+  const int64_t* shape; /* rank extents */
   size_t bytes;
 } tamp_port;
 
 typedef struct tamp_options {
-  const char* weights_path; /* NULL: NAME.weights where the generated CMakeLists.txt lies */
-  const void* weights;      /* not NULL: the weights in host memory, instead of a file */
+  /* NULL: NAME.weights in the folder of NAME.cu; if there is none, in the folder of the running program. The generated CMakeLists.txt
+     gives the compiler the whole path of NAME.cu; without CMake the folder is as the compiler's command line had it ("resnet18/" for
+     resnet18/resnet18.cu), so that a relative one holds only where the program is started in the folder that it was compiled in. */
+  const char* weights_path;
+  const void* weights; /* not NULL: the weights in host memory, instead of a file */
   size_t weights_bytes;
-  double wait_budget_seconds; /* 0: two seconds. How long one wait may last before the run is given up */
+  /* How long one wait may last before the run is given up. 0: two seconds; infinity: no limit; negative or not a number: refused. */
+  double wait_budget_seconds;
 } tamp_options;
 
 #ifdef __cplusplus
