@@ -58,6 +58,38 @@ TEST_CASE("symbols are legal and unique") {
   CHECK(names.unique("*/ int main(){}") == "int_main");
 }
 
+TEST_CASE("a model's name is kept unless somebody has it already") {
+  for (const char* kept : {"resnet18", "m", "conv", "Net", "net", "VGG16", "tiny_yolov3", "exponent"})
+    CHECK(codegen::safe_name(kept) == kept);
+  for (const char* taken :
+       {"string", "cuda_runtime", "test",          "all",   "exp",       "log",    "min",       "index",         "select", "read",
+        "free",   "time",         "errno",         "linux", "constexpr", "NULL",   "tamp_api",  "tamp",          "cuInit", "INT_MAX",
+        "EOF",    "FILE",         "pthread_mutex", "sem",   "timer",     "float4", "threadIdx", "package_source"}) {
+    CAPTURE(taken);
+    CHECK(codegen::safe_name(taken) == std::string("m_") + taken);
+  }
+  CHECK(codegen::safe_name("7 zip") == "m_7_zip");
+}
+
+TEST_CASE("a change of any byte of the weights changes their checksum") {
+  for (const size_t size : {1, 31, 32, 33, 1000}) {
+    Bytes data(size, std::byte{0});
+    const uint64_t hash = codegen::hash_of(data);
+    for (size_t at = 0; at < size; ++at) {
+      for (const int bit : {0, 7}) {
+        data[at] = static_cast<std::byte>(1 << bit);
+        CHECK(codegen::hash_of(data) != hash);
+        data[at] = std::byte{0};
+      }
+    }
+    CHECK(codegen::hash_of(Bytes(size + 1, std::byte{0})) != hash);
+  }
+  // The upper bits of two words: a chain of multiplications alone lets them cancel.
+  Bytes two(64, std::byte{0});
+  two[7] = two[39] = std::byte{128};
+  CHECK(codegen::hash_of(two) != codegen::hash_of(Bytes(64, std::byte{0})));
+}
+
 TEST_CASE("text from a model cannot leave its comment or string") {
   CHECK(codegen::comment("a */ int main(){} /*").find("*/") == std::string::npos);
   CHECK(codegen::comment("ends with \\").find('\\') == codegen::comment("ends with \\").find("\\x5c"));
