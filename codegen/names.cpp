@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -50,12 +51,7 @@ std::string safe_name(const std::string& wanted) {
   return in_reserved_family(name) || std::any_of(kSuffixes.begin(), kSuffixes.end(), clashes) ? "m_" + name : name;
 }
 
-std::string Names::unique(const std::string& wanted) {
-  const std::string base = identifier(wanted);
-  std::string name = base;
-  for (int i = 2; !taken_.insert(name).second; ++i) name = fmt::format("{}_{}", base, i);
-  return name;
-}
+std::string Names::unique(const std::string& wanted) { return names_.unique(identifier(wanted), "_"); }
 
 std::vector<RecordName> name_records(const RProgram& program) {
   Names names;

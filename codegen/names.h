@@ -1,11 +1,11 @@
 // Symbols of the generated code: they keep the ONNX names, made legal, and get a suffix only on a clash.
 #pragma once
 
-#include <set>
 #include <string>
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/support/unique_names.h"
 
 namespace tamp::codegen {
 
@@ -15,7 +15,7 @@ class Names {
   std::string unique(const std::string& wanted);
 
  private:
-  std::set<std::string> taken_;
+  UniqueNames names_;
 };
 
 // One row of the record table: a phase of a rOperator.

@@ -21,11 +21,11 @@ std::string body_text(const Phase& phase) {
 void refuse_too_large(const RProgram& program, size_t records) {
   constexpr size_t kLimit = 65000;  // 16-bit fields of rk::Instruction
   if (records > kLimit || program.events.size() > kLimit) {
-    throw unsupported(fmt::format("{}: {} rOperators and {} events; one rProgram holds at most {} of each", program.graph.name, records,
-                                  program.events.size(), kLimit));
+    throw unsupported(fmt::format("{}: {} rOperators and {} events; one rProgram holds at most {} of each", printable(program.graph.name),
+                                  records, program.events.size(), kLimit));
   }
   const size_t ports = program.graph.inputs.size() + program.graph.outputs.size();
-  if (ports > 64) throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to 64", program.graph.name, ports));
+  if (ports > 64) throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to 64", printable(program.graph.name), ports));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "compiler/cli/npy.h"
 #include "compiler/cli/process.h"
@@ -16,6 +15,7 @@
 #include "compiler/ops/number.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "compiler/support/unique_names.h"
 
 namespace tamp::cli {
 namespace {
@@ -114,11 +114,9 @@ void write_outputs(const std::string& folder, const std::vector<Port>& ports, co
   std::filesystem::create_directories(folder, failure);
   if (failure) throw bad_input(fmt::format("{}: cannot be created: {}", printable(folder), failure.message()));
   nlohmann::ordered_json names = nlohmann::ordered_json::object();
-  std::set<std::string> taken;
+  UniqueNames files;
   for (size_t i = 0; i < ports.size(); ++i) {
-    std::string name = identifier(ports[i].name);
-    if (!taken.insert(name).second) name += fmt::format("_{}", i);
-    taken.insert(name);
+    const std::string name = files.unique(identifier(ports[i].name), "_");
     write_npy((std::filesystem::path(folder) / (name + ".npy")).string(), values[i]);
     names[ports[i].name] = name + ".npy";
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/support/utf8.h"
+
 namespace tamp {
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
@@ -15,16 +17,17 @@ std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("
 
 std::string printable(std::string_view name, size_t limit) {
   std::string out;
-  for (size_t i = 0; i < name.size(); ++i) {
+  for (size_t i = 0; i < name.size();) {
     if (out.size() >= limit) return out + "...";
-    const auto c = static_cast<unsigned char>(name[i]);
-    const bool comment_edge = i + 1 < name.size() && ((c == '*' && name[i + 1] == '/') || (c == '/' && name[i + 1] == '*'));
-    const bool trigraph = c == '?' && i + 1 < name.size() && name[i + 1] == '?';
-    if (c < 0x20 || c == 0x7f || c == '"' || c == '\\' || comment_edge || trigraph) {
-      out += fmt::format("\\x{:02x}", c);
-    } else {
-      out += static_cast<char>(c);
-    }
+    const char c = name[i], next = i + 1 < name.size() ? name[i + 1] : '\0';
+    const bool comment_edge = (c == '*' && next == '/') || (c == '/' && next == '*');
+    const bool trigraph = c == '?' && next == '?';
+    const CodePoint point = decode_utf8(name.substr(i));
+    const bool plain = point.bytes > 0 && !is_control(point.value) && c != '"' && c != '\\' && !comment_edge && !trigraph;
+    const std::string_view bytes = name.substr(i, std::max<size_t>(point.bytes, 1));
+    if (plain) out += bytes;
+    for (const char byte : plain ? std::string_view() : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    i += bytes.size();
   }
   return out;
 }

@@ -1,0 +1,22 @@
+// Names that must differ whatever a model calls its things: a wish is granted once, later ones get a number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace tamp {
+
+class UniqueNames {
+ public:
+  void take(const std::string& name) { taken_.insert(name); }
+  // `wish`, or `wish` + `separator` + the first number from 2 on that makes a name that nobody has.
+  std::string unique(const std::string& wish, const std::string& separator);
+
+ private:
+  std::unordered_set<std::string> taken_;
+  std::unordered_map<std::string, int64_t> next_;  // so that a million equal wishes are not a quadratic search
+};
+
+}  // namespace tamp
