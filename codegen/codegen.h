@@ -1,5 +1,5 @@
-// RProgram -> files. Same rProgram, same bytes. Everything is written to a temporary folder beside `folder` first and renamed
-// at the end, so that a failure leaves nothing half-written.
+// RProgram -> files. Same rProgram, same bytes. Everything is written to a scratch folder first and renamed at the end, so that a
+// failure leaves nothing half-written.
 #pragma once
 
 #include <map>
@@ -28,7 +28,11 @@ struct EmitOptions {
   std::optional<ModelOrigin> origin = {};  // where files were read
 };
 
-// Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`.
+// Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. To be asked before any
+// work; changes nothing.
+void check_output(const std::string& folder, const EmitOptions& options);
+
+// Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
 
 // The text of NAME.cu alone (tests, golden files).

@@ -6,6 +6,7 @@
 
 #include "codegen/codegen.h"
 #include "codegen/names.h"
+#include "codegen/output_folder.h"
 #include "codegen/source_writer.h"
 
 namespace tamp::codegen {
@@ -46,7 +47,7 @@ void emit_host(SourceWriter& w, const Plan& plan);
 std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
-std::string rprogram_json(const Plan& plan);
+std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files);  // which lists `files`
 
 // x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
 // multiplier 0 stands for a divisor of 1 (rk::Divisor).

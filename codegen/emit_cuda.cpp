@@ -1,21 +1,17 @@
 // The table of contents of NAME.cu, and the writing of all files.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
 #include <set>
-#include <system_error>
 
 #include "codegen/amalgamate.h"
 #include "codegen/emit.h"
+#include "codegen/output_folder.h"
 #include "codegen/weights.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::codegen {
-namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text it is about 2.5 times that
@@ -101,47 +97,7 @@ std::string source_text(const Plan& plan) {
   return w.str();
 }
 
-void write_file(const fs::path& path, std::string_view text, std::string_view more = {}) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw bad_input(fmt::format("{}: cannot be written", printable(path.string())));
-  const bool good =
-      std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fwrite(more.data(), 1, more.size(), file) == more.size();
-  if (std::fclose(file) != 0 || !good) throw bad_input(fmt::format("{}: writing failed (disk full?)", printable(path.string())));
-}
-
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
-// A folder beside the target that is removed unless it is taken.
-class Staging {
- public:
-  explicit Staging(const fs::path& target) : path_(target.string() + fmt::format(".tamp-{}", ::getpid())) {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (error) throw bad_input(fmt::format("{}: cannot be made: {}", printable(path_.string()), error.message()));
-  }
-  ~Staging() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  const fs::path& path() const { return path_; }
-  // Into an existing folder only the files are moved: it may hold a build of the user's.
-  void move_to(const fs::path& target) {
-    std::error_code error;
-    if (!fs::exists(target)) {
-      fs::rename(path_, target, error);
-    } else {
-      for (const auto& entry : fs::directory_iterator(path_)) {
-        if (!error) fs::rename(entry.path(), target / entry.path().filename(), error);
-      }
-    }
-    if (error) throw bad_input(fmt::format("{}: cannot be written: {}", printable(target.string()), error.message()));
-  }
-
- private:
-  fs::path path_;
-};
 
 }  // namespace
 
@@ -167,24 +123,28 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
 
 std::string cuda_source(const RProgram& program, const EmitOptions& options) { return source_text(make_plan(program, options)); }
 
+void check_output(const std::string& folder, const EmitOptions& options) {
+  std::vector<std::string> files = {"CMakeLists.txt"};
+  for (const char* suffix : {".cu", ".h", ".rprogram.json"}) files.push_back(options.name + suffix);
+  if (!options.embed_weights) files.push_back(options.name + ".weights");
+  check_folder(folder, options.name, files);
+}
+
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
   if (options.embed_weights && program.weight_bytes > kMostEmbeddedBytes) {
     throw unsupported(
         fmt::format("--embed-weights: the weights are {}, supported: up to {}; leave the option out to get {}.weights beside the source",
                     bytes_text(program.weight_bytes), bytes_text(kMostEmbeddedBytes), options.name));
   }
+  check_output(folder, options);
   const Plan plan = make_plan(program, options);
-  fs::path target = fs::path(folder).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();
-  if (fs::exists(target) && !fs::is_directory(target)) throw bad_input(fmt::format("{}: exists and is not a folder", printable(folder)));
-  Staging staging(target);
-  write_file(staging.path() / (options.name + ".cu"), source_text(plan));
-  write_file(staging.path() / (options.name + ".h"), header_text(plan));
-  write_file(staging.path() / (options.name + ".rprogram.json"), rprogram_json(plan));
-  write_file(staging.path() / "CMakeLists.txt", cmake_text(plan));
-  if (!options.embed_weights)
-    write_file(staging.path() / (options.name + ".weights"), view(weights_header(plan.weights, plan.weights_hash)), view(plan.weights));
-  staging.move_to(target);
+  const std::string source = source_text(plan), header = header_text(plan), cmake = cmake_text(plan);
+  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash);
+  std::vector<OutputFile> files = {{options.name + ".cu", source, {}}, {options.name + ".h", header, {}}, {"CMakeLists.txt", cmake, {}}};
+  if (!options.embed_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
+  const std::string json = rprogram_json(plan, files);
+  files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
+  write_folder(folder, files);
 }
 
 }  // namespace tamp::codegen

@@ -58,6 +58,43 @@ ordered_json phases_json(const RKernel& rkernel) {
   return out;
 }
 
+// Of all rTasks together.
+struct Work {
+  double flops = 0, bytes = 0, weight_bytes = 0;
+};
+
+// A gang's costs are the time of its steps alone. Its multiply-adds and activations follow from its cells; of its weights, which it
+// keeps on chip, each is read once.
+Work work_of_gang(const RProgram& program, size_t i) {
+  const ROperator& rop = program.graph.rops[i];
+  const Recurrent& recurrent = std::get<Recurrent>(rop.attrs);
+  Work work;
+  for (const RecurrentCell& cell : recurrent.cells) {
+    const int64_t input = cell.x < 0 ? recurrent.cells.at(static_cast<size_t>(cell.x_cell)).hidden
+                                     : program.graph.tensor(rop.inputs.at(static_cast<size_t>(cell.x))).shape.back();
+    const int64_t terms = cell.hidden + (cell.x_is_gates ? 0 : input);
+    const auto rows = static_cast<double>(cell.steps * recurrent.batch);
+    work.flops += rows * 2 * static_cast<double>(gates_of(cell.kind) * cell.hidden * terms);
+    work.bytes += rows * 4 * static_cast<double>(input + cell.hidden);
+  }
+  for (const WeightBlob& blob : program.weights) {
+    if (blob.rop == ROperatorId(static_cast<int64_t>(i))) work.weight_bytes += static_cast<double>(blob.bytes);
+  }
+  return work;
+}
+
+Work work_of(const RProgram& program, size_t i) {
+  if (program.rkernels[i].gang) return work_of_gang(program, i);
+  Work work;
+  for (const Phase& phase : program.rkernels[i].phases) {
+    const auto n = static_cast<double>(phase.rtasks);
+    work.flops += phase.cost.flops * n;
+    work.bytes += phase.cost.activation_bytes * n;
+    work.weight_bytes += phase.cost.weight_bytes * n;
+  }
+  return work;
+}
+
 ordered_json rops_json(const Plan& plan) {
   const RProgram& program = plan.program;
   const std::vector<Use> uses = uses_of_lanes(program);
@@ -65,15 +102,9 @@ ordered_json rops_json(const Plan& plan) {
   for (size_t i = 0; i < program.graph.rops.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
     const RKernel& rkernel = program.rkernels[i];
-    double flops = 0, bytes = 0, weight_bytes = 0;
+    const Work work = work_of(program, i);
     ordered_json bodies = ordered_json::array();
-    for (const Phase& phase : rkernel.phases) {
-      const auto n = static_cast<double>(phase.rtasks);
-      flops += phase.cost.flops * n;
-      bytes += phase.cost.activation_bytes * n;
-      weight_bytes += phase.cost.weight_bytes * n;
-      bodies.push_back(phase.body);
-    }
+    for (const Phase& phase : rkernel.phases) bodies.push_back(phase.body);
     out.push_back({{"name", rop.name},
                    {"op", name_of(rop.attrs)},
                    {"origin", rop.origin},
@@ -87,9 +118,9 @@ ordered_json rops_json(const Plan& plan) {
                    {"rtasks", rkernel.rtasks()},
                    {"veus", uses[i].veus.size()},
                    {"waits", uses[i].waits},
-                   {"flops", flops},
-                   {"bytes", bytes},
-                   {"weight_bytes", weight_bytes}});
+                   {"flops", work.flops},
+                   {"bytes", work.bytes},
+                   {"weight_bytes", work.weight_bytes}});
   }
   return out;
 }
@@ -127,7 +158,7 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
 
 }  // namespace
 
-std::string rprogram_json(const Plan& plan) {
+std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files) {
   const RProgram& program = plan.program;
   const VDevice& d = program.vdevice;
   ordered_json events = ordered_json::array();
@@ -136,10 +167,13 @@ std::string rprogram_json(const Plan& plan) {
   for (const auto& lane : program.lanes) {
     for (const Instruction& instruction : lane) waits += static_cast<int64_t>(instruction.waits.size());
   }
+  ordered_json prints = ordered_json::object();
+  for (const OutputFile& file : files) prints[file.name] = fingerprint(file);
   const ordered_json out = {
       {"name", plan.options.name},
       {"source", plan.options.source_name},
       {"model", origin_json(plan.options.origin)},
+      {"files", prints},
       {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
       {"precision", name_of(program.precision)},
       {"policy", program.policy},

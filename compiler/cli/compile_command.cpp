@@ -59,16 +59,13 @@ void write_depfile(const CompileArguments& arguments, const std::string& name) {
 
 ExitCode compile_model(const CompileArguments& arguments) {
   const std::string name = chosen_name(arguments);
-  require_own_folder(arguments.output, name);
+  codegen::EmitOptions emitting{.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights};
+  codegen::check_output(arguments.output, emitting);
   CompileOptions options = compile_options(arguments.options, "h200");
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
-  codegen::emit(compiled.program,
-                {.name = name,
-                 .source_name = file_name(arguments.model),
-                 .embed_weights = arguments.embed_weights,
-                 .origin = origin_of(arguments.model, compiled.source, options.dims)},
-                arguments.output);
+  emitting.origin = origin_of(arguments.model, compiled.source, options.dims);
+  codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;

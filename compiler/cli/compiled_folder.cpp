@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "codegen/codegen.h"
 #include "compiler/cli/process.h"
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/error.h"
@@ -180,19 +181,7 @@ Graph read_model_of(const CompiledFolder& compiled, const std::string& given) {
 }
 
 void require_own_folder(const std::string& folder, const std::string& name) {
-  std::error_code failure;
-  if (!fs::exists(folder, failure)) return;
-  if (!fs::is_directory(folder, failure)) throw bad_input(fmt::format("{}: exists and is not a folder", printable(folder)));
-  const std::vector<fs::path> files = rprogram_files(folder);
-  for (const fs::path& file : files) {
-    if (file.filename() != name + std::string(kSuffix)) {
-      throw bad_input(fmt::format("{}: holds another compiled model, {}; give an empty folder", printable(folder),
-                                  printable(file.filename().string())));
-    }
-  }
-  if (files.empty() && fs::exists(fs::path(folder) / "CMakeLists.txt")) {
-    throw bad_input(fmt::format("{}: holds a CMakeLists.txt that tamp did not write; give another folder", printable(folder)));
-  }
+  codegen::check_output(folder, {.name = name, .source_name = {}});
 }
 
 }  // namespace tamp::cli

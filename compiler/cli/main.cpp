@@ -1,5 +1,6 @@
 // The tamp program. Exit codes: 0 good, 1 bad input (wrong usage included), 2 something that is not supported, 3 a bug in
-// tamp or a failed build, 4 a failed --check. A result goes to stdout; progress and `error:` lines go to stderr.
+// tamp or a failed build, 4 a failed --check, 128 + number where Ctrl-C or another signal ended it. A result goes to stdout; progress and
+// `error:` lines go to stderr.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -7,7 +8,9 @@
 #include <new>
 
 #include "compiler/cli/command.h"
+#include "compiler/support/interrupt.h"
 #include "compiler/support/text.h"
+#include "compiler/support/utf8.h"
 
 namespace {
 
@@ -15,7 +18,8 @@ using tamp::ExitCode;
 using tamp::cli::Invocation;
 
 int fail(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "error: {}\n", message);
+  const tamp::Uninterrupted last_word;  // what fails because a signal ends the program is not reported
+  fmt::print(stderr, "error: {}\n", tamp::without_controls(message));
   return static_cast<int>(code);
 }
 
@@ -54,11 +58,13 @@ int run(const Invocation& invocation) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tamp::end_tidily_on_signals();
   CLI::App app("tamp compiles an ONNX model to one CUDA source file that runs the whole network as one persistent kernel.", "tamp");
   app.set_version_flag("--version", "tamp " TAMP_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check.\n'tamp COMMAND --help' shows "
+      "Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check, 128 + N ended by signal "
+      "N.\n'tamp COMMAND --help' shows "
       "the options of a command with examples.");
 
   Invocation invocation;

@@ -7,13 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "compiler/support/error.h"
+#include "compiler/support/files.h"
+#include "compiler/support/interrupt.h"
 #include "compiler/support/text.h"
 
 extern char** environ;
@@ -41,12 +43,41 @@ class Redirections {
   posix_spawn_file_actions_t actions_;
 };
 
-int wait_for(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    TAMP_CHECK(errno == EINTR, "waitpid failed");
+// A process group of its own, so that a signal reaches all that the child starts; and the signals that tamp waits for are not blocked.
+class Attributes {
+ public:
+  Attributes() {
+    posix_spawnattr_init(&attributes_);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes_, &none);
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  ~Attributes() { posix_spawnattr_destroy(&attributes_); }
+  Attributes(const Attributes&) = delete;
+  Attributes& operator=(const Attributes&) = delete;
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
+std::vector<std::string> environment_with(const std::string& temporary) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    if (temporary.empty() || !text.starts_with("TMPDIR=")) variables.push_back(text);
+  }
+  if (!temporary.empty()) variables.push_back("TMPDIR=" + temporary);
+  return variables;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace
@@ -54,17 +85,19 @@ int wait_for(pid_t child) {
 ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log,
                           const std::filesystem::path& folder) {
   spdlog::debug("runs: {}", join(arguments, " "));
-  std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+  const std::vector<std::string> variables = environment_with(folder.string());
+  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(variables);
   const std::string output = log.string() + ".out";
   const std::string errors = log.string() + ".err";
   const Redirections redirections(output, errors, folder.string());
-  pid_t child = 0;
-  const int failure = posix_spawnp(&child, argv[0], redirections.get(), nullptr, argv.data(), environ);
-  if (failure != 0) throw InternalError(fmt::format("{} cannot be started: {}", arguments[0], std::strerror(failure)));
-  const int exit_code = wait_for(child);
-  return {exit_code, read_text(output), read_text(errors)};
+  const Attributes attributes;
+  const int status = wait_for_child([&] {
+    pid_t child = 0;
+    const int failure = posix_spawnp(&child, argv[0], redirections.get(), attributes.get(), argv.data(), envp.data());
+    if (failure != 0) throw InternalError(fmt::format("{} cannot be started: {}", arguments[0], std::strerror(failure)));
+    return child;
+  });
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(output), read_text(errors)};
 }
 
 std::string find_program(const std::string& name) {
@@ -77,17 +110,13 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::error_code failure;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(failure);
-  std::string name = (failure ? std::filesystem::path("/tmp") : parent) / "tamp-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) throw bad_input(fmt::format("{}: cannot be created: {}", name, std::strerror(errno)));
-  path_ = std::filesystem::absolute(name);
-}
+TemporaryFolder::TemporaryFolder() : path_(make_scratch_folder(temporary_parent(), "tamp-")) {}
 
 TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  if (!kept_) std::filesystem::remove_all(path_, ignored);
+  if (kept_)
+    forget_scratch_folder(path_);
+  else
+    remove_scratch_folder(path_);
 }
 
 std::string read_text(const std::filesystem::path& path) {
@@ -99,6 +128,7 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
+  const Uninterrupted whole;
   std::error_code failure;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failure);
   std::ofstream file(path, std::ios::binary);

@@ -15,6 +15,7 @@
 #include "compiler/cli/table.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
+#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -37,6 +38,12 @@ struct Subject {
   Precision precision = Precision::fp32;
   Device device = Device::cpu;
 };
+
+// Said before anything is compiled or built.
+void require_writable(const std::string& option, const std::string& path, const std::filesystem::path& folder) {
+  const std::string why = path.empty() ? "" : why_not_writable(folder);
+  if (!why.empty()) throw bad_input(fmt::format("{} {}: cannot be written: {}", option, printable(path), why));
+}
 
 // Said before anything is compiled, built or written.
 void require_traceable(const RunArguments& arguments, Device device, const std::string& execution) {
@@ -136,6 +143,8 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
 }
 
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work) {
+  require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
+  require_writable("--trace", arguments.trace, std::filesystem::path("." / std::filesystem::path(arguments.trace)).parent_path());
   const Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
   if (subject.device == Device::cuda && subject.model.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");

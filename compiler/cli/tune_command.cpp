@@ -1,12 +1,9 @@
 // `tamp tune`: chooses rKernels by measurement (tune.h), keeps what is faster, writes what was measured as records.
 //
-// Builds run in parallel. Measurements run one at a time, in this process and beside others of its kind: they hold a lock on a
-// file that all of them know. Nothing in the choice comes from an answer that differs from the reference.
-#include <fcntl.h>
+// Builds run in parallel. Measurements run one at a time, in this process and beside others of the user's: they hold a lock. Nothing in the
+// choice comes from an answer that differs from the reference.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,12 +16,14 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/measure_lock.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/cli/tune.h"
+#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -42,26 +41,6 @@ struct TuneArguments {
   int jobs = 0;  // 0: as many as there are processors
   int repeat = 15;
   uint64_t seed = 1;
-};
-
-// Held while something is measured, or the file of records is written.
-class MeasureLock {
- public:
-  MeasureLock() {
-    std::error_code failure;
-    const fs::path folder = fs::temp_directory_path(failure);
-    const fs::path path = (failure ? fs::path("/tmp") : folder) / "tamp-measure.lock";
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file_ < 0) throw bad_input(fmt::format("{}: cannot be opened", printable(path.string())));
-    while (flock(file_, LOCK_EX) != 0) {
-    }
-  }
-  ~MeasureLock() { close(file_); }
-  MeasureLock(const MeasureLock&) = delete;
-  MeasureLock& operator=(const MeasureLock&) = delete;
-
- private:
-  int file_ = -1;
 };
 
 // Calls job(0..count-1), so many at a time. The first exception is thrown on when all have ended.
@@ -246,7 +225,7 @@ size_t write_records(const std::string& path, const select::Records& measured) {
   const MeasureLock lock;
   select::Records all = fs::exists(path) ? read_records(path) : select::Records{};
   all.replace(measured);
-  write_text(path, all.text());
+  replace_file(path, all.text());
   return all.size();
 }
 
@@ -259,6 +238,8 @@ ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
     const MeasureLock lock;           // nobody is writing it now
     read_records(arguments.records);  // says what is wrong with it before the work begins
   }
+  if (const std::string why = why_not_writable(fs::absolute(arguments.records).parent_path()); !why.empty())
+    throw bad_input(fmt::format("{}: cannot be written: {}", printable(arguments.records), why));
   const Device device = choose_device(arguments.device);
   const std::string vdevice = !arguments.options.vdevice.empty() ? "" : device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
   const CompileOptions options = compile_options(arguments.options, vdevice);

@@ -1,13 +1,18 @@
 // The parts of the command line that need no model: .npy files, random inputs, comparison, tables, child processes.
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "compiler/cli/command.h"
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/measure_lock.h"
 #include "compiler/cli/npy.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
@@ -159,9 +164,20 @@ TEST_CASE("outputs are written under legal, different names") {
   write_outputs(out, {{"a/b", DType::f32, {1}}, {"a.b", DType::f32, {1}}, {"../../x", DType::f32, {1}}},
                 {floats({1}, {1}), floats({1}, {2}), floats({1}, {3})});
   CHECK(number_at(read_npy(out + "/a_b.npy"), 0) == 1);
-  CHECK(number_at(read_npy(out + "/a_b_1.npy"), 0) == 2);
+  CHECK(number_at(read_npy(out + "/a_b_2.npy"), 0) == 2);
   CHECK(number_at(read_npy(out + "/x.npy"), 0) == 3);
-  CHECK(read_text(out + "/outputs.json") == "{\n \"a/b\": \"a_b.npy\",\n \"a.b\": \"a_b_1.npy\",\n \"../../x\": \"x.npy\"\n}\n");
+  CHECK(read_text(out + "/outputs.json") == "{\n \"a/b\": \"a_b.npy\",\n \"a.b\": \"a_b_2.npy\",\n \"../../x\": \"x.npy\"\n}\n");
+}
+
+TEST_CASE("no output takes another's file") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path();
+  const std::vector<Port> ports = {
+      {"a b", DType::f32, {1}}, {"a_b", DType::f32, {1}}, {"a_b_2", DType::f32, {1}}, {"a_b_1", DType::f32, {1}}};
+  write_outputs(out, ports, {floats({1}, {1}), floats({1}, {2}), floats({1}, {3}), floats({1}, {4})});
+  const auto names = nlohmann::json::parse(read_text(out + "/outputs.json"));
+  float expected = 1;
+  for (const Port& port : ports) CHECK(number_at(read_npy(out + "/" + names.at(port.name).get<std::string>()), 0) == expected++);
 }
 
 TEST_CASE("a summary shows range, NaNs and the first elements") {
@@ -194,6 +210,30 @@ TEST_CASE("child processes get their arguments as they are") {
   CHECK(!find_program("sh").empty());
 }
 
+TEST_CASE("the lock of measurements is the user's own, whatever stands in the shared temporary folder") {
+  const TemporaryFolder shared;
+  const std::string uid = std::to_string(geteuid());
+  write_text(shared.path() / "planted", "");
+  std::filesystem::create_directory(shared.path() / "tamp-measure.lock");  // where it was once: in everybody's way
+  std::filesystem::create_symlink("planted", shared.path() / ("tamp-" + uid));
+  setenv("TMPDIR", shared.path().c_str(), 1);
+  setenv("HOME", (shared.path() / "home").c_str(), 1);
+  unsetenv("XDG_RUNTIME_DIR");
+  { const MeasureLock lock; }
+  CHECK(std::filesystem::exists(shared.path() / "home/.cache/tamp/tamp-measure.lock"));
+  std::filesystem::remove(shared.path() / ("tamp-" + uid));
+  { const MeasureLock lock; }
+  CHECK(std::filesystem::exists(shared.path() / ("tamp-" + uid) / "tamp-measure.lock"));
+  std::filesystem::permissions(shared.path() / ("tamp-" + uid), std::filesystem::perms::all);  // others could put things there
+  setenv("HOME", "nowhere", 1);
+  CHECK(message_of([] { const MeasureLock lock; }).find("set XDG_RUNTIME_DIR") != std::string::npos);
+  setenv("XDG_RUNTIME_DIR", (shared.path() / "home").c_str(), 1);
+  { const MeasureLock lock; }
+  CHECK(std::filesystem::exists(shared.path() / "home/tamp-measure.lock"));
+  unsetenv("XDG_RUNTIME_DIR");
+  unsetenv("TMPDIR");
+}
+
 TEST_CASE("temporary folders go away unless kept") {
   std::filesystem::path gone, kept;
   {
@@ -216,7 +256,7 @@ TEST_CASE("a folder is only written into if it is tamp's or has nothing to lose"
   write_text(folder.path() / "CMakeLists.txt", "project(precious)");
   CHECK(message_of([&] { require_own_folder(path, "m"); }).find("CMakeLists.txt that tamp did not write") != std::string::npos);
   write_text(folder.path() / "m.rprogram.json", "{}");
-  CHECK_NOTHROW(require_own_folder(path, "m"));
+  CHECK(message_of([&] { require_own_folder(path, "m"); }).find("CMakeLists.txt that tamp did not write") != std::string::npos);
   CHECK(message_of([&] { require_own_folder(path, "other"); }).find("another compiled model") != std::string::npos);
   CHECK(message_of([&] { require_own_folder(path + "/CMakeLists.txt", "m"); }).find("not a folder") != std::string::npos);
 }

@@ -1,0 +1,199 @@
+// A folder that is new is staged beside its place and renamed. Into one that exists files are moved from a folder inside it: the
+// folder may be a mount point, its parent may be read-only, and it may hold a build of the user's.
+#include "codegen/output_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "compiler/support/error.h"
+#include "compiler/support/files.h"
+#include "compiler/support/hash.h"
+#include "compiler/support/interrupt.h"
+#include "compiler/support/text.h"
+
+namespace tamp::codegen {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+// hash_bytes of parts of any length, and the number of bytes.
+class Fingerprint {
+ public:
+  void add(std::string_view text) {
+    bytes_ += text.size();
+    while (!text.empty()) {
+      const size_t taken = std::min(text.size(), sizeof word_ - filled_);
+      std::memcpy(word_ + filled_, text.data(), taken);
+      text.remove_prefix(taken);
+      filled_ += taken;
+      if (filled_ == sizeof word_) mix();
+    }
+  }
+  std::string text() {
+    mix();
+    return fmt::format("{}-{:016x}", bytes_, hash_);
+  }
+
+ private:
+  void mix() {
+    hash_ = hash_bytes(word_, filled_, hash_);
+    filled_ = 0;
+  }
+
+  char word_[8] = {};
+  size_t filled_ = 0;
+  uint64_t bytes_ = 0, hash_ = kHashSeed;
+};
+
+// Of a regular file, not of what a link names.
+std::optional<std::string> fingerprint_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::symlink_status(path, ignored).type() != fs::file_type::regular) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  Fingerprint print;
+  std::string chunk(1 << 20, '\0');
+  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0)
+    print.add({chunk.data(), static_cast<size_t>(file.gcount())});
+  return file.bad() ? std::nullopt : std::optional(print.text());
+}
+
+// What NAME.rprogram.json lists; nothing if it is not as tamp writes it.
+std::map<std::string, std::string> listed_files(const fs::path& path, const std::string& name) {
+  std::ifstream file(path, std::ios::binary);
+  const json object = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || object.value("name", json()) != name) return {};
+  std::map<std::string, std::string> listed;
+  const json files = object.value("files", json::object());
+  for (const auto& [file_name, print] : files.items()) {
+    if (print.is_string()) listed.emplace(file_name, print.get<std::string>());
+  }
+  return listed;
+}
+
+void check_names(const fs::path& target, const std::string& name, const std::vector<std::string>& files) {
+  const std::string folder = printable(target.string()), own = name + std::string(kRprogramSuffix);
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(target, failure)) {
+    const std::string other = entry.path().filename().string();
+    if (other.ends_with(kRprogramSuffix) && other != own)
+      throw bad_input(fmt::format("{}: holds another compiled model, {}; give an empty folder", folder, printable(other)));
+  }
+  if (failure) throw bad_input(fmt::format("{}: cannot be read: {}", folder, failure.message()));
+  const std::map<std::string, std::string> listed = listed_files(target / own, name);
+  for (const std::string& file : files) {
+    if (!is_there(target / file)) continue;
+    const std::optional<std::string> print = fingerprint_of(target / file);
+    const auto found = listed.find(file);
+    const bool is_own = file == own ? !listed.empty() : found != listed.end() && found->second == print;
+    if (print && is_own) continue;
+    throw bad_input(fmt::format("{}: holds a {} that tamp did not write, or that was changed since; move it away or give another folder",
+                                folder, printable(file)));
+  }
+}
+
+fs::path target_of(const std::string& folder) {
+  fs::path target = fs::absolute(folder).lexically_normal();
+  return target.has_filename() ? target : target.parent_path();
+}
+
+void write_file(const fs::path& path, const OutputFile& contents) {
+  const Uninterrupted whole;
+  std::FILE* const file = std::fopen(path.c_str(), "wbx");
+  if (file == nullptr) throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), std::strerror(errno)));
+  bool good = true;
+  for (const std::string_view part : {contents.begin, contents.rest})
+    good = good && std::fwrite(part.data(), 1, part.size(), file) == part.size();
+  if (std::fclose(file) != 0 || !good) throw bad_input(fmt::format("{}: writing failed (disk full?)", printable(path.string())));
+}
+
+[[noreturn]] void throw_unmovable(const fs::path& path) {
+  throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), std::strerror(errno)));
+}
+
+// Swaps with what is there, or moves to where nothing is. Not every file system can; a plain renaming is what is left then.
+bool move_to(const fs::path& from, const fs::path& to, bool swap) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0) return true;
+  return (errno == EINVAL || errno == ENOSYS) && std::rename(from.c_str(), to.c_str()) == 0;
+}
+
+// All or none: if one cannot be moved, those before it come back.
+void move_files(const fs::path& from, const fs::path& to, const std::vector<OutputFile>& files) {
+  std::vector<std::pair<std::string, bool>> moved;  // whether something was there
+  for (const OutputFile& file : files) {
+    std::error_code ignored;
+    const fs::file_type there = fs::symlink_status(to / file.name, ignored).type();
+    const bool swap = there == fs::file_type::regular;
+    if ((swap || there == fs::file_type::not_found) && move_to(from / file.name, to / file.name, swap)) {
+      moved.emplace_back(file.name, swap);
+      continue;
+    }
+    const int error = swap || there == fs::file_type::not_found ? errno : EEXIST;
+    for (const auto& [name, swapped] : moved) {
+      if (!swapped || is_there(from / name)) move_to(to / name, from / name, swapped);
+    }
+    errno = error;
+    throw_unmovable(to / file.name);
+  }
+}
+
+void move_folder(const fs::path& from, const fs::path& to) {
+  std::vector<fs::path> made;
+  for (fs::path at = to.parent_path(); !is_there(at); at = at.parent_path()) made.push_back(at);
+  std::error_code failure;
+  fs::create_directories(to.parent_path(), failure);
+  if (!failure && move_to(from, to, /*swap=*/false)) return;
+  const int error = failure ? failure.value() : errno;
+  for (const fs::path& folder : made) fs::remove(folder, failure);
+  errno = error;
+  throw_unmovable(to);
+}
+
+}  // namespace
+
+std::string fingerprint(const OutputFile& file) {
+  Fingerprint print;
+  print.add(file.begin);
+  print.add(file.rest);
+  return print.text();
+}
+
+void check_folder(const std::string& folder, const std::string& name, const std::vector<std::string>& files) {
+  const fs::path target = target_of(folder);
+  if (is_there(target) && !fs::is_directory(target)) throw bad_input(fmt::format("{}: exists and is not a folder", printable(folder)));
+  if (const std::string why = why_not_writable(target); !why.empty())
+    throw bad_input(fmt::format("{}: cannot be written: {}", printable(folder), why));
+  if (is_there(target)) check_names(target, name, files);
+}
+
+void write_folder(const std::string& folder, const std::vector<OutputFile>& files) {
+  const fs::path target = target_of(folder);
+  const bool is_new = !is_there(target);
+  const ScratchFolder scratch(is_new ? nearest_existing(target) : target, is_new ? target.filename().string() + ".tamp-" : ".tamp-");
+  const fs::path staging = scratch.path() / "files";  // with the permissions that a folder gets; the scratch folder is the user's alone
+  std::error_code failure;
+  if (!fs::create_directory(staging, failure))
+    throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging.string()), failure.message()));
+  for (const OutputFile& file : files) write_file(staging / file.name, file);
+  const Uninterrupted whole;
+  is_new ? move_folder(staging, target) : move_files(staging, target, files);
+}
+
+}  // namespace tamp::codegen

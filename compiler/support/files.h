@@ -1,0 +1,41 @@
+// Folders: scratch ones, and whether a place can be written to.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tamp {
+
+// A fresh folder PARENT/PREFIXxxxxxx, as an absolute path, with a name that nobody can guess and for this user alone. It goes with
+// everything in it if a signal ends the program, until it is removed or forgotten. Error (bad input) if it cannot be made.
+std::filesystem::path make_scratch_folder(const std::filesystem::path& parent, std::string_view prefix);
+void remove_scratch_folder(const std::filesystem::path& folder);
+void forget_scratch_folder(const std::filesystem::path& folder);
+
+// One for the time that this lives.
+class ScratchFolder {
+ public:
+  ScratchFolder(const std::filesystem::path& parent, std::string_view prefix) : path_(make_scratch_folder(parent, prefix)) {}
+  ~ScratchFolder() { remove_scratch_folder(path_); }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Where the system wants temporary files.
+std::filesystem::path temporary_parent();
+
+// `path` itself if it exists, else the nearest folder above it that does.
+std::filesystem::path nearest_existing(const std::filesystem::path& path);
+
+// Why a folder `path` could not be made or written into; empty if it could. Changes nothing.
+std::string why_not_writable(const std::filesystem::path& path);
+
+// Writes a file whole or not at all; what stood there stays until then. Error (bad input) names the file.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace tamp
