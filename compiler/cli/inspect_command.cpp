@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/table.h"
@@ -20,10 +23,16 @@ using Align = Table::Align;
 constexpr size_t kLanesShown = 8;
 constexpr size_t kLaneWidth = 110;
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::stringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 std::string plural(int64_t n, const char* noun) { return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s"); }
 
-ExitCode inspect_model(const std::string& path) {
-  const frontend::ModelSummary model = frontend::summarize_onnx(path);
+void print_summary(const std::string& path, const frontend::ModelSummary& model) {
   fmt::print("model       {}\n", printable(file_name(path)));
   if (!model.producer.empty()) fmt::print("producer    {}\n", printable(model.producer));
   fmt::print("IR version  {}\n", model.ir_version);
@@ -36,13 +45,36 @@ ExitCode inspect_model(const std::string& path) {
   Table table({{"OPERATOR"}, {"NODES", Align::right}});
   for (const auto& [name, count] : model.histogram) table.row({printable(name), grouped(count)});
   fmt::print("{}\n", table.text());
-  if (model.unsupported.empty()) {
+}
+
+// One sentence per thing that is not supported: what `tamp compile` says, by compiling. Without the weights only names and
+// declared types can be looked at.
+std::vector<std::string> refusals_of(const std::string& path, const frontend::ModelSummary& model, const ModelArguments& arguments) {
+  const CompileOptions options = compile_options(arguments, "h200");
+  if (!model.missing_file.empty()) return model.unsupported;
+  try {
+    codegen::cuda_source(compile(path, options).program, {.name = "model", .source_name = {}});
+    return {};
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::unsupported) throw;
+    return lines_of(error.what());
+  }
+}
+
+ExitCode inspect_model(const std::string& path, const ModelArguments& arguments) {
+  const frontend::ModelSummary model = frontend::summarize_onnx(path);
+  print_summary(path, model);
+  std::fflush(stdout);  // before an error on stderr
+  const std::vector<std::string> refusals = refusals_of(path, model, arguments);
+  if (!model.missing_file.empty())
+    fmt::print("weights     {} is not there: only names and declared types are looked at\n", printable(model.missing_file));
+  if (refusals.empty()) {
     fmt::print("supported   every node\n");
     return ExitCode::ok;
   }
-  fmt::print("not supported ({}):\n", plural(static_cast<int64_t>(model.unsupported.size()), "node"));
-  const std::string prefix = printable(path) + ": ";  // said once is enough
-  for (const std::string& sentence : model.unsupported)
+  fmt::print("not supported ({}):\n", grouped(static_cast<int64_t>(refusals.size())));
+  const std::string prefix = printable(path, 400) + ": ";  // said once is enough
+  for (const std::string& sentence : refusals)
     fmt::print("  {}\n", sentence.starts_with(prefix) ? sentence.substr(prefix.size()) : sentence);
   return ExitCode::unsupported;
 }
@@ -92,9 +124,9 @@ void print_rops(const CompiledFolder& m) {
                {"BYTES", Align::right},
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), rop.op, shape_text(rop.shape), std::to_string(rop.wave),
-               std::to_string(rop.part), printable(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus),
-               grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape),
+               std::to_string(rop.wave), std::to_string(rop.part), printable(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks),
+               grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }
@@ -176,15 +208,22 @@ ExitCode inspect_folder(const std::string& path, bool all) {
 }  // namespace
 
 void add_inspect(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, invocation, "inspect", "Show what a model or a compiled folder holds",
-                                  "  tamp inspect resnet50.onnx    (exit code 2 if a node is not supported)\n"
-                                  "  tamp inspect resnet50/        (rOperators, rKernels, waves, vEU lanes; -v: all lanes)");
-  auto path = std::make_shared<std::string>();
-  command->add_option("model", *path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
-  command->callback([&invocation, path] {
-    invocation.run = [&invocation, path] {
-      return std::filesystem::is_directory(*path) ? inspect_folder(*path, invocation.verbosity == Verbosity::verbose)
-                                                  : inspect_model(*path);
+  CLI::App* command =
+      add_command(app, invocation, "inspect", "Show what a model or a compiled folder holds",
+                  "  tamp inspect resnet50.onnx    (and all that is not supported, as 'tamp compile' says it; exit code 2)\n"
+                  "  tamp inspect model.onnx --dim batch=8\n"
+                  "  tamp inspect resnet50/        (rOperators, rKernels, waves, vEU lanes; -v: all lanes)");
+  struct Arguments {
+    std::string path;
+    ModelArguments options;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("model", arguments->path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
+  add_model_options(*command, arguments->options);
+  command->callback([&invocation, arguments] {
+    invocation.run = [&invocation, arguments] {
+      return std::filesystem::is_directory(arguments->path) ? inspect_folder(arguments->path, invocation.verbosity == Verbosity::verbose)
+                                                            : inspect_model(arguments->path, arguments->options);
     };
   });
 }

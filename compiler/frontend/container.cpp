@@ -64,9 +64,6 @@ void read_container(const std::string& path, onnx::ModelProto& model) {
 int64_t check_versions(const std::string& path, const onnx::ModelProto& model) {
   const std::string file = file_text(path);
   if (!model.has_ir_version() || model.ir_version() < 1) throw bad_input(fmt::format("{}: not an ONNX model: no ir_version", file));
-  if (model.ir_version() > kNewestIr) {
-    throw unsupported(fmt::format("{}: IR version {} is newer than {}, the newest known", file, model.ir_version(), kNewestIr));
-  }
   int64_t opset = 0;
   std::set<std::string> seen;
   for (const auto& import : model.opset_import()) {
@@ -80,9 +77,6 @@ int64_t check_versions(const std::string& path, const onnx::ModelProto& model) {
   }
   if (opset == 0 && model.ir_version() < 3) opset = 1;  // opset_import came with IR 3
   if (opset == 0) throw bad_input(fmt::format("{}: the model imports no opset of the default domain", file));
-  if (opset > kNewestOpset) {
-    throw unsupported(fmt::format("{}: opset {} is newer than {}, the newest whose operators are known", file, opset, kNewestOpset));
-  }
   return opset;
 }
 

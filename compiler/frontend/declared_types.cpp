@@ -74,12 +74,9 @@ std::optional<Shape> DimBinding::bind(const DeclaredType& type, const std::strin
   return complete ? std::optional(shape) : std::nullopt;
 }
 
-void DimBinding::finish() const {
-  std::vector<std::string> unbound, all;
-  for (const std::string& symbol : symbols_) {
-    all.push_back(printable(symbol, 40));
-    if (!dims_.contains(symbol)) unbound.push_back(fmt::format("--dim {}=value", all.back()));
-  }
+void DimBinding::check_names() const {
+  std::vector<std::string> all;
+  for (const std::string& symbol : symbols_) all.push_back(printable(symbol, 40));
   for (const auto& [name, value] : dims_) {
     if (!seen_.contains(name)) {
       throw bad_input(fmt::format("{}: --dim {}: no input has a dimension of that name; symbolic dimensions: {}", file_, printable(name),
@@ -87,9 +84,15 @@ void DimBinding::finish() const {
     }
     if (value < 1) throw bad_input(fmt::format("{}: --dim {}={}: must be at least 1", file_, printable(name), value));
   }
-  if (!unbound.empty()) {
-    throw bad_input(fmt::format("{}: the inputs have symbolic dimensions without a value; give {}", file_, join(unbound, " ")));
+}
+
+std::string DimBinding::unbound() const {
+  std::vector<std::string> options;
+  for (const std::string& symbol : symbols_) {
+    if (!dims_.contains(symbol)) options.push_back(fmt::format("--dim {}=value", printable(symbol, 40)));
   }
+  if (options.empty()) return "";
+  return fmt::format("{}: the inputs have symbolic dimensions without a value; give {}", file_, join(options, " "));
 }
 
 }  // namespace tamp::frontend

@@ -39,8 +39,10 @@ class DimBinding {
 
   // Notes the symbols of an input; none if one of them is not bound. Error (bad input): no rank, negative extent.
   std::optional<Shape> bind(const DeclaredType& type, const std::string& where);
-  // Error (bad input) that lists all symbols without a value, or the names given that are no symbols.
-  void finish() const;
+  // Error (bad input) if a name was given that is no symbol.
+  void check_names() const;
+  // What lists all symbols without a value and how to give them one; empty if there are none.
+  std::string unbound() const;
 
  private:
   std::string file_;

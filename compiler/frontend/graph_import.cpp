@@ -116,7 +116,8 @@ std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector
   read_body(body, place);
   unrolled_ += body.size;
   if (unrolled_ > kMaxUnrolledNodes) {
-    throw unsupported(fmt::format("{}: control flow unrolls to more than {} nodes, which is the limit", place.where, kMaxUnrolledNodes));
+    throw unsupported(fmt::format("{}: control flow unrolls to more than {} nodes, which is the limit; give fewer iterations", place.where,
+                                  kMaxUnrolledNodes));
   }
   Scope scope{&outer, {}};
   bind_inputs(body, inputs, place, scope);

@@ -49,7 +49,9 @@ std::string NodeImport::own_name() const {
 }
 
 Error NodeImport::bad(const std::string& why) const { return bad_input(context_.where + ": " + why); }
-Error NodeImport::refuse(const std::string& why) const { return unsupported(context_.where + ": " + why); }
+Error NodeImport::refuse(const std::string& why) const {
+  return unsupported(context_.where + ": " + why + "; change the model, or export it with another opset");
+}
 
 void NodeImport::expect_inputs(size_t min, size_t max) const {
   if (inputs_.size() < min || inputs_.size() > max)
@@ -92,8 +94,10 @@ void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
 void NodeImport::expect_constant(size_t i, std::string_view name) const {
   const TensorId id = in(i);
   if (is_constant(id)) return;
-  throw refuse(
-      fmt::format("input {} ({}, tensor '{}') is known only at run time, supported: a constant", i, name, printable(node_.inputs[i])));
+  throw unsupported(fmt::format(
+      "{}: input {} ({}, tensor '{}') is known only at run time, supported: a constant; give --dim for symbolic dimensions that "
+      "it follows from, or make it a constant of the model",
+      context_.where, i, name, printable(node_.inputs[i])));
 }
 
 Ints NodeImport::flat_ints(TensorId id) const {

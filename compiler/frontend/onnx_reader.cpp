@@ -47,6 +47,18 @@ Graph drop_unread_results(Graph graph) {
   return remove_dead(std::move(graph));
 }
 
+// Of nodes, and of outputs; those of the graphs that nodes hold, too, which also see the names around them.
+void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names) {
+  for (const auto& output : graph.output()) names.insert(output.name());
+  for (const auto& node : graph.node()) {
+    names.insert(node.input().begin(), node.input().end());
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.has_g()) add_names_read(attribute.g(), names);
+      for (const auto& inner : attribute.graphs()) add_names_read(inner, names);
+    }
+  }
+}
+
 class Reader {
  public:
   Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
@@ -63,6 +75,10 @@ class Reader {
     } catch (const Error& error) {
       if (refusals_.lines.empty()) throw;
       if (error.code() == ExitCode::unsupported) refusals_.add(error.what());
+    }
+    if (!unbound_.empty()) {
+      if (refusals_.lines.empty()) throw bad_input(unbound_);
+      refusals_.add(unbound_);
     }
     refusals_.throw_if_any();
     Graph graph = drop_unread_results(remove_dead(std::move(builder_.graph)));
@@ -92,14 +108,31 @@ class Reader {
   }
 
   void read_initializers() {
+    std::set<std::string> is_read;
+    add_names_read(model_.graph(), is_read);
     for (auto& proto : *model_.mutable_graph()->mutable_initializer()) {
       TensorId id;
       refusals_.collect(-1, [&] {
         const std::string where = fmt::format("{}: initializer '{}'", file_, printable(proto.name()));
-        id = builder_.add_value(proto.name(), read_tensor(proto, source_, where));
+        id = builder_.add_value(proto.name(), read_initializer(proto, is_read.contains(proto.name()), where));
       });
       scope_.values[proto.name()] = id;
     }
+  }
+
+  // External values that nobody reads are checked and left where they are; those of one range are read once, for all.
+  ops::Value read_initializer(onnx::TensorProto& proto, bool is_read, const std::string& where) {
+    if (proto.data_location() != onnx::TensorProto::EXTERNAL) return read_tensor(proto, source_, where);
+    ops::Value value = read_tensor(proto, {source_.folder, /*load_weights=*/false}, where);
+    if (value.data || !is_read || !source_.load_weights) return value;
+    onnx::TensorProto range = proto;
+    range.clear_name();
+    range.clear_doc_string();
+    range.clear_dims();
+    std::shared_ptr<const Bytes>& bytes = ranges_[range.SerializeAsString()];
+    if (!bytes) bytes = read_tensor(proto, source_, where).data;
+    value.data = bytes;  // of the right length: that was checked
+    return value;
   }
 
   void read_inputs() {
@@ -120,7 +153,8 @@ class Reader {
       tensor.shape = *shape;
       bound.push_back(std::move(tensor));
     }
-    binding.finish();
+    binding.check_names();
+    unbound_ = binding.unbound();
     for (Tensor& tensor : bound) {
       const std::string name = tensor.name, limit = shape_limit(tensor.shape);
       if (!limit.empty()) {
@@ -134,13 +168,15 @@ class Reader {
 
   std::optional<Shape> input_shape(const DeclaredType& type, DType wanted, const std::string& where, DimBinding& binding) {
     if (type.kind.empty()) throw bad_input(where + " has no type");
-    if (type.kind != "tensor") throw unsupported(fmt::format("{} is a {}, supported: tensors", where, type.kind));
+    if (type.kind != "tensor")
+      throw unsupported(fmt::format("{} is a {}, supported: tensors; export the model without it", where, type.kind));
     if (!is_onnx_type(type.element_type)) throw bad_input(fmt::format("{} has element type {}", where, onnx_type_name(type.element_type)));
     std::optional<Shape> shape = binding.bind(type, where);
     if (shape && !checked_count(*shape)) throw bad_input(fmt::format("{} has the impossible shape {}", where, shape_text(*shape)));
     if (dtype_of_onnx(type.element_type) == wanted) return shape;
     const char* supported = wanted == DType::f32 ? "FLOAT (f32)" : "INT32 for sequence_lens";
-    throw unsupported(fmt::format("{} has element type {}, supported: {}", where, onnx_type_name(type.element_type), supported));
+    throw unsupported(fmt::format("{} has element type {}, supported: {}; export in fp32, or feed it as fp32", where,
+                                  onnx_type_name(type.element_type), supported));
   }
 
   void check_claims() {
@@ -187,8 +223,8 @@ class Reader {
       const TensorId id = scope_.values.at(name);
       const DType dtype = builder_.dtype(id);
       if (dtype == DType::f32 || builder_.is_constant(id)) continue;
-      refusals_.add(
-          fmt::format("{}: output '{}' is {} and known only at run time, supported: f32", file_, printable(name), name_of(dtype)));
+      refusals_.add(fmt::format("{}: output '{}' is {} and known only at run time, supported: f32; cast it or leave it out", file_,
+                                printable(name), name_of(dtype)));
     }
     for (const std::string& name : wanted) name_output(name, names);
   }
@@ -220,6 +256,8 @@ class Reader {
   Builder builder_;
   Refusals refusals_;
   Scope scope_;
+  std::string unbound_;                                         // says which symbolic dimensions have no value
+  std::map<std::string, std::shared_ptr<const Bytes>> ranges_;  // of external files, by what names them
 };
 
 }  // namespace

@@ -31,7 +31,8 @@ struct ModelSummary {
   std::string producer;
   std::vector<Port> inputs, outputs;
   std::vector<std::pair<std::string, int64_t>> histogram;  // operator, count; most frequent first
-  std::vector<std::string> unsupported;                    // one sentence per unsupported node
+  std::vector<std::string> unsupported;                    // as far as names and declared types tell: what read_onnx says is complete
+  std::string missing_file;                                // the first file of external data that is not there, or empty
   int64_t nodes = 0, parameters = 0, parameter_bytes = 0;
 };
 ModelSummary summarize_onnx(const std::string& path);

@@ -114,9 +114,9 @@ std::vector<OpRow> make_table() {
 // Why an operator of the default domain has no row: some are of a kind that a static program cannot have.
 std::string why_unknown(std::string_view op_type) {
   if (op_type.empty()) return "the node names no operator";
-  if (op_type.find("Sequence") != std::string_view::npos) return "sequences are not supported";
-  if (op_type.substr(0, 8) == "Optional") return "optional values are not supported";
-  return "the operator is not supported";
+  if (op_type.find("Sequence") != std::string_view::npos) return "sequences are not supported; export the model without them";
+  if (op_type.substr(0, 8) == "Optional") return "optional values are not supported; export the model without them";
+  return "the operator is not supported ('tamp ops' lists what is); export with another opset, or without it";
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ const std::vector<OpRow>& op_table() {
 OpChoice choose_op(std::string_view domain, std::string_view op_type, int64_t opset) {
   OpChoice choice;
   if (!is_default_domain(std::string(domain))) {
-    choice.refusal = "operators of other domains than ai.onnx are not supported";
+    choice.refusal = "operators of other domains than ai.onnx are not supported; export with ONNX's own";
     return choice;
   }
   const auto& table = op_table();
@@ -141,7 +141,7 @@ OpChoice choose_op(std::string_view domain, std::string_view op_type, int64_t op
   }
   const auto newer = std::upper_bound(row->versions.begin(), row->versions.end(), opset);
   if (newer == row->versions.begin()) {
-    choice.refusal = fmt::format("the operator came with opset {}", row->versions.front());
+    choice.refusal = fmt::format("the operator came with opset {}; export with that one or a newer one", row->versions.front());
     return choice;
   }
   choice.row = &*row;

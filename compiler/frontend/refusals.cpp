@@ -56,7 +56,7 @@ FunctionNames function_names(const onnx::ModelProto& model) {
 
 OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, int64_t opset) {
   if (!functions.empty() && functions.contains({node.domain(), node.op_type()})) {
-    return {nullptr, 0, "local functions of a model are not supported"};
+    return {nullptr, 0, "local functions of a model are not supported; inline them (onnx.inliner)"};
   }
   return choose_op(node.domain(), node.op_type(), opset);
 }
@@ -64,8 +64,17 @@ OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, 
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset) {
   Refusals refusals;
   const std::string file = file_text(path);
+  if (model.ir_version() > kNewestIr) {
+    refusals.add(fmt::format("{}: IR version {} is newer than {}, the newest known; export with an older version of onnx", file,
+                             model.ir_version(), kNewestIr));
+  }
+  if (opset > kNewestOpset) {
+    refusals.add(fmt::format("{}: opset {} is newer than {}, the newest whose operators are known; export with opset {}", file, opset,
+                             kNewestOpset, kNewestOpset));
+  }
   for (const auto& sparse : model.graph().sparse_initializer()) {
-    refusals.add(fmt::format("{}: initializer '{}' is sparse, which is not supported", file, printable(sparse.values().name())));
+    refusals.add(
+        fmt::format("{}: initializer '{}' is sparse, which is not supported; store it whole", file, printable(sparse.values().name())));
   }
   const FunctionNames functions = function_names(model);
   for (int i = 0; i < model.graph().node_size(); ++i) {

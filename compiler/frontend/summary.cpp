@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -62,8 +63,20 @@ void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, 
   for (const ModelSummary::Port& port : summary.inputs) {
     const char* supported = name_of(lengths.contains(port.name) ? DType::i32 : DType::f32);
     if (port.type == supported) continue;
-    refusals.add(fmt::format("{}: input '{}' is {}, supported: {}", file_text(path), printable(port.name), port.type, supported));
+    refusals.add(fmt::format("{}: input '{}' is {}, supported: {}; export in fp32, or feed it as fp32", file_text(path),
+                             printable(port.name), port.type, supported));
   }
+}
+
+std::string missing_file(const std::string& path, const onnx::GraphProto& graph) {
+  for (const auto& initializer : graph.initializer()) {
+    for (const auto& entry : initializer.external_data()) {
+      std::error_code ignored;
+      const auto file = std::filesystem::path(path).parent_path() / entry.value();
+      if (entry.key() == "location" && !std::filesystem::exists(file, ignored)) return entry.value();
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -91,6 +104,7 @@ ModelSummary summarize_onnx(const std::string& path) {
   Refusals refusals = find_refusals(path, model, default_opset(model));
   add_input_refusals(path, graph, summary, refusals);
   summary.unsupported = refusals.sorted();
+  summary.missing_file = missing_file(path, graph);
   return summary;
 }
 

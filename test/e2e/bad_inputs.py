@@ -724,6 +724,23 @@ case("scan_of_a_million_steps", UNSUPPORTED, scan(x=(1 << 20, 4)), "unrolls to m
 case("scan_of_no_step", UNSUPPORTED, scan(x=(0, 4)), "no iteration")
 
 
+def sparse_file(folder, tensors, nodes, size=100 << 20):
+    """Initializers of 100 MB over one range of a file that holds nothing."""
+    with open(folder / "sparse.bin", "wb") as file:
+        file.truncate(size)
+    initializers = [m.external(f"w{i}", [size // 4], "sparse.bin") for i in range(tensors)]
+    return m.model(nodes, initializers=initializers)
+
+
+case("unused_initializers_are_not_read", ACCEPT, lambda f: sparse_file(f, 24, [m.node("Relu", ["x"], ["y"])]))
+case(
+    "a_range_of_a_file_is_read_once",
+    UNSUPPORTED,
+    lambda f: sparse_file(f, 24, [m.node("Frobnicate", ["x", *(f"w{i}" for i in range(24))], ["y"])]),
+    "Frobnicate",
+)
+
+
 # --- running ---------------------------------------------------------------------------------------------------------
 
 

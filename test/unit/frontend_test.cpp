@@ -196,10 +196,12 @@ TEST_CASE("all that is not supported is listed at once, in the file's order") {
   model.node("Frob", {"x"}, {"a"}, {}, "f").node("Relu", {"a"}, {"b"}).node("Conv", {"x", "w"}, {"c"}, {}, "3d");
   model.node("Gelu", {"b"}, {"d"}).node("Add", {"c", "d"}, {"y"}).output("y");
   CHECK(refusal(model) ==
-        "2: m.onnx: input 'i' has element type INT64, supported: FLOAT (f32)\n"
-        "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported\n"
-        "m.onnx: node #2 '3d' (Conv, opset 13): 3-D convolution (X has shape [1,1,2,2,2]), supported: 1-D and 2-D\n"
-        "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20");
+        "2: m.onnx: input 'i' has element type INT64, supported: FLOAT (f32); export in fp32, or feed it as fp32\n"
+        "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is); export with another opset, or "
+        "without it\n"
+        "m.onnx: node #2 '3d' (Conv, opset 13): 3-D convolution (X has shape [1,1,2,2,2]), supported: 1-D and 2-D; change the model, or "
+        "export it with another opset\n"
+        "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20; export with that one or a newer one");
 }
 
 TEST_CASE("an operand that must be a constant is refused by name where it is not") {
@@ -214,7 +216,8 @@ TEST_CASE("an operand that must be a constant is refused by name where it is not
                     .constant(tensor("p", Ints{0, 0, 1, 1}))
                     .node("Pad", {"x", "p", "v"}, {"y"}, {}, "n")
                     .output("y")) ==
-        "2: m.onnx: node #0 'n' (Pad, opset 17): input 2 (constant_value, tensor 'v') is known only at run time, supported: a constant");
+        "2: m.onnx: node #0 'n' (Pad, opset 17): input 2 (constant_value, tensor 'v') is known only at run time, supported: a constant; "
+        "give --dim for symbolic dimensions that it follows from, or make it a constant of the model");
 }
 
 TEST_CASE("shape arithmetic is folded away") {
@@ -259,7 +262,8 @@ TEST_CASE("a condition known only at run time selects, though the device has no 
   const Graph graph = model.read();
   for (const Tensor& tensor : graph.tensors) CHECK(tensor.dtype == DType::f32);
   CHECK(floats_of(ops::run(graph, {value({3}, {1, 2, 3})})[0]) == Floats{1, 2, -3});
-  CHECK(refusal(model.output("big")) == "2: m.onnx: output 'big' is bool and known only at run time, supported: f32");
+  CHECK(refusal(model.output("big")) ==
+        "2: m.onnx: output 'big' is bool and known only at run time, supported: f32; cast it or leave it out");
 }
 
 TEST_CASE("Split gives one slice an output, the last one shorter where num_outputs does not divide") {
@@ -446,7 +450,7 @@ TEST_CASE("the table of operators is sorted and knows every version up to the ne
     CHECK(std::is_sorted(row.versions.begin(), row.versions.end()));
   }
   CHECK(refusal(Model(29).input("x", {1}).node("Relu", {"x"}, {"y"}).output("y")) ==
-        "2: m.onnx: opset 29 is newer than 28, the newest whose operators are known");
+        "2: m.onnx: opset 29 is newer than 28, the newest whose operators are known; export with opset 28");
 }
 
 TEST_CASE("tensor files are read, and broken ones refused by name") {
