@@ -20,6 +20,7 @@
 #include "compiler/support/text.h"
 #include "kernels/catalogue.h"
 #include "test/kernels/light_cases.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -316,11 +317,8 @@ inline std::vector<std::string> run_cases(const std::vector<Case>& cases, const 
 // The same as a check of Catch2. With TAMP_KEEP=FOLDER the generated files stay there, to be looked at.
 inline void expect_no_problems(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");
-  const std::filesystem::path folder =
-      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_light_" + name);
-  CHECK(join(run_cases(cases, families, root, folder), "\n") == "");
-  if (!kept) std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_light_" + name);
+  CHECK(join(run_cases(cases, families, root, folder.path()), "\n") == "");
 }
 
 }  // namespace tamp::test

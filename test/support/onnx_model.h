@@ -18,6 +18,7 @@
 
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/error.h"
+#include "compiler/support/files.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -28,12 +29,8 @@ using Floats = std::vector<float>;
 
 // A folder of its own for every test, gone afterwards.
 struct TempFolder {
-  fs::path path;
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "tamp_frontend_XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { fs::remove_all(path); }
+  ScratchFolder scratch{temporary_parent(), "tamp-frontend-"};
+  fs::path path = scratch.path();
   std::string write(const google::protobuf::Message& message, const std::string& name = "m.onnx") const {
     std::ofstream stream(path / name, std::ios::binary);
     message.SerializeToOstream(&stream);
@@ -184,7 +181,9 @@ std::string refusal_of(F&& action) {
     action();
   } catch (const Error& error) {
     std::string text = error.what();
-    for (size_t at = text.find("/tmp/"); at != std::string::npos; at = text.find("/tmp/")) text.erase(at, text.find('/', at + 5) + 1 - at);
+    const std::string scratch = (temporary_parent() / "tamp-frontend-").string();
+    for (size_t at = text.find(scratch); at != std::string::npos; at = text.find(scratch))
+      text.erase(at, text.find('/', at + scratch.size()) + 1 - at);
     return std::to_string(static_cast<int>(error.code())) + ": " + text;
   }
   return "read";

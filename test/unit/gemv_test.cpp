@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -22,9 +23,8 @@ VDevice device(const char* name) {
 
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("tamp_gemv_" + run.vdevice.name + name_of(run.precision));
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, run, root, folder)) FAIL_CHECK(problem);
-  std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_gemv_" + run.vdevice.name + name_of(run.precision));
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 // x[rows, k] * weights[n, k] transposed. The reference is given `seen` for the weights.

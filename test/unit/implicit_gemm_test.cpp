@@ -7,6 +7,7 @@
 #include "kernels/gemm/gemv.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -20,10 +21,8 @@ VDevice device(const char* name, int64_t sms) {
 
 std::vector<std::string> problems_of(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder = (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_heavy_" + name);
-  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::implicit_gemm(), kernels::gemv()}, run, root, folder);
-  if (!kept) std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_heavy_" + name);
+  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::implicit_gemm(), kernels::gemv()}, run, root, folder.path());
   return problems;
 }
 

@@ -6,6 +6,7 @@
 
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -174,11 +175,8 @@ VDevice device(const char* name, int64_t sms) {
 
 void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder =
-      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_patch_" + name);
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::patch_conv()}, run, root, folder)) FAIL_CHECK(problem);
-  if (!kept) std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_patch_" + name);
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::patch_conv()}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision precision) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "test/kernels/light_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -78,11 +79,8 @@ void expect_no_problems(const std::vector<CellCase>& table, const std::string& n
   std::vector<Case> cases;
   for (const CellCase& c : table) cases.push_back(made(c));
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder =
-      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_recurrent_direct_" + name);
-  CHECK(join(run_cases(cases, {kernels::recurrent_direct()}, root, folder), "\n") == "");
-  if (!kept) std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_recurrent_direct_" + name);
+  CHECK(join(run_cases(cases, {kernels::recurrent_direct()}, root, folder.path()), "\n") == "");
 }
 
 const auto kBackwards = [](RecurrentCell& cell) { cell.reverse = true; };

@@ -8,6 +8,7 @@
 
 #include "test/kernels/recurrent_bench.h"
 #include "test/kernels/recurrent_cases.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -30,14 +31,11 @@ VDevice vdevice_of(int64_t veus, int64_t work_kbytes) {
 
 void expect_no_problems(const std::vector<Case>& cases, const VDevice& vdevice, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder =
-      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_recurrent_" + name);
+  const CaseFolder folder("tamp_recurrent_" + name);
   RecurrentRun run;
   run.vdevice = vdevice;
   run.tolerance = 1e-5;
-  CHECK(join(run_recurrent(cases, kernels::recurrent_gang(), run, root, folder), "\n") == "");
-  if (!kept) std::filesystem::remove_all(folder);
+  CHECK(join(run_recurrent(cases, kernels::recurrent_gang(), run, root, folder.path()), "\n") == "");
 }
 
 Case single(const std::string& name, const Sizes& sizes, int64_t batch, const Links& links = {}) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -183,11 +184,8 @@ std::vector<Case> all_cases() {
 
 std::vector<std::string> problems_of(const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const char* const kept = std::getenv("TAMP_KEEP");  // a folder, to look at the generated files
-  const std::filesystem::path folder =
-      (kept ? std::filesystem::path(kept) : std::filesystem::temp_directory_path()) / ("tamp_separable_" + name);
-  const std::vector<std::string> problems = run_heavy_cases(all_cases(), {kernels::separable_conv()}, run, root, folder);
-  if (!kept) std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_separable_" + name);
+  const std::vector<std::string> problems = run_heavy_cases(all_cases(), {kernels::separable_conv()}, run, root, folder.path());
   return problems;
 }
 

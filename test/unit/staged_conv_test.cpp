@@ -10,6 +10,7 @@
 #include "kernels/conv/staged_conv_plan.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
 #include "test/support/catch.h"
 
 namespace tamp::test {
@@ -128,9 +129,8 @@ std::vector<Case> cases() {
 
 void expect_no_problems(const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("tamp_staged_" + name);
-  for (const std::string& problem : run_heavy_cases(cases(), {kernels::staged_conv()}, run, root, folder)) FAIL_CHECK(problem);
-  std::filesystem::remove_all(folder);
+  const CaseFolder folder("tamp_staged_" + name);
+  for (const std::string& problem : run_heavy_cases(cases(), {kernels::staged_conv()}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 TEST_CASE("convolutions by boxes agree with the reference in tf32") { expect_no_problems({device(4), Precision::tf32, 2e-2}, "tf32"); }

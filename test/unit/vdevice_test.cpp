@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/support/error.h"
+#include "compiler/support/files.h"
 #include "test/support/catch.h"
 
 using namespace tamp;
@@ -68,7 +69,8 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
 }
 
 TEST_CASE("a vDevice is read from a file whose name ends in .json") {
-  const std::string path = (std::filesystem::temp_directory_path() / "tamp_vdevice_test.json").string();
+  const ScratchFolder folder(temporary_parent(), "tamp-vdevice-");
+  const std::string path = (folder.path() / "mine.json").string();
   std::ofstream(path) << good().dump();
   CHECK(read_vdevice(path).name == "mine");
   std::filesystem::remove(path);
