@@ -3,14 +3,19 @@
 
     cli_test.py TAMP [WORD...]
 """
+import ctypes
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import stat
+import subprocess
 import sys
+import time
 
 import numpy as np
 from onnx import numpy_helper
@@ -74,6 +79,7 @@ def test_wrong_usage_is_bad_input(tamp):
         (["run", "relu.onnx", "--device", "cpu", "--input", "y=a.npy"], "an input of the model: 'x'"),
         (["run", "relu.onnx", "--device", "cpu", "--input", "x=none.npy"], "none.npy"),
         (["run", "relu.onnx", "--device", "cpu", "--graph"], "need a GPU"),
+        (["run", "none.onnx", "--output-dir", "relu.onnx"], "--output-dir relu.onnx: cannot be written"),
     ]:
         tamp(*args, code=1, says=says)
     assert not (tamp.folder / "out").exists()
@@ -111,6 +117,45 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
     folder = tamp("inspect", "out").stdout
     for part in ["vDevice     h200", "persistent execution", "ROPERATOR", "RKERNEL", "WAVE", "VEU", "'x' f32[1,4]"]:
         assert part in folder, f"lacks {part!r}: {folder}"
+
+
+def test_inspect_and_compile_say_the_same(tamp):
+    """The complete list, whatever it is that is not supported; and no more and no less in one than in the other."""
+    versions = m.model([m.node("Frobnicate", ["x"], ["a"], "f"), m.node("Conv", ["v", "w"], ["c"], "deep"), m.node("Relu", ["i"], ["r"])],
+                       [m.value("x", [1, 4]), m.value("v", [1, 1, 2, 2, 2]), m.value("i", ["batch", 4])], [m.value("a", [1, 4])],
+                       [m.constant("w", np.ones((1, 1, 1, 1, 1)))], opset=9999, ir=99)
+    cases = {
+        "versions": (versions, 2, ["IR version 99", "opset 9999", "'f' (Frobnicate", "'deep' (Conv", "--dim batch=value"]),
+        "attribute": (m.model([m.node("Conv", ["x", "w"], ["y"], "deep")], [m.value("x", [1, 1, 2, 2, 2])], [m.value("y", [1, 1, 2, 2, 2])],
+                              [m.constant("w", np.ones((1, 1, 1, 1, 1)))]), 2, ["'deep' (Conv, opset 17): 3-D convolution"]),
+        "operand": (m.model([m.node("Reshape", ["x", "s"], ["y"], "r")], [m.value("x", [1, 4]), m.value("s", [2], m.TensorProto.INT64)], [m.value("y", [2, 2])]),
+                    2, ["input 's' has element type INT64"]),
+        "output": (m.model([m.node("Equal", ["x", "x"], ["y"])], [m.value("x", [4])], [m.value("y", [4], m.TensorProto.BOOL)]), 2, ["output 'y' is bool"]),
+        "symbol": (m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", ["batch", 4])], [m.value("y", ["batch", 4])]), 1, ["--dim batch=value"]),
+        "good": (m.relu(), 0, []),
+    }
+    for name, (model, code, parts) in cases.items():
+        (tamp.folder / f"{name}.onnx").write_bytes(model.SerializeToString())
+        compiled = tamp("compile", f"{name}.onnx", "-o", name, code=code)
+        shown = tamp("inspect", f"{name}.onnx", code=code, error=code == 1)
+        refusals = [line.removeprefix("error: ").removeprefix(f"{name}.onnx: ") for line in compiled.stderr.splitlines() if not line.startswith("info")]
+        listed = shown.stdout.split("\nnot supported (")[1].splitlines()[1:] if code == 2 else [line.removeprefix("error: ").removeprefix(f"{name}.onnx: ") for line in shown.stderr.splitlines() if line.startswith("error: ")]
+        assert [line.strip() for line in listed] == refusals, (listed, refusals)
+        assert all(any(part in line for line in refusals) for part in parts) and all("; " in line for line in refusals), refusals
+        assert code == 1 or ("supported   every node" in shown.stdout) == (code == 0), shown.stdout
+    assert "supported   every node" in tamp("inspect", "symbol.onnx", "--dim", "batch=2").stdout
+
+
+def test_inspect_shows_the_work_of_a_gang(tamp):
+    steps, size, hidden = 5, 32, 64
+    weights = [m.constant("w", np.ones((1, 4 * hidden, size)) / 64), m.constant("r", np.ones((1, 4 * hidden, hidden)) / 64)]
+    lstm = m.model([m.node("LSTM", ["x", "w", "r"], ["y"], hidden_size=hidden)], [m.value("x", [steps, 1, size])], [m.value("y", [steps, 1, 1, hidden])], weights)
+    (tamp.folder / "lstm.onnx").write_bytes(lstm.SerializeToString())
+    tamp("compile", "lstm.onnx", "-o", "out", "--precision", "fp32")
+    gangs = [rop for rop in json.loads((tamp.folder / "out" / "lstm.rprogram.json").read_text())["rops"] if rop["rkernel"].startswith("recurrent_gang")]
+    assert len(gangs) == 1 and gangs[0]["flops"] in (2 * steps * 4 * hidden * (size + hidden), 2 * steps * 4 * hidden * hidden), gangs
+    assert gangs[0]["bytes"] > 0 and gangs[0]["weight_bytes"] >= 4 * 4 * hidden * hidden, gangs
+    assert "work        0FLOP" not in tamp("inspect", "out").stdout
 
 
 # --- compile ---------------------------------------------------------------------------------------------------------
@@ -163,6 +208,54 @@ def test_a_full_disk_leaves_nothing_half_written(tamp):
     assert sorted(tamp.folder.iterdir()) == before, "something was left behind"
 
 
+def drop_override():
+    """The rights of a folder count for root, too, from the next program on."""
+    ctypes.CDLL(None, use_errno=True).prctl(24, 1)  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+
+
+def test_a_folder_whose_parent_is_read_only_is_written_into(tamp):
+    relu(tamp)
+    out = tamp.folder / "parent" / "out"
+    out.mkdir(parents=True)
+    out.parent.chmod(0o555)
+    try:
+        for _ in range(2):  # a mount point is like this, and a second compilation is not like the first
+            tamp("compile", "relu.onnx", "-o", out, "--vdevice", "cpu", preexec_fn=drop_override)
+            assert set(digests(out)) == {"CMakeLists.txt", "relu.cu", "relu.h", "relu.rprogram.json", "relu.weights"}
+        # What cannot be written to is found out before any work: the model is not even looked at.
+        tamp("compile", "none.onnx", "-o", out.parent / "other", code=1, says="cannot be written", preexec_fn=drop_override)
+        out.chmod(0o555)
+        tamp("compile", "none.onnx", "-o", out, code=1, says="cannot be written", preexec_fn=drop_override)
+    finally:
+        out.parent.chmod(0o755)
+
+
+def test_files_of_the_user_are_not_overwritten(tamp):
+    relu(tamp)
+    for name in ["relu.cu", "relu.h", "relu.weights", "relu.rprogram.json", "CMakeLists.txt"]:
+        folder = tamp.folder / f"with_{name}"
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        for command in (["compile", "none.onnx", "-o", folder, "--name", "relu"], ["run", "relu.onnx", "--device", "cpu", "--keep", folder]):
+            tamp(*command, code=1, says=f"{name} that tamp did not write")
+        assert [path.name for path in folder.iterdir()] == [name] and (folder / name).read_text() == "mine"
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
+    (tamp.folder / "out" / "build").mkdir()
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "a100")
+    (tamp.folder / "out" / "relu.cu").write_text("my own work")
+    tamp("compile", "none.onnx", "-o", "out", "--name", "relu", code=1, says="relu.cu that tamp did not write, or that was changed since")
+    assert (tamp.folder / "out" / "relu.cu").read_text() == "my own work"
+
+
+def test_a_planted_link_is_not_followed(tamp):
+    """Where the name of the scratch folder could be guessed, somebody else could make it a link to a place of the victim's."""
+    relu(tamp)
+    (tamp.folder / "victim").mkdir()
+    plant = f"import os, sys; os.symlink('victim', f'out.tamp-{{os.getpid()}}'); os.execv({tamp.program!r}, ['tamp', 'compile', 'relu.onnx', '-o', 'out'])"
+    subprocess.run([sys.executable, "-c", plant], cwd=tamp.folder, check=True, capture_output=True)
+    assert not list((tamp.folder / "victim").iterdir()) and (tamp.folder / "out" / "relu.cu").is_file() and not (tamp.folder / "out").is_symlink()
+
+
 def test_folders_of_others_are_not_overwritten(tamp):
     relu(tamp)
     (tamp.folder / "mine").mkdir()
@@ -174,6 +267,76 @@ def test_folders_of_others_are_not_overwritten(tamp):
     assert '"a100"' in (tamp.folder / "out" / "relu.rprogram.json").read_text()
     (tamp.folder / "other.onnx").write_bytes(m.relu().SerializeToString())
     tamp("compile", "other.onnx", "-o", "out", code=1, says="another compiled model")
+
+
+# --- signals ---------------------------------------------------------------------------------------------------------
+
+def running(mark):
+    """Command lines of processes that have `mark` in their environment."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes() and b"State:\tZ" not in (folder / "status").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            pass
+    return found
+
+
+def test_a_signal_leaves_no_folder_and_no_process(tamp):
+    """The compiler is a script that starts one more, ignores what asks it to end, and says where it is."""
+    relu(tamp)
+    env = fake_gxx(tamp, "trap '' INT TERM HUP\nsleep 300 &\ntouch \"$STARTED\"\necho half > \"$(mktemp)\"\nwait\nsleep 300\n")
+    for number, command in [
+        (signal.SIGINT, ["run", "relu.onnx", "--device", "cpu", "--keep", "kept"]),
+        (signal.SIGTERM, ["run", "relu.onnx", "--device", "cpu"]),
+        (signal.SIGHUP, ["tune", "relu.onnx", "-o", "out", "--device", "cpu", "--jobs", "2", "--rounds", "1"]),
+    ]:
+        started, mark = tamp.folder / f"started{number}", f"TAMP_TEST_MARK={tamp.folder}/{number}"
+        environment = {**os.environ, **env, "STARTED": str(started), "TAMP_TEST_MARK": f"{tamp.folder}/{number}"}
+        process = subprocess.Popen([tamp.program, *command], cwd=tamp.folder, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not started.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert started.exists(), process.stderr.read()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 128 + number and f"ended by signal {int(number)}" in said, (process.returncode, said)
+        assert "failed" not in said, said
+        assert not running(mark), running(mark)
+        assert not list((tamp.folder / "temporary").iterdir()), "a temporary folder was left behind"
+        assert not (tamp.folder / "out").exists()
+
+
+def test_a_signal_leaves_no_half_of_an_output(tamp):
+    """Sent at moments all over a compilation that writes megabytes: either all files are there, or nothing is."""
+    (tamp.folder / "big.onnx").write_bytes(m.model([m.node("MatMul", ["x", "w"], ["y"])], [m.value("x", [1, 1024])], [m.value("y", [1, 1024])], [m.constant("w", np.ones((1024, 1024)))]).SerializeToString())
+    compiling = [tamp.program, "compile", "big.onnx", "-o", "new/out", "--precision", "fp32"]
+    begin = time.monotonic()
+    subprocess.run(compiling, cwd=tamp.folder, check=True, capture_output=True)
+    whole, files = time.monotonic() - begin, digests(tamp.folder / "new" / "out")
+    shutil.rmtree(tamp.folder / "new")
+    before = sorted(tamp.folder.iterdir())
+    for part in np.linspace(0.2, 1.0, 6):
+        process = subprocess.Popen(compiling, cwd=tamp.folder, stderr=subprocess.DEVNULL)
+        time.sleep(whole * part)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(30)
+        assert code in (0, 128 + signal.SIGTERM), code
+        if (tamp.folder / "new").exists():
+            assert digests(tamp.folder / "new" / "out") == files and [path.name for path in (tamp.folder / "new").iterdir()] == ["out"]
+            shutil.rmtree(tamp.folder / "new")
+        assert sorted(tamp.folder.iterdir()) == before, sorted(tamp.folder.iterdir())
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tamp):
+    relu(tamp)
+    ignoring = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    process = subprocess.Popen([tamp.program, "compile", "relu.onnx", "-o", "out", "-q"], cwd=tamp.folder, preexec_fn=ignoring)
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.01)
+    assert process.returncode == 0 and (tamp.folder / "out" / "relu.cu").exists()
 
 
 # --- tune ------------------------------------------------------------------------------------------------------------
@@ -194,6 +357,16 @@ def test_tune_measures_writes_records_and_compile_takes_them(tamp):
     tamp("run", "conv.onnx", "--device", "cpu", "--precision", "tf32", "--check", "--output-dir", "of_model")
     tuned, model = (np.load(tamp.folder / folder / "y.npy") for folder in ("of_tuned", "of_model"))
     assert np.linalg.norm(tuned - model) <= 5e-3 * np.linalg.norm(model)
+
+
+def test_nobody_else_can_hold_the_lock_of_measurements(tamp):
+    relu(tamp)
+    (tamp.folder / "records.jsonl").write_text("no record\n")
+    (tamp.folder / "temporary").mkdir()
+    with open(tamp.folder / "temporary" / "tamp-measure.lock", "w") as planted:
+        fcntl.flock(planted, fcntl.LOCK_EX)
+        env = {"TMPDIR": str(tamp.folder / "temporary"), "XDG_RUNTIME_DIR": ""}
+        tamp("tune", "relu.onnx", "-o", "out", "--device", "cpu", "--records", "records.jsonl", code=1, says="records.jsonl:1", env=env)
 
 
 def test_a_record_decides_what_is_compiled(tamp):
