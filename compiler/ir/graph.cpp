@@ -46,10 +46,7 @@ Uses uses_of(const Graph& graph) {
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     const ROperatorId id(static_cast<int64_t>(i));
     for (const TensorId out : graph.rops[i].outputs) uses.producer[out.index()] = id;
-    for (const TensorId in : reads_of(graph.rops[i])) {
-      auto& consumers = uses.consumers[in.index()];
-      if (consumers.empty() || consumers.back() != id) consumers.push_back(id);
-    }
+    for (const TensorId in : reads_of(graph.rops[i])) uses.consumers[in.index()].push_back(id);
   }
   for (const TensorId out : graph.outputs) uses.is_output[out.index()] = true;
   return uses;

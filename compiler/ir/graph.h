@@ -51,8 +51,8 @@ TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std
 // All tensors that a rOperator reads: inputs and what its epilogue reads, none ids left out.
 std::vector<TensorId> reads_of(const ROperator& rop);
 
-// Per tensor: the rOperator that makes it (or none), and those that read it (epilogue reads included; graph outputs
-// are not in it).
+// Per tensor: the rOperator that makes it (or none), and those that read it, each as often as it does (epilogue reads included;
+// graph outputs are not in it). So one consumer is one read.
 struct Uses {
   std::vector<ROperatorId> producer;
   std::vector<std::vector<ROperatorId>> consumers;

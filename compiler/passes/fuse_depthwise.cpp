@@ -60,7 +60,7 @@ class DepthwiseFuser {
   void fuse_convolution(size_t at) {
     const ROperator& pointwise = graph_.rops[at];
     const Conv* conv = canonical_conv(pointwise);
-    if (!conv || has_prologue(*conv) || !is_pointwise(*conv) || pointwise.epilogue.residual == pointwise.inputs[0]) return;
+    if (!conv || has_prologue(*conv) || !is_pointwise(*conv)) return;
     const ROperator* depthwise = depthwise_maker(pointwise.inputs[0]);
     if (!depthwise) return;
     ROperator fused = joined(*depthwise, pointwise);

@@ -84,7 +84,10 @@ class ElementwiseFuser {
   bool may_join(const ROperator& producer, const ROperator& consumer) const {
     if (!std::holds_alternative<Elementwise>(producer.attrs)) return false;
     const TensorId made = producer.outputs[0];
-    if (uses_.is_output[made.index()] || uses_.consumers[made.index()].size() != 1) return false;
+    const ROperatorId reader = uses_.producer[consumer.outputs[0].index()];
+    const auto reads_elsewhere = [&](ROperatorId id) { return id != reader; };
+    const std::vector<ROperatorId>& readers = uses_.consumers[made.index()];
+    if (uses_.is_output[made.index()] || std::any_of(readers.begin(), readers.end(), reads_elsewhere)) return false;
     if (graph_.tensor(made).shape != graph_.tensor(consumer.outputs[0]).shape) return false;
     return types_allow(producer, consumer);
   }

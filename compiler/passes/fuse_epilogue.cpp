@@ -51,10 +51,10 @@ class EpilogueFuser {
   }
 
  private:
-  // The Conv or MatMul that makes `id`, if `readers` rOperators read it and its shape is that of `at`'s result; else none.
-  ROperatorId carrier(TensorId id, ROperatorId at, size_t readers) const {
+  // The Conv or MatMul that makes `id`, if it is read `reads` times and its shape is that of `at`'s result; else none.
+  ROperatorId carrier(TensorId id, ROperatorId at, size_t reads) const {
     const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != readers) return ROperatorId();
+    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != reads) return ROperatorId();
     const Tensor &made = graph_.tensor(id), &wanted = graph_.tensor(graph_.rop(at).outputs[0]);
     if (made.shape != wanted.shape || made.dtype != wanted.dtype) return ROperatorId();
     const OpAttrs& attrs = graph_.rop(producer).attrs;
@@ -153,11 +153,10 @@ class EpilogueFuser {
     last = std::move(fused);
     dead_[from.index()] = true;
     uses_.producer[last.outputs[0].index()] = at;
-    for (const TensorId id : reads_of(last)) {
-      std::vector<ROperatorId>& consumers = uses_.consumers[id.index()];
-      std::erase(consumers, from);
-      if (std::find(consumers.begin(), consumers.end(), at) == consumers.end()) consumers.push_back(at);
-    }
+    const std::vector<TensorId> reads = reads_of(last);
+    const auto is_either = [&](ROperatorId reader) { return reader == from || reader == at; };
+    for (const TensorId id : reads) std::erase_if(uses_.consumers[id.index()], is_either);
+    for (const TensorId id : reads) uses_.consumers[id.index()].push_back(at);
   }
 
   Graph graph_;
