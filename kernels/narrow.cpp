@@ -52,6 +52,19 @@ uint16_t bfloat_of(float x) {
   return static_cast<uint16_t>(rounded(bits, 16));
 }
 
+bool halves_hold(const float* values, int64_t count, float factor) {
+  constexpr float kLargest = 65504, kSmallest = 0x1p-10F;
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float magnitude = std::abs(values[i] * factor);
+    if (std::isfinite(magnitude))
+      largest = std::max(largest, magnitude);
+    else if (std::isfinite(values[i]))
+      return false;
+  }
+  return largest == 0 || (largest <= kLargest && largest >= kSmallest);
+}
+
 int half_exponent(const std::vector<float>& values) {
   float largest = 0;
   for (const float v : values) {

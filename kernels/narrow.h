@@ -14,4 +14,8 @@ uint16_t bfloat_of(float x);
 // then. Infinities and NaN do not count, they stay what they are. The power is a normal float whatever the values.
 int half_exponent(const std::vector<float>& values);
 
+// Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is no more than 65504, and so
+// far above 2^-14 (where halves lose bits) that what is lost does not count beside it. Zeros fit.
+bool halves_hold(const float* values, int64_t count, float factor = 1);
+
 }  // namespace tamp::kernels

@@ -300,7 +300,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
-  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(request.precision), s.channels(),
+  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                              c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
                              c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
@@ -320,18 +320,26 @@ bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_
   return p.taps() % teams != 0 && boxes % teams == 0 && fits;
 }
 
+// Weights that fp16 cannot hold are those of a product in tf32, where each output channel has a scale.
+Precision precision_of(const Request& request, const Product& p) {
+  const Tensor& weights = request.graph.tensor(p.weights);
+  const bool fits = request.precision != Precision::fp16 || halves_hold(f32_data(weights), element_count(weights.shape), p.alpha);
+  return fits ? request.precision : Precision::tf32;
+}
+
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop);
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv's
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
+  const Precision precision = precision_of(request, *p);
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];
     Config c;
     c.shape = shape;
-    c.precision = static_cast<int64_t>(request.precision);
+    c.precision = static_cast<int64_t>(precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
     c.team_boxes = p->taps() == 1;
     if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;

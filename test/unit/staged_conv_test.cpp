@@ -275,6 +275,29 @@ TEST_CASE("chunks of inputs and of weights end with a batch of four where its bo
   CHECK(batches > 5);
 }
 
+TEST_CASE("weights that fp16 cannot hold are those of a product in tf32") {
+  const auto all_are = [](Precision wanted, float factor, float one) {
+    Case c = conv_case({.name = "factor", .in = {1, 40, 5, 5}, .out_channels = 36, .kernel = {3, 3}});
+    Tensor& tensor = c.graph.tensor(c.graph.rops[0].inputs[1]);
+    std::vector<float> weights(tensor.data->size() / 4, factor);
+    weights[7] *= one;  // of them
+    auto data = std::make_shared<Bytes>(tensor.data->size());
+    std::memcpy(data->data(), weights.data(), data->size());
+    tensor.data = data;
+    const auto rkernels = kernels::staged_conv().candidates({c.graph, c.graph.rops[0], device(4), Precision::fp16});
+    return !rkernels.empty() && std::all_of(rkernels.begin(), rkernels.end(), [&](const RKernel& rkernel) {
+      return rkernel.config_value("precision") == static_cast<int64_t>(wanted);
+    });
+  };
+  CHECK(all_are(Precision::fp16, 1, 1));
+  CHECK(all_are(Precision::fp16, 0, 1));
+  CHECK(all_are(Precision::fp16, 60000, 1));
+  CHECK(all_are(Precision::fp16, 1e-9F, 1e9F));  // small beside its largest
+  CHECK(all_are(Precision::tf32, 1, -1e5F));
+  CHECK(all_are(Precision::tf32, 1e5F, 1));
+  CHECK(all_are(Precision::tf32, 1e-5F, 1));
+}
+
 TEST_CASE("what boxes cannot be cut from is not offered") {
   const auto count = [](const Case& c, Precision precision) {
     return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], device(4), precision}).size();
