@@ -6,57 +6,17 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 
 #include "compiler/frontend/initializers.h"
+#include "compiler/ops/work.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
 
-int64_t saturating_mul(int64_t a, int64_t b) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
-}
-
-int64_t count_of(const Graph& graph, TensorId id) { return element_count(graph.tensor(id).shape); }
-
-// How many inner steps the reference takes, about.
-int64_t steps_of(const Graph& graph, const Builder::Request& request) {
-  const int64_t results = element_count(request.shape);
-  if (const auto* recurrent = std::get_if<Recurrent>(&request.attrs)) {
-    int64_t steps = 0;
-    for (const RecurrentCell& cell : recurrent->cells) {
-      const int64_t weights = count_of(graph, request.inputs[static_cast<size_t>(cell.r)]) +
-                              (cell.w >= 0 ? count_of(graph, request.inputs[static_cast<size_t>(cell.w)]) : 0);
-      steps += saturating_mul(cell.steps * recurrent->batch, weights);
-    }
-    return steps;
-  }
-  const auto per_result = [&](int64_t steps) { return saturating_mul(results, std::max<int64_t>(steps, 1)); };
-  const auto window = [](const std::vector<int64_t>& kernel) {
-    int64_t steps = 1;
-    for (const int64_t extent : kernel) steps = saturating_mul(steps, extent);
-    return steps;
-  };
-  const auto inputs = [&] {
-    int64_t sum = results;
-    for (const TensorId id : request.inputs) {
-      if (id.valid()) sum += count_of(graph, id);
-    }
-    return sum;
-  };
-  if (const auto* conv = std::get_if<Conv>(&request.attrs)) {
-    return per_result(saturating_mul(window(conv->kernel), graph.tensor(request.inputs[1]).shape[1]));
-  }
-  if (const auto* pool = std::get_if<Pool>(&request.attrs)) return per_result(window(pool->kernel));
-  if (const auto* lrn = std::get_if<Lrn>(&request.attrs)) return per_result(lrn->size);
-  if (const auto* matmul = std::get_if<MatMul>(&request.attrs)) {
-    const Shape& a = graph.tensor(request.inputs[0]).shape;
-    return per_result(matmul->trans_a ? a[a.size() - 2] : a.back());
-  }
-  return inputs();
+int64_t work_of(const Graph& graph, const Builder::Request& request) {
+  return ops::work_of(graph, request.attrs, request.inputs, request.shape);
 }
 
 int64_t result_bytes(const Builder::Request& request) {
@@ -131,7 +91,7 @@ TensorId Builder::constant_part(TensorId id, int64_t i) {
 bool Builder::may_fold(const Request& request) const {
   const int64_t bytes = result_bytes(request);
   if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
-  return steps_of(graph, request) <= kFoldTotalSteps - folded_steps_;
+  return work_of(graph, request) <= ops::kFoldTotalWork - folded_work_;
 }
 
 std::vector<TensorId> Builder::add_results(const Request& request) {
@@ -148,7 +108,7 @@ std::vector<TensorId> Builder::add_results(const Request& request) {
 
 std::vector<TensorId> Builder::fold(Request request) {
   charge(result_bytes(request), request.where);
-  folded_steps_ += steps_of(graph, request);
+  folded_work_ += work_of(graph, request);
 
   const std::vector<TensorId> ids = add_results(request);
   ROperator rop;
@@ -177,9 +137,9 @@ std::vector<TensorId> Builder::fold(Request request) {
 void Builder::check_run_time(Request& request, bool all_constant) {
   if (request.dtype != DType::f32 && request.dtype != DType::boolean) {
     if (all_constant) {
-      throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} in all)", request.where,
-                                  name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes),
-                                  bytes_text(kFoldTotalBytes)));
+      throw bad_input(fmt::format(
+          "{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)", request.where,
+          name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes)));
     }
     throw unsupported(fmt::format("{}: the result is {} and known only at run time; run-time tensors must be f32", request.where,
                                   name_of(request.dtype)));

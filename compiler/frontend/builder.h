@@ -16,10 +16,9 @@
 
 namespace tamp::frontend {
 
-// A model of some bytes can ask for terabytes of constants (Expand, ConstantOfShape, Range) or for hours of folding.
+// A model of some bytes can ask for terabytes of constants (Expand, ConstantOfShape, Range). What folding may take is ops::kFoldTotalWork.
 inline constexpr int64_t kFoldTensorBytes = int64_t{64} << 20;
 inline constexpr int64_t kFoldTotalBytes = int64_t{512} << 20;
-inline constexpr int64_t kFoldTotalSteps = int64_t{100'000'000};
 
 class UniqueNames {
  public:
@@ -73,7 +72,7 @@ class Builder {
   UniqueNames tensor_names_, rop_names_;
   std::unordered_set<int32_t> truth_;
   std::map<std::pair<TensorId, int64_t>, TensorId> parts_;
-  int64_t folded_bytes_ = 0, folded_steps_ = 0;
+  int64_t folded_bytes_ = 0, folded_work_ = 0;
 };
 
 }  // namespace tamp::frontend

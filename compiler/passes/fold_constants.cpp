@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compiler/ops/ops.h"
+#include "compiler/ops/work.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -38,13 +39,15 @@ void fold(Graph& graph, const ROperator& rop) {
 
 Graph fold_constants(Graph graph) {
   std::vector<bool> dead(graph.rops.size(), false);
-  int64_t left = kTotalBudgetBytes;
+  int64_t left = kTotalBudgetBytes, work_left = ops::kFoldTotalWork;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (!reads_constants_only(graph, graph.rops[i])) continue;
     const int64_t bytes = result_bytes(graph, graph.rops[i]);
-    if (bytes > kTensorBudgetBytes || bytes > left) continue;
+    const int64_t work = ops::work_of(graph, graph.rops[i].attrs, graph.rops[i].inputs, graph.tensor(graph.rops[i].outputs[0]).shape);
+    if (bytes > kTensorBudgetBytes || bytes > left || work > work_left) continue;
     fold(graph, graph.rops[i]);
     left -= bytes;
+    work_left -= work;
     dead[i] = true;
   }
   return remove_dead(erase_rops(std::move(graph), dead));

@@ -213,6 +213,49 @@ TEST_CASE("of two MatMuls that are added the one further from the inputs takes t
   }
 }
 
+TEST_CASE("what is read twice by one reader is read twice") {
+  const std::string product = "x = input f32[1,2,2,2]\n w = const f32[2,2,1,1]\n t = Conv(x, w) {kernel=[1,1]} -> f32[1,2,2,2]\n";
+  const std::string matrix = "x = input f32[2,2]\n w = const f32[2,2]\n t = MatMul(x, w) -> f32[2,2]\n";
+  const char* const readers[] = {
+      "y = Elementwise(t, t) {add(i0, i1)} -> f32[",
+      "y = Elementwise(t, t) {sub(i0, i1)} -> f32[",
+      "y = Elementwise(t, t) {mul(i0, i1)} -> f32[",
+      "r = Elementwise(t) {relu(i0)} -> f32[#]\n y = Elementwise(r, r) {add(i0, i1)} -> f32[",
+      "s = Elementwise(t) {sigmoid(i0)} -> f32[#]\n y = Elementwise(s, s) {mul(i0, i1)} -> f32[",
+      "s = Elementwise(t) {hard_sigmoid(i0; 0.16666667, 0.5)} -> f32[#]\n y = Elementwise(s, s) {mul(i0, i1)} -> f32[",
+      "a = Elementwise(t, t) {add(i0, i1)} -> f32[#]\n y = Elementwise(a, a) {mul(i0, i1)} -> f32[",
+  };
+  for (const bool conv : {true, false}) {
+    const std::string shape = conv ? "1,2,2,2" : "2,2";
+    for (std::string reader : readers) {
+      while (reader.find('#') != std::string::npos) reader.replace(reader.find('#'), 1, shape);
+      const Graph source = parse_graph((conv ? product : matrix) + reader + shape + "]\n outputs(y)");
+      CAPTURE(print(source));
+      Graph graph = source;
+      for (const passes::Pass& pass : passes::pipeline()) {
+        CAPTURE(pass.name);
+        REQUIRE_NOTHROW(graph = pass.run(std::move(graph)));
+        check_pass(source, graph);
+      }
+      CHECK(graph.rops.size() == 2);
+    }
+  }
+}
+
+TEST_CASE("folding ends where its work does") {
+  const Graph graph = passes::fold_constants(parse_graph(R"(
+    w = const f32[900,900]
+    a = MatMul(w, w) -> f32[900,900]
+    b = MatMul(a, w) -> f32[900,900]
+    c = MatMul(b, w) -> f32[900,900]
+    d = MatMul(c, w) -> f32[900,900]
+    n = Elementwise(w) {neg(i0)} -> f32[900,900]
+    outputs(d, n)
+  )"));
+  CHECK(count_rops(graph, "MatMul") == 2);
+  CHECK(count_rops(graph, "Elementwise") == 0);  // small enough for what is left
+}
+
 TEST_CASE("a chain longer than the device's bodies hold becomes several") {
   std::string text = "x0 = input f32[3]\n";
   for (int i = 1; i <= 40; ++i) text += "x" + std::to_string(i) + " = Elementwise(x" + std::to_string(i - 1) + ") {neg(i0)} -> f32[3]\n";
