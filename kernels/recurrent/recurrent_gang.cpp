@@ -10,6 +10,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/narrow.h"
 #include "kernels/recurrent/recurrent_gang_image.h"
 #include "kernels/recurrent/recurrent_gang_plan.h"
 
@@ -245,18 +246,14 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
 // rk::GangWeights of a precision.
 int64_t weights_of(Precision precision) { return precision == Precision::fp16 ? 1 : precision == Precision::bf16 ? 2 : 0; }
 
-constexpr float kLargestHalf = 65504;
-
-// The precision's, if the values allow: a half has no numbers beyond 65504.
+// The precision's, if the values allow.
 int64_t weights_of(const Request& request) {
   if (request.precision != Precision::fp16) return weights_of(request.precision);
   for (const RecurrentCell& cell : recurrent_of(request.rop).cells) {
     for (const int32_t place : {cell.w, cell.r}) {
       if (place < 0) continue;
       const Tensor& tensor = request.graph.tensor(input_of(request.rop, place));
-      const float* const values = f32_data(tensor);
-      const bool fits = std::all_of(values, values + element_count(tensor.shape), [](float v) { return std::abs(v) <= kLargestHalf; });
-      if (!fits) return 0;
+      if (!halves_hold(f32_data(tensor), element_count(tensor.shape))) return 0;
     }
   }
   return weights_of(request.precision);
@@ -282,7 +279,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
 // Units [begin, end) of the last dimension, all of the others.
 void append_units(const Graph& graph, TensorId id, int64_t begin, int64_t end, std::vector<Region>& regions) {
-  if (!id.valid() || graph.tensor(id).role == Role::constant) return;
+  if (!id.valid()) return;
   std::vector<int64_t> low(graph.tensor(id).shape.size(), 0), high = graph.tensor(id).shape;
   low.back() = begin;
   high.back() = end;
