@@ -25,7 +25,7 @@ struct Family {
   std::vector<RKernel> (*candidates)(const Request& request);
   // The packed constant data of one phase (ring blocks first, at offset 0; then whatever PackedArg refers to). Empty = none.
   Bytes (*pack)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
-  // What rTask `index` of `phase` reads and writes. Constants are left out.
+  // What rTask `index` of `phase` reads and writes, packed data left out.
   void (*accesses)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out);
 };
 

@@ -132,8 +132,8 @@ void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low
 }
 
 void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions) {
-  const Tensor& tensor = graph.tensor(id);
-  if (tensor.role != Role::constant) append_box(graph, id, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape, regions);
+  const Shape& shape = graph.tensor(id).shape;
+  append_box(graph, id, std::vector<int64_t>(shape.size(), 0), shape, regions);
 }
 
 }  // namespace tamp::kernels

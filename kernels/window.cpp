@@ -69,7 +69,6 @@ Block input_block(const Window& w, const Block& out) {
 }
 
 void append_block(const Graph& graph, TensorId id, const Block& block, std::vector<Region>& regions) {
-  if (graph.tensor(id).role == Role::constant) return;
   std::vector<int64_t> low(block.low.begin(), block.low.end()), high(block.high.begin(), block.high.end());
   if (graph.tensor(id).shape.size() == 3) {
     low.erase(low.begin() + 2);

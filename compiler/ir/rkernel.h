@@ -122,7 +122,7 @@ struct RKernel {
 };
 
 // Memory that a rTask touches, as runs of elements relative to the start of the tensor's *buffer*: for i < count the
-// elements [offset + i * stride, offset + i * stride + length). Reads may be stated too wide; writes are exact.
+// elements [offset + i * stride, offset + i * stride + length). Reads may be stated too wide, except of scratch; writes are exact.
 struct Run {
   int64_t offset = 0, count = 1, stride = 0, length = 0;
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "compiler/schedule/memory_plan.h"
@@ -139,6 +140,37 @@ void verify_weights(const RProgram& program, Violations& violations) {
   }
 }
 
+int64_t last_packed(const ArgValue& value) {
+  int64_t last = -1;
+  if (const auto* packed = std::get_if<PackedArg>(&value.value)) last = packed->offset_bytes;
+  if (const auto* list = std::get_if<ArgList>(&value.value)) {
+    for (const ArgValue& inner : *list) last = std::max(last, last_packed(inner));
+  }
+  return last;
+}
+
+// Packed data holds all blocks of the ring, and something at every place that an argument points to.
+void verify_packed(const RProgram& program, Violations& violations) {
+  std::map<std::pair<ROperatorId, int32_t>, int64_t> bytes;
+  for (const WeightBlob& blob : program.weights) {
+    if (blob.rop.valid()) bytes[{blob.rop, blob.phase}] = blob.bytes;
+  }
+  for (size_t i = 0; i < program.rkernels.size(); ++i) {
+    for (size_t p = 0; p < program.rkernels[i].phases.size(); ++p) {
+      const Phase& phase = program.rkernels[i].phases[p];
+      if (phase.rtasks == 0) continue;
+      const RingWeights& ring = phase.ring;
+      int64_t wanted = ring.chunks_per_rtask > 0 ? ring.chunk_bytes * ring.chunks_per_rtask * ring.blocks : 0;
+      for (const Arg& arg : phase.args) wanted = std::max(wanted, last_packed(arg.value) + 1);
+      const auto found = bytes.find({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p)});
+      const int64_t held = found == bytes.end() ? 0 : found->second;
+      if (wanted <= held) continue;
+      violations.add(fmt::format("'{}' ({}) phase {} reads {} bytes of packed weights, which has {}", printable(program.graph.rops[i].name),
+                                 program.rkernels[i].name, p, wanted, held));
+    }
+  }
+}
+
 }  // namespace
 
 std::string describe(const RProgram& program, At at) {
@@ -156,6 +188,7 @@ std::vector<std::string> verify(const RProgram& program, size_t limit, const sel
   // From here on ids are in range.
   verify_fits(program, violations);
   verify_weights(program, violations);
+  verify_packed(program, violations);
   verify_each_rtask_once(program, violations);
   verify_counts(program, violations);
   verify_exchanges(program, families, violations);

@@ -1,7 +1,7 @@
-// A space is memory whose elements have one meaning: a buffer, or the scratch of a rOperator. Within a space an element is
-// written once, so only reads need to be put in order; between spaces that overlap in the arena it is enough that one is
-// done with before the other begins. Both questions are asked of whole spaces first, which decides nearly all of them by one
-// comparison of clocks; only where that fails are elements looked at.
+// A space is memory whose elements have one meaning: a buffer, or the scratch of a rOperator. Of a constant it is as long as what the
+// weights file has of it. Within a space an element is written once, so only reads need to be put in order; between spaces that overlap in
+// the arena it is enough that one is done with before the other begins. Both questions are asked of whole spaces first, which decides
+// nearly all of them by one comparison of clocks; only where that fails are elements looked at.
 #include "compiler/schedule/verify_memory.h"
 
 #include <fmt/format.h>
@@ -63,10 +63,16 @@ class MemoryVerifier {
 
   void make_spaces() {
     const Graph& graph = program_.graph;
+    std::map<TensorId, int64_t> stored_bytes;  // of constants; of none where nobody reads it where it lies
+    for (const WeightBlob& blob : program_.weights) {
+      if (blob.constant.valid()) stored_bytes[blob.constant] = blob.bytes;
+    }
     for (size_t i = 0; i < graph.buffers.size(); ++i) {
       const Buffer& b = graph.buffers[i];
       const int64_t offset = b.kind == BufferKind::arena ? program_.memory.buffer_offset[i] : -1;
-      spaces_.push_back({fmt::format("buffer {}", i), b.kind, b.elements, bytes_of(b.dtype), offset, {}});
+      const bool is_constant = b.kind == BufferKind::constant;
+      const int64_t elements = is_constant ? std::min(b.elements, stored_bytes[b.constant] / bytes_of(b.dtype)) : b.elements;
+      spaces_.push_back({fmt::format("buffer {}", i), b.kind, elements, bytes_of(b.dtype), offset, {}});
     }
     for (size_t i = 0; i < graph.rops.size(); ++i) {
       const std::string name = fmt::format("scratch of '{}'", printable(graph.rops[i].name));
@@ -116,7 +122,6 @@ class MemoryVerifier {
     size_t s = program_.graph.buffers.size() + rop;
     if (region.tensor.valid()) {
       const Tensor& tensor = program_.graph.tensor(region.tensor);
-      if (tensor.role == Role::constant && !is_write) return;
       if (!tensor.place.buffer.valid())
         return violations_.add(fmt::format("{} {} '{}', which is not placed", describe(program_, at), verb, printable(tensor.name)));
       s = tensor.place.buffer.index();
@@ -147,6 +152,7 @@ class MemoryVerifier {
       if (access.is_write) written += paint(space, access);
     }
     if (written < space.elements && s < program_.graph.buffers.size()) verify_coverage(BufferId(static_cast<int64_t>(s)));
+    if (written < space.elements && s >= program_.graph.buffers.size()) verify_scratch(space);
     verify_reads(space);
   }
 
@@ -187,6 +193,21 @@ class MemoryVerifier {
       if (missing >= 0)
         violations_.add(
             fmt::format("element {} of buffer {} belongs to '{}' and is never written", missing, buffer.value, printable(tensor.name)));
+    }
+  }
+
+  // A scratch holds no tensor that says which elements matter, so what is read of it must be exact.
+  void verify_scratch(const Space& space) {
+    for (const Access& access : space.accesses) {
+      if (access.is_write || violations_.full()) continue;
+      int64_t missing = -1;
+      for_each_span(access.run, [&](int64_t begin, int64_t end) {
+        for (int64_t e = begin; e < end && missing < 0; ++e) {
+          if (writer_[static_cast<size_t>(e)] == kNobody) missing = e;
+        }
+      });
+      if (missing >= 0)
+        violations_.add(fmt::format("{} reads element {} of {}, which is never written", who(access.instruction), missing, space.name));
     }
   }
 
@@ -245,7 +266,7 @@ class MemoryVerifier {
     }
   }
 
-  // Elements without a writer are gaps that the region was stated too wide by: verify_coverage has the tensor's own.
+  // Elements without a writer are gaps that the region was stated too wide by: verify_coverage has a tensor's own, verify_scratch all.
   void verify_read(const Space& space, const Access& access) {
     auto good = static_cast<int32_t>(access.instruction);  // a rTask may read what it wrote itself
     bool clean = true;

@@ -298,9 +298,7 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   // With one tap a split reads only its channels.
   const int64_t k_first = p.taps() == 1 ? split * c.steps_per_split * c.block_k() : 0;
   const int64_t k_last = p.taps() == 1 ? std::min(k_first + c.steps_per_split * c.block_k(), p.in_channels) : p.in_channels;
-  if (graph.tensor(p.in).role != Role::constant) {
-    append_input(graph, p, first, last, group * p.in_channels + k_first, group * p.in_channels + k_last, out.reads);
-  }
+  append_input(graph, p, first, last, group * p.in_channels + k_first, group * p.in_channels + k_last, out.reads);
   if (c.splits == 1) return add_stores(graph, p, first, last, begin, end, out);
   out.writes.push_back(partial_rows(p, split, first, last, begin, end));
 }

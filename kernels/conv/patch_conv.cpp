@@ -254,7 +254,6 @@ using Box = std::array<int64_t, 4>;  // image, h, w, channel
 
 void append_box(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const Box& low, const Box& high,
                 std::vector<Region>& regions) {
-  if (graph.tensor(id).role == Role::constant) return;
   Tensor t;
   t.shape = {high.begin(), high.end()};
   t.place.strides = {strides[0], strides[2], strides[3], strides[1]};

@@ -120,7 +120,7 @@ Region partial_rows(const Product& p, int64_t split, int64_t first, int64_t last
 
 void add_stores(const Graph& graph, const Product& p, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out) {
   append_rows(p, p.out, graph.tensor(p.out).place.offset, p.out_strides, first, last, begin, end, out.writes);
-  if (!p.residual.valid() || graph.tensor(p.residual).role == Role::constant) return;
+  if (!p.residual.valid()) return;
   append_rows(p, p.residual, graph.tensor(p.residual).place.offset, p.residual_strides, first, last, begin, end, out.reads);
 }
 

@@ -337,7 +337,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
                                      std::min(low[3] + kTileW, s.out_width)};
   append_box(graph, rop.outputs[0], low, high, out.writes);
   const TensorId residual = rop.epilogue.residual;
-  if (residual.valid() && graph.tensor(residual).role != Role::constant) append_box(graph, residual, low, high, out.reads);
+  if (residual.valid()) append_box(graph, residual, low, high, out.reads);
 
   const int64_t h = boxes.begin_h + tile_h * boxes.step_h, w = boxes.begin_w + tile_w * boxes.step_w;
   append_box(graph, rop.inputs[0], {image, 0, std::clamp<int64_t>(h, 0, s.height), std::clamp<int64_t>(w, 0, s.width)},

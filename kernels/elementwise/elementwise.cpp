@@ -142,7 +142,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_runs(sweep.loop, 0, sweep.out, first_element(graph, sweep.out) + sweep.starts[0], begin, end, out.writes);
   for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
     const TensorId id = sweep.chain.inputs[i];
-    if (id.valid() && graph.tensor(id).role == Role::constant) continue;
     append_runs(sweep.loop, i + 1, id, first_element(graph, id) + sweep.starts[i + 1], begin, end, out.reads);
   }
 }

@@ -215,9 +215,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
   const Blocks b = blocks_of(*p, config_of(rkernel));
   const int64_t begin = index * b.block_n, end = std::min(begin + b.block_n, p->channels);
-  if (graph.tensor(p->in).role != Role::constant) append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
+  append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
   append_rows(*p, p->out, graph.tensor(p->out).place.offset, p->out_strides, 0, p->rows(), begin, end, out.writes);
-  if (!p->residual.valid() || graph.tensor(p->residual).role == Role::constant) return;
+  if (!p->residual.valid()) return;
   append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
 }
 

@@ -140,7 +140,7 @@ struct Part {
 };
 void append_part(const Graph& graph, const Product& p, Operand operand, const Part& part, std::vector<Region>& regions) {
   const TensorId id = p.tensors[operand];
-  if (!id.valid() || graph.tensor(id).role == Role::constant) return;
+  if (!id.valid()) return;
   Loop nest = p.batch;
   nest.push_back({part.row_end, std::vector<int64_t>(kOperands, p.strides[operand].row)});
   nest.push_back({part.column_end, std::vector<int64_t>(kOperands, p.strides[operand].column)});

@@ -168,7 +168,7 @@ Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 // Batch row `index`: dimension 1 of [T,B,N], dimension 0 of [B,N] and [B].
 void append_row(const Graph& graph, TensorId id, int64_t index, std::vector<Region>& regions) {
-  if (!id.valid() || graph.tensor(id).role == Role::constant) return;
+  if (!id.valid()) return;
   const Shape& shape = graph.tensor(id).shape;
   const size_t dim = shape.size() == 3 ? 1 : 0;
   std::vector<int64_t> low(shape.size(), 0), high = shape;

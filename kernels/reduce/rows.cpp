@@ -58,7 +58,6 @@ ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int
 }
 
 void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t begin, int64_t end, std::vector<Region>& regions) {
-  if (graph.tensor(in).role == Role::constant) return;
   // Rows as the outer part of one nest: the elements of a row follow each other in its flattened order.
   Loop nest = rows.kept;
   nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());

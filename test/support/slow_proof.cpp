@@ -102,13 +102,41 @@ class SlowProof {
         }
       }
     }
-    return written_once_and_then_read(elements) && complete(elements) && arena_is_shared_in_order(elements);
+    return written_once_and_then_read(elements) && complete(elements) && arena_is_shared_in_order(elements) && weights_are_there(elements);
   }
 
   using Elements = std::map<std::pair<size_t, int64_t>, std::vector<Touch>>;
 
-  bool is_input(size_t space) const {
-    return space < program_.graph.buffers.size() && program_.graph.buffers[space].kind == BufferKind::input;
+  // Nobody writes there.
+  bool is_read_only(size_t space) const {
+    if (space >= program_.graph.buffers.size()) return false;
+    const BufferKind kind = program_.graph.buffers[space].kind;
+    return kind == BufferKind::input || kind == BufferKind::constant;
+  }
+
+  // Every constant element that is read lies in a blob, and so does every byte of a ring.
+  bool weights_are_there(const Elements& elements) const {
+    for (const auto& [key, touches] : elements) {
+      if (key.first >= program_.graph.buffers.size() || program_.graph.buffers[key.first].kind != BufferKind::constant) continue;
+      const bool held = std::any_of(program_.weights.begin(), program_.weights.end(),
+                                    [&, element = key.second, space = key.first](const WeightBlob& blob) {
+                                      return blob.constant.valid() && blob.constant == program_.graph.buffers[space].constant &&
+                                             element >= 0 && 4 * element + 4 <= blob.bytes;
+                                    });
+      if (!held) return false;
+    }
+    for (size_t i = 0; i < program_.rkernels.size(); ++i) {
+      for (size_t p = 0; p < program_.rkernels[i].phases.size(); ++p) {
+        const RingWeights& ring = program_.rkernels[i].phases[p].ring;
+        for (int64_t byte = 0; byte < ring.chunk_bytes * ring.chunks_per_rtask * ring.blocks; ++byte) {
+          const bool held = std::any_of(program_.weights.begin(), program_.weights.end(), [&](const WeightBlob& blob) {
+            return blob.rop.valid() && blob.rop.index() == i && blob.phase == static_cast<int32_t>(p) && byte < blob.bytes;
+          });
+          if (!held) return false;
+        }
+      }
+    }
+    return true;
   }
 
   bool written_once_and_then_read(const Elements& elements) const {
@@ -117,7 +145,7 @@ class SlowProof {
       for (const Touch& t : touches) {
         if (t.is_write) writers.push_back(t.instruction);
       }
-      if (is_input(key.first)) {
+      if (is_read_only(key.first)) {
         if (!writers.empty()) return false;
         continue;
       }

@@ -9,9 +9,9 @@ constexpr int64_t kFlops = 12'000'000;  // of every rOperator: 12 us on one vEU
 
 int64_t elements_of(const Graph& graph, const ROperator& rop) { return element_count(graph.tensor(rop.outputs[0]).shape); }
 
-void read_all_inputs(const Graph& graph, const ROperator& rop, Accesses& out) {
+void read_all(const Graph& graph, const ROperator& rop, bool with_constants, Accesses& out) {
   for (const TensorId id : reads_of(rop)) {
-    if (graph.tensor(id).role == Role::constant) continue;
+    if (!with_constants && graph.tensor(id).role == Role::constant) continue;
     for (const Run& run : whole_runs(graph.tensor(id))) out.reads.push_back({id, run});
   }
 }
@@ -43,7 +43,7 @@ std::vector<RKernel> tiles_candidates(const kernels::Request& request) {
 }
 
 void tiles_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  read_all_inputs(graph, rop, out);
+  read_all(graph, rop, /*with_constants=*/true, out);
   const auto [begin, end] = piece(elements_of(graph, rop), rkernel.config_value("tiles"), index);
   for (const Run& run : flat_runs(graph.tensor(rop.outputs[0]), begin, end)) out.writes.push_back({rop.outputs[0], run});
 }
@@ -73,7 +73,7 @@ Bytes split_pack(const Graph&, const ROperator& rop, const RKernel& rkernel, int
 void split_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const int64_t elements = elements_of(graph, rop), parts = rkernel.config_value("parts");
   if (phase == 0) {
-    read_all_inputs(graph, rop, out);
+    read_all(graph, rop, /*with_constants=*/false, out);  // those are packed
     out.writes.push_back({TensorId(), {index * elements, 1, 0, elements}});
     return;
   }
@@ -129,6 +129,13 @@ NamedGraph wide() {
   b.output(branches[1]);
   b.output(b.tiles("join", branches, {2}));
   return {"wide", b.take()};
+}
+
+NamedGraph constants() {
+  GraphBuilder b;
+  const TensorId x = b.input("x", {6}), c = b.constant("c", {4});
+  b.output(b.tiles("b", {b.tiles("a", {x, c}, {5}), c}, {3}));
+  return {"constants", b.take()};
 }
 
 }  // namespace
@@ -226,7 +233,7 @@ const select::Families& tiny_families() {
 
 std::vector<NamedGraph> tiny_graphs() {
   std::vector<NamedGraph> all;
-  for (const auto make : {chain, diamond, concat, split_sum, wide}) all.push_back(make());
+  for (const auto make : {chain, diamond, concat, split_sum, wide, constants}) all.push_back(make());
   return all;
 }
 

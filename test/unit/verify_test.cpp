@@ -291,6 +291,14 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
       {"are not aligned", [](RProgram& p) { p.weights.at(1).offset += 16, p.weight_bytes += 16; }},
       {"overlap those before", [](RProgram& p) { p.weights.at(1).bytes -= 1, p.weights.at(1).offset = 0; }},
       {"end at byte", [](RProgram& p) { p.weight_bytes -= 1; }},
+      {"of packed weights, which has", [](RProgram& p) { p.rkernels[0].phases[0].ring.chunks_per_rtask *= 2; }},
+      {"of packed weights, which has", [](RProgram& p) { p.rkernels[0].phases[0].ring.blocks += 1; }},
+      {"of packed weights, which has", [](RProgram& p) { p.weights.at(0).bytes -= 16; }},
+      {"of packed weights, which has 0", [](RProgram& p) { p.weights.erase(p.weights.begin()); }},
+      {"of packed weights, which has",
+       [](RProgram& p) {
+         p.rkernels[0].phases[0].args.push_back({"table", {PackedArg{1 << 20}}});
+       }},
   };
   for (const Row& row : rows) {
     RProgram program = good;
@@ -322,6 +330,41 @@ TEST_CASE("a region that leaves its buffer, or writes an input, is found") {
   const auto nothing = with_accesses([](const Graph&, const ROperator&, const RKernel&, int, int64_t, Accesses&) {});
   REQUIRE(nothing.size() == 1);
   CHECK_THAT(nothing[0], Catch::Contains("is never written"));
+}
+
+TEST_CASE("scratch that is read and that no phase writes is found") {
+  select::Families families = tiny_families();
+  const RProgram program = schedule::schedule(tiny_graphs()[3].graph, tiny_vdevice(2), {}, families);
+  CHECK(schedule::verify(program, 8, families).empty());
+  families[1].accesses = [](const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+    tiny_families()[1].accesses(graph, rop, rkernel, phase, index, out);
+    if (phase == 0) --out.writes.back().run.length;
+  };
+  const auto sentences = schedule::verify(program, 8, families);
+  REQUIRE_FALSE(sentences.empty());
+  CHECK_THAT(sentences[0], Catch::Contains("of scratch of 'a', which is never written"));
+}
+
+TEST_CASE("a constant read where the weights have nothing is found") {
+  Tally tally;
+  for (RProgram program : programs()) {
+    for (Tensor& tensor : program.graph.tensors) {
+      if (tensor.role != Role::constant) continue;
+      for (const int64_t shift : {-1, 1, 4}) {
+        tensor.place.offset += shift;
+        compare(program, "a constant moved", tally);
+        tensor.place.offset -= shift;
+      }
+    }
+    for (WeightBlob& blob : program.weights) {
+      for (const int64_t bytes : {int64_t{0}, blob.bytes - 1, blob.bytes / 2}) {
+        const int64_t was = std::exchange(blob.bytes, bytes);
+        compare(program, "a blob cut off", tally);
+        blob.bytes = was;
+      }
+    }
+  }
+  CHECK(tally.rejected > 40);
 }
 
 TEST_CASE("random rPrograms with random damage get the same verdict from both proofs") {
