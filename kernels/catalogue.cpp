@@ -8,6 +8,7 @@
 #include "kernels/conv/patch_conv.h"
 #include "kernels/conv/separable_conv.h"
 #include "kernels/conv/staged_conv.h"
+#include "kernels/elementwise/byte_copy.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/indexed_copy.h"
 #include "kernels/gemm/gemv.h"
@@ -36,6 +37,7 @@ const std::vector<Family>& families() {
       softmax(),
       lrn(),
       elementwise(),
+      byte_copy(),         // an output that is a constant of another type than f32
       indexed_copy(),      // Pad and Gather
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network

@@ -1,0 +1,10 @@
+// A copy of whole dense tensors, whatever their element type.
+#pragma once
+
+#include "kernels/catalogue.h"
+
+namespace tamp::kernels {
+
+const Family& byte_copy();
+
+}  // namespace tamp::kernels
