@@ -24,13 +24,15 @@ struct Plan {
   std::vector<size_t> maps;                          // records that have boxes of input values, in the order of the table of maps
   std::vector<int64_t> map_of_record;                // row of that table, or -1
   std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
-  int64_t work_bytes = 0;                            // the largest of all phases, rounded up
+  int64_t work_bytes = 0;                            // the largest of all phases, rounded up; behind the input stages
   Bytes weights;
   uint64_t weights_hash = 0;
+  bool has_over_inputs = false;  // rk::Record::over_inputs of any record
 
   const Phase& phase(size_t record) const;
 };
 Plan make_plan(const RProgram& program, const EmitOptions& options);
+bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
 
 void emit_banner(SourceWriter& w, const Plan& plan);
 void emit_arguments(SourceWriter& w, const Plan& plan);  // one Args object per record

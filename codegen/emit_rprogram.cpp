@@ -42,6 +42,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("// The bodies that this model uses; every rOperator runs one of them on its own arguments.");
   w.open("struct Program");
   w.line("using Veu = {}_detail::Veu;", plan.options.name);
+  w.line("static constexpr bool kOverInputs = {};", plan.has_over_inputs);
   w.open("static RK_INLINE void run(uint32_t body, const rk::Task<Veu>& task)");
   w.open("switch (body)");
   for (size_t b = 0; b < plan.bodies.size(); ++b) w.line("case {}: {}(task); break;", b, plan.bodies[b]);
@@ -88,12 +89,12 @@ void emit_records(SourceWriter& w, const Plan& plan) {
     const std::string input = input_text(plan, r);
     w.line(
         "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-        ".weights_offset = {}, .args = &{}, .input = {}}},",
+        ".over_inputs = {}, .weights_offset = {}, .args = &{}, .input = {}}},",
         plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
-        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), ring_offset(plan, r), plan.records[r].symbol,
-        input.empty() ? "{}" : input);
+        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), is_over_inputs(plan, r) ? 1 : 0, ring_offset(plan, r),
+        plan.records[r].symbol, input.empty() ? "{}" : input);
   }
-  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, nullptr, {{}}}},");
+  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, nullptr, {{}}}},");
   w.close(";");
   w.open("const char* const kRecordNames[] =");
   for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));

@@ -5,6 +5,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/weights.h"
+#include "compiler/ir/over_inputs.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -34,8 +35,12 @@ const Phase& Plan::phase(size_t record) const {
   return program.rkernels[records[record].rop.index()].phases[static_cast<size_t>(records[record].phase)];
 }
 
+bool is_over_inputs(const Plan& plan, size_t record) {
+  return !plan.program.launches && tamp::is_over_inputs(plan.phase(record).work_bytes, plan.program.vdevice);
+}
+
 Plan make_plan(const RProgram& program, const EmitOptions& options) {
-  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0};
+  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false};
   refuse_too_large(program, plan.records.size());
 
   size_t rows = 0;
@@ -44,6 +49,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     rows += rkernel.phases.size();
   }
 
+  const VDevice& d = program.vdevice;
   Names names;
   for (const Event& event : program.events) plan.event_symbols.push_back(names.unique("e_" + identifier(event.name)));
 
@@ -55,7 +61,9 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     plan.body_of_record.push_back(at->second);
     plan.map_of_record.push_back(plan.phase(r).boxes ? static_cast<int64_t>(plan.maps.size()) : -1);
     if (plan.phase(r).boxes) plan.maps.push_back(r);
-    plan.work_bytes = std::max(plan.work_bytes, plan.phase(r).work_bytes);
+    const int64_t bytes = plan.phase(r).work_bytes;
+    plan.has_over_inputs |= is_over_inputs(plan, r);
+    plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
   TAMP_CHECK(plan.work_bytes <= program.vdevice.work_bytes(), "a body wants more shared memory than the vDevice has");

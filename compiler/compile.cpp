@@ -16,6 +16,7 @@
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
+#include "compiler/schedule/choose.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -98,11 +99,26 @@ Graph run_passes(Graph graph, const passes::Target& target, Dump& dump) {
   return graph;
 }
 
-// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights.
+template <class Op>
+bool has(const Graph& graph) {
+  return std::any_of(graph.rops.begin(), graph.rops.end(), [](const ROperator& rop) { return std::holds_alternative<Op>(rop.attrs); });
+}
+
+// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where there are both,
+// convolutions may have boxes, and gangs the room of the stages (compiler/ir/over_inputs.h).
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
-  const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
-  const bool boxes = precision != Precision::fp32 && std::none_of(graph.rops.begin(), graph.rops.end(), is_recurrent);
+  const bool boxes = precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
   return boxes ? vdevice.with_inputs() : vdevice.without_inputs();
+}
+
+// The same for a placed graph: where both are possible, as the estimates say.
+VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precision) {
+  const VDevice fit = fitted(graph, vdevice, precision), without = vdevice.without_inputs();
+  if (fit.input_stages == 0 || !has<Recurrent>(graph)) return fit;
+  const auto us = [&](const VDevice& d) { return schedule::one_after_another_us(graph, d, precision); };
+  const double boxes_us = us(fit), without_us = us(without);
+  spdlog::debug("shared memory: {:.1f} us with boxes, {:.1f} us without", boxes_us, without_us);
+  return boxes_us <= without_us ? fit : without;
 }
 
 void require_proof(const RProgram& program) {
@@ -130,7 +146,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
     return select::takes_prologue(candidate, rop, fitted(candidate, vdevice, prepared.precision), prepared.precision);
   };
   prepared.graph = run_passes(prepared.source, target, dump);
-  prepared.vdevice = fitted(prepared.graph, vdevice, prepared.precision);
+  prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
 }

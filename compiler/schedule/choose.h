@@ -22,4 +22,8 @@ class Unsupported {
 // `alone`: nothing else is in its wave.
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported);
 
+// All rOperators one after another, each as fast as it can be; infinite if one of them has no rKernel. For choosing between layouts of
+// shared memory, so `vdevice` is as a program would have it; tensors are placed.
+double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision);
+
 }  // namespace tamp::schedule

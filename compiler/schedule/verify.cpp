@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "compiler/ir/over_inputs.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/schedule.h"
 #include "compiler/schedule/verify_memory.h"
@@ -55,10 +56,9 @@ void verify_fits(const RProgram& program, Violations& violations) {
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     for (const Phase& phase : program.rkernels[i].phases) {
       const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), program.rkernels[i].name);
-      if (phase.work_bytes > d.work_bytes()) {
-        violations.add(
-            fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, d.work_bytes()));
-      }
+      const int64_t room = (phase.boxes ? d : over_inputs(d)).work_bytes();
+      if (phase.work_bytes > room)
+        violations.add(fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, room));
       if (phase.boxes && (d.input_stages == 0 || phase.boxes->boxes_per_chunk < 1 || phase.boxes->boxes_per_chunk * phase.boxes->box_bytes() > d.input_stage_bytes)) {
         violations.add(fmt::format("{} has input chunks of {} boxes of {} bytes, '{}' has {} stages of {} bytes", who, phase.boxes->boxes_per_chunk,
                                    phase.boxes->box_bytes(), d.name, d.input_stages, d.input_stage_bytes));

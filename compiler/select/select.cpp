@@ -1,5 +1,10 @@
 #include "compiler/select/select.h"
 
+#include <algorithm>
+#include <variant>
+
+#include "compiler/ir/over_inputs.h"
+#include "compiler/select/records.h"
 #include "compiler/support/error.h"
 
 namespace tamp::select {
@@ -23,6 +28,25 @@ std::vector<RKernel> candidates(const Families& families, const kernels::Request
   std::vector<RKernel> all;
   for (const kernels::Family& family : families) {
     for (RKernel& rkernel : family.candidates(request)) all.push_back(std::move(rkernel));
+  }
+  return all;
+}
+
+std::vector<RKernel> candidates_in_program(const Families& families, const kernels::Request& request) {
+  const VDevice& d = request.vdevice;
+  const auto is_recurrent = [](const ROperator& rop) { return std::holds_alternative<Recurrent>(rop.attrs); };
+  const bool has_recurrent = std::any_of(request.graph.rops.begin(), request.graph.rops.end(), is_recurrent);
+  if (d.input_stages == 0 || !has_recurrent) return candidates(families, request);
+  const VDevice over = over_inputs(d);
+  std::vector<RKernel> large = candidates(families, {request.graph, request.rop, over, request.precision});
+  if (is_recurrent(request.rop)) return large;
+  std::erase_if(large, [&](const RKernel& rkernel) {
+    return std::none_of(rkernel.phases.begin(), rkernel.phases.end(), [&](const Phase& p) { return is_over_inputs(p.work_bytes, d); });
+  });
+  std::vector<RKernel> all = candidates(families, request);
+  for (RKernel& rkernel : large) {
+    std::erase_if(all, [id = identity(rkernel)](const RKernel& other) { return identity(other) == id; });
+    all.push_back(std::move(rkernel));
   }
   return all;
 }

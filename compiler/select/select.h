@@ -14,6 +14,9 @@ using Families = std::vector<kernels::Family>;
 
 // Of all families, in catalogue order. The families are an argument so that a test can bring its own.
 std::vector<RKernel> candidates(const Families& families, const kernels::Request& request);
+// The same as a program may run them: where it has boxes and a Recurrent, bodies may also take the room of the input stages
+// (compiler/ir/over_inputs.h). The vDevice of `request` is the program's.
+std::vector<RKernel> candidates_in_program(const Families& families, const kernels::Request& request);
 const kernels::Family& family_of(const Families& families, const RKernel& rkernel);  // TAMP_CHECK if absent
 
 // Positions in `candidates` (at least one); the first of equals.

@@ -85,6 +85,13 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
+// Between what a body did to shared memory and the copies of boxes to the same bytes.
+RK_INLINE void proxy_fence_shared() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, and arrives on `full` (made with
 // count 1) when all are there. With boxes_per_copy that is one copy, else one for each. One lane calls both, in this order; what
 // is waited for may come between them.

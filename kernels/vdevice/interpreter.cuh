@@ -6,6 +6,10 @@
 // block: waiter -ready, inputs-> compute -free-> waiter for the slots, loader -full-> compute -empty->
 // loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run
 // ahead as far as slots and stages allow; nothing is ever handed back.
+//
+// A program that has boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009): control block and weight
+// stages lie where they do, but a body over inputs has the bytes of the input stages for its work, too. The waiter starts the next
+// copy of boxes when that body has ended. (What was copied before, earlier bodies of the lane have consumed.)
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
@@ -32,6 +36,7 @@ struct Record {
   uint32_t chunks_per_rtask;
   uint32_t rtasks_per_block;
   uint32_t blocks;
+  uint32_t over_inputs;     // the body's work begins where the input stages do; Program::kOverInputs
   uint64_t weights_offset;  // bytes
   const void* args;
   InputCopy input;
@@ -79,6 +84,7 @@ struct alignas(16) Slot {
   uint32_t first_input;                  // chunk of the input ring
   uint32_t instruction;                  // position in the instruction table, for the trace
   uint32_t record;                       // for messages
+  uint32_t over_inputs;                  // Program::kOverInputs only
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
@@ -220,15 +226,24 @@ RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, con
   }
 }
 
+// Before the first copy behind a body over inputs, which had slot number `over`: until it has ended. `slot` is the number of the copy's
+// own; once `over` has been used again, the waiter has waited for it already.
+template <class Veu>
+RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32_t slot) {
+  if (slot - over < kSlots) wait(control.free[over % kSlots], (over / kSlots) & 1u);
+  proxy_fence_shared();  // the body stored there through the generic proxy
+}
+
 // Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then the copies of boxes, and `inputs`. From the
 // waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
-template <class Veu>
+template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
   uint32_t chunk = 0, input_chunk = 0;  // the second one is the first lane's
+  uint32_t over = 0;                    // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
@@ -262,6 +277,10 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         slot.first_input = input_chunk;
         slot.instruction = i;
         slot.record = instruction.record;
+        if constexpr (OVER_INPUTS) {
+          slot.over_inputs = runs ? tables.records[instruction.record].over_inputs : 0;
+          if (slot.over_inputs != 0) over = slots_used + 1;
+        }
       }
       __syncwarp();
       if (lane == 0) arrive(control.ready[s]);
@@ -273,6 +292,10 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) {
           place = first_box(input, instruction.index);
+          if constexpr (OVER_INPUTS) {
+            if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
+            over = 0;
+          }
           begin_copy<Veu>(input, place.boxes, input_chunk, control);
         }
       }
@@ -315,6 +338,9 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       task.index = slot.index;
       task.args = slot.args;
       task.work = work;
+      if constexpr (Program::kOverInputs) {
+        if (slot.over_inputs != 0) task.work = input_stages;
+      }
       task.bases = control.bases;
       task.launch = &launch;
       task.epoch = control.epoch;
@@ -374,7 +400,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   else if (warp == kLoader)
     run_loader<Veu>(launch, tables, control, stages);
   else
-    run_waiter<Veu>(launch, tables, control, input_stages);
+    run_waiter<Veu, Program::kOverInputs>(launch, tables, control, input_stages);
 }
 
 }  // namespace rk

@@ -23,9 +23,13 @@ def compiled(tamp):
     return tamp.folder / "mnist_mlp" / "mnist_mlp.cu"
 
 
+def answers(tamp, folder, seed=1):
+    tamp("run", folder, "--device", "cpu", "--output-dir", "out", "-q", env={"TAMP_SEED": str(seed)})
+    return [np.load(tamp.folder / "out" / file) for file in json.loads((tamp.folder / "out" / "outputs.json").read_text()).values()]
+
+
 def answer(tamp, seed=1):
-    tamp("run", "mnist_mlp", "--device", "cpu", "--output-dir", "out", "-q", env={"TAMP_SEED": str(seed)})
-    return [np.load(tamp.folder / "out" / file) for file in json.loads((tamp.folder / "out" / "outputs.json").read_text()).values()][0]
+    return answers(tamp, "mnist_mlp", seed)[0]
 
 
 def mutate(source, pattern, replacement, count):
@@ -69,6 +73,18 @@ def test_a_word_that_is_never_published_ends_with_the_name_of_who_waits(tamp):
     mutate(compiled_gang(tamp), r"(RK_INLINE void publish\(uint64_t\* word, float value, uint32_t epoch\) \{\n)", r"\1  if (blockIdx.x == 1) return;\n", 1)
     done = tamp("run", "gang", "--device", "cpu", code=3, says="waited in vain for the others of its gang")
     assert re.search(r"vEU \d+, rTask \d+ of '.*': waited in vain for the others of its gang, seen \d+, wanted \d+", done.stderr), done.stderr
+
+
+def test_boxes_that_come_before_a_body_over_inputs_has_ended_give_a_wrong_answer(tamp):
+    (tamp.folder / "both.onnx").write_bytes(recurrent_test.lstm_beside_convs().SerializeToString())
+    tamp("compile", "both.onnx", "-o", "both", "--vdevice", "cpu", "--precision", "tf32", "-q")
+    source = tamp.folder / "both" / "both.cu"
+    assert ".over_inputs = 1" in source.read_text() and "rk::staged_conv<" in source.read_text()
+    right = answers(tamp, "both")
+    equal = lambda seed: all(map(np.array_equal, right, answers(tamp, "both", seed)))
+    assert all(map(equal, (2, 3))), "the order of vEUs changes the right program's answer"
+    mutate(source, r"if \(slot - over < kSlots\) wait\(control.free\[over % kSlots\], [^;]*;", "(void)control, (void)over, (void)slot;", 1)
+    assert not all(map(equal, range(1, 6)))
 
 
 if __name__ == "__main__":

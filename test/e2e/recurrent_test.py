@@ -11,7 +11,11 @@ from onnx import TensorProto
 
 import harness
 import models as m
+<<<<<<< HEAD
 from models_test import check_compiled_for_gpu, check_model, port, random
+=======
+from models_test import check_model, execution_test, port, random, weight
+>>>>>>> b5e882d (Lay gangs over the input stages of convolutions)
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -94,6 +98,45 @@ def test_lstm_with_weights_of_16_bits(tamp):
 
 def test_gru_with_weights_of_16_bits(tamp):
     check(tamp, one("GRU", (4, 1, 33), 21, linear_before_reset=1), 18, precision="bf16")
+
+
+# --- beside convolutions: two layouts of shared memory ---------------------------------------------------------------
+
+def convs(count, x, channels):
+    """`count` convolutions of 3 x 3 one after another, from `x` to the tensor r`count`."""
+    nodes, last = [], x
+    for i in range(count):
+        nodes += [m.node("Conv", [last, f"k{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]), m.node("Relu", [f"c{i}"], [f"r{i + 1}"], f"relu{i}")]
+        last = f"r{i + 1}"
+    return nodes, [weight(f"k{i}", channels, channels, 3, 3) for i in range(count)]
+
+
+def lstm_beside_convs():
+    """They share nothing but the vEUs: the LSTM needs the bytes in which the convolutions' inputs come. It begins a wave later than they
+    do, so that some are ready to run before it ends."""
+    nodes, weights = convs(4, "p", 32)
+    lstm = Layer("LSTM", "n", "t", 128, 128, 1, 8)
+    return m.model([*nodes, m.node("Tanh", ["s"], ["t"], "tanh"), lstm.node], [port("p", 1, 32, 10, 10), port("s", 8, 1, 128)], [port("r4", 1, 32, 10, 10), *lstm.outputs],
+                   [*weights, *lstm.weights])
+
+
+def gru_behind_convs():
+    """Columns of a picture, read one after another; no gang, so that graph execution has it, too."""
+    nodes, weights = convs(2, "p", 16)
+    gru = Layer("GRU", "n", "q", 96, 24, 1, 7)
+    nodes += [m.node("Transpose", ["r2"], ["t"], "turn", perm=[3, 0, 1, 2]), m.node("Reshape", ["t", "columns"], ["q"], "columns"), gru.node]
+    return m.model(nodes, [port("p", 1, 16, 6, 7)], gru.outputs, [*weights, *gru.weights, m.ints("columns", [7, 1, 96])])
+
+
+test_gru_behind_convs_in_both_executions = execution_test(gru_behind_convs, "tf32", "wavefront")
+
+
+def test_lstm_beside_convs_tf32(tamp):
+    check(tamp, lstm_beside_convs(), 19, precision="tf32")
+
+
+def test_lstm_beside_convs_fp16(tamp):
+    check(tamp, lstm_beside_convs(), 20, precision="fp16")
 
 
 def test_lstm_of_one_element(tamp):

@@ -310,6 +310,25 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
   }
 }
 
+TEST_CASE("a body may take the room of the input stages unless it has boxes itself") {
+  RProgram program = schedule::schedule(tiny_graphs()[3].graph, tiny_vdevice(2), {}, tiny_families());
+  VDevice& d = program.vdevice;
+  d.weight_stages_beside_inputs = d.weight_stages;
+  d.weight_stage_bytes_beside_inputs = d.weight_stage_bytes;
+  d.input_stages = 2;
+  d.input_stage_bytes = 8192;
+  Phase& phase = program.rkernels[0].phases[0];
+  phase.work_bytes = d.work_bytes() + 2 * 8192;
+  CHECK(verdict(program).empty());
+  phase.work_bytes += 1;
+  REQUIRE_FALSE(verdict(program).empty());
+  CHECK_THAT(verdict(program)[0], Catch::Contains("bytes of shared memory"));
+  phase.work_bytes = d.work_bytes() + 1;
+  phase.boxes.emplace().boxes_per_chunk = 1;
+  REQUIRE_FALSE(verdict(program).empty());
+  CHECK_THAT(verdict(program)[0], Catch::Contains("bytes of shared memory"));
+}
+
 TEST_CASE("a region that leaves its buffer, or writes an input, is found") {
   const auto with_accesses = [](void (*accesses)(const Graph&, const ROperator&, const RKernel&, int, int64_t, Accesses&)) {
     select::Families families = tiny_families();
