@@ -16,7 +16,7 @@ rules=(
   '^compiler/compile\.                 : compiler/(compile\.h|frontend|passes|schedule|select|ops|ir|support) codegen/codegen\.h'
   '^compiler/cli/                      : compiler/ codegen/codegen\.h'
   '^kernels/.*\.cuh$                   : kernels/.*\.cuh'
-  '^kernels/                           : kernels/.*\.h compiler/(ir|support)/'
+  '^kernels/                           : kernels/.*\.h kernels/[a-z]+/numbers\.cuh compiler/(ir|support)/'
   '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/catalogue\.h runtime_stub/host/checksum\.h'
   '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'
   '^runtime_stub/cuda_on_cpu/          : [a-z_]+\.h'

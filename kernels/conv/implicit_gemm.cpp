@@ -10,13 +10,14 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
 #include "kernels/gemm/product.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kGroupK = 32;      // rk::kGroupK
+constexpr int64_t kGroupK = rk::kGroupK;
 constexpr int64_t kMostStages = 4;   // of A
 constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
 

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/vdevice/mma.cuh"
 
 namespace rk {
@@ -90,12 +91,12 @@ RK_INLINE void copy_patch(const PatchConvArgs& args, const PatchPlace& place, co
 
 template <int M_TILES, int N_TILES, int WARPS_M, int WARPS_K>
 struct PatchProduct {
-  static constexpr int kWarps = 8;
+  static constexpr int kWarps = kComputeWarps;
   static constexpr int kGroupWarps = kWarps / WARPS_K;
   static constexpr int kWarpsN = kGroupWarps / WARPS_M;
   static constexpr int kBlock = 16 * M_TILES * WARPS_M;  // channels
   static constexpr int kPixels = 8 * N_TILES * kWarpsN;
-  static constexpr int kTableBytes = 32, kTileBytes = 512;
+  static constexpr int kTableBytes = kPatchTableBytes, kTileBytes = kPatchTileBytes;
   static constexpr int kSumRow = (kBlock + 4) * 4;  // bytes of a pixel's sums: 8 lanes that store 16 bytes meet in no bank
   static_assert(kWarps % (WARPS_M * WARPS_K) == 0);
 

@@ -5,13 +5,14 @@
 #include <optional>
 
 #include "compiler/ir/vdevice.h"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/gemm/product.h"
 
 namespace tamp::kernels {
 
 constexpr int64_t kPatchGranule = 4;  // columns of the filter that lie together in k
 constexpr int64_t kPatchStepK = 8;
-constexpr int64_t kPatchWarps = 8, kPatchTableBytes = 32, kPatchTileBytes = 512;  // rk::PatchProduct
+constexpr int64_t kPatchWarps = rk::kComputeWarps, kPatchTableBytes = rk::kPatchTableBytes, kPatchTileBytes = rk::kPatchTileBytes;
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct PatchPlan {

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/conv/numbers.cuh"
+
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kSumColumns = 64;  // rk::kSumColumns
+constexpr int64_t kSumColumns = rk::kSumColumns;
 constexpr int64_t kSumRows = 16;     // rows that split_k_sum does at once
 
 }  // namespace

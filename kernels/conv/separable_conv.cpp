@@ -11,14 +11,15 @@
 #include <limits>
 
 #include "compiler/support/error.h"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kTileW = 8;                        // rk::kSeparableTileW
-constexpr int64_t kWarps = 8;                        // that compute
+constexpr int64_t kTileW = rk::kSeparableTileW;
+constexpr int64_t kWarps = rk::kComputeWarps;
 constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that wherever it lies, 32-bit offsets do
 constexpr int64_t kPaddedChannels = 32;  // passes/memory_order.h: from here on pixels begin at 16 bytes, whatever their channels
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

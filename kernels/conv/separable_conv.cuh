@@ -18,12 +18,11 @@
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/vdevice/memory.cuh"
 #include "kernels/vdevice/mma.cuh"
 
 namespace rk {
-
-constexpr int kSeparableTileW = 8;
 
 struct SeparableConvArgs {
   TensorRef out;

@@ -4,10 +4,9 @@
 #pragma once
 
 #include "kernels/conv/channels4.cuh"
+#include "kernels/conv/numbers.cuh"
 
 namespace rk {
-
-constexpr int kSumColumns = 64;
 
 struct SplitKSumArgs {
   TensorRef partial;  // [splits][rows][pitch]

@@ -20,9 +20,8 @@ namespace {
 using namespace staged;
 
 constexpr int64_t kMostTaps = 64;
-constexpr int64_t kMinChannels = 4;      // of a group; fewer are the business of other families
-constexpr int64_t kMostSteps = 160;      // rk::kMostSteps
-constexpr float kTf32Share = 3.384e-4F;  // rk::kTf32Share
+constexpr int64_t kMinChannels = 4;  // of a group; fewer are the business of other families
+constexpr int64_t kMostSteps = rk::kMostSteps;
 
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   if (has_bias(p) && c.splits == 1) bias = padded_by_group(bias_of(graph, p), groups_of(p).count, padded_channels(p, c));
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
   pack_ring(data, p, c, scales, bytes.data());
-  for (float& scale : scales) scale *= 1 + kTf32Share;
+  for (float& scale : scales) scale *= 1 + rk::kTf32Share;
   scales = padded_by_group(scales, groups_of(p).count, padded_channels(p, c));
   if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);

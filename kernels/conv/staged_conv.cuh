@@ -28,9 +28,6 @@
 
 namespace rk {
 
-constexpr int kMostSteps = 160;  // of an input chunk, times teams
-constexpr int kMostBatch = 4;    // steps whose operands are loaded together
-
 struct StagedConvArgs {
   TensorRef out;
   TensorRef scale;                      // of each output channel's sums, where it lies as the bias does; tf32
@@ -78,9 +75,9 @@ struct Fp16 {};
 struct Bf16 {};
 template <class Math>
 struct StagedMath {
-  static constexpr int kUnits = 2, kLoads = 2;  // units of a box; ldmatrix of a unit
-  static constexpr int kWords = 4;              // of weights: of a lane, 16 channels and a unit
-  static constexpr bool kScales = false;        // the sums
+  static constexpr StagedUnits kOf = kStaged16Bits;
+  static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
+  static constexpr bool kScales = false;  // the sums
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = words[i];
@@ -106,7 +103,8 @@ struct StagedMath {
 // kernels/vdevice/mma.cuh would be an instruction for every pixel and k).
 template <>
 struct StagedMath<Tf32> {
-  static constexpr int kUnits = 4, kLoads = 1, kWords = 2;
+  static constexpr StagedUnits kOf = kStagedTf32;
+  static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = true;
   RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
     const float2 low = floats_of_halves(words[0]), high = floats_of_halves(words[1]);
@@ -124,7 +122,7 @@ template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedProduct {
   using Of = StagedMath<Math>;
   static constexpr int kWarpsK = Veu::kComputeThreads / kWarp / (WARPS_M * WARPS_N);
-  static constexpr int kTeams = kWarpsK > Of::kUnits ? kWarpsK / Of::kUnits : 1;
+  static constexpr int kTeams = staged_teams(kWarpsK, Of::kUnits);
   static constexpr int kTeamWarps = kWarpsK / kTeams;
   static constexpr int kWarpUnits = Of::kUnits / kTeamWarps;  // of a step
   static constexpr int kLoads = Of::kLoads;
@@ -133,11 +131,9 @@ struct StagedProduct {
   static constexpr int kUnitBytes = MT * WARPS_M * kWarp * Of::kWords * 4;  // of weights
   static constexpr int kLaneBytes = Of::kWords == 2 ? MT * 8 : 16;          // neighbours: both tiles of 16 channels, or one
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
-  static constexpr int kPitch = kChannels + 4;            // of a pixel's sums
+  static constexpr int kPitch = kChannels + kSumPad;            // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
-  static constexpr int kBatch = kWarpUnits * (MT + NT / 2 * kLoads) <= 4   ? kMostBatch
-                                : kWarpUnits * (MT + NT / 2 * kLoads) <= 8 ? 2
-                                                                           : 1;  // steps whose operands are loaded together
+  static constexpr int kBatch = staged_batch(kWarpUnits * (MT + NT / 2 * kLoads));  // steps whose operands are loaded together
   static_assert(NT % 2 == 0 && MT <= 2);
 
   float sum[MT][NT][4];

@@ -14,6 +14,8 @@ constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2381, 166, 340, 0.0114}, {2, 2, 
                              {1, 2, 1, 1, 0.25, 1687, 142, 270, 0.0057}, {2, 2, 1, 1, 0.30, 1815, 170, 300, 0.0097},
                              {2, 4, 2, 1, 0.50, 2447, 212, 410, 0.0158}, {2, 2, 2, 1, 0.35, 1825, 177, 330, 0.0003}};
 
+const rk::StagedUnits& numbers_of(const Config& c) { return is_tf32(c) ? rk::kStagedTf32 : rk::kStaged16Bits; }
+
 bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
 
 // Whether `count` steps of `inner` are one step of `outer`, in all four.
@@ -51,13 +53,13 @@ Config config_of(const RKernel& rkernel) {
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
 
-int64_t units_of_box(const Config& c) { return is_tf32(c) ? 4 : 2; }
-int64_t teams_of(const Config& c) { return std::max<int64_t>(1, shape_of(c).warps_k() / units_of_box(c)); }
-int64_t tile_bytes_of(const Config& c) { return is_tf32(c) ? 256 : 512; }
+int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
+int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }
+int64_t tile_bytes_of(const Config& c) { return rk::kWarp * numbers_of(c).words * 4; }
 int64_t batch_of(const Config& c) {
   const Shape& s = shape_of(c);
-  const int64_t units = units_of_box(c) * teams_of(c) / s.warps_k(), operands = units * (s.mt + s.nt / 2 * (is_tf32(c) ? 1 : 2));
-  return operands <= 4 ? 4 : operands <= 8 ? 2 : 1;
+  const int64_t units = units_of_box(c) * teams_of(c) / s.warps_k(), operands = units * (s.mt + s.nt / 2 * numbers_of(c).loads);
+  return rk::staged_batch(static_cast<int>(operands));
 }
 int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compiler/ir/rkernel.h"
+#include "kernels/conv/numbers.cuh"
 #include "kernels/gemm/product.h"
 
 namespace tamp::kernels::staged {
@@ -26,8 +27,8 @@ struct Shape {
 
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
-  int64_t warps_k() const { return 8 / (warps_m * warps_n); }
-  int64_t sum_bytes() const { return pixels() * (channels() + 4) * 4 * warps_k(); }
+  int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
+  int64_t sum_bytes() const { return pixels() * (channels() + rk::kSumPad) * 4 * warps_k(); }
 };
 std::span<const Shape> shapes();
 
@@ -42,7 +43,7 @@ Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
-// As rk::StagedProduct has them.
+static_assert(kBoxChannels == rk::kBoxChannels);
 int64_t units_of_box(const Config& c);
 int64_t teams_of(const Config& c);
 int64_t tile_bytes_of(const Config& c);  // weights of 16 channels and one mma's k

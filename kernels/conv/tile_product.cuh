@@ -11,6 +11,7 @@
 //         so that the 4 results of a lane in a row are 4 neighbouring channels.
 #pragma once
 
+#include "kernels/conv/numbers.cuh"
 #include "kernels/vdevice/memory.cuh"
 #include "kernels/vdevice/mma.cuh"
 
@@ -19,9 +20,7 @@ namespace rk {
 struct Fp32 {};
 struct Tf32 {};
 
-constexpr int kGroupK = 32;
 constexpr int kRowBytes = kGroupK * 4;
-constexpr int kComputeWarps = 8;
 
 RK_INLINE int cell_offset(int row, int cell) { return row * kRowBytes + ((cell ^ (row & 7)) << 4); }
 

@@ -15,6 +15,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/gemm/product.h"
 #include "kernels/narrow.h"
 
@@ -22,9 +23,8 @@ namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kMaxRows = 8;
-constexpr int64_t kWarps = 8, kMostColumns = 4;  // of a warp
-constexpr int64_t kLanes = 32;
-constexpr int64_t kLaneK = 4, kStepBytes = kLanes * 16;  // rk::kGemvLaneK, rk::kGemvStepBytes
+constexpr int64_t kMostColumns = 4;  // of a warp
+constexpr int64_t kWarps = rk::kComputeWarps, kLanes = rk::kWarp, kLaneK = rk::kGemvLaneK, kStepBytes = rk::kGemvStepBytes;
 
 struct Config {
   int64_t columns = 1;  // of a warp

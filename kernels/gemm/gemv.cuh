@@ -10,13 +10,13 @@
 // bank conflicts.
 #pragma once
 
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/vdevice/epilogue.cuh"
 #include "kernels/vdevice/half.cuh"
 
 namespace rk {
 
-constexpr int kGemvLaneK = 4, kGemvWarpK = kWarp * kGemvLaneK;  // neighbours in `in` that a lane reads at once
-constexpr int kGemvStepBytes = kWarp * 16;                      // of a column's weights that a warp reads at once
+constexpr int kGemvWarpK = kWarp * kGemvLaneK;
 
 struct GemvColumn {
   float scale, bias;  // 1 and 0 where there are none

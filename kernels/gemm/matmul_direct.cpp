@@ -5,12 +5,13 @@
 #include <array>
 
 #include "kernels/args.h"
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kBatchRank = 4;
+constexpr size_t kBatchRank = rk::kMatmulBatchRank;
 enum Operand : size_t { kOut, kA, kB, kC, kResidual, kOperands };
 
 // Strides along the row and column of an operand's matrices.

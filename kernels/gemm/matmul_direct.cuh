@@ -3,11 +3,10 @@
 // registers to shared memory, one step ahead. Thread (ty, tx) of 16 x 16 has kEach x kEach neighbouring outputs.
 #pragma once
 
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/vdevice/epilogue.cuh"
 
 namespace rk {
-
-constexpr int kMatmulBatchRank = 4;
 
 struct MatmulDirectArgs {
   TensorRef out, a, b, c;  // c may be null

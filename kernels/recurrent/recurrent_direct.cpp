@@ -3,11 +3,12 @@
 
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/recurrent/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kRowsUnderWay = 32;  // eight warps of rk::kRecurrentRows
+constexpr int64_t kRowsUnderWay = rk::kComputeWarps * rk::kRecurrentRows;
 
 // The cell's operands and results as tensors; none where there is none.
 struct Operands {

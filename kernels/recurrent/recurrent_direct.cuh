@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/recurrent/cell_functions.cuh"
+#include "kernels/recurrent/numbers.cuh"
 
 namespace rk {
 
@@ -31,8 +32,6 @@ struct RecurrentDirectArgs {
   CellFunction functions[3];
 };
 static_assert(sizeof(RecurrentDirectArgs) <= 768, "an argument slot has 768 bytes");
-
-constexpr int kRecurrentRows = 4;
 
 RK_INLINE float4 global4(const float* p) { return *as_global(reinterpret_cast<const float4*>(p)); }
 RK_INLINE float element_or_zero(const float* p, int at) { return p == nullptr ? 0.0f : *as_global(p + at); }

@@ -244,7 +244,9 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
 }
 
 // rk::GangWeights of a precision.
-int64_t weights_of(Precision precision) { return precision == Precision::fp16 ? 1 : precision == Precision::bf16 ? 2 : 0; }
+int64_t weights_of(Precision precision) {
+  return precision == Precision::fp16 ? rk::kHalves : precision == Precision::bf16 ? rk::kBfloats : rk::kFloats;
+}
 
 // The precision's, if the values allow.
 int64_t weights_of(const Request& request) {
@@ -253,7 +255,7 @@ int64_t weights_of(const Request& request) {
     for (const int32_t place : {cell.w, cell.r}) {
       if (place < 0) continue;
       const Tensor& tensor = request.graph.tensor(input_of(request.rop, place));
-      if (!halves_hold(f32_data(tensor), element_count(tensor.shape))) return 0;
+      if (!halves_hold(f32_data(tensor), element_count(tensor.shape))) return rk::kFloats;
     }
   }
   return weights_of(request.precision);

@@ -12,7 +12,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kWarps = 8, kLanes = 32;
+constexpr int64_t kWarps = rk::kComputeWarps, kLanes = rk::kWarp;
 
 class Image {
  public:
@@ -52,12 +52,12 @@ class Image {
   }
 
   void put(const float (&four)[4]) {
-    if (s_.weights == 0) {
+    if (s_.weights == rk::kFloats) {
       to_ = std::copy_n(four, 4, to_);
       return;
     }
     uint16_t narrow[4];
-    for (int i = 0; i < 4; ++i) narrow[i] = s_.weights == 1 ? half_of(four[i]) : bfloat_of(four[i]);
+    for (int i = 0; i < 4; ++i) narrow[i] = s_.weights == rk::kHalves ? half_of(four[i]) : bfloat_of(four[i]);
     std::memcpy(to_, narrow, sizeof narrow);
     to_ += 2;
   }

@@ -12,7 +12,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kWarps = 8, kThreads = 256;
+constexpr int64_t kWarps = rk::kComputeWarps, kThreads = kWarps * rk::kWarp;
 constexpr int64_t kRegisterFloats = 96;   // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
@@ -52,8 +52,8 @@ struct StepTime {
   double work_us() const { return input_us + hidden_us + finish_us; }
   double lag_us() const { return hop_us + work_us(); }
   double step_us() const {
-    // Measured: no group hides another's hop, and a long input is not hidden behind one (7 layers of 256 units, I = 1312, fp16, H200: 1.8 us
-    // a step, 0.9 with the product ahead).
+    // Measured: no group hides another's hop, and a long input is not hidden behind one (7 layers of 256 units, I = 1312, fp16, H200: 1.8
+    // us a step, 0.9 with the product ahead).
     const double before_us = long_input ? hop_us + input_us : std::max(hop_us, input_us);
     return static_cast<double>(groups) * (before_us + hidden_us + finish_us);
   }
@@ -75,7 +75,7 @@ double product_us(const VDevice& d, const GangShape& s, const Chunks& chunks, in
   const double clocks_per_us = d.clock_ghz * 1e3;
   const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
   const int64_t schedulers = 4, warps_each = ceil_div(chunks.warps, schedulers);
-  const double conversions = s.weights == 0 ? 0 : 4 * rows;
+  const double conversions = s.weights == rk::kFloats ? 0 : 4 * rows;
   const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + kChunkClocks);
   const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
   const double reads = static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
@@ -92,7 +92,7 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   t.groups = s.groups();
   t.input_us = product_us(d, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
   // Measured at I = 1312, H = 256: a share of so long an input takes more than twice what its parts say.
-  t.long_input = s.from == 1 && s.input > kLongInput * s.hidden;
+  t.long_input = s.from == rk::kFromTensor && s.input > kLongInput * s.hidden;
   if (t.long_input) t.input_us *= kLongInputFactor;
   t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
   const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
@@ -299,7 +299,7 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
 }  // namespace
 
 int64_t GangShape::slice_h() const { return ceil_div(hidden, kWarps * chunk()) * chunk(); }
-int64_t GangShape::slice_x() const { return from == 2 ? 0 : ceil_div(input, kWarps * chunk()) * chunk(); }
+int64_t GangShape::slice_x() const { return from == rk::kFromGates ? 0 : ceil_div(input, kWarps * chunk()) * chunk(); }
 int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
 int64_t GangShape::image_floats() const {
   return ceil_div((kWarps * chunks_h() + kWarps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
@@ -335,7 +335,7 @@ bool is_plain(const RecurrentCell& cell) {
   return cell.functions == default_functions(cell.kind) && cell.clip == 0 && cell.peepholes < 0 && !cell.input_forget && cell.lengths < 0;
 }
 
-int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? 2 : cell.x_cell >= 0 ? 0 : 1; }
+int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor; }
 
 std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t weights,
                                   int64_t veus) {

@@ -6,18 +6,19 @@
 
 #include "compiler/ir/recurrent.h"
 #include "compiler/ir/vdevice.h"
+#include "kernels/recurrent/numbers.cuh"
 
 namespace tamp::kernels {
 
 // The template arguments of rk::GangShape, where they are explained, and what follows from them.
 struct GangShape {
   CellKind kind = CellKind::lstm;
-  int from = 0;  // rk::GangInput
+  int from = rk::kFromWords;
   int64_t input = 0, hidden = 0;
   int64_t units = 0, lane_rows = 0, split = 1;
   int64_t r_registers = 0, r_shared = 0, w_shared = 0;
   int64_t all_rows = 1, batch = 1;
-  int64_t weights = 0;  // rk::GangWeights
+  int64_t weights = rk::kFloats;
   bool alone = false, plain = true;
 
   int64_t gates() const { return gates_of(kind); }
@@ -32,7 +33,7 @@ struct GangShape {
   int64_t chunks_x() const { return slice_x() / chunk(); }
   int64_t stream_h() const { return chunks_h() - r_registers - r_shared; }
   int64_t stream_x() const { return chunks_x() - w_shared; }
-  int64_t chunk_floats() const { return lane_rows * 32 * (weights == 0 ? 4 : 2); }  // words of 4 bytes, of one warp
+  int64_t chunk_floats() const { return lane_rows * rk::kWarp * (weights == rk::kFloats ? 4 : 2); }  // words of 4 bytes, of one warp
   int64_t bias_floats() const;                                 // and peepholes
   int64_t image_floats() const;
   int64_t work_floats() const;

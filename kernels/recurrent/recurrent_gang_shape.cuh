@@ -2,14 +2,9 @@
 #pragma once
 
 #include "kernels/recurrent/cell_functions.cuh"
+#include "kernels/recurrent/numbers.cuh"
 
 namespace rk {
-
-// Where the input of a cell comes from: words of another cell, a tensor, or a tensor of W x + Wb.
-enum GangInput : int32_t { kFromWords, kFromTensor, kFromGates };
-
-// What weights are in memory. In registers R is of floats always, and so is all arithmetic.
-enum GangWeights : int32_t { kFloats, kHalves, kBfloats };
 
 // Strides in elements; a null place is not there. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
 struct GangArgs {
@@ -38,7 +33,7 @@ static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 // Words of one batch row: pairs of them are aligned.
 __device__ constexpr int gang_word_row(int size) { return (size + 1) / 2 * 2; }
 
-constexpr int kGangWarps = 8;
+constexpr int kGangWarps = kComputeWarps;
 constexpr int kGangThreads = kGangWarps * kWarp;
 
 // The batch, ALL_ROWS, goes in groups of BATCH rows. A share has UNITS hidden units with all their gates; row = unit * gates + gate.

@@ -5,11 +5,12 @@
 
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/reduce/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 6;
+constexpr size_t kRank = rk::kLrnRank;
 
 // A stride that marks the channel dimension, so that it merges with no other; operands 0 output, 1 input.
 constexpr int64_t kChannel = int64_t{1} << 40;

@@ -2,11 +2,10 @@
 // output's memory order.
 #pragma once
 
+#include "kernels/reduce/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-constexpr int kLrnRank = 6;
 
 struct LrnArgs {
   TensorRef in, out;

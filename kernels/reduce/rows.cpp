@@ -5,11 +5,12 @@
 #include <cstdlib>
 
 #include "kernels/args.h"
+#include "kernels/reduce/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
+constexpr size_t kRank = rk::kRowsRank;
 
 int64_t smallest_stride(const Loop& loop) {
   int64_t smallest = int64_t{1} << 40;

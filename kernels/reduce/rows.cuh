@@ -3,11 +3,10 @@
 // threads when rows lie next to each other in memory (channels-last pooling), parts when the reduced elements do.
 #pragma once
 
+#include "kernels/reduce/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-constexpr int kRowsRank = 8;
 
 struct RowsArgs {
   TensorRef in, out;

@@ -13,8 +13,6 @@
 
 namespace rk {
 
-constexpr int kBoxChannels = 32;
-
 #if defined(TAMP_CUDA_ON_CPU)
 using TensorMap = cuda_on_cpu::TensorMap;
 #else

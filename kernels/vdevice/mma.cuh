@@ -30,7 +30,6 @@ RK_INLINE float float_of(uint32_t x) {
 #endif
 }
 
-constexpr float kTf32Share = 3.384e-4f;  // 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2
 RK_INLINE uint32_t to_tf32(float x) {
 #if defined(TAMP_CUDA_ON_CPU)
   return cuda_on_cpu::bits_of(fmaf(x, kTf32Share, x)) & 0xffffe000u;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/vdevice/numbers.cuh"
+
 // A body is called from the interpreter loop through a switch; not inlining it keeps its registers its own and lets
 // many rOperators share one copy of its code (docs/adr/0002).
 #if defined(TAMP_CUDA_ON_CPU)
@@ -27,7 +29,6 @@
 namespace rk {
 
 constexpr unsigned kFullMask = 0xffffffffu;
-constexpr int kWarp = 32;
 
 #if !defined(TAMP_CUDA_ON_CPU)
 // Shared-memory address as PTX wants it.

@@ -1,0 +1,34 @@
+// Numbers that both halves of the convolutions know (kernels/vdevice/numbers.cuh).
+#pragma once
+
+#include "kernels/vdevice/numbers.cuh"
+
+namespace rk {
+
+// --- implicit_gemm, split_k_sum, separable_conv ------------------------------------------------------------------------
+
+inline constexpr int kGroupK = 32;         // k of a step of one group of warps
+inline constexpr int kSumColumns = 64;     // channels of a rTask of split_k_sum
+inline constexpr int kSeparableTileW = 8;  // pixels
+
+// --- patch_conv --------------------------------------------------------------------------------------------------------
+
+inline constexpr int kPatchTableBytes = 32, kPatchTileBytes = 512;  // of a step: its table; weights of 16 channels
+
+// --- staged_conv -------------------------------------------------------------------------------------------------------
+
+inline constexpr int kMostSteps = 160;  // of an input chunk, times teams
+inline constexpr int kMostBatch = 4;    // steps whose operands are loaded together
+inline constexpr int kSumPad = 4;       // of a pixel's sums in shared memory, against bank conflicts
+
+struct StagedUnits {
+  int units, loads;  // of a box; ldmatrix of a unit
+  int words;         // of weights: of a lane, 16 channels and a unit
+};
+inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4};
+
+constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
+// `operands`: of a step and a warp, in 16-byte loads.
+constexpr int staged_batch(int operands) { return operands <= 4 ? kMostBatch : operands <= 8 ? 2 : 1; }
+
+}  // namespace rk
