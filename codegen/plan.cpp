@@ -66,7 +66,8 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
-  TAMP_CHECK(plan.work_bytes <= program.vdevice.work_bytes(), "a body wants more shared memory than the vDevice has");
+  const VDevice most = program.launches ? over_inputs(d) : d;  // of a program, of a kernel
+  TAMP_CHECK(plan.work_bytes <= most.work_bytes(), "a body wants more shared memory than the vDevice has");
 
   plan.blob_of_record.resize(plan.records.size());
   plan.blob_of_constant.assign(program.graph.tensors.size(), -1);

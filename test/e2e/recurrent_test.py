@@ -11,11 +11,7 @@ from onnx import TensorProto
 
 import harness
 import models as m
-<<<<<<< HEAD
-from models_test import check_compiled_for_gpu, check_model, port, random
-=======
-from models_test import check_model, execution_test, port, random, weight
->>>>>>> b5e882d (Lay gangs over the input stages of convolutions)
+from models_test import check_compiled_for_gpu, check_model, execution_test, port, random, weight
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
