@@ -155,6 +155,7 @@ struct SeparableTile {
       float2 mid[NT];  // begins with the bias, which lies behind the first column
 #pragma unroll
       for (int j = 0; j < NT; ++j) mid[j] = *reinterpret_cast<const float2*>(weights + (kPairs - 1) * 64 + 8);
+      const bool idle = walk.is_idle();
       if constexpr (kTogether > 1) {
         Column columns[TAPS];
 #pragma unroll
@@ -187,7 +188,7 @@ struct SeparableTile {
         }
         more = walk.leave();
       }
-      multiply(rows, mid, low, high);
+      if (!idle) multiply(rows, mid, low, high);
       first = false;
     }
   }
@@ -209,8 +210,8 @@ struct SeparableTile {
 };
 
 // Where a warp is in the two rings: at its box (bytes from the first stage) and the weights that belong to it. A step is kTeams
-// boxes, one for each team; where the last one has a box for the first team only, the other reads that too, with weights of zero
-// (so an infinity in it makes NaN).
+// boxes, one for each team; where the last one has a box for the first team only, the other reads that too, and adds nothing: weights
+// of zero would make NaN of an infinity that the clip behind the depthwise convolution takes away.
 template <class Veu, class Tile>
 struct SeparableWalk {
   WeightStages<Veu> weights;
@@ -241,7 +242,8 @@ struct SeparableWalk {
     box = static_cast<int>(inputs.stage) * Veu::kInputStageBytes;
     input_left = input_steps;
   }
-  RK_INLINE int own_box() const { return Tile::kTeams > 1 && team < boxes_left ? box + team_bytes : box; }
+  RK_INLINE bool is_idle() const { return Tile::kTeams > 1 && team >= boxes_left; }
+  RK_INLINE int own_box() const { return Tile::kTeams > 1 && !is_idle() ? box + team_bytes : box; }
 
   // From this step, of which all that is to be read is on its way, to the next one, if there is one.
   RK_INLINE bool leave() {

@@ -3,6 +3,7 @@
 #include "kernels/conv/separable_conv.h"
 
 #include <cstdlib>
+#include <limits>
 
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -25,7 +26,7 @@ struct Row {
   std::vector<int64_t> pads_begin = {0, 0}, pads_end = {0, 0};
   Activation before = Activation::none, between = Activation::none, after = Activation::none;
   int residual = 0;  // 1: before the activation, 2: after
-  bool depthwise_bias = true, bias = true;
+  bool depthwise_bias = true, bias = true, infinity = false;  // one infinity in the input
   Lay in_lay = Lay::channels_last, out_lay = Lay::channels_last;
 };
 
@@ -34,7 +35,11 @@ Case case_of(const Row& row) {
   Conv conv{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1};
   conv.input_activation.kind = row.before;
   Shape out = {row.in[0], row.out_channels, row.in[2], row.in[3]};
-  std::vector<TensorId> inputs = {maker.input(row.in, row.in_lay), maker.constant({row.out_channels, row.in[1], 1, 1})};
+  std::vector<float> values(static_cast<size_t>(element_count(row.in)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 13) / 13 - 0.5F;
+  values[values.size() / 2] = std::numeric_limits<float>::infinity();
+  std::vector<TensorId> inputs = {row.infinity ? maker.input(row.in, row.in_lay, values) : maker.input(row.in, row.in_lay),
+                                  maker.constant({row.out_channels, row.in[1], 1, 1})};
   if (row.taps > 0) {
     const std::vector<int64_t> kernel = {row.taps, row.taps};
     conv.depthwise = DepthwisePrologue{kernel, {row.stride, row.stride}, {1, 1}, row.pads_begin, row.pads_end, {row.between, -0.25F, 0.5F}};
@@ -72,6 +77,14 @@ std::vector<Case> all_cases() {
        .pads_begin = {1, 1},
        .pads_end = {1, 1},
        .between = clip},
+      {.name = "3x3, 32 to 16, an infinity that the clip takes away",
+       .in = {1, 32, 9, 17},
+       .out_channels = 16,
+       .taps = 3,
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .between = clip,
+       .infinity = true},
       {.name = "3x3, 36 to 33, relu before, residual",
        .in = {1, 36, 7, 7},
        .out_channels = 33,
