@@ -177,8 +177,7 @@ class RecurrentImport {
                              directions() == 1 ? "one direction" : "two directions", shape_text(n_.shape(n_.in(kX)))));
   }
 
-  // Lengths that are known are checked, and left out where they say nothing. A sequence without any step has zeros as its last
-  // state, not its initial one.
+  // Lengths that are known are checked, and left out where they say nothing.
   void read_lengths() {
     if (!n_.has(kLengths)) return;
     const TensorId id = n_.in(kLengths);
@@ -189,18 +188,13 @@ class RecurrentImport {
     lengths_ = id;
     if (!n_.is_constant(id)) return;
     const Ints lengths = n_.flat_ints(id);
-    Ints present;
     for (const int64_t length : lengths) {
       if (length < 0 || length > cell_.steps) {
         throw n_.bad(fmt::format("input sequence_lens has the value {}, expected 0 to {}", length, cell_.steps));
       }
-      present.push_back(length > 0 ? 1 : 0);
     }
-    const auto all = [](const Ints& list, int64_t value) {
-      return std::all_of(list.begin(), list.end(), [&](int64_t v) { return v == value; });
-    };
-    if (all(lengths, cell_.steps)) lengths_ = TensorId();
-    if (!all(present, 1)) present_ = n_.cast(n_.constant_i64(present, {batch_, 1}), n_.dtype(x_));
+    const auto is_whole = [&](int64_t length) { return length == cell_.steps; };
+    if (std::all_of(lengths.begin(), lengths.end(), is_whole)) lengths_ = TensorId();
   }
 
   TensorId swap_first_two(TensorId id) {
@@ -214,7 +208,6 @@ class RecurrentImport {
     const bool is_state = i == kH0 || i == kC0;
     TensorId id = is_state && batch_first_ ? swap_first_two(n_.in(i)) : n_.in(i);
     id = n_.part(id, d);
-    if (is_state && present_.valid()) id = n_.elementwise(ElementwiseOp::mul, {id, present_});
     return n_.is_constant(id) && is_zero(n_.value(id)) && i != kW && i != kR ? TensorId() : id;
   }
 
@@ -274,7 +267,6 @@ class RecurrentImport {
   bool batch_first_ = false;
   int64_t batch_ = 0;
   TensorId x_, lengths_;
-  TensorId present_;  // [B,1]: 0 where a sequence has no step, else 1; none if all have
   std::array<std::vector<TensorId>, 3> results_;
 };
 

@@ -63,8 +63,8 @@ struct RecurrentCell {
   int32_t r = -1;            // [G*H, H]
   int32_t bias = -1;         // [2*G*H]: Wb then Rb; with x_is_gates Wb is zero. -1 = zeros
   int32_t peepholes = -1;    // lstm [3*H]: i, o, f
-  // [B] i32: steps of each sequence. At a time t >= its length y is zero and the state stays as it is, in either direction (so
-  // that `reverse` begins at the end of each sequence, and a length of 0 leaves the initial state).
+  // [B] i32: steps of each sequence. At a time t >= its length y is zero and the state stays as it is, in either direction, so
+  // that `reverse` begins at the end of each sequence. A sequence of no steps (length 0 or less) has states of zero from the start.
   int32_t lengths = -1;
   // Initial state: operands [B,H], or the final state of another cell. None = zeros.
   int32_t h0 = -1, c0 = -1;

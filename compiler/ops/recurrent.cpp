@@ -2,7 +2,8 @@
 // then step by step the hidden state's share and the functions. Small networks are computed in double (gemm.h says why).
 //
 // Odd: a sequence of a batch that is shorter than the longest keeps its state in the steps behind its end, and its y is zero
-// there. That one rule is right for both directions: backwards those steps come first, and leave the initial state alone.
+// there. That one rule is right for both directions: backwards those steps come first, and leave the initial state alone. Only a
+// sequence of no steps has no initial state: its states are zero, as in onnxruntime, which is the measure of what a model means.
 #include <algorithm>
 
 #include "compiler/ops/call.h"
@@ -48,6 +49,7 @@ class CellRun {
     if (cell.lengths >= 0) lengths_ = numbers(cell.lengths, batch_);
     states_.h = cell.h0_cell >= 0 ? before[index(cell.h0_cell)].h : numbers(cell.h0, batch_ * hidden_);
     states_.c = cell.c0_cell >= 0 ? before[index(cell.c0_cell)].c : numbers(cell.c0, batch_ * hidden_);
+    forget_empty_sequences();
     input_gates(before);
   }
 
@@ -65,6 +67,14 @@ class CellRun {
     if (place < 0) return std::vector<T>(index(count), T(0));
     const Numbers<T> given(call_.input(index(place)));
     return std::vector<T>(given.data(), given.data() + count);
+  }
+
+  void forget_empty_sequences() {
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      if (lengths_[b] > 0) continue;
+      std::fill_n(states_.h.begin() + static_cast<int64_t>(b) * hidden_, hidden_, T(0));
+      std::fill_n(states_.c.begin() + static_cast<int64_t>(b) * hidden_, hidden_, T(0));
+    }
   }
 
   void input_gates(const std::vector<States<T>>& before) {
@@ -115,7 +125,7 @@ class CellRun {
     const double limit = cell_.clip;
     return apply(cell_.functions[which], limit > 0 ? clip(x, -limit, limit) : x);
   }
-  // onnxruntime does not clip the argument of an LSTM's h, and it is the measure of what a model means.
+  // onnxruntime does not clip the argument of an LSTM's h.
   double output_function(double c) const { return apply(cell_.functions[2], c); }
   double wb(int64_t gate, int64_t j) const { return bias_[index(gate * hidden_ + j)]; }
   double rb(int64_t gate, int64_t j) const { return bias_[index(width_ + gate * hidden_ + j)]; }

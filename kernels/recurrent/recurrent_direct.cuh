@@ -179,10 +179,10 @@ RK_BODY void recurrent_direct(const Task<Veu>& caller) {
     length = *as_global(reinterpret_cast<const int32_t*>(task.address(args.lengths)) + batch * args.lengths_b);
     length = max(0, min(length, steps));
   }
-  const bool reverse = args.reverse != 0;
+  const bool reverse = args.reverse != 0, is_empty = length == 0;  // no steps: states of zero
 
-  const float* const h0 = task.address(args.h0);
-  const float* const c0 = task.address(args.c0);
+  const float* const h0 = is_empty ? nullptr : task.address(args.h0);
+  const float* const c0 = is_empty ? nullptr : task.address(args.c0);
 #pragma unroll 1
   for (int j = thread; j < hidden; j += Veu::kComputeThreads) {
     place.h[j] = element_or_zero(h0, batch * args.h0_b + j * args.h0_k);

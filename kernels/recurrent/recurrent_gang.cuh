@@ -88,16 +88,18 @@ struct GangShare {
   }
 
   RK_INLINE void begin_states() {
+    const bool has_lengths = !S::kPlain && args.lengths.base != kNullBase;
+    const float* const lengths = task.address(args.lengths);  // i32
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < S::kStates; i += kGangThreads) {
       const int unit = first_unit + i % S::kUnits, row = i / S::kUnits;
-      const bool valid = unit < S::kHidden && row < S::kAllRows;
+      bool valid = unit < S::kHidden && row < S::kAllRows;
+      if (has_lengths && valid) valid = __float_as_int(load1(lengths + row * args.lengths_b)) > 0;  // else states of zero
       if (S::kKind == kLstm) work[S::kStatesAt + i] = valid ? gang_initial(task, args.c0, args.c0_is_words != 0, row * args.c0_b, unit * args.c0_k) : 0.0f;
       if (S::kKind == kLstm && !S::kHolds) continue;
       work[S::kHeldAt + i] = valid ? gang_initial(task, args.h0, args.h0_is_words != 0, row * args.h0_b, unit * args.h0_k) : 0.0f;
     }
-    if (S::kPlain || args.lengths.base == kNullBase) return;
-    const float* const lengths = task.address(args.lengths);  // i32
+    if (!has_lengths) return;
 #pragma unroll 1
     for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads) work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
   }

@@ -74,9 +74,9 @@ def test_lstm_with_weights_that_come_at_run_time(tamp):
 
 
 def test_lstm_lengths(tamp):
-    """Forward and backward over sequences that end before the last step."""
-    made = one("LSTM", (6, 3, 5), 9, operands="WRBL", ports="L", results=("Y", "Yh", "Yc"), directions=2)
-    check(tamp, made, 3, given={"n_L": np.array([4, 6, 1], np.int32)})
+    """Forward and backward over sequences that end before the last step; one has no step, so its last states are zeros."""
+    made = one("LSTM", (6, 3, 5), 9, operands="WRBLHC", ports="LHC", results=("Y", "Yh", "Yc"), directions=2)
+    check(tamp, made, 3, given={"n_L": np.array([4, 6, 0], np.int32)})
 
 
 def test_lstm_input_and_forget_gate_coupled(tamp):
@@ -169,7 +169,7 @@ def test_gru_linear_before_reset(tamp):
 def test_gru_lengths_and_clip(tamp):
     for linear in (0, 1):
         made = one("GRU", (5, 3, 4), 6, operands="WRBLH", ports="L", results=("Y", "Yh"), directions=2, linear_before_reset=linear, clip=0.5)
-        check(tamp, made, 10 + linear, given={"n_L": np.array([5, 2, 3], np.int32)})
+        check(tamp, made, 10 + linear, given={"n_L": np.array([5, 0, 3], np.int32)})
 
 
 def test_rnn(tamp):
@@ -177,8 +177,8 @@ def test_rnn(tamp):
 
 
 def test_rnn_lengths(tamp):
-    made = one("RNN", (6, 3, 3), 8, operands="WRL", ports="L", results=("Y", "Yh"), direction="reverse")
-    check(tamp, made, 13, given={"n_L": np.array([6, 1, 4], np.int32)})
+    made = one("RNN", (6, 3, 3), 8, operands="WRLH", ports="L", results=("Y", "Yh"), direction="reverse")
+    check(tamp, made, 13, given={"n_L": np.array([6, 1, 0], np.int32)})
 
 
 def test_activations_with_attributes(tamp):
