@@ -88,10 +88,10 @@ void open_call(SourceWriter& w, const Plan& plan, size_t record) {
   const std::string input = input_text(plan, record);
   w.open(fmt::format(
       "const rk::PhaseCall<{}> {} = {{.rtasks = {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-      ".weights_offset = {}{}, .args = {{",
+      ".weights_offset = {}, .input = {}, .args = {{",
       phase.args_type, plan.records[record].symbol, phase.rtasks, ring.chunk_bytes, ring.chunks_per_rtask,
       std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), ring_offset(plan, record),
-      input.empty() ? "" : ", .input = " + input));
+      input.empty() ? "{}" : input));
 }
 
 void emit_phase_steps(SourceWriter& w, const Plan& plan) {

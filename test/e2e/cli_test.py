@@ -441,7 +441,6 @@ def test_seeds_choose_the_random_inputs(tamp):
 def test_options_that_need_the_model_are_refused_for_a_folder(tamp):
     relu(tamp)
     tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "cpu")
-    tamp("run", "out", "--check", code=1, says="--check")
     tamp("run", "out", "--precision", "fp32", code=1, says="compiled already")
     tamp("run", "out", "--vdevice", "cpu", code=1, says="compiled already")
     tamp("run", "out", "--execution", "graph", code=1, says="compiled already")
