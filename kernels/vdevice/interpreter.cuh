@@ -131,6 +131,16 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 #endif
 }
 
+// Says to the stand-in whose accesses to device memory this thread makes from here on (tamp run --races).
+template <class Veu>
+RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::accesses_of(control.bases, Veu::kBases, record, index);
+#else
+  (void)control, (void)record, (void)index;
+#endif
+}
+
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
@@ -147,6 +157,7 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
     const Record& record = tables.records[instruction.record];
     const uint32_t chunks = record.chunks_per_rtask;
     if (chunks == 0) continue;
+    accesses_of<Veu>(control, instruction.record, instruction.index);
     const uint32_t bytes = record.chunk_bytes;
     const uint64_t block = (instruction.index / record.rtasks_per_block) % record.blocks;
     const char* from = reinterpret_cast<const char*>(launch.bases[kWeights]) + record.weights_offset + block * chunks * bytes;
@@ -303,6 +314,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       wait_for_events(launch, tables, instruction, epoch);
       if (runs) trace(launch, i, kTraceInputsReady);
       if constexpr (Veu::kInputStages > 0) {
+        if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
         if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
       }
       if (uses_slot) arrive(control.inputs[s]);
@@ -347,6 +359,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       task.record = slot.record;
       task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
       task.inputs = InputRing{input_stages, control.input_full, control.input_empty, slot.first_input};
+      accesses_of<Veu>(control, task.record, task.index);
       Program::run(body, task);
     }
     const uint16_t event = slot.signal;

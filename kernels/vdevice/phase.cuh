@@ -42,6 +42,7 @@ RK_INLINE void load_phase_weights(const PhaseBases<Veu>& from, const Call& call,
   uint32_t chunk = 0;
 #pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
+    accesses_of<Veu>(control, 0, index);
     const uint64_t block = (index / call.rtasks_per_block) % call.blocks;
     const char* data =
         reinterpret_cast<const char*>(from.bases[kWeights]) + call.weights_offset + block * call.chunks_per_rtask * call.chunk_bytes;
@@ -63,6 +64,7 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
 #pragma unroll 1
   if (lane_id() != 0) return;
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
+    accesses_of<Veu>(control, 0, index);
     const BoxPlace place = first_box(call.input, index);
     begin_copy<Veu>(call.input, place.boxes, chunk, control);
     chunk = copy_inputs<Veu>(launch, call.input, place, chunk, control, stages);
@@ -85,6 +87,7 @@ RK_INLINE void compute_phase(const Call& call, Control<typename Body::Veu>& cont
     task.record = 0;
     task.weights = WeightPipe<Veu>{stages, control.full, control.empty, chunk};
     task.inputs = InputRing{input_stages, control.input_full, control.input_empty, input_chunk};
+    accesses_of<Veu>(control, task.record, task.index);
     Body::run(task);
     if (index + gridDim.x >= call.rtasks) return;
     sync_compute<Veu>();

@@ -93,6 +93,7 @@ inline void cp_async_wait(uint32_t pending) {
   for (; self.first_copy < self.copies.size(); ++self.first_copy) {
     const AsyncCopy& copy = self.copies[self.first_copy];
     if (copy.group >= done_below) return;
+    if (copy.valid && watcher != nullptr) watcher->access(self.rtask, copy.from, copy.bytes, /*is_write=*/false);
     if (copy.valid)
       std::memcpy(copy.to, copy.from, copy.bytes);
     else
@@ -110,7 +111,7 @@ inline void copy_weights(void* smem, const void* gmem, uint32_t bytes, Barrier& 
     fail("copy of %u bytes of weights from %p to %p: not aligned", bytes, gmem, smem);
   check(block, full);
   std::memset(smem, 0xff, bytes);
-  block.copies.push_back({static_cast<char*>(smem), gmem, bytes, &full});
+  block.copies.push_back({static_cast<char*>(smem), gmem, bytes, &full, current->rtask});
 }
 
 // Called by one lane; `full` expects one arrival.
@@ -128,7 +129,7 @@ inline void copy_boxes(char* smem, const TensorMap& map, int32_t channel, int32_
     fail("boxes of %d x %d pixels with %u bytes", map.box_w, map.box_h, copied_bytes);
   check(block, full);
   std::memset(smem, 0xff, count * static_cast<size_t>(box_bytes));
-  block.copies.push_back({smem, nullptr, 0, &full, &map, {channel, w, h, image}, count, box_bytes});
+  block.copies.push_back({smem, nullptr, 0, &full, current->rtask, &map, {channel, w, h, image}, count, box_bytes});
 }
 
 // --- between vEUs ------------------------------------------------------------------------------------------------------
@@ -143,10 +144,12 @@ inline uint32_t poll(const uint32_t* event) {
 inline uint64_t poll(const uint64_t* word) {
   note_poll();
   yield();
+  if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/false);
   return *static_cast<const volatile uint64_t*>(word);
 }
 
 inline void publish(uint64_t* word, uint64_t value) {
+  if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/true);
   *word = value;
   launch->progress = true;
 }

@@ -43,8 +43,14 @@ struct AsyncCopy {
   uint32_t group;
 };
 
+// Whose accesses to device memory a thread makes: kernels/vdevice/interpreter.cuh, accesses_of.
+struct RTask {
+  uint32_t record, index;
+};
+
 struct Fiber {
   uint3 thread_idx, block_idx;
+  RTask rtask;
   uint32_t lane;
   Warp* warp;
   Block* block;
@@ -110,6 +116,7 @@ struct BulkCopy {
   const void* from;
   uint32_t bytes;
   Barrier* full;
+  RTask rtask;
   const TensorMap* map = nullptr;
   int32_t at[4] = {};
   uint32_t count = 0, box_bytes = 0;
@@ -152,6 +159,21 @@ struct Launch {
 inline constinit Fiber* current = nullptr;
 inline constinit Launch* launch = nullptr;
 inline constinit uint64_t random_state = 0;
+
+// Is told of accesses to device memory where `tamp run --races` wants to know of them (cpu_races.h), else null.
+struct Watcher {
+  virtual void launch(bool cooperative) = 0;                     // begins
+  virtual void bases(const uint64_t* addresses, int count) = 0;  // rk::Launch::bases
+  virtual void access(RTask rtask, const void* at, size_t bytes, bool is_write) = 0;
+
+ protected:
+  ~Watcher() = default;
+};
+inline constinit Watcher* watcher = nullptr;
+inline void accesses_of(const uint64_t* bases, int count, uint32_t record, uint32_t index) {
+  current->rtask = {record, index};
+  if (watcher != nullptr) watcher->bases(bases, count);
+}
 
 inline uint32_t draw() {
   random_state ^= random_state << 13;
@@ -247,7 +269,7 @@ inline void arrive_in(Block& block, Barrier& barrier) {
 }
 
 // Rows of 32 channels, zeros outside of the tensor, cells permuted. first: rows of the stage before the box.
-inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int32_t first) {
+inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int32_t first, RTask rtask) {
   constexpr int kChannels = 32, kRowBytes = kChannels * 4, kCellBytes = 16;
   for (int32_t row = 0; row < map.box_w * map.box_h; ++row) {
     const int64_t w = at[1] + row % map.box_w, h = at[2] + row / map.box_w;
@@ -255,8 +277,11 @@ inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int
     for (int c = 0; c < kChannels; ++c) {
       float v = 0;
       const int64_t channel = at[0] + c;
-      if (inside && channel >= 0 && channel < map.extents[0])
-        std::memcpy(&v, map.base + channel * map.strides[0] + w * map.strides[1] + h * map.strides[2] + at[3] * map.strides[3], 4);
+      if (inside && channel >= 0 && channel < map.extents[0]) {
+        const char* const from = map.base + channel * map.strides[0] + w * map.strides[1] + h * map.strides[2] + at[3] * map.strides[3];
+        if (watcher != nullptr) watcher->access(rtask, from, 4, /*is_write=*/false);
+        std::memcpy(&v, from, 4);
+      }
       std::memcpy(to + row * kRowBytes + (c * 4 / kCellBytes ^ (first + row) % 8) * kCellBytes + c * 4 % kCellBytes, &v, 4);
     }
   }
@@ -264,12 +289,13 @@ inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int
 
 inline void carry_out(const BulkCopy& copy) {
   if (copy.map == nullptr) {
+    if (watcher != nullptr) watcher->access(copy.rtask, copy.from, copy.bytes, /*is_write=*/false);
     std::memcpy(copy.to, copy.from, copy.bytes);
     return;
   }
   int32_t at[4] = {copy.at[0], copy.at[1], copy.at[2], copy.at[3]};
   for (uint32_t box = 0; box < copy.count; ++box, at[0] += 32)
-    copy_box(copy.to + box * copy.box_bytes, *copy.map, at, static_cast<int32_t>(box * copy.box_bytes / 128));
+    copy_box(copy.to + box * copy.box_bytes, *copy.map, at, static_cast<int32_t>(box * copy.box_bytes / 128), copy.rtask);
 }
 
 // Carries out one of the vEU's bulk copies, any of them: they overtake each other on a GPU too.

@@ -200,6 +200,7 @@ inline void make_fiber(Block& block, uint32_t thread, char* stack) {
   const dim3& dim = launch->block_dim;
   fiber.thread_idx = {thread % dim.x, thread / dim.x % dim.y, thread / dim.x / dim.y};
   fiber.block_idx = block.block_idx;
+  fiber.rtask = {kNowhere, 0};
   fiber.lane = thread % kWarpSize;
   fiber.warp = &block.warps[thread / kWarpSize];
   fiber.block = &block;
@@ -276,6 +277,7 @@ inline bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool cooperativ
   state.arguments = arguments;
   state.polls_per_round = 64;
   launch = &state;
+  if (watcher != nullptr) watcher->launch(cooperative);
   const uint32_t veus = grid.x * grid.y * grid.z;
   const uint32_t threads = block.x * block.y * block.z;
   Outcome outcome = Outcome::done;

@@ -4,6 +4,7 @@
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
 //          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
+//          [--races FILE [--kept BEGIN:END]...]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
@@ -19,6 +20,9 @@
 #include <string>
 #include <vector>
 
+#if defined(TAMP_RACES)
+#include "cpu_races.h"
+#endif
 #include TAMP_MODEL_HEADER
 
 #define TAMP_JOIN_AGAIN(a, b) a##_##b
@@ -44,6 +48,8 @@ struct Job {
   std::string trace;       // time stamps of the last run, u64 [instruction][column]; needs a build with -DTAMP_TRACE
   bool trace_all = false;  // of every timed run, one after another
   double wait_budget_seconds = 0;
+  std::string races;  // log of all accesses to device memory; needs a build with -DTAMP_RACES (cpu_races.h)
+  std::vector<std::string> kept;
   int multiprocessors = 0;  // of the stand-in; 0: as many as it likes
 };
 
@@ -85,6 +91,10 @@ Job read_job(int argc, char** argv) {
       job.train = std::atoi(value.c_str());
     else if (flag == "--trace")
       job.trace = value;
+    else if (flag == "--races")
+      job.races = value;
+    else if (flag == "--kept")
+      job.kept.push_back(value);
     else if (flag == "--multiprocessors")
       job.multiprocessors = std::atoi(value.c_str());
     else if (flag == "--wait-budget")
@@ -244,10 +254,29 @@ void write_trace(const Job& job, const Instance& instance) {
 }
 #endif
 
+#if defined(TAMP_RACES)
+cuda_on_cpu::AccessLog& access_log() {
+  static cuda_on_cpu::AccessLog log;
+  return log;
+}
+
+void watch(const Job& job) {
+  for (const std::string& range : job.kept) {
+    char* end = nullptr;
+    const uint64_t begin = std::strtoull(range.c_str(), &end, 10);
+    access_log().keep(begin, std::strtoull(end + 1, nullptr, 10));
+  }
+  cuda_on_cpu::watcher = &access_log();
+}
+#endif
+
 void run_all(const Job& job, std::vector<Instance>& instances) {
   std::vector<std::vector<char>> first;
   for (int run = -kWarmUps; run < job.repeat; ++run) {
     for (Instance& instance : instances) CHECK_CUDA(cudaStreamSynchronize(instance.stream));
+#if defined(TAMP_RACES)
+    access_log().begin_run();
+#endif
     const auto clock_before = std::chrono::steady_clock::now();
     for (Instance& instance : instances) start(instance);
     for (Instance& instance : instances) CHECK_CUDA(cudaStreamSynchronize(instance.stream));
@@ -300,7 +329,15 @@ int main(int argc, char** argv) {
     if (job.graph) capture(instance);
   }
 #endif
+#if defined(TAMP_RACES)
+  watch(job);
+#else
+  if (!job.races.empty()) stop(1, "--races needs a build with -DTAMP_RACES");
+#endif
   run_all(job, instances);
+#if defined(TAMP_RACES)
+  if (!access_log().write(job.races.c_str())) stop(1, job.races + ": cannot be written");
+#endif
   if (job.train > 0) run_train(job, instances[0]);
   for (Instance& instance : instances) free_instance(instance);
   return 0;
