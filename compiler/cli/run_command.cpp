@@ -15,6 +15,7 @@
 #include "compiler/cli/table.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
+#include "compiler/schedule/races.h"
 #include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
@@ -35,6 +36,7 @@ struct RunArguments {
 struct Subject {
   CompiledFolder model;
   std::optional<Graph> source;
+  std::optional<RProgram> program;  // of a model that was compiled here
   Precision precision = Precision::fp32;
   Device device = Device::cpu;
 };
@@ -46,6 +48,12 @@ void require_writable(const std::string& option, const std::string& path, const 
 }
 
 // Said before anything is compiled, built or written.
+void require_watchable(const RunArguments& arguments, Device device) {
+  if (!arguments.run.races) return;
+  if (device == Device::cuda) throw bad_input("--races needs the stand-in, which sees every access: --device cpu");
+  if (std::filesystem::is_directory(arguments.model)) throw bad_input("--races needs the model, not a folder of 'tamp compile'");
+}
+
 void require_traceable(const RunArguments& arguments, Device device, const std::string& execution) {
   if (arguments.trace.empty()) return;
   if (execution == "graph") throw bad_input("--trace needs the persistent kernel; with --execution graph, use a profiler");
@@ -68,6 +76,7 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   if (!arguments.keep.empty()) require_own_folder(arguments.keep, name);
   subject.device = choose_device(arguments.device);
   require_traceable(arguments, subject.device, arguments.options.execution);
+  require_watchable(arguments, subject.device);
   const bool named = !arguments.options.vdevice.empty();
   const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
   const CompileOptions options = compile_options(arguments.options, vdevice);
@@ -80,6 +89,7 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   subject.model = read_compiled_folder(folder);
   subject.precision = compiled.program.precision;
   subject.source = std::move(compiled.source);
+  subject.program = std::move(compiled.program);
   return subject;
 }
 
@@ -94,6 +104,7 @@ Subject compiled_subject(const RunArguments& arguments) {
   subject.model = read_compiled_folder(arguments.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
   require_traceable(arguments, subject.device, subject.model.execution);
+  require_watchable(arguments, subject.device);
   if (arguments.check) {
     subject.source = read_model_of(subject.model, arguments.source);
     subject.precision = parse_precision(subject.model.precision);
@@ -142,6 +153,43 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
   throw Error(ExitCode::check_failed, fmt::format("{}: outputs differ from the reference", subject.model.name));
 }
 
+// The rows of the log as touches of this program.
+std::vector<schedule::Touch> touches_of(const RProgram& program, const std::vector<AccessRow>& rows) {
+  std::vector<std::pair<ROperatorId, int32_t>> phases;  // per record
+  if (program.launches) {
+    for (const PhaseLaunch& launch : *program.launches) phases.emplace_back(launch.rop, launch.phase);
+  } else {
+    for (size_t i = 0; i < program.rkernels.size(); ++i) {
+      for (size_t p = 0; p < program.rkernels[i].phases.size(); ++p)
+        phases.emplace_back(ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p));
+    }
+  }
+  std::vector<schedule::Touch> touches;
+  for (const AccessRow& row : rows) {
+    if (row.record >= phases.size())
+      throw InternalError(fmt::format("bytes {} to {} of base {} were touched for no rTask", row.begin, row.end, row.base));
+    const auto& [rop, phase] = phases[row.record];
+    touches.push_back({{rop, phase, static_cast<int64_t>(row.index)},
+                       static_cast<int32_t>(row.base),
+                       row.is_write != 0,
+                       static_cast<int64_t>(row.begin),
+                       static_cast<int64_t>(row.end)});
+  }
+  return touches;
+}
+
+void check_races(const RProgram& program, const RunResult& result) {
+  const std::vector<schedule::Touch> touches = touches_of(program, result.accesses);
+  const std::vector<std::string> found = schedule::races(program, touches);
+  if (!found.empty())
+    throw Error(ExitCode::check_failed,
+                fmt::format("{}: bodies do what they do not declare:\n  {}", program.graph.name, join(found, "\n  ")));
+  int64_t read = 0, written = 0, rtasks = 0;
+  for (const schedule::Touch& t : touches) (t.is_write ? written : read) += t.end - t.begin;
+  for (const RKernel& rkernel : program.rkernels) rtasks += rkernel.rtasks();
+  fmt::print("races   none: {} rTasks read {} and wrote {}, as declared and in order\n", rtasks, bytes_text(read), bytes_text(written));
+}
+
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work) {
   require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
   require_writable("--trace", arguments.trace, std::filesystem::path("." / std::filesystem::path(arguments.trace)).parent_path());
@@ -151,12 +199,15 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
     throw bad_input("--graph and --instances need a GPU");
   const std::vector<ops::Value> inputs = read_inputs(subject.model.inputs, arguments.inputs, arguments.seed);
-  const std::filesystem::path runner = build_runner(subject.model, subject.device, work, arguments.run);
-  const RunResult result = run_model(subject.model, subject.device, runner, work, inputs, arguments.run);
+  RunOptions options = arguments.run;
+  if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
+  const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
+  const RunResult result = run_model(subject.model, subject.device, runner, work, inputs, options);
   print_times(subject, result, arguments.run);
   for (size_t i = 0; i < result.outputs.size(); ++i)
     fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
+  if (options.races) check_races(*subject.program, result);
   if (!arguments.trace.empty()) write_trace(arguments, subject.model, result);
   return arguments.check ? check_outputs(subject, inputs, result.outputs) : ExitCode::ok;
 }
@@ -205,6 +256,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->option_text("DIR");
   command->add_option("--trace", arguments->trace, "Stamp every rTask, print where the time goes, write a trace for ui.perfetto.dev (GPU)")
       ->option_text("FILE.json");
+  command->add_flag("--races", arguments->run.races,
+                    "Compare what every rTask reads and writes with what its rKernel declares, and with the program's order (stand-in)");
   command->add_flag("--graph", arguments->run.graph, "Replay the run as a CUDA graph (GPU)");
   command->add_option("--instances", arguments->run.instances, "Run this many instances on streams of their own at once (GPU)")
       ->option_text("N")

@@ -55,25 +55,20 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
   return arguments;
 }
 
-std::vector<std::string> gxx_arguments(const CompiledFolder& model) {
+std::vector<std::string> gxx_arguments(std::vector<std::string> more) {
   if (find_program("g++").empty()) throw bad_input("g++ is not found in PATH; --device cpu needs g++ 11 or newer and libboost-context-dev");
-  return {"g++",
-          "-std=c++20",
-          "-O2",
-          "-march=native",
-          "-Wno-unknown-pragmas",
-          "-DTAMP_CUDA_ON_CPU",
-          "-I",
-          "cuda_on_cpu",
-          "-o",
-          "runner",
-          "-x",
-          "c++",
-          "main.cpp",
-          model.name + ".cu",
-          "-x",
-          "none",
-          "-lboost_context"};
+  std::vector<std::string> arguments = {"g++", "-std=c++20", "-O2", "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU",
+                                        "-I",  "cuda_on_cpu"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// With `races` every load and store of the .cu is a call of a function in cpu_races.h; the sanitizer's own are not linked.
+std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, const RunOptions& options) {
+  const std::string source = model.name + ".cu";
+  if (!options.races) return {gxx_arguments({"-o", "runner", "-x", "c++", "main.cpp", source, "-x", "none", "-lboost_context"})};
+  return {gxx_arguments({"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-c", "-o", "model.o", "-x", "c++", source}),
+          gxx_arguments({"-DTAMP_RACES", "-o", "runner", "main.cpp", "model.o", "-lboost_context"})};
 }
 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work) {
@@ -117,11 +112,12 @@ RunResult parse_result(const std::string& text) {
   return result;
 }
 
-std::vector<uint64_t> read_stamps(const fs::path& path) {
+template <class T>
+std::vector<T> read_rows(const fs::path& path) {
   const std::string bytes = read_text(path);
-  std::vector<uint64_t> stamps(bytes.size() / sizeof(uint64_t));
-  if (!stamps.empty()) std::memcpy(stamps.data(), bytes.data(), stamps.size() * sizeof(uint64_t));
-  return stamps;
+  std::vector<T> rows(bytes.size() / sizeof(T));
+  if (!rows.empty()) std::memcpy(rows.data(), bytes.data(), rows.size() * sizeof(T));
+  return rows;
 }
 
 }  // namespace
@@ -156,11 +152,14 @@ std::string vdevice_of_this_gpu() {
 
 fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   TAMP_CHECK(device == Device::cuda || !options.trace, "the stand-in has no clock");
-  const std::vector<std::string> arguments = device == Device::cuda ? nvcc_arguments(model, options) : gxx_arguments(model);
+  TAMP_CHECK(device == Device::cpu || !options.races, "only the stand-in sees every access");
+  using Commands = std::vector<std::vector<std::string>>;
+  const Commands commands = device == Device::cuda ? Commands{nvcc_arguments(model, options)} : gxx_commands(model, options);
   write_sources(model, device, work);
   spdlog::info("builds with {}", device == Device::cuda ? "nvcc for " + model.arch : "g++ and the stand-in");
-  const ProcessResult built = run_process(arguments, work / "build", work);
-  if (!built.ok()) {
+  for (const std::vector<std::string>& arguments : commands) {
+    const ProcessResult built = run_process(arguments, work / "build", work);
+    if (built.ok()) continue;
     spdlog::debug("{}\n{}{}", join(arguments, " "), built.output, built.errors);
     throw InternalError(fmt::format("{} failed on the generated source of '{}' (exit code {}); log: {}", arguments[0], model.name,
                                     built.exit_code, (work / "build.err").string()));
@@ -176,6 +175,8 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (options.graph) arguments.push_back("--graph");
   if (options.trace) add("--trace", "trace.raw");
   if (options.trace && options.trace_all) arguments.push_back("--trace-all");
+  if (options.races) add("--races", "races.raw");
+  for (const auto& [begin, end] : options.kept) add("--kept", fmt::format("{}:{}", begin, end));
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
@@ -192,7 +193,8 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   RunResult result = parse_result(ran.output);
   for (size_t i = 0; i < model.outputs.size(); ++i)
     result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
-  if (options.trace) result.stamps = read_stamps(work / "trace.raw");
+  if (options.trace) result.stamps = read_rows<uint64_t>(work / "trace.raw");
+  if (options.races) result.accesses = read_rows<AccessRow>(work / "races.raw");
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/cli/compiled_folder.h"
@@ -25,16 +26,26 @@ struct RunOptions {
   int repeat = 1;
   int instances = 1;
   bool graph = false;
-  bool trace = false;      // stamp every rTask, which makes runs slower; GPU only
-  bool trace_all = false;  // with `trace`: the stamps of every run, one after another
-  int train = 0;           // also this many launches back to back, several times
+  bool trace = false;                                  // stamp every rTask, which makes runs slower; GPU only
+  bool trace_all = false;                              // with `trace`: the stamps of every run, one after another
+  int train = 0;                                       // also this many launches back to back, several times
+  bool races = false;                                  // log what every rTask touches; stand-in only
+  std::vector<std::pair<int64_t, int64_t>> kept = {};  // with `races`: bytes of the arena that are not made NaN before each run
 };
+
+// A row of that log (runtime_stub/cuda_on_cpu/cpu_races.h): bytes [begin, end) of a base. `record` is a phase, counted through all
+// rOperators, or in graph execution a launch.
+struct AccessRow {
+  uint64_t record, index, base, is_write, begin, end;
+};
+
 struct RunResult {
   std::string device;
   std::vector<double> microseconds;  // per timed run, by CUDA events
   std::vector<ops::Value> outputs;
   std::vector<double> train_microseconds;  // per launch, where `train` is asked for
   std::vector<uint64_t> stamps;            // of the last run or of all, where traced; see trace.h
+  std::vector<AccessRow> accesses;         // where `races` is asked for; those of a rTask together
 };
 
 // Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.

@@ -1,0 +1,33 @@
+// The other half of the proof: verify() shows that what the families declare of each rTask is in order; here it is compared with what
+// the rTasks were seen to do (`tamp run --races`; runtime_stub/cuda_on_cpu/cpu_races.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/select/select.h"
+#include "kernels/catalogue.h"
+
+namespace tamp::schedule {
+
+// Bytes [begin, end) of a base that a rTask touched. Bases as in kernels/vdevice/launch.cuh: the arena, the weights, inputs, outputs.
+struct Touch {
+  RTask rtask;
+  int32_t base = 0;
+  bool is_write = false;
+  int64_t begin = 0, end = 0;
+};
+inline constexpr int32_t kArenaBase = 0, kWeightsBase = 1, kFirstPortBase = 2;
+
+// Bytes of the arena that are the exchanges' of gangs.
+std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program);
+
+// One sentence per fault, at most `limit`; none: every rTask read and wrote what its family declares and no more, wrote all of that, and
+// of any two that touched a byte, one of them writing, one is done before the other begins, whatever the order of the run.
+// The program is one that verify() accepts. `touched` has the touches of a rTask together.
+std::vector<std::string> races(const RProgram& program, const std::vector<Touch>& touched, size_t limit = 8,
+                               const select::Families& families = kernels::families());
+
+}  // namespace tamp::schedule
