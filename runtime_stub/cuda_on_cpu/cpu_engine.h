@@ -305,7 +305,10 @@ inline void finish_a_copy(Block& block) {
   block.copies[n] = block.copies.back();
   block.copies.pop_back();
   leave_ready(block);
+  const RTask mine = current->rtask;
+  current->rtask = copy.rtask;  // whoever happens to run makes these accesses for another one
   carry_out(copy);
+  current->rtask = mine;
   launch->progress = true;
   arrive_in(block, *copy.full);
 }

@@ -21,7 +21,7 @@
 #include <vector>
 
 #if defined(TAMP_RACES)
-#include "cpu_races.h"
+#include <cpu_races.h>
 #endif
 #include TAMP_MODEL_HEADER
 

@@ -2,8 +2,8 @@
 """`tamp run --races`: what bodies touch is what they declare. Clean on small networks of every rKernel family, persistent and as
 graphs; a body that reads or writes what it does not declare is caught.
 
-    races_test.py TAMP [WORD...]
-    races_test.py TAMP --random COUNT [SEED]     (by hand: random networks, half of them as graphs)
+    races.py TAMP [WORD...]
+    races.py TAMP --random COUNT [SEED]     (by hand: random networks, half of them as graphs)
 """
 import os
 import re
@@ -71,7 +71,7 @@ if {after!r} not in text:
     assert text.count({before!r}) == 1, text.count({before!r})
     source.write_text(text.replace({before!r}, {after!r}))
 os.environ["PATH"] = {os.environ["PATH"]!r}
-os.execvp("g++", sys.argv)
+os.execvp("g++", ["g++", *sys.argv[1:]])  # by its own name: it finds its parts from it
 """)
     wrapper.chmod(0o755)
     return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
