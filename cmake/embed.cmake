@@ -2,6 +2,7 @@
 # at build time, whenever one of them changes).
 file(GLOB embedded_inputs CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/kernels/*/*.cuh
+  ${CMAKE_SOURCE_DIR}/kernels/shared/*.h
   ${CMAKE_SOURCE_DIR}/codegen/reserved_names.txt
   ${CMAKE_SOURCE_DIR}/runtime_stub/host/*
   ${CMAKE_SOURCE_DIR}/runtime_stub/cuda_on_cpu/*

@@ -19,6 +19,7 @@
 #include "kernels/reduce/lrn.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
+#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 
@@ -41,6 +42,12 @@ const std::vector<Family>& families() {
       indexed_copy(),      // Pad and Gather
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network
+      typed_map(),         // from here on: operands of other types than f32
+      typed_copy(),
+      typed_gather(),  // and indices that are known only at run time
+      typed_reduce(),
+      typed_matmul(),
+      typed_conv(),
   };
   return list;
 }

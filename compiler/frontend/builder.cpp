@@ -25,17 +25,37 @@ int64_t result_bytes(const Builder::Request& request) {
   return elements * bytes_of(request.dtype);
 }
 
-// Operands that the device reads as integers.
-bool takes_integers(const OpAttrs& attrs, size_t i) {
-  if (std::holds_alternative<Gather>(attrs)) return i == 1;
-  const auto* recurrent = std::get_if<Recurrent>(&attrs);
-  const auto is_lengths = [&](const RecurrentCell& cell) { return cell.lengths == static_cast<int32_t>(i); };
-  return recurrent && std::any_of(recurrent->cells.begin(), recurrent->cells.end(), is_lengths);
+// Whether the device computes the operator in f32 only.
+bool is_f32_only(const OpAttrs& attrs, DType dtype) {
+  const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
+  return std::visit(overloaded{
+                        [&](const Conv&) { return is_half; },  // there are plain products for the others
+                        [&](const MatMul&) { return is_half; },
+                        [](const Pool&) { return true; },
+                        [](const Softmax&) { return true; },
+                        [](const Lrn&) { return true; },
+                        [](const BatchNorm&) { return true; },
+                        [](const Recurrent&) { return true; },
+                        [](const Reduce&) { return false; },
+                        [](const Elementwise&) { return false; },
+                        [](const Reshape&) { return false; },
+                        [](const Transpose&) { return false; },
+                        [](const Slice&) { return false; },
+                        [](const Concat&) { return false; },
+                        [](const Pad&) { return false; },
+                        [](const Gather&) { return false; },
+                    },
+                    attrs);
+}
+
+// f32 has all their values.
+bool fits_f32(const OpAttrs& attrs, DType dtype) {
+  if (dtype == DType::f16 || dtype == DType::bf16) return true;
+  const auto* pool = std::get_if<Pool>(&attrs);
+  return pool && pool->kind == PoolKind::max && (dtype == DType::i8 || dtype == DType::u8);
 }
 
 }  // namespace
-
-DType Builder::dtype(TensorId id) const { return truth_.contains(id.value) ? DType::boolean : graph.tensor(id).dtype; }
 
 ops::Value Builder::value(TensorId id) const {
   const Tensor& tensor = graph.tensor(id);
@@ -133,28 +153,25 @@ std::vector<TensorId> Builder::fold(Request request) {
   return ids;
 }
 
-// What reaches the device must be f32; see the head of builder.h for bool.
-void Builder::check_run_time(Request& request, bool all_constant) {
-  if (request.dtype != DType::f32 && request.dtype != DType::boolean) {
-    if (all_constant) {
-      throw bad_input(fmt::format(
-          "{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)", request.where,
-          name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes), bytes_text(kFoldTotalBytes)));
-    }
-    throw unsupported(fmt::format("{}: the result is {} and known only at run time; run-time tensors must be f32", request.where,
-                                  name_of(request.dtype)));
+TensorId Builder::cast(const Request& request, TensorId id, DType to) {
+  if (!id.valid() || graph.tensor(id).dtype == to) return id;
+  return emit({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, to, graph.tensor(id).shape, request.name, request.origin, request.where, {}});
+}
+
+std::vector<TensorId> Builder::emit_in_f32(Request request) {
+  const DType dtype = request.dtype;
+  if (!fits_f32(request.attrs, dtype)) {
+    throw unsupported(fmt::format("{}: {} of {} at run time, supported: f32, f16, bf16; export the model in float32", request.where,
+                                  name_of(request.attrs), name_of(dtype)));
   }
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    TensorId& id = request.inputs[i];
-    if (!id.valid() || graph.tensor(id).dtype == DType::f32 || takes_integers(request.attrs, i)) continue;
-    if (graph.tensor(id).dtype != DType::boolean || !has_data(id)) {
-      throw unsupported(fmt::format("{}: reads '{}', which is {}, at run time; run-time tensors must be f32", request.where,
-                                    printable(graph.tensor(id).name), name_of(graph.tensor(id).dtype)));
-    }
-    const std::string name = graph.tensor(id).name;
-    const Shape shape = graph.tensor(id).shape;
-    id = fold({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, DType::f32, shape, name, request.origin, request.where, {}})[0];
+  for (TensorId& id : request.inputs) {
+    if (id.valid() && graph.tensor(id).dtype == dtype) id = cast(request, id, DType::f32);
   }
+  request.dtype = DType::f32;
+  const Request names = request;
+  std::vector<TensorId> ids = emit_all(std::move(request));
+  for (TensorId& id : ids) id = cast(names, id, dtype);
+  return ids;
 }
 
 std::vector<TensorId> Builder::emit_all(Request request) {
@@ -167,11 +184,13 @@ std::vector<TensorId> Builder::emit_all(Request request) {
   const bool known = std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || has_data(id); });
   if (all_constant && known && may_fold(request)) return fold(std::move(request));
 
-  check_run_time(request, all_constant);
-  const bool truth = request.dtype == DType::boolean;
-  request.dtype = DType::f32;
+  if (all_constant && known && request.dtype != DType::f32 && request.dtype != DType::boolean) {
+    throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} in all)", request.where,
+                                name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes),
+                                bytes_text(kFoldTotalBytes)));
+  }
+  if (request.dtype != DType::f32 && is_f32_only(request.attrs, request.dtype)) return emit_in_f32(std::move(request));
   const std::vector<TensorId> ids = add_results(request);
-  if (truth) truth_.insert(ids[0].value);
   ROperator rop;
   rop.name = rop_names_.unique(request.name, ".");
   rop.attrs = std::move(request.attrs);

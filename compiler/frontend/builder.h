@@ -1,7 +1,5 @@
-// The graph under construction: adds rOperators, folds those whose operands are all constants, keeps names unique.
-//
-// Odd: bool. The device computes f32 only, so a bool tensor that is known only at run time is kept as f32 values 0 and 1
-// ("truth" below); constants keep the type bool until such a rOperator reads them.
+// The graph under construction: adds rOperators, folds those whose operands are all constants, keeps names unique. Where the device
+// computes an operator in f32 only, f16 and bf16 (and 8-bit integers of MaxPool) are cast there and back.
 #pragma once
 
 #include <map>
@@ -57,7 +55,7 @@ class Builder {
 
   bool is_constant(TensorId id) const { return graph.tensor(id).role == Role::constant; }
   bool has_data(TensorId id) const { return graph.tensor(id).data != nullptr; }
-  DType dtype(TensorId id) const;  // bool for truth
+  DType dtype(TensorId id) const { return graph.tensor(id).dtype; }
   ops::Value value(TensorId id) const;
 
   void reserve_tensor_name(const std::string& name) { tensor_names_.take(name); }
@@ -67,10 +65,10 @@ class Builder {
   bool may_fold(const Request& request) const;
   std::vector<TensorId> fold(Request request);
   std::vector<TensorId> add_results(const Request& request);
-  void check_run_time(Request& request, bool all_constant);
+  std::vector<TensorId> emit_in_f32(Request request);
+  TensorId cast(const Request& request, TensorId id, DType to);
 
   UniqueNames tensor_names_, rop_names_;
-  std::unordered_set<int32_t> truth_;
   std::map<std::pair<TensorId, int64_t>, TensorId> parts_;
   int64_t folded_bytes_ = 0, folded_work_ = 0;
 };

@@ -1,7 +1,8 @@
-// Functions of two or more operands with numpy's broadcasting; before version 7 with the old one (attributes `broadcast`
+// The functions whose rows say all there is to know, and functions of two or more operands, with numpy's broadcasting; before version 7 with the old one (attributes `broadcast`
 // and `axis`), which is a Reshape of B and then the same.
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
 
 #include "compiler/frontend/importers.h"
@@ -73,10 +74,46 @@ TensorId chain(NodeImport& n, ElementwiseOp op, const std::vector<TensorId>& ope
 
 }  // namespace
 
-void import_arithmetic(NodeImport& n, ElementwiseOp op) {
+void import_function(NodeImport& n, ElementwiseOp op) {
+  using rk::functions::Types;
+  const FunctionRow& row = row_of(op);
+  std::vector<TensorId> operands;
+  if (row.arity == 2) {
+    const Pair pair = two_operands(n);
+    operands = {pair.a, pair.b};
+  } else {
+    TAMP_CHECK(row.arity == 1, std::string(row.name) + " has an importer of its own");
+    n.expect_inputs(1, 1);
+    n.expect_outputs(1);
+    if (n.version() == 1) n.ignore("consumed_inputs");  // an optimisation hint that no reader uses
+    operands = {n.in(0)};
+  }
+  switch (row.types) {
+    case Types::reals: n.expect_float(operands); break;
+    case Types::wholes: n.expect_whole(operands); break;
+    case Types::numbers: n.expect_number(operands); break;
+    case Types::truths: n.expect_bool(operands); break;
+    case Types::all: n.expect_same_dtype(operands); break;
+  }
+  std::array<float, 2> attributes{};
+  for (int i = 0; i < row.attributes.count; ++i) {
+    const auto k = static_cast<size_t>(i);
+    attributes[k] = n.attr_float(row.attributes.names[k], row.attributes.defaults[k]);
+  }
+  n.result(0, n.elementwise(op, operands, attributes[0], attributes[1]));
+}
+
+void import_bit_shift(NodeImport& n) {
   const Pair pair = two_operands(n);
-  n.expect_number({pair.a, pair.b});
-  n.result(0, n.elementwise(op, {pair.a, pair.b}));
+  n.expect_whole({pair.a, pair.b});
+  const std::string direction = n.attr_string("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT")
+    throw n.bad(fmt::format("attribute 'direction' is '{}', expected LEFT or RIGHT", printable(direction)));
+  const DType dtype = n.dtype(pair.a);
+  const bool is_signed = dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
+  if (is_signed && n.version() < 28)
+    throw n.bad(fmt::format("operands are {}, expected unsigned integers before opset 28", name_of(dtype)));
+  n.result(0, n.elementwise(direction == "LEFT" ? ElementwiseOp::shift_left : ElementwiseOp::shift_right, {pair.a, pair.b}));
 }
 
 // From version 12 on the exponent may be of another type; the result has the base's.
@@ -123,19 +160,6 @@ void import_prelu(NodeImport& n) {
     throw n.bad(fmt::format("slope of shape {} does not broadcast to X's {}", shape_text(n.shape(slope)), shape_text(shape)));
   }
   n.result(0, n.elementwise_to(ElementwiseOp::prelu, {x, slope}, shape, n.dtype(x)));
-}
-
-void import_compare(NodeImport& n, ElementwiseOp op) {
-  const Pair pair = two_operands(n);
-  n.expect_same_dtype({pair.a, pair.b});
-  if (op != ElementwiseOp::equal) n.expect_number({pair.a, pair.b});
-  n.result(0, n.elementwise(op, {pair.a, pair.b}));
-}
-
-void import_logical(NodeImport& n, ElementwiseOp op) {
-  const Pair pair = two_operands(n);
-  n.expect_bool({pair.a, pair.b});
-  n.result(0, n.elementwise(op, {pair.a, pair.b}));
 }
 
 void import_where(NodeImport& n) {

@@ -128,8 +128,13 @@ void import_conv(NodeImport& n) {
   n.expect_inputs(2, 3);
   n.expect_outputs(1);
   const TensorId x = n.in(0), w = n.in(1), bias = n.optional_in(2);
-  const Shape xs = n.shape(x), ws = n.shape(w);
   n.expect_float({x, w});
+  if (bias.valid()) n.expect_float({x, bias});
+  n.result(0, convolution(n, x, w, bias));
+}
+
+TensorId convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias) {
+  const Shape xs = n.shape(x), ws = n.shape(w);
   expect_spatial(n, xs, "convolution");
   if (ws.size() != xs.size()) throw n.bad(fmt::format("W has shape {}, X has shape {}: ranks differ", shape_text(ws), shape_text(xs)));
   const Ints kernel(ws.begin() + 2, ws.end());
@@ -146,13 +151,11 @@ void import_conv(NodeImport& n) {
     throw n.bad(fmt::format("X has {} channels in {} groups, W has shape {}: expected {} channels per group", xs[1], group, shape_text(ws),
                             xs[1] / group));
   }
-  if (bias.valid()) {
-    n.expect_float({x, bias});
-    if (n.shape(bias) != Shape{ws[0]}) throw n.bad(fmt::format("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[0]));
-  }
+  if (bias.valid() && n.shape(bias) != Shape{ws[0]})
+    throw n.bad(fmt::format("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[0]));
   const Window window = read_window(n, xs, kernel, /*dilated=*/true, /*ceil_mode=*/false);
   const Conv conv{window.kernel, window.strides, window.dilations, window.pads_begin, window.pads_end, group};
-  n.result(0, n.emit(conv, {x, w, bias}, output_shape(xs[0], ws[0], window.extent), n.dtype(x)));
+  return n.emit(conv, {x, w, bias}, output_shape(xs[0], ws[0], window.extent), n.dtype(x));
 }
 
 void import_max_pool(NodeImport& n) {

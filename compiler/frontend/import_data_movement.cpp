@@ -116,6 +116,16 @@ PadMode pad_mode(NodeImport& n) {
   throw n.bad(fmt::format("attribute 'mode' is '{}', expected constant, reflect, edge, or (from opset 19) wrap", printable(mode)));
 }
 
+// Pad's constant is a float: wide types must not lose digits.
+float pad_value(NodeImport& n, double value) {
+  const auto narrow = static_cast<float>(value);
+  const DType dtype = n.dtype(n.in(0));
+  const bool is_narrow = dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+  if (!is_narrow && static_cast<double>(narrow) != value)
+    throw n.refuse(fmt::format("constant_value is {} of type {}, supported: values that f32 holds exactly", value, name_of(dtype)));
+  return narrow;
+}
+
 // before and after of every dimension.
 void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
   const auto rank = static_cast<int64_t>(shape.size());
@@ -128,7 +138,7 @@ void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
     pad.value = n.attr_float("value", 0);
   } else {
     pads = n.ints(1, "pads");
-    if (n.has(2)) pad.value = static_cast<float>(n.number(2, "constant_value"));
+    if (n.has(2)) pad.value = pad_value(n, n.number(2, "constant_value"));
     if (n.has(3)) axes = n.ints(3, "axes");
   }
   n.axes(axes, rank);
@@ -278,7 +288,7 @@ void import_pad(NodeImport& n) {
   n.result(0, nothing ? x : n.emit(pad, {x}, result, n.dtype(x)));
 }
 
-// The indices are constants, so that a wild one is found here and not on the device.
+// A wild index among constants is found here; one of run time takes the nearest element that there is (kernels/typed/gather.cuh).
 void import_gather(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);
@@ -287,10 +297,11 @@ void import_gather(NodeImport& n) {
   const Shape shape = n.shape(x), index_shape = n.shape(indices);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const int64_t extent = shape[static_cast<size_t>(axis)];
-  n.expect_constant(1, "indices");
   if (n.dtype(indices) != DType::i64 && n.dtype(indices) != DType::i32)
     throw n.bad(fmt::format("indices are {}, expected i64", name_of(n.dtype(indices))));
-  for (const int64_t index : n.flat_ints(indices)) {
+  const bool known = n.is_constant(indices);
+  if (!known && extent == 0 && element_count(index_shape) > 0) throw n.bad(fmt::format("axis {} has no elements to take from", axis));
+  for (const int64_t index : known ? n.flat_ints(indices) : Ints()) {
     if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
   }
   Shape result(shape.begin(), shape.begin() + axis);

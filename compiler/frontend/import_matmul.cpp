@@ -45,15 +45,22 @@ void import_gemm(NodeImport& n) {
       throw n.bad(fmt::format("C has shape {}, which does not broadcast to {}", shape_text(cs), shape_text(result)));
     }
   }
-  n.result(0, n.emit(matmul, {a, b, c}, result, n.dtype(a)));
+  if (n.dtype(a) == DType::f32 || !c.valid()) return n.result(0, n.emit(matmul, {a, b, c}, result, n.dtype(a)));
+  // The plain product of other types has no operand C.
+  const auto scale = [&](float value) { return n.cast(n.constant_f32(value), n.dtype(a)); };
+  const TensorId product = n.emit(matmul, {a, b, TensorId()}, result, n.dtype(a));
+  const TensorId addend = matmul.beta == 1 ? c : n.elementwise(ElementwiseOp::mul, {c, scale(matmul.beta)});
+  n.result(0, n.elementwise(ElementwiseOp::add, {product, addend}));
 }
 
 void import_matmul(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);
-  TensorId a = n.in(0), b = n.in(1);
-  n.expect_same_dtype({a, b});
-  if (!is_float(n.dtype(a))) throw n.refuse(fmt::format("operands are {}, supported: f32", name_of(n.dtype(a))));
+  n.expect_number({n.in(0), n.in(1)});
+  n.result(0, matrix_product(n, n.in(0), n.in(1)));
+}
+
+TensorId matrix_product(NodeImport& n, TensorId a, TensorId b) {
   const Shape a_given = n.shape(a), b_given = n.shape(b);
   if (a_given.empty() || b_given.empty()) throw n.bad("an operand is a scalar, expected at least one dimension");
   if (a_given.size() == 1) a = n.reshape(a, {1, a_given[0]});
@@ -72,7 +79,7 @@ void import_matmul(NodeImport& n) {
   if (a_given.size() > 1) result.push_back(rows);
   if (b_given.size() > 1) result.push_back(columns);
   const TensorId product = n.emit(MatMul{}, {a, b, TensorId()}, matrix, n.dtype(a));
-  n.result(0, n.reshape(product, result));
+  return n.reshape(product, result);
 }
 
 }  // namespace tamp::frontend

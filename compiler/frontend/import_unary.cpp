@@ -1,4 +1,4 @@
-// Functions of one operand, each one Elementwise step.
+// Functions of one operand that need more than a row of kernels/shared/functions.h says.
 #include <fmt/format.h>
 
 #include <limits>
@@ -50,35 +50,6 @@ int cast_target(NodeImport& n) {
 
 }  // namespace
 
-void import_unary(NodeImport& n, ElementwiseOp op) {
-  const TensorId x = single_operand(n);
-  ignore_hint(n);
-  n.expect_float({x});
-  n.result(0, n.elementwise(op, {x}));
-}
-
-void import_number_unary(NodeImport& n, ElementwiseOp op) {
-  const TensorId x = single_operand(n);
-  ignore_hint(n);
-  n.expect_number({x});
-  n.result(0, n.elementwise(op, {x}));
-}
-
-void import_alpha_unary(NodeImport& n, ElementwiseOp op, float alpha) {
-  const TensorId x = single_operand(n);
-  ignore_hint(n);
-  n.expect_float({x});
-  n.result(0, n.elementwise(op, {x}, n.attr_float("alpha", alpha)));
-}
-
-void import_hard_sigmoid(NodeImport& n) {
-  const TensorId x = single_operand(n);
-  ignore_hint(n);
-  n.expect_float({x});
-  const float alpha = n.attr_float("alpha", 0.2F), beta = n.attr_float("beta", 0.5F);
-  n.result(0, n.elementwise(ElementwiseOp::hard_sigmoid, {x}, alpha, beta));
-}
-
 void import_gelu(NodeImport& n) {
   const TensorId x = single_operand(n);
   n.expect_float({x});
@@ -125,10 +96,20 @@ void import_cast(NodeImport& n) {
   n.result(0, n.cast(x, *to));
 }
 
-void import_not(NodeImport& n) {
+// The type is that of a second operand, whose elements nobody looks at.
+void import_cast_like(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  if (n.version() >= 19) n.attr_flag("saturate", true);  // as in Cast
+  if (n.version() >= 24) n.ignore("round_mode");
+  n.result(0, n.cast(n.in(0), n.dtype(n.in(1))));
+}
+
+void import_is_inf(NodeImport& n) {
   const TensorId x = single_operand(n);
-  n.expect_bool({x});
-  n.result(0, n.elementwise(ElementwiseOp::logical_not, {x}));
+  n.expect_float({x});
+  const bool negative = n.attr_flag("detect_negative", true), positive = n.attr_flag("detect_positive", true);
+  n.result(0, n.elementwise(ElementwiseOp::is_inf, {x}, negative ? 1.0F : 0.0F, positive ? 1.0F : 0.0F));
 }
 
 }  // namespace tamp::frontend

@@ -7,6 +7,7 @@ namespace tamp::frontend {
 
 // import_conv_pool.cpp
 void import_conv(NodeImport& n);
+TensorId convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias);  // with the node's attributes; operands of one type
 void import_max_pool(NodeImport& n);
 void import_average_pool(NodeImport& n);
 void import_global_pool(NodeImport& n, ReduceKind kind);
@@ -20,24 +21,30 @@ void import_dropout(NodeImport& n);
 // import_matmul.cpp
 void import_gemm(NodeImport& n);
 void import_matmul(NodeImport& n);
+TensorId matrix_product(NodeImport& n, TensorId a, TensorId b);  // of one type, by the rules of MatMul
+
+// import_quantized.cpp
+void import_quantize_linear(NodeImport& n);
+void import_dequantize_linear(NodeImport& n);
+void import_dynamic_quantize_linear(NodeImport& n);
+void import_matmul_integer(NodeImport& n);
+void import_qlinear_matmul(NodeImport& n);
+void import_conv_integer(NodeImport& n);
+void import_qlinear_conv(NodeImport& n);
 
 // import_unary.cpp
-void import_unary(NodeImport& n, ElementwiseOp op);         // floats only
-void import_number_unary(NodeImport& n, ElementwiseOp op);  // floats and integers
-void import_alpha_unary(NodeImport& n, ElementwiseOp op, float alpha);
-void import_hard_sigmoid(NodeImport& n);
 void import_gelu(NodeImport& n);
 void import_clip(NodeImport& n);
 void import_cast(NodeImport& n);
-void import_not(NodeImport& n);
+void import_cast_like(NodeImport& n);
+void import_is_inf(NodeImport& n);
 
 // import_binary.cpp
-void import_arithmetic(NodeImport& n, ElementwiseOp op);
+void import_function(NodeImport& n, ElementwiseOp op);  // whose row says all
+void import_bit_shift(NodeImport& n);
 void import_pow(NodeImport& n);
 void import_mod(NodeImport& n);
 void import_prelu(NodeImport& n);
-void import_compare(NodeImport& n, ElementwiseOp op);
-void import_logical(NodeImport& n, ElementwiseOp op);
 void import_where(NodeImport& n);
 void import_variadic(NodeImport& n, ElementwiseOp op);  // Min, Max, Sum
 void import_mean(NodeImport& n);

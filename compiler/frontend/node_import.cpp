@@ -17,21 +17,6 @@ std::string count_text(size_t min, size_t max) {
   return fmt::format("{} to {}", min, max);
 }
 
-bool makes_bool(ElementwiseOp op) {
-  switch (op) {
-    case ElementwiseOp::equal:
-    case ElementwiseOp::less:
-    case ElementwiseOp::less_equal:
-    case ElementwiseOp::greater:
-    case ElementwiseOp::greater_equal:
-    case ElementwiseOp::logical_and:
-    case ElementwiseOp::logical_or:
-    case ElementwiseOp::logical_xor:
-    case ElementwiseOp::logical_not: return true;
-    default: return false;
-  }
-}
-
 }  // namespace
 
 NodeImport::NodeImport(Builder& builder, const Node& node, Context context, std::vector<TensorId> inputs)
@@ -84,6 +69,11 @@ void NodeImport::expect_float(const std::vector<TensorId>& ids) const {
 void NodeImport::expect_number(const std::vector<TensorId>& ids) const {
   expect_same_dtype(ids);
   if (dtype(ids[0]) == DType::boolean) throw bad("operands are bool, expected numbers");
+}
+
+void NodeImport::expect_whole(const std::vector<TensorId>& ids) const {
+  expect_same_dtype(ids);
+  if (!is_integer(dtype(ids[0]))) throw bad(fmt::format("operands are {}, expected integers", name_of(dtype(ids[0]))));
 }
 
 void NodeImport::expect_bool(const std::vector<TensorId>& ids) const {
@@ -259,22 +249,15 @@ TensorId NodeImport::elementwise_to(ElementwiseOp op, const std::vector<TensorId
 TensorId NodeImport::elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a, float b) {
   Shape result;
   for (const TensorId id : inputs) result = broadcast(result, shape(id));
-  return elementwise_to(op, inputs, std::move(result), makes_bool(op) ? DType::boolean : dtype(inputs.back()), a, b);
+  const bool makes_bool = row_of(op).result == rk::functions::Result::truth;
+  return elementwise_to(op, inputs, std::move(result), makes_bool ? DType::boolean : dtype(inputs.back()), a, b);
 }
 
 TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : emit(Reshape{}, {id}, to, dtype(id)); }
 
 TensorId NodeImport::cast(TensorId id, DType to) {
   if (dtype(id) == to) return id;
-  if (is_constant(id)) return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);
-  if (dtype(id) == DType::boolean && to == DType::f32) {  // 0 and 1 already, but no longer a bool
-    return elementwise_to(ElementwiseOp::identity, {id}, shape(id), to);
-  }
-  if (dtype(id) == DType::f32 && to == DType::boolean) {
-    const TensorId is_zero = elementwise(ElementwiseOp::equal, {id, constant_f32(0)});
-    return elementwise(ElementwiseOp::logical_not, {is_zero});
-  }
-  return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);  // refused there: not f32
+  return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);
 }
 
 TensorId NodeImport::expand(TensorId id, const Shape& to) {

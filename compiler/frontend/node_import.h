@@ -51,6 +51,7 @@ class NodeImport {
   void expect_same_dtype(const std::vector<TensorId>& ids) const;
   void expect_float(const std::vector<TensorId>& ids) const;   // and all of one type
   void expect_number(const std::vector<TensorId>& ids) const;  // float or integer, and all of one type
+  void expect_whole(const std::vector<TensorId>& ids) const;   // integers of one type
   void expect_bool(const std::vector<TensorId>& ids) const;
   // The values of an operand that must be known now; `name` is its name in ONNX's words.
   void expect_constant(size_t i, std::string_view name) const;

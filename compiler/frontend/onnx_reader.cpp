@@ -137,7 +137,6 @@ class Reader {
 
   void read_inputs() {
     DimBinding binding(file_, options_.dims);
-    const std::set<std::string> lengths = lengths_inputs(model_.graph());
     std::vector<Tensor> bound;
     for (const auto& input : model_.graph().input()) {
       if (scope_.values.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it
@@ -147,7 +146,6 @@ class Reader {
       Tensor tensor;
       tensor.name = input.name();
       tensor.role = Role::input;
-      tensor.dtype = lengths.contains(input.name()) ? DType::i32 : DType::f32;
       refusals_.collect(-1, [&] { shape = input_shape(declared_type(input), tensor.dtype, where, binding); });
       if (!shape) continue;
       tensor.shape = *shape;
@@ -166,17 +164,22 @@ class Reader {
     }
   }
 
-  std::optional<Shape> input_shape(const DeclaredType& type, DType wanted, const std::string& where, DimBinding& binding) {
+  std::optional<Shape> input_shape(const DeclaredType& type, DType& dtype, const std::string& where, DimBinding& binding) {
     if (type.kind.empty()) throw bad_input(where + " has no type");
     if (type.kind != "tensor")
       throw unsupported(fmt::format("{} is a {}, supported: tensors; export the model without it", where, type.kind));
     if (!is_onnx_type(type.element_type)) throw bad_input(fmt::format("{} has element type {}", where, onnx_type_name(type.element_type)));
     std::optional<Shape> shape = binding.bind(type, where);
     if (shape && !checked_count(*shape)) throw bad_input(fmt::format("{} has the impossible shape {}", where, shape_text(*shape)));
-    if (dtype_of_onnx(type.element_type) == wanted) return shape;
-    const char* supported = wanted == DType::f32 ? "FLOAT (f32)" : "INT32 for sequence_lens";
-    throw unsupported(fmt::format("{} has element type {}, supported: {}; export in fp32, or feed it as fp32", where,
-                                  onnx_type_name(type.element_type), supported));
+    const std::optional<DType> known = dtype_of_onnx(type.element_type);
+    if (!known) {
+      throw unsupported(
+          fmt::format("{} has element type {}, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
+                      "export the model without it",
+                      where, onnx_type_name(type.element_type)));
+    }
+    dtype = *known;
+    return shape;
   }
 
   void check_claims() {
@@ -219,13 +222,6 @@ class Reader {
       if (found->second.valid()) wanted.push_back(output.name());
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
-    for (const std::string& name : wanted) {
-      const TensorId id = scope_.values.at(name);
-      const DType dtype = builder_.dtype(id);
-      if (dtype == DType::f32 || builder_.is_constant(id)) continue;
-      refusals_.add(fmt::format("{}: output '{}' is {} and known only at run time, supported: f32; cast it or leave it out", file_,
-                                printable(name), name_of(dtype)));
-    }
     for (const std::string& name : wanted) name_output(name, names);
   }
 
@@ -240,7 +236,7 @@ class Reader {
       } else if (tensor.role == Role::activation && !outputs.contains(tensor.name)) {
         builder_.graph.tensor(id).name = name;
       } else {
-        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, DType::f32, tensor.shape, name, name, file_, {}});
+        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, tensor.dtype, tensor.shape, name, name, file_, {}});
         builder_.graph.tensor(id).name = name;
       }
     }

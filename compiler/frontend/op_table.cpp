@@ -12,66 +12,62 @@
 namespace tamp::frontend {
 namespace {
 
+// Operators that are an elementwise function and nothing else have their rows in kernels/shared/functions.h.
+void append_functions(std::vector<OpRow>& table) {
+  for (const FunctionRow& row : function_rows()) {
+    if (row.onnx.name == nullptr) continue;
+    const auto versions = row.onnx.versions.begin();
+    table.push_back({row.onnx.name, std::vector<int>(versions, versions + static_cast<std::ptrdiff_t>(row.onnx.version_count)),
+                     [op = row.op](NodeImport& n) { import_function(n, op); }, ""});
+  }
+}
+
 std::vector<OpRow> make_table() {
-  return {
-      {"Abs", {1, 6, 13}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::abs); }, ""},
-      {"Add", {1, 6, 7, 13, 14}, [](NodeImport& n) { import_arithmetic(n, ElementwiseOp::add); }, ""},
-      {"And", {1, 7}, [](NodeImport& n) { import_logical(n, ElementwiseOp::logical_and); }, ""},
+  std::vector<OpRow> table = {
       {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D and 2-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
-      {"Cast", {1, 6, 9, 13, 19, 21, 23, 24, 25, 28}, import_cast, "of constants; at run time f32 and bool"},
-      {"Ceil", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::ceil); }, ""},
+      {"BitShift", {11, 28}, import_bit_shift, ""},
+      {"Cast", {1, 6, 9, 13, 19, 21, 23, 24, 25, 28}, import_cast, ""},
+      {"CastLike", {15, 19, 21, 23, 24, 25}, import_cast_like, ""},
       {"Clip", {1, 6, 11, 12, 13}, import_clip, ""},
       {"Concat", {1, 4, 11, 13}, import_concat, ""},
       {"Constant", {1, 9, 11, 12, 13, 19, 21, 23, 24, 25}, import_constant, "no strings, no sparse tensors"},
       {"ConstantOfShape", {9, 20, 21, 23, 24, 25}, import_constant_of_shape, "shape must be a constant"},
       {"Conv", {1, 11, 22}, import_conv, "1-D and 2-D"},
-      {"Cos", {7, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::cos); }, ""},
-      {"Div", {1, 6, 7, 13, 14}, [](NodeImport& n) { import_arithmetic(n, ElementwiseOp::div); }, ""},
+      {"ConvInteger", {10}, import_conv_integer, "1-D and 2-D"},
+      {"DequantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_dequantize_linear, "integers of 8 to 32 bits, one scale or one per axis"},
       {"Dropout", {1, 6, 7, 10, 12, 13, 22}, import_dropout, "inference"},
-      {"Elu", {1, 6, 22}, [](NodeImport& n) { import_alpha_unary(n, ElementwiseOp::elu, 1.0F); }, ""},
-      {"Equal", {1, 7, 11, 13, 19}, [](NodeImport& n) { import_compare(n, ElementwiseOp::equal); }, ""},
-      {"Erf", {9, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::erf); }, ""},
-      {"Exp", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::exp); }, ""},
+      {"DynamicQuantizeLinear", {11}, import_dynamic_quantize_linear, ""},
       {"Expand", {8, 13}, import_expand, "shape must be a constant"},
       {"Flatten", {1, 9, 11, 13, 21, 23, 24, 25}, import_flatten, ""},
-      {"Floor", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::floor); }, ""},
       {"GRU", {1, 3, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::gru); }, ""},
-      {"Gather", {1, 11, 13}, import_gather, "indices must be constants"},
+      {"Gather", {1, 11, 13}, import_gather, ""},
       {"Gelu", {20}, import_gelu, ""},
       {"Gemm", {1, 6, 7, 9, 11, 13}, import_gemm, ""},
       {"GlobalAveragePool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::mean); }, ""},
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
-      {"Greater", {1, 7, 9, 13}, [](NodeImport& n) { import_compare(n, ElementwiseOp::greater); }, ""},
-      {"GreaterOrEqual", {12, 16}, [](NodeImport& n) { import_compare(n, ElementwiseOp::greater_equal); }, ""},
-      {"HardSigmoid", {1, 6, 22}, import_hard_sigmoid, ""},
-      {"HardSwish", {14, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::hard_swish); }, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
+      {"IsInf", {10, 20}, import_is_inf, ""},
       {"LRN", {1, 13}, import_lrn, ""},
       {"LSTM", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::lstm); }, ""},
-      {"LeakyRelu", {1, 6, 16}, [](NodeImport& n) { import_alpha_unary(n, ElementwiseOp::leaky_relu, 0.01F); }, ""},
-      {"Less", {1, 7, 9, 13}, [](NodeImport& n) { import_compare(n, ElementwiseOp::less); }, ""},
-      {"LessOrEqual", {12, 16}, [](NodeImport& n) { import_compare(n, ElementwiseOp::less_equal); }, ""},
-      {"Log", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::log); }, ""},
       {"LogSoftmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, true); }, ""},
       {"Loop", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_loop, "trip count and condition must be constants; is unrolled"},
       {"MatMul", {1, 9, 13}, import_matmul, ""},
+      {"MatMulInteger", {10}, import_matmul_integer, ""},
       {"Max", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::max); }, ""},
       {"MaxPool", {1, 8, 10, 11, 12, 22}, import_max_pool, "1-D and 2-D, without Indices"},
       {"Mean", {1, 6, 8, 13}, import_mean, ""},
       {"Min", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::min); }, ""},
       {"Mod", {10, 13, 28}, import_mod, ""},
-      {"Mul", {1, 6, 7, 13, 14}, [](NodeImport& n) { import_arithmetic(n, ElementwiseOp::mul); }, ""},
-      {"Neg", {1, 6, 13}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::neg); }, ""},
-      {"Not", {1}, import_not, ""},
-      {"Or", {1, 7}, [](NodeImport& n) { import_logical(n, ElementwiseOp::logical_or); }, ""},
       {"PRelu", {1, 6, 7, 9, 16}, import_prelu, ""},
       {"Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24, 25}, import_pad, "pads and value must be constants"},
       {"Pow", {1, 7, 12, 13, 15}, import_pow, ""},
+      {"QLinearConv", {10}, import_qlinear_conv, "1-D and 2-D"},
+      {"QLinearMatMul", {10, 21}, import_qlinear_matmul, "integers of 8 bits"},
+      {"QuantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_quantize_linear, "integers of 8 and 16 bits, one scale or one per axis"},
       {"RNN", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::rnn); }, ""},
       {"Range", {11, 27}, import_range, "operands must be constants"},
-      {"Reciprocal", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::reciprocal); }, ""},
       {"ReduceL1", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::l1, 18); }, "axes must be constants"},
       {"ReduceL2", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::l2, 18); }, "axes must be constants"},
       {"ReduceLogSum", {1, 11, 13, 18, 28}, [](NodeImport& n) { import_reduce(n, ReduceKind::log_sum, 18); }, "axes must be constants"},
@@ -85,30 +81,23 @@ std::vector<OpRow> make_table() {
       {"ReduceProd", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::prod, 18); }, "axes must be constants"},
       {"ReduceSum", {1, 11, 13}, [](NodeImport& n) { import_reduce(n, ReduceKind::sum, 13); }, "axes must be constants"},
       {"ReduceSumSquare", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::sum_square, 18); }, "axes must be constants"},
-      {"Relu", {1, 6, 13, 14}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::relu); }, ""},
       {"Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25}, import_reshape, "shape must be a constant"},
-      {"Round", {11, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::round); }, ""},
       {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
       {"Shape", {1, 13, 15, 19, 21, 23, 24, 25}, import_shape, ""},
-      {"Sigmoid", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::sigmoid); }, ""},
-      {"Sign", {9, 13}, [](NodeImport& n) { import_number_unary(n, ElementwiseOp::sign); }, ""},
-      {"Sin", {7, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::sin); }, ""},
       {"Size", {1, 13, 19, 21, 23, 24, 25}, import_size, ""},
       {"Slice", {1, 10, 11, 13}, import_slice, "starts, ends, axes, steps must be constants"},
       {"Softmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, false); }, ""},
-      {"Softplus", {1, 22}, [](NodeImport& n) { import_unary(n, ElementwiseOp::softplus); }, ""},
       {"Split", {1, 2, 11, 13, 18}, import_split, "lengths must be constants"},
-      {"Sqrt", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::sqrt); }, ""},
       {"Squeeze", {1, 11, 13, 21, 23, 24, 25}, import_squeeze, "axes must be constants"},
-      {"Sub", {1, 6, 7, 13, 14}, [](NodeImport& n) { import_arithmetic(n, ElementwiseOp::sub); }, ""},
       {"Sum", {1, 6, 8, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::add); }, ""},
-      {"Tanh", {1, 6, 13}, [](NodeImport& n) { import_unary(n, ElementwiseOp::tanh); }, ""},
       {"Tile", {1, 6, 13}, import_tile, "repeats must be constants"},
       {"Transpose", {1, 13, 21, 23, 24, 25}, import_transpose, ""},
       {"Unsqueeze", {1, 11, 13, 21, 23, 24, 25}, import_unsqueeze, "axes must be constants"},
       {"Where", {9, 16}, import_where, ""},
-      {"Xor", {1, 7}, [](NodeImport& n) { import_logical(n, ElementwiseOp::logical_xor); }, ""},
   };
+  append_functions(table);
+  std::sort(table.begin(), table.end(), [](const OpRow& a, const OpRow& b) { return a.name < b.name; });
+  return table;
 }
 
 // Why an operator of the default domain has no row: some are of a kind that a static program cannot have.

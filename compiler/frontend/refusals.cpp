@@ -32,22 +32,6 @@ void Refusals::throw_if_any() const {
   if (!lines.empty()) throw unsupported(join(sorted(), "\n"));
 }
 
-std::set<std::string> lengths_inputs(const onnx::GraphProto& graph) {
-  constexpr int kSequenceLens = 4;
-  std::set<std::string> lengths, others;
-  for (const bool is_second_look : {false, true}) {
-    for (const auto& node : graph.node()) {
-      const bool recurrent = node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN";
-      for (int i = 0; i < node.input_size(); ++i) {
-        const bool is_lengths = recurrent && i == kSequenceLens && !node.input(i).empty();
-        if (is_lengths && !is_second_look) lengths.insert(node.input(i));
-        if (!is_lengths && is_second_look) lengths.erase(node.input(i));
-      }
-    }
-  }
-  return lengths;
-}
-
 FunctionNames function_names(const onnx::ModelProto& model) {
   FunctionNames names;
   for (const auto& function : model.functions()) names.emplace(function.domain(), function.name());

@@ -49,7 +49,4 @@ OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, 
 // Everything that can be refused by name alone: operators, domains, versions, sparse initializers.
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset);
 
-// Inputs that nodes read as the sequence_lens of a recurrent operator and as nothing else: the only ones that are not f32.
-std::set<std::string> lengths_inputs(const onnx::GraphProto& graph);
-
 }  // namespace tamp::frontend

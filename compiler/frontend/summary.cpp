@@ -57,14 +57,13 @@ int64_t default_opset(const onnx::ModelProto& model) {
   return opset;
 }
 
-// Inputs that are no f32 tensors, in the words of read_onnx.
-void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, const ModelSummary& summary, Refusals& refusals) {
-  const std::set<std::string> lengths = lengths_inputs(graph);
-  for (const ModelSummary::Port& port : summary.inputs) {
-    const char* supported = name_of(lengths.contains(port.name) ? DType::i32 : DType::f32);
-    if (port.type == supported) continue;
-    refusals.add(fmt::format("{}: input '{}' is {}, supported: {}; export in fp32, or feed it as fp32", file_text(path),
-                             printable(port.name), port.type, supported));
+// Inputs that are no tensors of a known element type, in the words of read_onnx.
+void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, const std::set<std::string>& initialized, Refusals& refusals) {
+  for (const auto& input : graph.input()) {
+    const DeclaredType type = declared_type(input);
+    if (initialized.contains(input.name()) || (type.kind == "tensor" && dtype_of_onnx(type.element_type))) continue;
+    refusals.add(fmt::format("{}: input '{}' is {}, supported: tensors of floats, integers, and bool; export the model without it", file_text(path), printable(input.name()),
+                             port_of(input).type));
   }
 }
 
@@ -102,7 +101,7 @@ ModelSummary summarize_onnx(const std::string& path) {
   count_parameters(graph, summary);
 
   Refusals refusals = find_refusals(path, model, default_opset(model));
-  add_input_refusals(path, graph, summary, refusals);
+  add_input_refusals(path, graph, initialized, refusals);
   summary.unsupported = refusals.sorted();
   summary.missing_file = missing_file(path, graph);
   return summary;

@@ -9,71 +9,25 @@
 namespace tamp {
 namespace {
 
-struct Row {
-  ElementwiseOp op;
-  const char* name;
-  int arity;
-};
-constexpr std::array kRows = {
-    Row{ElementwiseOp::identity, "identity", 1},
-    Row{ElementwiseOp::neg, "neg", 1},
-    Row{ElementwiseOp::abs, "abs", 1},
-    Row{ElementwiseOp::sqrt, "sqrt", 1},
-    Row{ElementwiseOp::reciprocal, "reciprocal", 1},
-    Row{ElementwiseOp::exp, "exp", 1},
-    Row{ElementwiseOp::log, "log", 1},
-    Row{ElementwiseOp::erf, "erf", 1},
-    Row{ElementwiseOp::sin, "sin", 1},
-    Row{ElementwiseOp::cos, "cos", 1},
-    Row{ElementwiseOp::floor, "floor", 1},
-    Row{ElementwiseOp::ceil, "ceil", 1},
-    Row{ElementwiseOp::round, "round", 1},
-    Row{ElementwiseOp::sign, "sign", 1},
-    Row{ElementwiseOp::relu, "relu", 1},
-    Row{ElementwiseOp::leaky_relu, "leaky_relu", 1},
-    Row{ElementwiseOp::elu, "elu", 1},
-    Row{ElementwiseOp::clip, "clip", 1},
-    Row{ElementwiseOp::sigmoid, "sigmoid", 1},
-    Row{ElementwiseOp::hard_sigmoid, "hard_sigmoid", 1},
-    Row{ElementwiseOp::hard_swish, "hard_swish", 1},
-    Row{ElementwiseOp::tanh, "tanh", 1},
-    Row{ElementwiseOp::softplus, "softplus", 1},
-    Row{ElementwiseOp::gelu, "gelu", 1},
-    Row{ElementwiseOp::gelu_tanh, "gelu_tanh", 1},
-    Row{ElementwiseOp::add, "add", 2},
-    Row{ElementwiseOp::sub, "sub", 2},
-    Row{ElementwiseOp::mul, "mul", 2},
-    Row{ElementwiseOp::div, "div", 2},
-    Row{ElementwiseOp::pow, "pow", 2},
-    Row{ElementwiseOp::min, "min", 2},
-    Row{ElementwiseOp::max, "max", 2},
-    Row{ElementwiseOp::mod, "mod", 2},
-    Row{ElementwiseOp::fmod, "fmod", 2},
-    Row{ElementwiseOp::prelu, "prelu", 2},
-    Row{ElementwiseOp::equal, "equal", 2},
-    Row{ElementwiseOp::less, "less", 2},
-    Row{ElementwiseOp::less_equal, "less_equal", 2},
-    Row{ElementwiseOp::greater, "greater", 2},
-    Row{ElementwiseOp::greater_equal, "greater_equal", 2},
-    Row{ElementwiseOp::logical_and, "logical_and", 2},
-    Row{ElementwiseOp::logical_or, "logical_or", 2},
-    Row{ElementwiseOp::logical_xor, "logical_xor", 2},
-    Row{ElementwiseOp::logical_not, "logical_not", 1},
-    Row{ElementwiseOp::where, "where", 3},
-    Row{ElementwiseOp::cast, "cast", 1},
-};
+using rk::functions::Result;
+using rk::functions::Speed;
+using rk::functions::Types;
 
-constexpr bool rows_in_order() {
-  for (size_t i = 0; i < kRows.size(); ++i) {
-    if (static_cast<size_t>(kRows[i].op) != i) return false;
-  }
-  return static_cast<size_t>(ElementwiseOp::cast) + 1 == kRows.size();
-}
-static_assert(rows_in_order(), "one row per ElementwiseOp, in the order of the enum");
+constexpr std::array kRows = {
+#define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                                    \
+  FunctionRow{ElementwiseOp::name, #name, arity, FunctionRow::Attributes attributes, Types::types, Result::result, Speed::speed, price, \
+              FunctionRow::Onnx onnx},
+    RK_FUNCTIONS(TAMP_ROW)
+#undef TAMP_ROW
+};
 
 }  // namespace
 
-const char* name_of(ElementwiseOp op) { return kRows[static_cast<size_t>(op)].name; }
+std::span<const FunctionRow> function_rows() { return kRows; }
+
+const FunctionRow& row_of(ElementwiseOp op) { return kRows[static_cast<size_t>(op)]; }
+
+const char* name_of(ElementwiseOp op) { return row_of(op).name; }
 
 bool has_prologue(const Conv& conv) { return conv.depthwise.has_value() || conv.input_activation.kind != Activation::none; }
 
@@ -84,7 +38,7 @@ bool is_pointwise(const Conv& conv) {
   return conv.group == 1 && all(conv.kernel, 1) && all(conv.strides, 1) && all(conv.pads_begin, 0) && all(conv.pads_end, 0);
 }
 
-int arity_of(ElementwiseOp op) { return kRows[static_cast<size_t>(op)].arity; }
+int arity_of(ElementwiseOp op) { return row_of(op).arity; }
 
 const char* name_of(const OpAttrs& attrs) {
   return std::visit(overloaded{

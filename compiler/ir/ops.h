@@ -3,15 +3,19 @@
 // in the comment in order ("?" = may be none).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "compiler/ir/dtype.h"
 #include "compiler/ir/recurrent.h"
+#include "kernels/shared/functions.h"
 
 namespace tamp {
 
@@ -94,55 +98,45 @@ struct BatchNorm {
   float epsilon = 1e-5F;
 };
 
-// Elementwise functions. Unary, binary or ternary; `a`, `b` are attributes (clip bounds, slopes).
+// The elementwise functions: the rows of kernels/shared/functions.h, which says what they are. `a` and `b` are attributes.
 enum class ElementwiseOp : uint8_t {
-  identity,
-  neg,
-  abs,
-  sqrt,
-  reciprocal,
-  exp,
-  log,
-  erf,
-  sin,
-  cos,
-  floor,
-  ceil,
-  round,
-  sign,
-  relu,
-  leaky_relu /*a*/,
-  elu /*a*/,
-  clip /*a=min b=max, min(max(x,a),b)*/,
-  sigmoid,
-  hard_sigmoid /*a x + b*/,
-  hard_swish,
-  tanh,
-  softplus,
-  gelu /*erf form*/,
-  gelu_tanh,
-  add,
-  sub,
-  mul,
-  div,
-  pow,
-  min,
-  max,
-  mod /*sign of divisor*/,
-  fmod,
-  prelu /*x, slope*/,
-  equal,
-  less,
-  less_equal,
-  greater,
-  greater_equal,
-  logical_and,
-  logical_or,
-  logical_xor,
-  logical_not,
-  where /*cond, x, y*/,
-  cast,
+#define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula) name,
+  RK_FUNCTIONS(TAMP_ROW)
+#undef TAMP_ROW
 };
+
+// A row without its formula.
+struct FunctionRow {
+  struct Attributes {
+    int count = 0;
+    std::array<const char*, 2> names{};
+    std::array<float, 2> defaults{};
+    constexpr Attributes() = default;
+    constexpr Attributes(const char* name, float value) : count(1), names{name}, defaults{value} {}
+    constexpr Attributes(const char* name, float value, const char* name2, float value2)
+        : count(2), names{name, name2}, defaults{value, value2} {}
+  };
+  struct Onnx {
+    const char* name = nullptr;  // none: no operator is this function and nothing else
+    std::array<int, 8> versions{};
+    size_t version_count = 0;
+    constexpr Onnx() = default;
+    constexpr Onnx(const char* name_, std::initializer_list<int> list) : name(name_) {
+      for (const int version : list) versions[version_count++] = version;
+    }
+  };
+  ElementwiseOp op;
+  const char* name;
+  int arity;
+  Attributes attributes;
+  rk::functions::Types types;
+  rk::functions::Result result;
+  rk::functions::Speed speed;
+  double price;
+  Onnx onnx;
+};
+std::span<const FunctionRow> function_rows();
+const FunctionRow& row_of(ElementwiseOp op);
 const char* name_of(ElementwiseOp op);
 int arity_of(ElementwiseOp op);
 

@@ -135,7 +135,7 @@ Value conv_as(const Call& call, const Conv& attrs) {
 
 Value conv(const Call& call, const Conv& attrs) {
   const DType dtype = call.output().dtype;
-  if (!is_float(dtype)) throw unsupported(where(call.rop) + ": element type " + name_of(dtype) + ", supported: floats");
+  if (!is_float(dtype)) return conv_as<uint64_t>(call, attrs);  // so that overflow wraps as in numpy
   const Shape& weights = call.input(1).shape;
   const int64_t taps = product(weights, 1, static_cast<int64_t>(weights.size()));
   if (in_double(dtype, element_count(call.output().shape) * taps)) return conv_as<double>(call, attrs);

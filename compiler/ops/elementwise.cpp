@@ -88,25 +88,23 @@ void round_to_dtype(Strip& strip) {
   for (int64_t& x : strip.whole) x = wrap_whole(x, strip.dtype);
 }
 
-void select(const Operands& operands, Strip& out) {
-  const std::vector<int64_t>& condition = operands[0]->whole;
-  const auto chosen = [&](size_t i) -> const Strip& { return *operands[condition[i] != 0 ? 1 : 2]; };
-  for (size_t i = 0; i < out.real.size(); ++i) out.real[i] = chosen(i).real[i];
-  for (size_t i = 0; i < out.whole.size(); ++i) out.whole[i] = chosen(i).whole[i];
-}
-
-bool is_logical(ElementwiseOp op) {
-  return op == ElementwiseOp::logical_and || op == ElementwiseOp::logical_or || op == ElementwiseOp::logical_xor ||
-         op == ElementwiseOp::logical_not;
-}
-
-// The type that operand `position` of `op` is computed as. Only pow and where have operands of several types.
-DType operand_type(ElementwiseOp op, const Operands& operands, size_t position) {
-  if (is_logical(op)) return DType::boolean;
-  if (op == ElementwiseOp::where) return position == 0 ? DType::boolean : operands[1]->dtype;
-  if (op != ElementwiseOp::pow) return operands[0]->dtype;
+// The type that operand `position` of a function is computed as. Only pow and where have operands of several types.
+DType operand_type(const FunctionRow& row, const Operands& operands, size_t position) {
+  if (row.types == rk::functions::Types::truths) return DType::boolean;
+  if (row.op == ElementwiseOp::where) return operands[1]->dtype;  // the condition as 0 or 1 of that type
+  if (row.op != ElementwiseOp::pow) return operands[0]->dtype;
   if (is_float(operands[0]->dtype) || is_float(operands[1]->dtype)) return DType::f64;
   return operands[position]->dtype;
+}
+
+// The operands of `where`: a condition is true whatever it is, as long as it is not 0.
+const Strip* as_condition(const Strip* condition, DType to, Strip& truth, Strip& converted) {
+  if (condition->dtype != DType::boolean) {
+    convert(*condition, DType::boolean, truth);
+    condition = &truth;
+  }
+  convert(*condition, to, converted);
+  return &converted;
 }
 
 // Runs one step; `converted` holds operands that had to change their type.
@@ -114,33 +112,28 @@ void run_step(const Call& call, const ElementwiseStep& step, Operands operands, 
   const int64_t count = static_cast<int64_t>(std::max(operands[0]->real.size(), operands[0]->whole.size()));
   if (step.op == ElementwiseOp::cast) return convert(*operands[0], call.output().dtype, out);
 
+  const FunctionRow& row = row_of(step.op);
   const DType first = operands[step.op == ElementwiseOp::where ? 1 : 0]->dtype;
-  const DType result = is_comparison(step.op) || is_logical(step.op) ? DType::boolean : first;
+  const DType result = row.result == rk::functions::Result::truth ? DType::boolean : first;
   const Operands given = operands;
   for (size_t i = 0; i < given.size(); ++i) {
-    const DType wanted = operand_type(step.op, given, i);
+    const DType wanted = operand_type(row, given, i);
     if (given[i]->dtype == wanted) continue;
+    if (step.op == ElementwiseOp::where && i == 0) {
+      operands[i] = as_condition(given[i], wanted, converted[3], converted[0]);
+      continue;
+    }
     convert(*given[i], wanted, converted[i]);
     operands[i] = &converted[i];
   }
-
-  if (is_comparison(step.op)) {
-    resize(out, result, count);
-    return compare_step(step, operands, out);
-  }
-  if (step.op == ElementwiseOp::where) {
-    resize(out, result, count);
-    return select(operands, out);
-  }
-  if (is_float(operands[0]->dtype)) {
-    Strip& target = is_float(result) ? out : converted.back();
-    resize(target, is_float(result) ? result : DType::f64, count);
-    real_step(step, operands, target);
-    if (!is_float(result)) convert(target, result, out);  // an integer to a float power
-  } else {
-    resize(out, result, count);
-    whole_step(step, operands, where(call.rop) + " " + name_of(step.op), out);
-  }
+  // A float function with a result that is none (a comparison, an integer to a float power) is converted afterwards, and so is
+  // an integer one with a result that is a float.
+  const DType computed = operands.back()->dtype;
+  const bool same_kind = is_float(computed) == is_float(result);
+  Strip& target = same_kind ? out : converted.back();
+  resize(target, same_kind ? result : is_float(computed) ? DType::f64 : DType::i64, count);
+  run_function(step, operands, where(call.rop), target);
+  if (!same_kind) convert(target, result, out);
   round_to_dtype(out);
 }
 
@@ -166,7 +159,7 @@ Value elementwise(const Call& call, const Elementwise& attrs) {
   std::vector<Reader> readers;
   for (size_t i = 0; i < call.rop.inputs.size(); ++i) readers.emplace_back(call.input(i), output.shape);
 
-  std::vector<Strip> inputs(readers.size()), results(attrs.steps.size()), converted(4);
+  std::vector<Strip> inputs(readers.size()), results(attrs.steps.size()), converted(5);
   Strip stored;
   const int64_t count = element_count(output.shape);
   Bytes bytes(static_cast<size_t>(count * bytes_of(output.dtype)));

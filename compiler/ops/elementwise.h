@@ -1,5 +1,5 @@
-// A run of elements on their way through a chain of elementwise steps; between elementwise.cpp (the chain), and
-// elementwise_real.cpp and elementwise_whole.cpp (the functions). Internal to compiler/ops.
+// A run of elements on their way through a chain of elementwise steps; between elementwise.cpp (the chain) and
+// elementwise_step.cpp (the functions). Internal to compiler/ops.
 #pragma once
 
 #include <string>
@@ -18,15 +18,8 @@ struct Strip {
 
 using Operands = std::vector<const Strip*>;
 
-// Functions whose result is a float: all operands are floats. Results are not rounded yet.
-void real_step(const ElementwiseStep& step, const Operands& operands, Strip& out);
-
-// Functions on integers and bool. bad_input, beginning with `where`, for a division by zero and the like; unsupported for
-// functions that have no integer form. Results are not wrapped yet.
-void whole_step(const ElementwiseStep& step, const Operands& operands, const std::string& where, Strip& out);
-
-bool is_comparison(ElementwiseOp op);
-// Comparisons; both operands are of the same kind. out is bool.
-void compare_step(const ElementwiseStep& step, const Operands& operands, Strip& out);
+// One function on operands that are all floats, or all integers and bools; `out` is of the same kind, and gets the results before
+// they are rounded or wrapped (a truth: 0 or 1). Error (unsupported), beginning with `where`: the function has no such form.
+void run_function(const ElementwiseStep& step, const Operands& operands, const std::string& where, Strip& out);
 
 }  // namespace tamp::ops

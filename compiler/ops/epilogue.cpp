@@ -26,10 +26,10 @@ double activate(const ActivationCall& call, double x) {
   switch (call.kind) {
     case Activation::none: return x;
     case Activation::relu: return relu(x);
-    case Activation::clip: return clip(x, call.a, call.b);
+    case Activation::clip: return clip<double>(x, call.a, call.b);
     case Activation::sigmoid: return sigmoid(x);
     case Activation::tanh: return std::tanh(x);
-    case Activation::hard_sigmoid: return hard_sigmoid(x, call.a, call.b);
+    case Activation::hard_sigmoid: return hard_sigmoid<double>(x, call.a, call.b);
     case Activation::hard_swish: return hard_swish(x);
     case Activation::leaky_relu: return leaky_relu(x, call.a);
     case Activation::silu: return silu(x);

@@ -23,7 +23,7 @@ double apply(const CellFunction& f, double x) {
     case CellFunctionKind::leaky_relu: return leaky_relu(x, f.a);
     case CellFunctionKind::thresholded_relu: return x > f.a || std::isnan(x) ? x : 0.0;
     case CellFunctionKind::scaled_tanh: return f.a * std::tanh(f.b * x);
-    case CellFunctionKind::hard_sigmoid: return hard_sigmoid(x, f.a, f.b);
+    case CellFunctionKind::hard_sigmoid: return hard_sigmoid<double>(x, f.a, f.b);
     case CellFunctionKind::elu: return elu(x, f.a);
     case CellFunctionKind::softsign: return x / (1.0 + std::fabs(x));
     case CellFunctionKind::softplus: return softplus(x);
@@ -123,7 +123,7 @@ class CellRun {
 
   double function(size_t which, double x) const {
     const double limit = cell_.clip;
-    return apply(cell_.functions[which], limit > 0 ? clip(x, -limit, limit) : x);
+    return apply(cell_.functions[which], limit > 0 ? clip<double>(x, -limit, limit) : x);
   }
   // onnxruntime does not clip the argument of an LSTM's h.
   double output_function(double c) const { return apply(cell_.functions[2], c); }

@@ -42,8 +42,8 @@ double reduce_real(ReduceKind kind, int64_t count, ForEach&& for_each) {
   switch (kind) {
     case ReduceKind::sum: return fold(0, plus);
     case ReduceKind::mean: return fold(0, plus) / static_cast<double>(count);
-    case ReduceKind::max: return fold(-kInfinity, max_of);
-    case ReduceKind::min: return fold(kInfinity, min_of);
+    case ReduceKind::max: return fold(-kInfinity, max_of<double>);
+    case ReduceKind::min: return fold(kInfinity, min_of<double>);
     case ReduceKind::prod: return fold(1, [](double result, double x) { return result * x; });
     case ReduceKind::l1: return fold(0, plus_abs);
     case ReduceKind::l2: return std::sqrt(fold(0, plus_square));
@@ -51,7 +51,7 @@ double reduce_real(ReduceKind kind, int64_t count, ForEach&& for_each) {
     case ReduceKind::log_sum: return std::log(fold(0, plus));
     case ReduceKind::log_sum_exp: break;
   }
-  const double largest = fold(-kInfinity, max_of);
+  const double largest = fold(-kInfinity, max_of<double>);
   if (std::isinf(largest)) return largest;  // also the empty set; inf - inf would be NaN
   return largest + std::log(fold(0, [&](double sum, double x) { return sum + std::exp(x - largest); }));
 }

@@ -115,6 +115,7 @@ Graph recognise_activations(Graph graph) {
   const Graph before = graph;
   const Matcher matcher(before);
   for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (before.tensor(before.rops[i].outputs[0]).dtype != DType::f32) continue;
     const TensorId gelu = matcher.gelu_of(before.rops[i]);
     const TensorId x = gelu.valid() ? gelu : matcher.hard_swish_of(before.rops[i]);
     if (!x.valid()) continue;

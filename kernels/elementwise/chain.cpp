@@ -28,13 +28,6 @@ int64_t input_code(Chain& chain, const Graph& graph, TensorId id) {
   return kFirstInput + static_cast<int64_t>(chain.inputs.size()) - 1;
 }
 
-// Operators whose attributes are operands of the device function.
-int attributes_of(ElementwiseOp op) {
-  if (op == ElementwiseOp::leaky_relu || op == ElementwiseOp::elu) return 1;
-  if (op == ElementwiseOp::clip || op == ElementwiseOp::hard_sigmoid) return 2;
-  return 0;
-}
-
 // The last step that reads each step's result; the last step itself is read by the store.
 std::vector<size_t> last_uses(const std::vector<ElementwiseStep>& steps) {
   std::vector<size_t> last(steps.size(), 0);
@@ -66,8 +59,9 @@ std::optional<Chain> make_chain(const Graph& graph, const std::vector<TensorId>&
       codes.push_back(from + 1 == s ? kAcc : temp_of[from]);
       TAMP_CHECK(from + 1 == s || temp_of[from] != 0, "elementwise result was not kept");
     }
-    if (attributes_of(steps[s].op) > 0) codes.push_back(constant_code(chain, steps[s].a));
-    if (attributes_of(steps[s].op) > 1) codes.push_back(constant_code(chain, steps[s].b));
+    const int attributes = row_of(steps[s].op).attributes.count;  // operands of the device's function
+    if (attributes > 0) codes.push_back(constant_code(chain, steps[s].a));
+    if (attributes > 1) codes.push_back(constant_code(chain, steps[s].b));
     codes.resize(3, kUnused);
     // A temporary whose last reader is this step is free for this step's result: it is read first.
     for (size_t from = 0; from < s; ++from) {

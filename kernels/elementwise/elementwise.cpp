@@ -58,12 +58,7 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
 double interpreting_flops(const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
   const double turns = static_cast<double>(ceil_div(groups_per_rtask, 256 * work.groups));
   double per_element = 0;
-  for (const ChainStep& step : sweep.chain.steps) {
-    const auto op = static_cast<ElementwiseOp>(step.op);
-    const bool cheap = op <= ElementwiseOp::abs || op == ElementwiseOp::relu || op == ElementwiseOp::clip ||
-                       (op >= ElementwiseOp::add && op <= ElementwiseOp::mul) || op == ElementwiseOp::min || op == ElementwiseOp::max;
-    per_element += cheap ? 14 : 40;
-  }
+  for (const ChainStep& step : sweep.chain.steps) per_element += row_of(static_cast<ElementwiseOp>(step.op)).price;
   return turns * 1e5 + static_cast<double>(groups_per_rtask * 4) * per_element;
 }
 

@@ -10,6 +10,8 @@
 #include "compiler/support/text.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/shared/numbers.h"
+#include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
@@ -183,20 +185,36 @@ Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rt
   return phase;
 }
 
+// The same of elements of another type (kernels/typed/pad.cuh).
+Phase typed_phase(Phase phase, DType dtype, float value) {
+  ArgList copy;
+  for (const Arg& one : phase.args) copy.push_back(one.value);
+  const uint64_t bits = rk::element_bits<double>(value, static_cast<uint32_t>(dtype));
+  phase.header = "kernels/typed/pad.cuh";
+  phase.body = "rk::typed_pad";
+  phase.template_args = {{"Cell", cell_text(dtype)}};
+  phase.args_type = "rk::TypedPadArgs";
+  phase.args = {{"copy", ArgValue{copy}},
+                {"value_low", arg(static_cast<int64_t>(bits & 0xffffffff))},
+                {"value_high", arg(static_cast<int64_t>(bits >> 32))}};
+  return phase;
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Pad>(rop.attrs) && !std::holds_alternative<Gather>(rop.attrs)) return {};
-  if (has_epilogue(rop) || !is_plain_f32(request.graph.tensor(rop.inputs[0])) || !is_plain_f32(request.graph.tensor(rop.outputs[0])))
-    return {};
+  const DType dtype = request.graph.tensor(rop.outputs[0]).dtype;
+  if (has_epilogue(rop) || !is_plain(request.graph.tensor(rop.inputs[0])) || !is_plain(request.graph.tensor(rop.outputs[0]))) return {};
   const std::optional<Map> map = map_of(request.graph, rop);
   if (!map || map->loop.size() > kRank) return {};
-  const bool vector = is_vector(request.graph, rop, *map);
+  const bool vector = dtype == DType::f32 && is_vector(request.graph, rop, *map);
   const int64_t items = loop_elements(map->loop) / (vector ? 4 : 1);
   const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(items, request.vdevice.veus()));
   RKernel rkernel;
   rkernel.family = "indexed_copy";
   rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
   rkernel.phases = {phase_of(rop, *map, vector, per_rtask)};
+  if (dtype != DType::f32) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
   rkernel.config = {{"elements_per_rtask", per_rtask * (vector ? 4 : 1)}};
   return {rkernel};
 }

@@ -17,39 +17,15 @@ constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 // One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
 constexpr double kTurnUs = 0.6;
 
-// A few instructions of code. What is neither cheap nor dear is kilobytes, and stays with elementwise.cuh.
-bool is_cheap(ElementwiseOp op) {
-  using enum ElementwiseOp;
-  switch (op) {
-    case identity:
-    case neg:
-    case abs:
-    case relu:
-    case leaky_relu:
-    case clip:
-    case hard_sigmoid:
-    case hard_swish:
-    case add:
-    case sub:
-    case mul:
-    case min:
-    case max:
-    case prelu: return true;
-    default: return false;
-  }
-}
+using rk::functions::Speed;
 
-bool is_dear(ElementwiseOp op) {
-  using enum ElementwiseOp;
-  return op == div || op == sqrt || op == exp || op == erf || op == sigmoid || op == tanh || op == gelu || op == where;
-}
-
+// A few instructions of code, and not too many that are dear. What is rare is kilobytes, and stays with elementwise.cuh.
 bool has_small_functions(const Chain& chain) {
   int64_t dear = 0;
   for (const ChainStep& step : chain.steps) {
-    const auto op = static_cast<ElementwiseOp>(step.op);
-    if (!is_cheap(op) && !is_dear(op)) return false;
-    if (is_dear(op)) ++dear;
+    const Speed speed = row_of(static_cast<ElementwiseOp>(step.op)).speed;
+    if (speed == Speed::rare) return false;
+    if (speed == Speed::four) ++dear;
   }
   return dear <= kMostDear;
 }

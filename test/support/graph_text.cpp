@@ -30,8 +30,8 @@ DType parse_dtype(Line& line) {
 
 ElementwiseOp parse_elementwise_op(Line& line) {
   const std::string word = line.name();
-  for (int i = 0; i <= static_cast<int>(ElementwiseOp::cast); ++i) {
-    if (word == name_of(static_cast<ElementwiseOp>(i))) return static_cast<ElementwiseOp>(i);
+  for (const FunctionRow& row : function_rows()) {
+    if (word == row.name) return row.op;
   }
   line.fail("an elementwise function, not '" + word + "'");
 }

@@ -35,13 +35,11 @@ Case function_case(ElementwiseOp op, float a, float b, int64_t elements) {
 
 std::vector<Case> function_cases() {
   std::vector<Case> cases;
-  for (int i = 0; i <= static_cast<int>(ElementwiseOp::where); ++i) {
-    const auto op = static_cast<ElementwiseOp>(i);
-    const bool logical = op >= ElementwiseOp::logical_and && op <= ElementwiseOp::where;
-    const bool clips = op == ElementwiseOp::clip;
-    for (const int64_t elements : {256, 255}) {
-      if (!logical) cases.push_back(function_case(op, clips ? -1.0F : 0.3F, clips ? 2.0F : 0.4F, elements));
-    }
+  for (const FunctionRow& row : function_rows()) {
+    const bool of_others = !rk::functions::has_form<float>(row.types) || row.types == rk::functions::Types::truths;
+    if (of_others || row.op == ElementwiseOp::where || row.op == ElementwiseOp::cast) continue;
+    const bool clips = row.op == ElementwiseOp::clip;
+    for (const int64_t elements : {256, 255}) cases.push_back(function_case(row.op, clips ? -1.0F : 0.3F, clips ? 2.0F : 0.4F, elements));
   }
   return cases;
 }

@@ -41,6 +41,22 @@ TEST_CASE("elementwise functions of one operand") {
       {softplus, 0, 0, {0.12692801F, 0.47407698F, 0.69314718F, 0.97407698F, 3.04858735F}},
       {gelu, 0, 0, {-0.04550026F, -0.15426877F, 0, 0.34573123F, 2.99595031F}},
       {gelu_tanh, 0, 0, {-0.04540231F, -0.15428599F, 0, 0.34571401F, 2.99636261F}},
+      {tan, 0, 0, {2.18503986F, -0.54630249F, 0, 0.54630249F, -0.14254654F}},
+      {asin, 0, 0, {kNan, -0.52359878F, 0, 0.52359878F, kNan}},
+      {acos, 0, 0, {kNan, 2.09439510F, 1.57079633F, 1.04719755F, kNan}},
+      {atan, 0, 0, {-1.10714872F, -0.46364761F, 0, 0.46364761F, 1.24904577F}},
+      {sinh, 0, 0, {-3.62686041F, -0.52109531F, 0, 0.52109531F, 10.0178749F}},
+      {cosh, 0, 0, {3.76219569F, 1.12762597F, 1, 1.12762597F, 10.0676620F}},
+      {asinh, 0, 0, {-1.44363548F, -0.48121183F, 0, 0.48121183F, 1.81844646F}},
+      {acosh, 0, 0, {kNan, kNan, kNan, kNan, 1.76274717F}},
+      {atanh, 0, 0, {kNan, -0.54930614F, 0, 0.54930614F, kNan}},
+      {selu, 2, 3, {-5.18798830F, -2.36081604F, 0, 1.5F, 9}},
+      {celu, 2, 0, {-1.26424112F, -0.44239843F, 0, 0.5F, 3}},
+      {thresholded_relu, 0.5F, 0, {0, 0, 0, 0, 3}},
+      {softsign, 0, 0, {-2.0F / 3, -1.0F / 3, 0, 1.0F / 3, 0.75F}},
+      {mish, 0, 0, {-0.25250148F, -0.22074377F, 0, 0.37524524F, 2.98653500F}},
+      {swish, 2, 0, {-0.03597242F, -0.13447071F, 0, 0.36552929F, 2.99258210F}},
+      {shrink, 0.5F, 1, {-1.5F, 0, 0, 0, 2.5F}},
   }));
   INFO(name_of(row.op));
   check_close(unary(row.op, x, row.a, row.b), row.expected);
@@ -120,14 +136,40 @@ TEST_CASE("integer arithmetic truncates, wraps and keeps signs") {
   CHECK(whole(eval(one_step(mod), {i64({1}, {kMin64}), i64({1}, {-1})}, {1}, DType::i64)) == std::vector<int64_t>{0});
 }
 
-TEST_CASE("integer divisions without a result are the user's error, not a trap") {
+TEST_CASE("integer divisions without a result give numpy's and never trap") {
   using enum ElementwiseOp;
-  check_error(Case(one_step(div), {i64({2}, {1, 1}), i64({2}, {1, 0})}, {2}, DType::i64), ExitCode::bad_input, "division by zero");
-  check_error(Case(one_step(mod), {i32({1}, {1}), i32({1}, {0})}, {1}, DType::i32), ExitCode::bad_input, "division by zero");
-  check_error(Case(one_step(div), {i64({1}, {kMin64}), i64({1}, {-1})}, {1}, DType::i64), ExitCode::bad_input, "does not fit i64");
-  check_error(Case(one_step(div), {i32({1}, {INT32_MIN}), i32({1}, {-1})}, {1}, DType::i32), ExitCode::bad_input, "does not fit i32");
-  check_error(Case(one_step(pow), {i64({1}, {0}), i64({1}, {-1})}, {1}, DType::i64), ExitCode::bad_input, "negative power");
+  CHECK(whole(eval(one_step(div), {i64({2}, {7, 7}), i64({2}, {1, 0})}, {2}, DType::i64)) == std::vector<int64_t>{7, 0});
+  CHECK(whole(eval(one_step(mod), {i64({2}, {7, -7}), i64({1}, {0})}, {2}, DType::i64)) == std::vector<int64_t>{0, 0});
+  CHECK(whole(eval(one_step(div), {i64({1}, {kMin64}), i64({1}, {-1})}, {1}, DType::i64)) == std::vector<int64_t>{kMin64});
+  CHECK(elements_of<int32_t>(eval(one_step(div), {i32({1}, {INT32_MIN}), i32({1}, {-1})}, {1}, DType::i32)) ==
+        std::vector<int32_t>{INT32_MIN});
+  CHECK(whole(eval(one_step(pow), {i64({4}, {0, 1, -1, 2}), i64({1}, {-3})}, {4}, DType::i64)) == std::vector<int64_t>{0, 1, -1, 0});
   check_error(Case(one_step(exp), {i64({1}, {0})}, {1}, DType::i64), ExitCode::unsupported, "exp of element type i64");
+  check_error(Case(one_step(bit_and), {f32({1}, {0}), f32({1}, {0})}, {1}), ExitCode::unsupported, "bit_and of element type f32");
+}
+
+TEST_CASE("bits of integers") {
+  using enum ElementwiseOp;
+  const Value x = value<uint8_t>(DType::u8, {3}, {0b1100, 0xff, 1}), y = value<uint8_t>(DType::u8, {3}, {0b1010, 1, 7});
+  const auto bits = [&](ElementwiseOp op) { return elements_of<uint8_t>(eval(one_step(op), {x, y}, {3}, DType::u8)); };
+  CHECK(bits(bit_and) == std::vector<uint8_t>{0b1000, 1, 1});
+  CHECK(bits(bit_or) == std::vector<uint8_t>{0b1110, 0xff, 7});
+  CHECK(bits(bit_xor) == std::vector<uint8_t>{0b0110, 0xfe, 6});
+  CHECK(bits(shift_left) == std::vector<uint8_t>{0, 0xfe, 128});
+  CHECK(bits(shift_right) == std::vector<uint8_t>{0, 0x7f, 0});
+  CHECK(elements_of<uint8_t>(eval(one_step(bit_not), {x}, {3}, DType::u8)) == std::vector<uint8_t>{0xf3, 0, 0xfe});
+}
+
+TEST_CASE("the infinite and what is no number") {
+  using enum ElementwiseOp;
+  const Value x = f32({4}, {kNan, kInf, -kInf, 1});
+  const auto truths = [&](ElementwiseOp op, float a, float b) {
+    return elements_of<uint8_t>(eval(Elementwise{{{op, {0}, a, b}}}, {x}, {4}, DType::boolean));
+  };
+  CHECK(truths(is_nan, 0, 0) == std::vector<uint8_t>{1, 0, 0, 0});
+  CHECK(truths(is_inf, 1, 1) == std::vector<uint8_t>{0, 1, 1, 0});
+  CHECK(truths(is_inf, 1, 0) == std::vector<uint8_t>{0, 0, 1, 0});
+  CHECK(truths(is_inf, 0, 1) == std::vector<uint8_t>{0, 1, 0, 0});
 }
 
 TEST_CASE("unsigned 64-bit integers stay unsigned") {

@@ -1,0 +1,81 @@
+// Host side of conv.cuh.
+#include <algorithm>
+
+#include "kernels/args.h"
+#include "kernels/typed/typed.h"
+
+namespace tamp::kernels {
+namespace {
+
+// Batch, channel, row, column: with one spatial dimension a row of its own is put in.
+std::vector<int64_t> in_four(std::vector<int64_t> values, int64_t row) {
+  if (values.size() == 3) values.insert(values.begin() + 2, row);
+  return values;
+}
+// Row, column.
+std::vector<int64_t> in_two(std::vector<int64_t> values, int64_t row) {
+  if (values.size() == 1) values.insert(values.begin(), row);
+  return values;
+}
+
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  const std::vector<int64_t> shape = in_four(out.shape, 1), out_strides = in_four(out.place.strides, 0);
+  Loop loop;
+  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {out_strides[d]}});
+  return loop;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const Graph& graph = request.graph;
+  const auto* attrs = std::get_if<Conv>(&rop.attrs);
+  if (attrs == nullptr || has_epilogue(rop) || has_prologue(*attrs) || all_f32(graph, rop)) return {};
+  for (const TensorId id : reads_of(rop)) {
+    if (!is_plain(graph.tensor(id)) || graph.tensor(id).dtype != graph.tensor(rop.outputs[0]).dtype) return {};
+  }
+  const Tensor &in = graph.tensor(rop.inputs[0]), &weights = graph.tensor(rop.inputs[1]), &out = graph.tensor(rop.outputs[0]);
+  const bool has_bias = rop.inputs.size() > 2 && rop.inputs[2].valid();
+  const std::vector<int64_t> shape = in_four(in.shape, 1);
+  const Loop loop = loop_of(graph, rop);
+  const int64_t elements = loop_elements(loop);
+  const double taps = static_cast<double>(element_count(weights.shape)) / static_cast<double>(std::max<int64_t>(1, weights.shape[0]));
+  RKernel rkernel = typed_rkernel(request, "conv", elements, 2 * taps, 40 * taps);
+  Phase& phase = rkernel.phases[0];
+  phase.template_args = {{"T", number_text(out.dtype)}};
+  phase.args_type = "rk::TypedConvArgs";
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"in", arg(TensorArg{rop.inputs[0]})},
+                {"weights", arg(TensorArg{rop.inputs[1]})},
+                {"bias", has_bias ? arg(TensorArg{rop.inputs[2]}) : null_arg()},
+                {"nest", nest_arg(loop)},
+                {"out_strides", array_arg(strides(loop, 0), 4)},
+                {"in_strides", array_arg(in_four(in.place.strides, 0), 4)},
+                {"weight_strides", array_arg(in_four(weights.place.strides, 0), 4)},
+                {"bias_stride", arg(has_bias ? graph.tensor(rop.inputs[2]).place.strides[0] : 0)},
+                {"height", arg(shape[2])},
+                {"width", arg(shape[3])},
+                {"group_channels", arg(weights.shape[1])},
+                {"group_outputs", arg(std::max<int64_t>(1, weights.shape[0] / attrs->group))},
+                {"kernel", array_arg(in_two(attrs->kernel, 1))},
+                {"stride", array_arg(in_two(attrs->strides, 1))},
+                {"dilation", array_arg(in_two(attrs->dilations, 1))},
+                {"pad", array_arg(in_two(attrs->pads_begin, 0))},
+                {"type", arg(static_cast<int64_t>(out.dtype))},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+  return {rkernel};
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace
+
+const Family& typed_conv() {
+  static const Family family{"typed_conv", offers, no_pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

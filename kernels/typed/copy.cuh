@@ -1,0 +1,37 @@
+// Copies of elements of any type, bit by bit; Cell is an unsigned integer of the element's size. The elements are numbered by two nests, one
+// for either side, so that a Reshape needs no scratch. One element a thread.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+struct TypedCopyArgs {
+  TensorRef out, in;
+  Nest out_nest, in_nest;
+  int32_t out_strides[kNestRank], in_strides[kNestRank];
+  uint32_t elements, elements_per_rtask;
+};
+static_assert(sizeof(TypedCopyArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE int64_t nest_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
+  int64_t offset = 0;
+  for_each_coordinate(nest, element, [&](int d, uint32_t at) { offset += static_cast<int64_t>(at) * strides[d]; });
+  return offset;
+}
+
+template <class Veu, class Cell>
+RK_BODY void typed_copy(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedCopyArgs& args = task.template arguments<TypedCopyArgs>();
+  const Cell* const in = reinterpret_cast<const Cell*>(task.address(args.in));
+  Cell* const out = reinterpret_cast<Cell*>(task.address(args.out));
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    const Cell value = load_cell(in + nest_offset(args.in_nest, args.in_strides, element));
+    store_cell(out + nest_offset(args.out_nest, args.out_strides, element), value);
+  }
+}
+
+}  // namespace rk

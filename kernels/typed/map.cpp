@@ -1,0 +1,128 @@
+// Host side of map.cuh: an Elementwise chain as template arguments.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/args.h"
+#include "kernels/typed/typed.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kInputs = 8, kSteps = 16, kConstants = 32, kRank = 8;  // kInputs, kConstants, kRank: rk::kMapInputs and so on
+constexpr int64_t kFirstInput = 32, kFirstConstant = 64, kNone = 255;
+
+struct Program {
+  std::vector<std::string> steps;
+  std::vector<float> constants;
+};
+
+// The element type of a step's operand or result; a cast is to the type of the rOperator's result (compiler/ops/elementwise.cpp).
+DType type_of(const Graph& graph, const ROperator& rop, const std::vector<DType>& made, int32_t operand) {
+  return operand >= 0 ? graph.tensor(rop.inputs[static_cast<size_t>(operand)]).dtype : made[static_cast<size_t>(-1 - operand)];
+}
+DType result_of(const Graph& graph, const ROperator& rop, const std::vector<DType>& made, const ElementwiseStep& step) {
+  if (row_of(step.op).result == rk::functions::Result::truth) return DType::boolean;
+  if (step.op == ElementwiseOp::cast) return graph.tensor(rop.outputs[0]).dtype;
+  return type_of(graph, rop, made, step.operands[step.op == ElementwiseOp::where ? 1 : 0]);
+}
+
+// The last result is rounded or wrapped where it is stored, so that all integer types share a body, and all floats.
+Program program_of(const Graph& graph, const ROperator& rop, DType number) {
+  Program program;
+  const size_t last = std::get<Elementwise>(rop.attrs).steps.size() - 1;
+  std::vector<DType> made;
+  for (const ElementwiseStep& step : std::get<Elementwise>(rop.attrs).steps) {
+    std::vector<int64_t> codes;
+    for (const int32_t operand : step.operands) codes.push_back(operand >= 0 ? kFirstInput + operand : -1 - operand);
+    const int attributes = row_of(step.op).attributes.count;
+    for (int i = 0; i < attributes; ++i) {
+      codes.push_back(kFirstConstant + static_cast<int64_t>(program.constants.size()));
+      program.constants.push_back(i == 0 ? step.a : step.b);
+    }
+    codes.resize(3, kNone);
+    made.push_back(result_of(graph, rop, made, step));
+    const DType settled = program.steps.size() < last ? made.back() : is_float(number) ? DType::f64 : DType::i64;
+    program.steps.push_back(fmt::format("{:#x}ull", static_cast<int64_t>(step.op) | codes[0] << 8 | codes[1] << 16 | codes[2] << 24 |
+                                                        static_cast<int64_t>(settled) << 32));
+  }
+  return program;
+}
+
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  std::vector<std::vector<int64_t>> operands = {out.place.strides};
+  for (const TensorId id : rop.inputs) operands.push_back(broadcast_strides(graph.tensor(id), out.shape));
+  Loop loop;
+  for (size_t d = 0; d < out.shape.size(); ++d) {
+    LoopDim dim{out.shape[d], {}};
+    for (const std::vector<int64_t>& of_operand : operands) dim.strides.push_back(of_operand[d]);
+    loop.push_back(dim);
+  }
+  return normalised(loop);
+}
+
+// The type that the chain is computed in; none if its steps are of several kinds. Where there are several steps, they are of f32 and
+// bool (passes/fuse_elementwise), and double holds both.
+std::optional<DType> computed_in(const Graph& graph, const ROperator& rop) {
+  const auto& steps = std::get<Elementwise>(rop.attrs).steps;
+  if (steps.size() == 1) return type_of(graph, rop, {}, steps[0].operands[steps[0].op == ElementwiseOp::where ? 1 : 0]);
+  const auto fits = [&](TensorId id) { return graph.tensor(id).dtype == DType::f32 || graph.tensor(id).dtype == DType::boolean; };
+  if (!std::all_of(rop.inputs.begin(), rop.inputs.end(), fits) || !fits(rop.outputs[0])) return std::nullopt;
+  return DType::f64;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const Graph& graph = request.graph;
+  const auto* attrs = std::get_if<Elementwise>(&rop.attrs);
+  if (attrs == nullptr || has_epilogue(rop) || all_f32(graph, rop) || !all_plain(graph, rop)) return {};
+  if (rop.inputs.size() > kInputs || attrs->steps.size() > kSteps) return {};
+  const std::optional<DType> number = computed_in(graph, rop);
+  if (!number) return {};
+  const Program program = program_of(graph, rop, *number);
+  const Loop loop = loop_of(graph, rop);
+  if (program.constants.size() > kConstants || loop.size() > kRank) return {};
+
+  const int64_t elements = loop_elements(loop);
+  RKernel rkernel = typed_rkernel(request, "map", elements, static_cast<double>(rop.inputs.size()),
+                                  60.0 * static_cast<double>(attrs->steps.size()));
+  Phase& phase = rkernel.phases[0];
+  phase.template_args = {{"T", number_text(*number)}, {"kInputs", std::to_string(rop.inputs.size())}};
+  for (const std::string& step : program.steps) phase.template_args.emplace_back("kSteps", step);
+  phase.args_type = "rk::TypedMapArgs";
+  ArgList inputs, in_strides, constants;
+  std::vector<int64_t> types = {static_cast<int64_t>(graph.tensor(rop.outputs[0]).dtype)};
+  for (size_t i = 0; i < kInputs; ++i) {
+    const bool used = i < rop.inputs.size();
+    inputs.push_back(used ? arg(TensorArg{rop.inputs[i]}) : null_arg());
+    in_strides.push_back(array_arg(used ? strides(loop, i + 1) : std::vector<int64_t>{}, kRank));
+    if (used) types.push_back(static_cast<int64_t>(graph.tensor(rop.inputs[i]).dtype));
+  }
+  for (const float value : program.constants) constants.push_back(float_arg(value));
+  if (constants.empty()) constants.push_back(float_arg(0));
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"inputs", ArgValue{inputs}},
+                {"nest", nest_arg(loop)},
+                {"out_strides", array_arg(strides(loop, 0), kRank)},
+                {"in_strides", ArgValue{in_strides}},
+                {"types", array_arg(types, kInputs + 1)},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(elements_per_rtask(request, elements))},
+                {"constants", ArgValue{constants}}};
+  return {rkernel};
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace
+
+const Family& typed_map() {
+  static const Family family{"typed_map", offers, no_pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

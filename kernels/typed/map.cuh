@@ -1,0 +1,82 @@
+// y = chain(x0, x1, ..) element by element, for operands of any element type: what kernels/elementwise/elementwise.cuh does for f32. The
+// arithmetic is the reference's (compiler/ops/elementwise.cpp): T is double for floats, int64_t for integers and bool, uint64_t for u64,
+// and each step's result is rounded or wrapped to its element type. Each chain is a body of its own; a thread does one element at a
+// time. Right for everything, and fast for nothing.
+#pragma once
+
+#include "kernels/elementwise/functions.cuh"
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+constexpr int kMapInputs = 8, kMapConstants = 32;
+
+struct TypedMapArgs {
+  TensorRef out;
+  TensorRef inputs[kMapInputs];
+  Nest nest;
+  int32_t out_strides[kNestRank];
+  int32_t in_strides[kMapInputs][kNestRank];
+  uint8_t types[kMapInputs + 1];  // ElementType of the output, then of the inputs
+  uint32_t elements, elements_per_rtask;
+  float constants[kMapConstants];  // attributes
+};
+static_assert(sizeof(TypedMapArgs) <= 768, "an argument slot has 768 bytes");
+
+// A step as a template argument: function, x, y, z, type of the result, from the lowest byte on. Operands: s = result of step s,
+// 32 + i = input i, 64 + c = constant c, 255 = none.
+RK_INLINE constexpr uint32_t map_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
+
+// The formula of function kOp.
+template <uint32_t kOp, class T>
+RK_INLINE T map_function(T x, T y, T z) {
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula) \
+  if constexpr (kOp == kOp_##name) return functions::of_##name<T>(x, y, z);
+  RK_FUNCTIONS(RK_ROW)
+#undef RK_ROW
+  return T{};
+}
+
+template <uint32_t kCode, class T>
+RK_INLINE T map_operand(const TypedMapArgs& args, const T* results, const T* inputs) {
+  if constexpr (kCode < 32)
+    return results[kCode];
+  else if constexpr (kCode < 64)
+    return inputs[kCode - 32];
+  else if constexpr (kCode < 64 + kMapConstants)
+    return static_cast<T>(args.constants[kCode - 64]);
+  else
+    return T{};
+}
+
+template <class T, int kInputs, uint64_t... kSteps>
+RK_INLINE T map_chain(const TypedMapArgs& args, const T (&inputs)[kInputs]) {
+  T results[sizeof...(kSteps)];
+  int s = 0;
+  ((results[s++] = settled(map_function<map_step_byte(kSteps, 0), T>(map_operand<map_step_byte(kSteps, 1), T>(args, results, inputs),
+                                                                     map_operand<map_step_byte(kSteps, 2), T>(args, results, inputs),
+                                                                     map_operand<map_step_byte(kSteps, 3), T>(args, results, inputs)),
+                           map_step_byte(kSteps, 4))),
+   ...);
+  return results[sizeof...(kSteps) - 1];
+}
+
+template <class Veu, class T, int kInputs, uint64_t... kSteps>
+RK_BODY void typed_map(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedMapArgs& args = task.template arguments<TypedMapArgs>();
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    int64_t to = 0, from[kInputs] = {};
+    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
+      to += static_cast<int64_t>(at) * args.out_strides[d];
+      for (int i = 0; i < kInputs; ++i) from[i] += static_cast<int64_t>(at) * args.in_strides[i][d];
+    });
+    T inputs[kInputs];
+    for (int i = 0; i < kInputs; ++i) inputs[i] = load_number<T>(task.address(args.inputs[i]), from[i], args.types[i + 1]);
+    store_number(task.address(args.out), to, args.types[0], map_chain<T, kInputs, kSteps...>(args, inputs));
+  }
+}
+
+}  // namespace rk

@@ -1,0 +1,70 @@
+// Host side of matmul.cuh.
+#include "kernels/args.h"
+#include "kernels/typed/typed.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kRank = 8;
+
+// Operands: output, A, B.
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const auto& attrs = std::get<MatMul>(rop.attrs);
+  const Tensor &a = graph.tensor(rop.inputs[0]), &b = graph.tensor(rop.inputs[1]), &out = graph.tensor(rop.outputs[0]);
+  const size_t rank = out.shape.size();
+  const auto batch_stride = [&](const Tensor& t, size_t d) -> int64_t {
+    const size_t shift = rank - t.shape.size();
+    return d < shift || t.shape[d - shift] == 1 ? 0 : t.place.strides[d - shift];
+  };
+  Loop loop;
+  for (size_t d = 0; d + 2 < rank; ++d) loop.push_back({out.shape[d], {out.place.strides[d], batch_stride(a, d), batch_stride(b, d)}});
+  const size_t a_row = a.shape.size() - (attrs.trans_a ? 1 : 2), b_column = b.shape.size() - (attrs.trans_b ? 2 : 1);
+  loop.push_back({out.shape[rank - 2], {out.place.strides[rank - 2], a.place.strides[a_row], 0}});
+  loop.push_back({out.shape[rank - 1], {out.place.strides[rank - 1], 0, b.place.strides[b_column]}});
+  return normalised(loop);
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const auto* attrs = std::get_if<MatMul>(&rop.attrs);
+  if (attrs == nullptr || has_epilogue(rop) || all_f32(request.graph, rop) || !all_plain(request.graph, rop)) return {};
+  const Tensor &a = request.graph.tensor(rop.inputs[0]), &b = request.graph.tensor(rop.inputs[1]);
+  const bool has_c = rop.inputs.size() > 2 && rop.inputs[2].valid();
+  if (has_c || (attrs->alpha != 1 && !is_float(a.dtype))) return {};
+  const Loop loop = loop_of(request.graph, rop);
+  if (loop.size() > kRank) return {};
+  const size_t a_step = a.shape.size() - (attrs->trans_a ? 2 : 1), b_step = b.shape.size() - (attrs->trans_b ? 1 : 2);
+  const int64_t elements = loop_elements(loop), count = a.shape[a_step];
+  RKernel rkernel = typed_rkernel(request, "matmul", elements, 2 * static_cast<double>(count), 30 * static_cast<double>(count));
+  Phase& phase = rkernel.phases[0];
+  phase.template_args = {{"T", number_text(a.dtype)}};
+  phase.args_type = "rk::TypedMatMulArgs";
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"a", arg(TensorArg{rop.inputs[0]})},
+                {"b", arg(TensorArg{rop.inputs[1]})},
+                {"nest", nest_arg(loop)},
+                {"out_strides", array_arg(strides(loop, 0), kRank)},
+                {"a_strides", array_arg(strides(loop, 1), kRank)},
+                {"b_strides", array_arg(strides(loop, 2), kRank)},
+                {"a_step", arg(a.place.strides[a_step])},
+                {"b_step", arg(b.place.strides[b_step])},
+                {"count", arg(count)},
+                {"type", arg(static_cast<int64_t>(a.dtype))},
+                {"alpha", float_arg(attrs->alpha)},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+  return {rkernel};
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace
+
+const Family& typed_matmul() {
+  static const Family family{"typed_matmul", offers, no_pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

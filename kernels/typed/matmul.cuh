@@ -1,0 +1,47 @@
+// y = alpha * op(A) * op(B) of elements of any type: exact and wrapping for integers, in double for floats. One result a thread.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+struct TypedMatMulArgs {
+  TensorRef out, a, b;
+  Nest nest;                                                            // of the output: batches, rows, columns
+  int32_t out_strides[kNestRank], a_strides[kNestRank], b_strides[kNestRank];
+  int32_t a_step, b_step;  // along the sum
+  uint32_t count;          // products in a sum
+  uint32_t type;
+  float alpha;
+  uint32_t elements, elements_per_rtask;
+};
+static_assert(sizeof(TypedMatMulArgs) <= 768, "an argument slot has 768 bytes");
+
+template <class Veu, class T>
+RK_BODY void typed_matmul(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedMatMulArgs& args = task.template arguments<TypedMatMulArgs>();
+  const void* const a = task.address(args.a);
+  const void* const b = task.address(args.b);
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    int64_t to = 0, at_a = 0, at_b = 0;
+    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
+      to += static_cast<int64_t>(at) * args.out_strides[d];
+      at_a += static_cast<int64_t>(at) * args.a_strides[d];
+      at_b += static_cast<int64_t>(at) * args.b_strides[d];
+    });
+    T sum{};
+#pragma unroll 1
+    for (uint32_t k = 0; k < args.count; ++k) {
+      sum = functions::sum(sum, functions::product(load_number<T>(a, at_a, args.type), load_number<T>(b, at_b, args.type)));
+      at_a += args.a_step;
+      at_b += args.b_step;
+    }
+    if constexpr (functions::kIsReal<T>) sum *= static_cast<T>(args.alpha);
+    store_number(task.address(args.out), to, args.type, sum);
+  }
+}
+
+}  // namespace rk

@@ -1,0 +1,116 @@
+// y = reduction of x over some dimensions, for elements of any type: the reference's arithmetic in the reference's order
+// (compiler/ops/reduce.cpp). T is double for floats, int64_t for integers and bool, uint64_t for u64. One result a thread.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+enum Reduction : int32_t {  // the numbers of ReduceKind (compiler/ir/ops.h)
+  kReduceSum,
+  kReduceMean,
+  kReduceMax,
+  kReduceMin,
+  kReduceProd,
+  kReduceL1,
+  kReduceL2,
+  kReduceSumSquare,
+  kReduceLogSum,
+  kReduceLogSumExp,
+};
+
+struct TypedReduceArgs {
+  TensorRef out, in;
+  Nest kept, reduced;
+  int32_t out_strides[kNestRank], in_strides[kNestRank];  // of the kept dimensions
+  int32_t reduced_strides[kNestRank];
+  uint32_t elements, elements_per_rtask;  // results
+  uint32_t count;                         // elements of a set
+  uint32_t type;
+};
+static_assert(sizeof(TypedReduceArgs) <= 768, "an argument slot has 768 bytes");
+
+// The result of folding nothing: infinities for floats, the ends of an integer type.
+template <class T>
+RK_INLINE T least_of(uint32_t type) {
+  if constexpr (functions::kIsReal<T>) return -static_cast<T>(INFINITY);
+  switch (type) {
+    case kI8: return static_cast<T>(INT8_MIN);
+    case kI16: return static_cast<T>(INT16_MIN);
+    case kI32: return static_cast<T>(INT32_MIN);
+    case kI64: return static_cast<T>(INT64_MIN);
+    default: return T{};
+  }
+}
+template <class T>
+RK_INLINE T most_of(uint32_t type) {
+  if constexpr (functions::kIsReal<T>) return static_cast<T>(INFINITY);
+  switch (type) {
+    case kI8: return static_cast<T>(INT8_MAX);
+    case kI16: return static_cast<T>(INT16_MAX);
+    case kI32: return static_cast<T>(INT32_MAX);
+    case kI64: return static_cast<T>(INT64_MAX);
+    default: return static_cast<T>(wrapped(-1, type));
+  }
+}
+
+// f(so far, x) over a set of numbers of type U.
+template <class U, class F>
+RK_INLINE U fold_set(const TypedReduceArgs& args, const void* in, int64_t start, U so_far, F f) {
+#pragma unroll 1
+  for (uint32_t i = 0; i < args.count; ++i) {
+    int64_t at = start;
+    for_each_coordinate(args.reduced, i, [&](int d, uint32_t c) { at += static_cast<int64_t>(c) * args.reduced_strides[d]; });
+    so_far = f(so_far, load_number<U>(in, at, args.type));
+  }
+  return so_far;
+}
+
+// Mean, norms and logarithms are computed in double, of integers too.
+template <int32_t kKind>
+RK_INLINE double reduce_real(const TypedReduceArgs& args, const void* in, int64_t start) {
+  const auto fold = [&](double first, auto f) { return fold_set<double>(args, in, start, first, f); };
+  const auto plus = [](double sum, double x) { return sum + x; };
+  if constexpr (kKind == kReduceMean) return fold(0.0, plus) / static_cast<double>(args.count);
+  if constexpr (kKind == kReduceL1) return fold(0.0, [](double sum, double x) { return sum + fabs(x); });
+  if constexpr (kKind == kReduceL2) return sqrt(fold(0.0, [](double sum, double x) { return sum + x * x; }));
+  if constexpr (kKind == kReduceLogSum) return log(fold(0.0, plus));
+  const double largest = fold(-static_cast<double>(INFINITY), [](double a, double b) { return functions::max_of(a, b); });
+  if (functions::is_infinite(largest)) return largest;  // also of nothing
+  return largest + log(fold(0.0, [&](double sum, double x) { return sum + exp(x - largest); }));
+}
+
+template <class Veu, class T, int32_t kKind>
+RK_BODY void typed_reduce(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedReduceArgs& args = task.template arguments<TypedReduceArgs>();
+  const void* const in = task.address(args.in);
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    int64_t to = 0, start = 0;
+    for_each_coordinate(args.kept, element, [&](int d, uint32_t at) {
+      to += static_cast<int64_t>(at) * args.out_strides[d];
+      start += static_cast<int64_t>(at) * args.in_strides[d];
+    });
+    void* const out = task.address(args.out);
+    if constexpr (kKind == kReduceSum) {
+      store_number(out, to, args.type, fold_set<T>(args, in, start, T{}, [](T a, T b) { return functions::sum(a, b); }));
+    } else if constexpr (kKind == kReduceProd) {
+      store_number(out, to, args.type, fold_set<T>(args, in, start, T(1), [](T a, T b) { return functions::product(a, b); }));
+    } else if constexpr (kKind == kReduceSumSquare) {
+      const auto add_square = [](T a, T b) { return functions::sum(a, functions::product(b, b)); };
+      store_number(out, to, args.type, fold_set<T>(args, in, start, T{}, add_square));
+    } else if constexpr (kKind == kReduceMax) {
+      store_number(out, to, args.type,
+                   fold_set<T>(args, in, start, least_of<T>(args.type), [](T a, T b) { return functions::max_of(a, b); }));
+    } else if constexpr (kKind == kReduceMin) {
+      store_number(out, to, args.type,
+                   fold_set<T>(args, in, start, most_of<T>(args.type), [](T a, T b) { return functions::min_of(a, b); }));
+    } else {
+      store_number(out, to, args.type, reduce_real<kKind>(args, in, start));
+    }
+  }
+}
+
+}  // namespace rk

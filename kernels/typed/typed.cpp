@@ -1,0 +1,82 @@
+#include "kernels/typed/typed.h"
+
+#include <algorithm>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/shared/numbers.h"
+
+namespace tamp::kernels {
+
+static_assert(static_cast<int>(DType::f32) == rk::kF32 && static_cast<int>(DType::f64) == rk::kF64 && static_cast<int>(DType::f16) == rk::kF16 &&
+              static_cast<int>(DType::bf16) == rk::kBf16 && static_cast<int>(DType::i8) == rk::kI8 &&
+              static_cast<int>(DType::i16) == rk::kI16 && static_cast<int>(DType::i32) == rk::kI32 &&
+              static_cast<int>(DType::i64) == rk::kI64 && static_cast<int>(DType::u8) == rk::kU8 && static_cast<int>(DType::u16) == rk::kU16 &&
+              static_cast<int>(DType::u32) == rk::kU32 && static_cast<int>(DType::u64) == rk::kU64 &&
+              static_cast<int>(DType::boolean) == rk::kBool);
+
+bool is_plain(const Tensor& tensor) {
+  Tensor same = tensor;
+  same.dtype = DType::f32;
+  return is_plain_f32(same);
+}
+
+bool all_plain(const Graph& graph, const ROperator& rop) {
+  const auto plain = [&](TensorId id) { return is_plain(graph.tensor(id)); };
+  const std::vector<TensorId> reads = reads_of(rop);
+  return std::all_of(reads.begin(), reads.end(), plain) && std::all_of(rop.outputs.begin(), rop.outputs.end(), plain);
+}
+
+bool all_f32(const Graph& graph, const ROperator& rop) {
+  const auto f32 = [&](TensorId id) { return graph.tensor(id).dtype == DType::f32; };
+  const std::vector<TensorId> reads = reads_of(rop);
+  return std::all_of(reads.begin(), reads.end(), f32) && std::all_of(rop.outputs.begin(), rop.outputs.end(), f32);
+}
+
+std::string number_text(DType dtype) { return is_float(dtype) ? "double" : dtype == DType::u64 ? "uint64_t" : "int64_t"; }
+
+std::string cell_text(DType dtype) { return "uint" + std::to_string(8 * bytes_of(dtype)) + "_t"; }
+
+ArgValue nest_arg(const Loop& loop) {
+  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), 7)}};
+}
+
+Loop merged(Loop loop) {
+  drop_units(loop);
+  merge(loop);
+  return loop;
+}
+
+int64_t elements_per_rtask(const Request& request, int64_t elements) {
+  return std::max(request.vdevice.compute_threads, ceil_div(elements, request.vdevice.veus()));
+}
+
+RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops) {
+  const int64_t per_rtask = elements_per_rtask(request, elements);
+  Phase phase;
+  phase.header = "kernels/typed/" + name + ".cuh";
+  phase.body = "rk::typed_" + name;
+  phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
+  const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
+  phase.cost.activation_bytes = share * 8 * (1 + reads);
+  phase.cost.flops = share * flops;
+  phase.cost.efficiency = 0.1;
+  RKernel rkernel;
+  rkernel.family = "typed_" + name;
+  rkernel.name = "typed_" + name;
+  rkernel.config = {{"elements_per_rtask", per_rtask}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out) {
+  const TensorId made = rop.outputs[0];
+  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
+  const int64_t end = std::min((index + 1) * per_rtask, loop_elements(loop));
+  append_runs(loop, 0, made, graph.tensor(made).place.offset, index * per_rtask, end, out.writes);
+  for (const TensorId id : reads_of(rop)) append_whole(graph, id, out.reads);
+}
+
+Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
+}  // namespace tamp::kernels

@@ -1,0 +1,40 @@
+// Families for elements of any type: plain bodies, right for whatever the fast ones of f32 do not take. And what they have in common.
+#pragma once
+
+#include <string>
+
+#include "kernels/catalogue.h"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+
+const Family& typed_map();     // Elementwise
+const Family& typed_copy();    // copies, Transpose, Slice, Reshape
+const Family& typed_gather();  // Gather with indices of run time
+const Family& typed_reduce();
+const Family& typed_matmul();
+const Family& typed_conv();
+
+// Placed, and of extents that a 32-bit index of the device can walk, whatever its element type.
+bool is_plain(const Tensor& tensor);
+bool all_plain(const Graph& graph, const ROperator& rop);
+bool all_f32(const Graph& graph, const ROperator& rop);  // everything that it reads and writes
+
+// C++ text of the type that elements are computed as, and of an unsigned integer of their size.
+std::string number_text(DType dtype);
+std::string cell_text(DType dtype);
+
+// rk::Nest of a loop of at most 8 dimensions.
+ArgValue nest_arg(const Loop& loop);
+// Dimensions that lie densely in each other become one; their order stays.
+Loop merged(Loop loop);
+
+// A rKernel of one phase whose rTasks are shares of `elements` results in the order of the loop, with everything but the body, its
+// template arguments and its own arguments; `reads` elements and `flops` a result.
+RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops);
+int64_t elements_per_rtask(const Request& request, int64_t elements);
+// What such a rTask touches: its share of the result, which is written in the order of the loop's operand 0, and all of the inputs.
+void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
+Bytes no_pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
+
+}  // namespace tamp::kernels
