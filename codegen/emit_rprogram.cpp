@@ -91,8 +91,8 @@ void emit_records(SourceWriter& w, const Plan& plan) {
         "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
         ".over_inputs = {}, .weights_offset = {}, .args = &{}, .input = {}}},",
         plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
-        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), is_over_inputs(plan, r) ? 1 : 0, ring_offset(plan, r),
-        plan.records[r].symbol, input.empty() ? "{}" : input);
+        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), is_over_inputs(plan, r) ? 1 : 0,
+        ring_offset(plan, r), plan.records[r].symbol, input.empty() ? "{}" : input);
   }
   if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, nullptr, {{}}}},");
   w.close(";");

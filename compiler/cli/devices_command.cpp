@@ -28,8 +28,8 @@ ExitCode list_devices() {
                {"DESCRIPTION", Align::left, 200}});
   for (const std::string& name : builtin_vdevices()) {
     const VDevice vdevice = read_vdevice(name);
-    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes),
-               precisions_of(vdevice), name_of(vdevice.default_precision), vdevice.description});
+    table.row({vdevice.name, vdevice.arch, std::to_string(vdevice.veus()), std::to_string(vdevice.smem_bytes), precisions_of(vdevice),
+               name_of(vdevice.default_precision), vdevice.description});
   }
   fmt::print("{}", table.text());
   return ExitCode::ok;

@@ -155,7 +155,8 @@ std::vector<TensorId> Builder::fold(Request request) {
 
 TensorId Builder::cast(const Request& request, TensorId id, DType to) {
   if (!id.valid() || graph.tensor(id).dtype == to) return id;
-  return emit({Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, to, graph.tensor(id).shape, request.name, request.origin, request.where, {}});
+  return emit(
+      {Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, to, graph.tensor(id).shape, request.name, request.origin, request.where, {}});
 }
 
 std::vector<TensorId> Builder::emit_in_f32(Request request) {

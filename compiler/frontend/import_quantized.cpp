@@ -19,8 +19,8 @@ TensorId along_axis(NodeImport& n, TensorId parameter, const Shape& x, int64_t a
   const int64_t at = n.axis(axis, static_cast<int64_t>(x.size()), "attribute 'axis'");
   const int64_t extent = x[static_cast<size_t>(at)];
   if (shape.size() != 1 || shape[0] != extent)
-    throw n.bad(fmt::format("{} has {} elements in {} dimensions, expected one, or one for each of {}", what, element_count(shape), shape.size(),
-                            extent));
+    throw n.bad(fmt::format("{} has {} elements in {} dimensions, expected one, or one for each of {}", what, element_count(shape),
+                            shape.size(), extent));
   Shape column(x.size() - static_cast<size_t>(at), 1);
   column[0] = extent;
   return n.reshape(parameter, column);

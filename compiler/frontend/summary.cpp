@@ -58,12 +58,13 @@ int64_t default_opset(const onnx::ModelProto& model) {
 }
 
 // Inputs that are no tensors of a known element type, in the words of read_onnx.
-void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, const std::set<std::string>& initialized, Refusals& refusals) {
+void add_input_refusals(const std::string& path, const onnx::GraphProto& graph, const std::set<std::string>& initialized,
+                        Refusals& refusals) {
   for (const auto& input : graph.input()) {
     const DeclaredType type = declared_type(input);
     if (initialized.contains(input.name()) || (type.kind == "tensor" && dtype_of_onnx(type.element_type))) continue;
-    refusals.add(fmt::format("{}: input '{}' is {}, supported: tensors of floats, integers, and bool; export the model without it", file_text(path), printable(input.name()),
-                             port_of(input).type));
+    refusals.add(fmt::format("{}: input '{}' is {}, supported: tensors of floats, integers, and bool; export the model without it",
+                             file_text(path), printable(input.name()), port_of(input).type));
   }
 }
 

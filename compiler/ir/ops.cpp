@@ -14,8 +14,8 @@ using rk::functions::Speed;
 using rk::functions::Types;
 
 constexpr std::array kRows = {
-#define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                                    \
-  FunctionRow{ElementwiseOp::name, #name, arity, FunctionRow::Attributes attributes, Types::types, Result::result, Speed::speed, price, \
+#define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                                     \
+  FunctionRow{ElementwiseOp::name,   #name, arity, FunctionRow::Attributes attributes, Types::types, Result::result, Speed::speed, price, \
               FunctionRow::Onnx onnx},
     RK_FUNCTIONS(TAMP_ROW)
 #undef TAMP_ROW

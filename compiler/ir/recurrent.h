@@ -49,20 +49,20 @@ constexpr std::array<CellFunction, 3> default_functions(CellKind kind) {
 struct RecurrentCell {
   CellKind kind = CellKind::lstm;
   int64_t steps = 0, hidden = 0;
-  bool reverse = false;               // step s reads x[T-1-s] and writes y[T-1-s]
-  bool linear_before_reset = false;   // gru
-  bool input_forget = false;          // lstm: f = 1 - i (ONNX input_forget)
-  float clip = 0;                     // arguments of the gates' activations (f, g; never lstm's h) are clipped to [-clip, clip]; 0 = not
+  bool reverse = false;              // step s reads x[T-1-s] and writes y[T-1-s]
+  bool linear_before_reset = false;  // gru
+  bool input_forget = false;         // lstm: f = 1 - i (ONNX input_forget)
+  float clip = 0;                    // arguments of the gates' activations (f, g; never lstm's h) are clipped to [-clip, clip]; 0 = not
   std::array<CellFunction, 3> functions;  // f, g, h of ONNX; gru uses two, rnn one
 
   // The input sequence: an operand, or the hidden states of another cell of this rOperator (same steps, same direction).
-  int32_t x = -1;       // [T,B,I]; with x_is_gates [T,B,G*H]: W x + Wb (not Rb) has been computed ahead, `w` is -1
+  int32_t x = -1;  // [T,B,I]; with x_is_gates [T,B,G*H]: W x + Wb (not Rb) has been computed ahead, `w` is -1
   int32_t x_cell = -1;
   bool x_is_gates = false;
-  int32_t w = -1;            // [G*H, I]
-  int32_t r = -1;            // [G*H, H]
-  int32_t bias = -1;         // [2*G*H]: Wb then Rb; with x_is_gates Wb is zero. -1 = zeros
-  int32_t peepholes = -1;    // lstm [3*H]: i, o, f
+  int32_t w = -1;          // [G*H, I]
+  int32_t r = -1;          // [G*H, H]
+  int32_t bias = -1;       // [2*G*H]: Wb then Rb; with x_is_gates Wb is zero. -1 = zeros
+  int32_t peepholes = -1;  // lstm [3*H]: i, o, f
   // [B] i32: steps of each sequence. At a time t >= its length y is zero and the state stays as it is, in either direction, so
   // that `reverse` begins at the end of each sequence. A sequence of no steps (length 0 or less) has states of zero from the start.
   int32_t lengths = -1;
@@ -70,7 +70,7 @@ struct RecurrentCell {
   int32_t h0 = -1, c0 = -1;
   int32_t h0_cell = -1, c0_cell = -1;
 
-  int32_t y = -1;               // [T,B,H]
+  int32_t y = -1;              // [T,B,H]
   int32_t y_h = -1, y_c = -1;  // [B,H]
 };
 

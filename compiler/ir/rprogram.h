@@ -38,8 +38,8 @@ struct Event {
 
 struct MemoryPlan {
   int64_t arena_bytes = 0;
-  std::vector<int64_t> buffer_offset;   // bytes, per Graph::buffers; -1 where the buffer is not in the arena or unused
-  std::vector<int64_t> scratch_offset;  // bytes, per rOperator; -1 = none
+  std::vector<int64_t> buffer_offset;    // bytes, per Graph::buffers; -1 where the buffer is not in the arena or unused
+  std::vector<int64_t> scratch_offset;   // bytes, per rOperator; -1 = none
   std::vector<int64_t> exchange_offset;  // bytes, per rOperator; -1 = none. Zero at create, shared with nothing
 };
 

@@ -85,7 +85,9 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
 
 int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
 
-int64_t VDevice::work_bytes() const { return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes; }
+int64_t VDevice::work_bytes() const {
+  return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes;
+}
 
 VDevice VDevice::with_inputs() const {
   VDevice d = *this;

@@ -340,7 +340,8 @@ class Stacker {
   // What RecurrentCost takes for granted.
   bool has_constant_weights(const Group& group) const {
     return std::all_of(group.recurrent.cells.begin(), group.recurrent.cells.end(), [&](const RecurrentCell& cell) {
-      return is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.r) && is_constant_or_none(group, cell.bias) && is_constant_or_none(group, cell.peepholes);
+      return is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.r) && is_constant_or_none(group, cell.bias) &&
+             is_constant_or_none(group, cell.peepholes);
     });
   }
 
@@ -434,8 +435,8 @@ class Stacker {
   Uses uses_;
   const RecurrentCost& cost_;
   const ProductCost& product_;
-  std::vector<size_t> number_;               // per rOperator: among the recurrent ones
-  std::vector<std::vector<bool>> depends_;   // per rOperator: on which recurrent ones
+  std::vector<size_t> number_;              // per rOperator: among the recurrent ones
+  std::vector<std::vector<bool>> depends_;  // per rOperator: on which recurrent ones
   std::vector<Group> groups_;
   std::vector<ROperator> hoisted_;
 };

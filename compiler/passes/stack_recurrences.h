@@ -18,8 +18,8 @@ using ProductCost = std::function<double(int64_t rows, int64_t columns, int64_t 
 //
 // Joins recurrent rOperators that can run as one gang where that is estimated to be faster: layers (each step of the upper one
 // as soon as the lower one has it), a decoder behind its encoder's final state, directions and independent networks side by
-// side. What takes y's last step takes y_h instead. Then, per cell whose input is known as a whole, computes W x + Wb ahead as a MatMul where that is faster.
-// Without `cost` nothing is done.
+// side. What takes y's last step takes y_h instead. Then, per cell whose input is known as a whole, computes W x + Wb ahead as a MatMul
+// where that is faster. Without `cost` nothing is done.
 Graph stack_recurrences(Graph graph, const RecurrentCost& cost, const ProductCost& product);
 
 }  // namespace tamp::passes

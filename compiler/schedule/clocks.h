@@ -1,8 +1,8 @@
 // Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of
 // its instructions are done whenever this one begins. Two arrows make it: order on one vEU, and an event's signals before
 // every Wait for it. The second holds alone for a rTask that starts early (its Phase has boxes): the waiter copies its inputs while the
-// rTasks before it on the same vEU may still run. The rTasks of a gang need each other, so none of them is taken to run before all of them can begin.
-// Used by the memory plan and the verifier.
+// rTasks before it on the same vEU may still run. The rTasks of a gang need each other, so none of them is taken to run before all of them
+// can begin. Used by the memory plan and the verifier.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class Clocks {
   std::vector<At> order_;
   std::vector<size_t> lane_begin_;
   std::vector<bool> starts_early_;  // per instruction
-  std::vector<int32_t> row_of_;  // per instruction: its clock, of its own vEU's entry only what Waits say; -1 = never runs
+  std::vector<int32_t> row_of_;     // per instruction: its clock, of its own vEU's entry only what Waits say; -1 = never runs
   std::vector<Clock> rows_;
 };
 

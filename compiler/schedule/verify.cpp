@@ -40,7 +40,8 @@ void verify_shape(const RProgram& program, Violations& violations) {
     violations.add(fmt::format("{} lanes for the {} vEUs of '{}'", program.lanes.size(), program.vdevice.veus(), program.vdevice.name));
   }
   if (program.rkernels.size() != rops || program.wave.size() != rops || program.part.size() != rops ||
-      program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops || program.memory.buffer_offset.size() != program.graph.buffers.size()) {
+      program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops ||
+      program.memory.buffer_offset.size() != program.graph.buffers.size()) {
     violations.add("a list that has one entry per rOperator or buffer has another length");
   }
   if (!violations.none()) return;
@@ -59,9 +60,10 @@ void verify_fits(const RProgram& program, Violations& violations) {
       const int64_t room = (phase.boxes ? d : over_inputs(d)).work_bytes();
       if (phase.work_bytes > room)
         violations.add(fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, room));
-      if (phase.boxes && (d.input_stages == 0 || phase.boxes->boxes_per_chunk < 1 || phase.boxes->boxes_per_chunk * phase.boxes->box_bytes() > d.input_stage_bytes)) {
-        violations.add(fmt::format("{} has input chunks of {} boxes of {} bytes, '{}' has {} stages of {} bytes", who, phase.boxes->boxes_per_chunk,
-                                   phase.boxes->box_bytes(), d.name, d.input_stages, d.input_stage_bytes));
+      if (phase.boxes && (d.input_stages == 0 || phase.boxes->boxes_per_chunk < 1 ||
+                          phase.boxes->boxes_per_chunk * phase.boxes->box_bytes() > d.input_stage_bytes)) {
+        violations.add(fmt::format("{} has input chunks of {} boxes of {} bytes, '{}' has {} stages of {} bytes", who,
+                                   phase.boxes->boxes_per_chunk, phase.boxes->box_bytes(), d.name, d.input_stages, d.input_stage_bytes));
       }
       const RingWeights& ring = phase.ring;
       if (ring.chunks_per_rtask == 0) continue;

@@ -96,9 +96,8 @@ class Gang {
 
   void verify_veus() {
     for (size_t veu = 0; veu < program_.lanes.size(); ++veu) {
-      const auto count = std::count_if(program_.lanes[veu].begin(), program_.lanes[veu].end(), [&](const Instruction& i) {
-        return i.rtask.rop.valid() && i.rtask.rop.index() == rop_;
-      });
+      const auto count = std::count_if(program_.lanes[veu].begin(), program_.lanes[veu].end(),
+                                       [&](const Instruction& i) { return i.rtask.rop.valid() && i.rtask.rop.index() == rop_; });
       if (count > 1) violations_.add(fmt::format("vEU {} has {} rTasks of the gang {}", veu, count, name()));
     }
   }
@@ -122,8 +121,7 @@ class Gang {
       for (int64_t i = 0; i < run.count && !violations_.full(); ++i) {
         const int64_t begin = run.offset + i * run.stride, end = begin + run.length;
         if (begin < 0 || end > rkernel_.exchange_words) {
-          violations_.add(
-              fmt::format("{} of {} {} words {} to {} of {}", who(rtask), name(), verb, begin, end, rkernel_.exchange_words));
+          violations_.add(fmt::format("{} of {} {} words {} to {} of {}", who(rtask), name(), verb, begin, end, rkernel_.exchange_words));
           continue;
         }
         for (int64_t word = begin; word < end; ++word) f(word);

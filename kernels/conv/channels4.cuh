@@ -23,7 +23,9 @@ RK_BODY void store_each(float* p, int stride, int left, float4 v) {
   if (left > 3) store1(p + 3 * static_cast<int64_t>(stride), v.w);
 }
 
-RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) { return vector ? load4(p) : load_each(p, stride, left); }
+RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) {
+  return vector ? load4(p) : load_each(p, stride, left);
+}
 RK_INLINE void store_channels4(float* p, int stride, bool vector, int left, float4 v) {
   if (vector)
     store4(p, v);

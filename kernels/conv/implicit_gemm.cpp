@@ -45,19 +45,26 @@ struct Blocks {
 };
 
 Blocks blocks_of(const Product& p, const Config& c) {
-  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), c.block_k()), ceil_div(c.steps_per_split, c.chunk_steps)};
+  return {ceil_div(p.rows(), c.block_m), ceil_div(p.channels, c.block_n), ceil_div(p.k(), c.block_k()),
+          ceil_div(c.steps_per_split, c.chunk_steps)};
 }
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"tf32", c.tf32},     {"block_m", c.block_m},                 {"block_n", c.block_n},         {"k_groups", c.k_groups},
-          {"splits", c.splits}, {"steps_per_split", c.steps_per_split}, {"chunk_steps", c.chunk_steps}, {"gather", c.gather},
+  return {{"tf32", c.tf32},
+          {"block_m", c.block_m},
+          {"block_n", c.block_n},
+          {"k_groups", c.k_groups},
+          {"splits", c.splits},
+          {"steps_per_split", c.steps_per_split},
+          {"chunk_steps", c.chunk_steps},
+          {"gather", c.gather},
           {"sum_rows", c.sum_rows}};
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("tf32"),   value("block_m"),         value("block_n"),     value("k_groups"),
-          value("splits"), value("steps_per_split"), value("chunk_steps"), value("gather"), value("sum_rows")};
+  return {value("tf32"),        value("block_m"), value("block_n"), value("k_groups"), value("splits"), value("steps_per_split"),
+          value("chunk_steps"), value("gather"),  value("sum_rows")};
 }
 
 // --- packed data: ring blocks, taps, bias ------------------------------------------------------------------------------
@@ -95,7 +102,8 @@ void pack_ring(const Graph& graph, const Product& p, const Config& c, float* to)
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
         const int64_t first = split * c.steps_per_split, last = std::min(first + c.steps_per_split, b.steps);
-        for (int64_t s = first; s < last; ++s) pack_step(data, p, c, group, n * c.block_n, s * c.block_k(), to + (s - first) * step_elements);
+        for (int64_t s = first; s < last; ++s)
+          pack_step(data, p, c, group, n * c.block_n, s * c.block_k(), to + (s - first) * step_elements);
         to += b.chunks * c.chunk_steps * step_elements;
       }
     }
@@ -187,20 +195,18 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, c
   Phase phase;
   phase.header = "kernels/conv/implicit_gemm.cuh";
   phase.body = "rk::implicit_gemm";
-  phase.template_args = {{"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"},
-                         {"BLOCK_M", std::to_string(c.block_m)},
-                         {"BLOCK_N", std::to_string(c.block_n)},
-                         {"K_GROUPS", std::to_string(c.k_groups)},
-                         {"GATHER", std::to_string(c.gather)},
-                         {"A_STAGES", std::to_string(a_stages)},
-                         {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
+  phase.template_args = {
+      {"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"}, {"BLOCK_M", std::to_string(c.block_m)}, {"BLOCK_N", std::to_string(c.block_n)},
+      {"K_GROUPS", std::to_string(c.k_groups)},        {"GATHER", std::to_string(c.gather)},   {"A_STAGES", std::to_string(a_stages)},
+      {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
   phase.args_type = "rk::ImplicitGemmArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = p.groups * b.n * c.splits * b.m;
   phase.work_bytes = work_bytes_of(c, a_stages);
   phase.ring = {c.chunk_steps * c.block_k() * c.block_n * 4, b.chunks, b.m, p.groups * b.n * c.splits};
 
-  const double k = static_cast<double>(c.steps_per_split * c.block_k()), m = static_cast<double>(c.block_m), n = static_cast<double>(c.block_n);
+  const double k = static_cast<double>(c.steps_per_split * c.block_k()), m = static_cast<double>(c.block_m),
+               n = static_cast<double>(c.block_n);
   phase.cost.flops = 2 * m * n * k;
   phase.cost.tensor_core = c.tf32 != 0;
   phase.cost.efficiency = c.tf32 != 0 ? tile.tf32_efficiency : tile.fp32_efficiency;
@@ -308,8 +314,10 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const std::optional<Product> p = product_of(graph, rop);
   TAMP_CHECK(p.has_value(), "implicit_gemm of '" + rop.name + "'");
   const Config c = config_of(rkernel);
-  if (phase == 0) product_accesses(graph, *p, c, index, out);
-  else sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
+  if (phase == 0)
+    product_accesses(graph, *p, c, index, out);
+  else
+    sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
 }
 
 }  // namespace

@@ -27,12 +27,12 @@ struct ImplicitGemmArgs {
   TensorRef in;
   TensorRef taps;  // Tap[], A_STAGES steps more than there are
   TensorRef out;
-  EpilogueArgs epilogue;     // bias: per group, padded to whole blocks; residual strides: image, channel, h, w
-  PixelStrides in_strides;   // channel: unused
+  EpilogueArgs epilogue;    // bias: per group, padded to whole blocks; residual strides: image, channel, h, w
+  PixelStrides in_strides;  // channel: unused
   PixelStrides out_strides;
   int64_t in_group_stride;
-  int64_t split_stride;      // of out
-  int32_t rows, channels;    // m, n of a group
+  int64_t split_stride;    // of out
+  int32_t rows, channels;  // m, n of a group
   int32_t in_h, in_w, stride_h, stride_w, pad_h, pad_w;
   int32_t steps, steps_per_split, chunks;  // of 32 * K_GROUPS of k, all and per split; ring chunks of a rTask
   int32_t vector_out, vector_residual;     // 4 channels are one aligned 16-byte access
@@ -125,7 +125,8 @@ RK_INLINE void finish_tile(const Task<Veu>& task, const ImplicitGemmArgs& args, 
   const int column = static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
   const int n = static_cast<int>(tile.n_block) * BLOCK_N + column;  // in the group
   if (n >= args.channels) return;
-  const Finish4 finish = finish_of(task, args, static_cast<int>(tile.group) * args.channels + n, args.channels - n, bias, tile.split * args.split_stride);
+  const Finish4 finish =
+      finish_of(task, args, static_cast<int>(tile.group) * args.channels + n, args.channels - n, bias, tile.split * args.split_stride);
   const uint32_t rows = static_cast<uint32_t>(args.rows);
 #pragma unroll 2
   for (int r = static_cast<int>(threadIdx.x) / kThreadsPerRow; r < BLOCK_M; r += kRowThreads) {
@@ -158,7 +159,8 @@ RK_BODY void implicit_gemm(const Task<Veu>& task) {
   Gather<BLOCK_M, K_GROUPS, GATHER> gather;
   gather.start(args, task.address(args.in) + tile.group * args.in_group_stride,
                reinterpret_cast<const Tap*>(task.address(args.taps)) + first_step * (K_GROUPS * kGroupK / GATHER), tile.m);
-  const float4 bias = load_bias4(task, args, static_cast<int>((tile.group * args.n_blocks.divisor + tile.n_block) * BLOCK_N + threadIdx.x % (BLOCK_N / 4) * 4));
+  const float4 bias = load_bias4(
+      task, args, static_cast<int>((tile.group * args.n_blocks.divisor + tile.n_block) * BLOCK_N + threadIdx.x % (BLOCK_N / 4) * 4));
   TileProduct<Math, BLOCK_M, BLOCK_N, K_GROUPS> product;
   product.clear();
 

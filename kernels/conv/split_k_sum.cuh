@@ -13,7 +13,7 @@ struct SplitKSumArgs {
   TensorRef out;
   EpilogueArgs epilogue;  // bias: padded to a multiple of 64; residual strides: image, channel, h, w
   PixelStrides out_strides;
-  int64_t split_stride;   // of partial
+  int64_t split_stride;  // of partial
   int32_t rows, channels, pitch, splits, rows_per_rtask;
   int32_t vector_out, vector_residual;
   Divisor row_blocks, pixels, out_w;
@@ -26,7 +26,8 @@ RK_BODY void split_k_sum(const Task<Veu>& task) {
   constexpr int kAtOnce = 8;  // loads under way
   const auto& args = task.template arguments<SplitKSumArgs>();
   uint32_t row_block;
-  const int n = static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
+  const int n =
+      static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
   if (n >= args.channels) return;
   const int first = static_cast<int>(row_block) * args.rows_per_rtask;
   const int last = min(first + args.rows_per_rtask, args.rows);

@@ -131,8 +131,8 @@ struct StagedProduct {
   static constexpr int kUnitBytes = MT * WARPS_M * kWarp * Of::kWords * 4;  // of weights
   static constexpr int kLaneBytes = Of::kWords == 2 ? MT * 8 : 16;          // neighbours: both tiles of 16 channels, or one
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
-  static constexpr int kPitch = kChannels + kSumPad;            // of a pixel's sums
-  static constexpr int kSumBytes = kPixels * kPitch * 4;  // of one of the warps on k
+  static constexpr int kPitch = kChannels + kSumPad;                                // of a pixel's sums
+  static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one of the warps on k
   static constexpr int kBatch = staged_batch(kWarpUnits * (MT + NT / 2 * kLoads));  // steps whose operands are loaded together
   static_assert(NT % 2 == 0 && MT <= 2);
 

@@ -26,7 +26,9 @@ RK_INLINE int cell_offset(int row, int cell) { return row * kRowBytes + ((cell ^
 
 // Where 4 columns of C are: rows of BLOCK_N values, every other row permuted against bank conflicts.
 template <int BLOCK_N>
-RK_INLINE int sum_offset(int row, int column) { return (row * BLOCK_N + (column ^ (row % 2 * 16))) * 4; }
+RK_INLINE int sum_offset(int row, int column) {
+  return (row * BLOCK_N + (column ^ (row % 2 * 16))) * 4;
+}
 
 template <class Math, int BLOCK_M, int BLOCK_N, int K_GROUPS>
 struct TileProduct;

@@ -19,8 +19,8 @@ using functions::Speed;
 // One element at a time, so that their code exists once. What is no function shows as NaN.
 RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
   switch (op) {
-#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                            \
-  case kOp_##name:                                                                                                             \
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                          \
+  case kOp_##name:                                                                                                           \
     if constexpr (Speed::speed == Speed::little || Speed::speed == Speed::rare) return functions::of_##name<float>(x, y, z); \
     break;
     RK_FUNCTIONS(RK_ROW)
@@ -55,12 +55,12 @@ RK_INLINE void turn_groups(float4 (&v)[kGroups], const float4& last) {
 // Speed::four: four elements side by side. False: not one of them.
 RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1], const float4 (&z)[1], float4 (&to)[1]) {
   switch (op) {
-#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                     \
-  case kOp_##name:                                                                                                      \
-    if constexpr (Speed::speed == Speed::four) {                                                                        \
-      map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); });          \
-      return true;                                                                                                      \
-    }                                                                                                                   \
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                            \
+  case kOp_##name:                                                                                             \
+    if constexpr (Speed::speed == Speed::four) {                                                               \
+      map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); }); \
+      return true;                                                                                             \
+    }                                                                                                          \
     return false;
     RK_FUNCTIONS(RK_ROW)
 #undef RK_ROW
@@ -72,10 +72,10 @@ RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1
 template <int kGroups>
 RK_INLINE void chain_function(uint32_t op, float4 (&x)[kGroups], float4 (&y)[kGroups], float4 (&z)[kGroups], float4 (&to)[kGroups]) {
   switch (op) {
-#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                           \
-  case kOp_##name:                                                                                                            \
-    if constexpr (Speed::speed == Speed::wide)                                                                                \
-      return map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); });        \
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                   \
+  case kOp_##name:                                                                                                    \
+    if constexpr (Speed::speed == Speed::wide)                                                                        \
+      return map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); }); \
     break;
     RK_FUNCTIONS(RK_ROW)
 #undef RK_ROW

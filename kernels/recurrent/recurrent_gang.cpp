@@ -42,7 +42,8 @@ bool is_plain_i32(Tensor tensor) {
 bool is_accepted(const Graph& graph, const ROperator& rop) {
   if (!std::holds_alternative<Recurrent>(rop.attrs) || has_epilogue(rop)) return false;
   const auto constant_or_none = [&](int32_t place) {
-    return place < 0 || (graph.tensor(input_of(rop, place)).role == Role::constant && graph.tensor(input_of(rop, place)).dtype == DType::f32);
+    return place < 0 ||
+           (graph.tensor(input_of(rop, place)).role == Role::constant && graph.tensor(input_of(rop, place)).dtype == DType::f32);
   };
   const auto plain_or_none = [&](TensorId id) { return !id.valid() || is_plain_f32(graph.tensor(id)); };
   for (const RecurrentCell& cell : recurrent_of(rop).cells) {
@@ -65,9 +66,10 @@ bool is_accepted(const Graph& graph, const ROperator& rop) {
 
 using Member = int64_t GangShape::*;
 constexpr std::pair<const char*, Member> kConfig[] = {
-    {"units", &GangShape::units},           {"lane_rows", &GangShape::lane_rows}, {"split", &GangShape::split},
-    {"r_registers", &GangShape::r_registers}, {"r_shared", &GangShape::r_shared},   {"w_shared", &GangShape::w_shared},
-    {"batch", &GangShape::batch},         {"weights", &GangShape::weights},
+    {"units", &GangShape::units},       {"lane_rows", &GangShape::lane_rows},
+    {"split", &GangShape::split},       {"r_registers", &GangShape::r_registers},
+    {"r_shared", &GangShape::r_shared}, {"w_shared", &GangShape::w_shared},
+    {"batch", &GangShape::batch},       {"weights", &GangShape::weights},
 };
 
 void append_config(const GangPlan& plan, RKernel& rkernel) {

@@ -95,13 +95,15 @@ struct GangShare {
       const int unit = first_unit + i % S::kUnits, row = i / S::kUnits;
       bool valid = unit < S::kHidden && row < S::kAllRows;
       if (has_lengths && valid) valid = __float_as_int(load1(lengths + row * args.lengths_b)) > 0;  // else states of zero
-      if (S::kKind == kLstm) work[S::kStatesAt + i] = valid ? gang_initial(task, args.c0, args.c0_is_words != 0, row * args.c0_b, unit * args.c0_k) : 0.0f;
+      if (S::kKind == kLstm)
+        work[S::kStatesAt + i] = valid ? gang_initial(task, args.c0, args.c0_is_words != 0, row * args.c0_b, unit * args.c0_k) : 0.0f;
       if (S::kKind == kLstm && !S::kHolds) continue;
       work[S::kHeldAt + i] = valid ? gang_initial(task, args.h0, args.h0_is_words != 0, row * args.h0_b, unit * args.h0_k) : 0.0f;
     }
     if (!has_lengths) return;
 #pragma unroll 1
-    for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads) work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
+    for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads)
+      work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
   }
 
   // This warp's slice of h before the first step.
@@ -199,8 +201,8 @@ template <class Veu, int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int R
           int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 RK_BODY void recurrent_gang(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == kGangThreads);
-  using Shape = GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, ALL_ROWS, BATCH,
-                          ALONE, PLAIN, WEIGHTS>;
+  using Shape =
+      GangShape<KIND, FROM, INPUT, HIDDEN, UNITS, ROWS, SPLIT, R_REGISTERS, R_SHARED, W_SHARED, ALL_ROWS, BATCH, ALONE, PLAIN, WEIGHTS>;
   GangShare<Veu, Shape>(task).run();
 }
 

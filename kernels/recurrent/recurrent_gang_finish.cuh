@@ -124,7 +124,8 @@ struct GangState {
 
 // h of a step, and y, which is zero behind the end of a sequence, where the state stays what it is.
 template <class S>
-RK_INLINE float gang_cell(const GangArgs& args, const float* work, const GangItem<S>& item, int step, int row, float sum, GangState& s, float& y) {
+RK_INLINE float gang_cell(const GangArgs& args, const float* work, const GangItem<S>& item, int step, int row, float sum, GangState& s,
+                          float& y) {
   if constexpr (S::kPlain) {
     y = gang_plain_cell<S>(sum, item.lane, s.state);
     return y;
@@ -206,8 +207,8 @@ struct GangHand {
 
 // The same of one step, for lanes with several items.
 template <class Veu, class S>
-RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* work, uint64_t* own, int first_unit, int step, int group, int side,
-                           const float (&ahead)[S::kRounds]) {
+RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* work, uint64_t* own, int first_unit, int step, int group,
+                           int side, const float (&ahead)[S::kRounds]) {
   const float* const partial = work + S::kPartialAt + side * S::kPartial;
 #pragma unroll
   for (int round = 0; round < S::kRounds; ++round) {
@@ -222,7 +223,8 @@ RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* w
     const float h = gang_cell<S>(args, work, item, step, row, sum, state, y);
     __syncwarp();
     if (!item.valid) continue;
-    if (args.publishes != 0 && item.lane == 0) publish(own + static_cast<int64_t>(step) * S::kWordStep + row * S::kWordRow + unit, h, task.epoch);
+    if (args.publishes != 0 && item.lane == 0)
+      publish(own + static_cast<int64_t>(step) * S::kWordStep + row * S::kWordRow + unit, h, task.epoch);
     if (item.lane == 0) {
       if (S::kAlone) gang_put_alone<S>(work, group, item.row, unit, h);
       if (S::kHolds) *held_at = state.held;

@@ -30,12 +30,8 @@ class Image {
   }
 
  private:
-  void chunks_of_r(int64_t warp, int64_t begin, int64_t end) {
-    chunks(weights_.r, s_.hidden, warp * s_.slice_h(), begin, end);
-  }
-  void chunks_of_w(int64_t warp, int64_t begin, int64_t end) {
-    chunks(weights_.w, s_.input, warp * s_.slice_x(), begin, end);
-  }
+  void chunks_of_r(int64_t warp, int64_t begin, int64_t end) { chunks(weights_.r, s_.hidden, warp * s_.slice_h(), begin, end); }
+  void chunks_of_w(int64_t warp, int64_t begin, int64_t end) { chunks(weights_.w, s_.input, warp * s_.slice_x(), begin, end); }
 
   void chunks(const float* matrix, int64_t size, int64_t first_k, int64_t begin, int64_t end) {
     for (int64_t q = begin; q < end; ++q) {

@@ -13,23 +13,23 @@ namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kWarps = rk::kComputeWarps, kThreads = kWarps * rk::kWarp;
-constexpr int64_t kRegisterFloats = 96;   // of R, in a thread
+constexpr int64_t kRegisterFloats = 96;  // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 constexpr double kSharedBytesPerClock = 128;
-constexpr double kEdgesPerHop = 0.32;     // a word needs neither fence nor event
-constexpr double kShareClocks = 4;        // the last of so many shares is later
-constexpr int64_t kManyRows = 4;          // of a batch group: measured, a lane cannot have so many words on their way
+constexpr double kEdgesPerHop = 0.32;  // a word needs neither fence nor event
+constexpr double kShareClocks = 4;     // the last of so many shares is later
+constexpr int64_t kManyRows = 4;       // of a batch group: measured, a lane cannot have so many words on their way
 constexpr double kManyRowsClocks = 3600;
-constexpr double kFinishClocks = 420;     // partial sums, barrier, functions, publication: of the first round
-constexpr double kRoundClocks = 120;      // of each further one
-constexpr int64_t kLongInput = 2;         // times the hidden size
+constexpr double kFinishClocks = 420;  // partial sums, barrier, functions, publication: of the first round
+constexpr double kRoundClocks = 120;   // of each further one
+constexpr int64_t kLongInput = 2;      // times the hidden size
 constexpr double kLongInputFactor = 2.5;
-constexpr double kStageClocks = 70;       // a vector to shared memory and back
-constexpr double kChunkClocks = 6;        // of one warp, on top of its arithmetic
+constexpr double kStageClocks = 70;  // a vector to shared memory and back
+constexpr double kChunkClocks = 6;   // of one warp, on top of its arithmetic
 constexpr double kBarrierClocks = 60;
-constexpr double kShuffleClocks = 10;     // sums of more than two splits, each row and level
-constexpr double kSlotClocks = 3;         // a partial sum
+constexpr double kShuffleClocks = 10;  // sums of more than two splits, each row and level
+constexpr double kSlotClocks = 3;      // a partial sum
 
 int64_t round4(int64_t n) { return ceil_div(n, 4) * 4; }
 
@@ -40,7 +40,6 @@ int64_t partial_floats(const GangShape& s) {
   const int64_t stride = s.split > 1 ? (rows + 15) / 32 * 32 + 16 : rows;
   return s.batch * slots_of(s) * stride;
 }
-
 
 // --- time ---------------------------------------------------------------------------------------------------------------
 
@@ -78,7 +77,8 @@ double product_us(const VDevice& d, const GangShape& s, const Chunks& chunks, in
   const double conversions = s.weights == rk::kFloats ? 0 : 4 * rows;
   const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + kChunkClocks);
   const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
-  const double reads = static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
+  const double reads =
+      static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
   const double stream_bytes = static_cast<double>(chunks.streamed) * chunk_bytes;
   const double us = (std::max(arithmetic, reads) + kStageClocks) / clocks_per_us;
   return std::max(us, stream_us(d, stream_bytes, stream_bytes * static_cast<double>(shares)));
@@ -96,7 +96,8 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
   if (t.long_input) t.input_us *= kLongInputFactor;
   t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
   const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
-  const double sum_clocks = kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
+  const double sum_clocks =
+      kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
   const double round_clocks = kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1);
   const double rows_clocks = s.batch >= kManyRows ? kManyRowsClocks : 0;
   t.finish_us = (sum_clocks + round_clocks + rows_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
@@ -190,8 +191,8 @@ class Divider {
     std::map<decltype(CellSizes{}.key()), std::vector<Option>> known;
     for (size_t c = 0; c < recurrent.cells.size(); ++c) {
       const RecurrentCell& cell = recurrent.cells[c];
-      const CellSizes sizes{cell.kind, input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch, is_plain(cell),
-                            weights};
+      const CellSizes sizes{cell.kind,      input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch,
+                            is_plain(cell), weights};
       const auto [at, is_new] = known.try_emplace(sizes.key());
       if (is_new) at->second = options_of(d, sizes, veus);
       options_.push_back(at->second);
@@ -266,7 +267,8 @@ class Divider {
       const RecurrentCell& cell = recurrent_.cells[c];
       GangCell& to = plan.cells[c];
       const auto end_of = [&](int32_t other) { return other < 0 ? weights_us : plan.cells[static_cast<size_t>(other)].end_us; };
-      const double begin = std::max({cell.x_cell < 0 ? weights_us : first[static_cast<size_t>(cell.x_cell)], end_of(cell.h0_cell), end_of(cell.c0_cell)});
+      const double begin =
+          std::max({cell.x_cell < 0 ? weights_us : first[static_cast<size_t>(cell.x_cell)], end_of(cell.h0_cell), end_of(cell.c0_cell)});
       first[c] = begin + to.lag_us;
       to.end_us = first[c] + static_cast<double>(cell.steps - 1) * to.step_us;
       if (cell.x_cell >= 0) to.end_us = std::max(to.end_us, end_of(cell.x_cell) + to.lag_us);
@@ -337,8 +339,8 @@ bool is_plain(const RecurrentCell& cell) {
 
 int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor; }
 
-std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t weights,
-                                  int64_t veus) {
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
+                                  int64_t weights, int64_t veus) {
   if (!has_gang(recurrent, input_sizes)) return std::nullopt;
   return Divider(recurrent, input_sizes, vdevice, weights, veus).run();
 }

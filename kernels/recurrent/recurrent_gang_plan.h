@@ -34,7 +34,7 @@ struct GangShape {
   int64_t stream_h() const { return chunks_h() - r_registers - r_shared; }
   int64_t stream_x() const { return chunks_x() - w_shared; }
   int64_t chunk_floats() const { return lane_rows * rk::kWarp * (weights == rk::kFloats ? 4 : 2); }  // words of 4 bytes, of one warp
-  int64_t bias_floats() const;                                 // and peepholes
+  int64_t bias_floats() const;                                                                       // and peepholes
   int64_t image_floats() const;
   int64_t work_floats() const;
 };
@@ -59,8 +59,8 @@ struct GangPlan {
 };
 
 // The fastest division among at most `veus` vEUs, or none.
-std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, int64_t weights,
-                                  int64_t veus);
+std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
+                                  int64_t weights, int64_t veus);
 
 // Gives the cells, whose shapes and shares are known, their places in the exchange.
 void place_words(const Recurrent& recurrent, GangPlan& plan);

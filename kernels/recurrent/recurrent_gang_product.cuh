@@ -28,7 +28,8 @@ struct GangProduct {
     uint2 v;
     RK_INLINE float4 floats() const {
       constexpr bool is_half = S::kWeights == kHalves;
-      const float2 a = is_half ? floats_of_halves(v.x) : floats_of_bfloats(v.x), b = is_half ? floats_of_halves(v.y) : floats_of_bfloats(v.y);
+      const float2 a = is_half ? floats_of_halves(v.x) : floats_of_bfloats(v.x),
+                   b = is_half ? floats_of_halves(v.y) : floats_of_bfloats(v.y);
       return float4{a.x, a.y, b.x, b.y};
     }
     static RK_INLINE Halves shared(const float* p) { return {*reinterpret_cast<const uint2*>(p)}; }
@@ -49,7 +50,8 @@ struct GangProduct {
       for (int j = 0; j < kRows; ++j) registers[q][j] = Weights::again(own + q * S::kChunkFloats + j * kRowStep).floats();
     }
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4) cp_async16(work + i, image + S::kImageShared + i, true);
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4)
+      cp_async16(work + i, image + S::kImageShared + i, true);
   }
 
   RK_INLINE void clear() {
@@ -179,7 +181,8 @@ struct GangProduct {
   RK_INLINE void add_input(const float* image, const float* work, const float* stage, const Between& between) {
     const float* const in = stage + split() * 4;
     Sums& to = kApart ? input_sums : sums;
-    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp_id() * (S::kSharedX * S::kChunkFloats) + lane_id() * kLaneStep, in, between);
+    add_shared<S::kSharedX, S::kSliceX>(to, work + S::kSharedWAt + warp_id() * (S::kSharedX * S::kChunkFloats) + lane_id() * kLaneStep, in,
+                                        between);
     add_stream<S::kStreamX>(to, image + S::kImageStreamW + warp_id() * (S::kStreamX * S::kChunkFloats) + lane_id() * kLaneStep,
                             in + S::kSharedX * S::kChunk, S::kSliceX);
   }
@@ -191,7 +194,8 @@ struct GangProduct {
     in += S::kRegisters * S::kChunk;
     add_shared<S::kSharedH, S::kSliceH>(sums, work + warp_id() * (S::kSharedH * S::kChunkFloats) + lane_id() * kLaneStep, in, [](auto) {});
     in += S::kSharedH * S::kChunk;
-    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * (S::kStreamH * S::kChunkFloats) + lane_id() * kLaneStep, in, S::kSliceH);
+    add_stream<S::kStreamH>(sums, image + S::kImageStream + warp_id() * (S::kStreamH * S::kChunkFloats) + lane_id() * kLaneStep, in,
+                            S::kSliceH);
   }
 
   static RK_INLINE float total(const float (&sum)[kSums]) {

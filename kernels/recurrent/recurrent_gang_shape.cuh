@@ -8,12 +8,12 @@ namespace rk {
 
 // Strides in elements; a null place is not there. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
 struct GangArgs {
-  TensorRef image;  // packed, share_floats for each share
-  TensorRef x;      // tensor or words
-  TensorRef own;    // words of the hidden states that the shares of this cell publish
+  TensorRef image;   // packed, share_floats for each share
+  TensorRef x;       // tensor or words
+  TensorRef own;     // words of the hidden states that the shares of this cell publish
   TensorRef last_c;  // words [batch][row] of the last cell states that they publish, or null
   TensorRef y, y_h, y_c, lengths;
-  TensorRef h0, c0;              // tensors, or words [batch][row]
+  TensorRef h0, c0;  // tensors, or words [batch][row]
   int32_t h0_is_words, c0_is_words;
   int32_t publishes;  // h, word by word; a gang of one share may do without
   int32_t share_floats;
@@ -63,7 +63,7 @@ struct GangShape {
   static constexpr int kRegisters = R_REGISTERS, kSharedH = R_SHARED, kSharedX = W_SHARED;
   static constexpr int kStreamH = kChunksH - R_REGISTERS - R_SHARED, kStreamX = kChunksX - W_SHARED;
   static_assert(kStreamH >= 0 && kStreamX >= 0, "not more chunks than there are");
-  static constexpr int kWeights = WEIGHTS;                         // GangWeights
+  static constexpr int kWeights = WEIGHTS;                        // GangWeights
   static constexpr int kLaneWords = WEIGHTS == kFloats ? 4 : 2;   // of 4 bytes: a lane's four weights of a row
   static constexpr int kChunkFloats = ROWS * kWarp * kLaneWords;  // words of 4 bytes, of one warp
 
@@ -93,10 +93,10 @@ struct GangShape {
   static constexpr int kStageHAt = kStageXAt + kStageX;
   static constexpr int kStageH = kGangWarps * BATCH * kSliceH;  // of one group
   static constexpr int kStatesAt = kStageHAt + (ALONE != 0 ? kGroups : 1) * kStageH;
-  static constexpr int kStates = kGroups * kItems;                       // c of an lstm, h of the others
-  static constexpr bool kHolds = PLAIN == 0 && KIND == kLstm;           // then h of an lstm
+  static constexpr int kStates = kGroups * kItems;             // c of an lstm, h of the others
+  static constexpr bool kHolds = PLAIN == 0 && KIND == kLstm;  // then h of an lstm
   static constexpr int kHeldAt = kStatesAt + (kHolds ? kStates : 0);
-  static constexpr int kLengthsAt = kHeldAt + kStates;                  // not plain: [batch] i32
+  static constexpr int kLengthsAt = kHeldAt + kStates;  // not plain: [batch] i32
 
   // The image of one share, in floats.
   static constexpr int kImageShared = kGangWarps * R_REGISTERS * kChunkFloats;

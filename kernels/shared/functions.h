@@ -28,8 +28,8 @@
 namespace rk::functions {
 
 // The C library's functions under one name for both types.
-#define RK_LIBRARY(name)                                        \
-  RK_FUNCTION float name(float x) { return ::name##f(x); }      \
+#define RK_LIBRARY(name)                                   \
+  RK_FUNCTION float name(float x) { return ::name##f(x); } \
   RK_FUNCTION double name(double x) { return ::name(x); }
 RK_LIBRARY(exp)
 RK_LIBRARY(expm1)
@@ -297,13 +297,13 @@ constexpr bool has_form(Types types) {  // for the host
 }
 
 // The formula of each row, f(x, y, z) -> T.
-#define RK_FORMULA(name, arity, attributes, types, result, speed, price, onnx, formula)                          \
-  template <class T>                                                                                             \
-  RK_FUNCTION T of_##name([[maybe_unused]] T x, [[maybe_unused]] T y, [[maybe_unused]] T z) {                    \
-    if constexpr (kHasForm<T, Types::types>)                                                                     \
-      return static_cast<T>(formula);                                                                            \
-    else                                                                                                         \
-      return T{};  /* nobody asks for it */                                                                      \
+#define RK_FORMULA(name, arity, attributes, types, result, speed, price, onnx, formula)       \
+  template <class T>                                                                          \
+  RK_FUNCTION T of_##name([[maybe_unused]] T x, [[maybe_unused]] T y, [[maybe_unused]] T z) { \
+    if constexpr (kHasForm<T, Types::types>)                                                  \
+      return static_cast<T>(formula);                                                         \
+    else                                                                                      \
+      return T{}; /* nobody asks for it */                                                    \
   }
 RK_FUNCTIONS(RK_FORMULA)
 #undef RK_FORMULA

@@ -1,5 +1,5 @@
-// y = conv(x, w) + bias of elements of any type: exact and wrapping for integers, in double for floats. Two spatial dimensions; with one the
-// height is 1. One result a thread.
+// y = conv(x, w) + bias of elements of any type: exact and wrapping for integers, in double for floats. Two spatial dimensions; with one
+// the height is 1. One result a thread.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -11,8 +11,8 @@ struct TypedConvArgs {
   Nest nest;                         // of the output: image, channel, row, column
   int32_t out_strides[4], in_strides[4], weight_strides[4];
   int32_t bias_stride;
-  int32_t height, width;                         // of the input
-  int32_t group_channels, group_outputs;         // input and output channels of a group
+  int32_t height, width;                              // of the input
+  int32_t group_channels, group_outputs;              // input and output channels of a group
   int32_t kernel[2], stride[2], dilation[2], pad[2];  // row, column
   uint32_t type;
   uint32_t elements, elements_per_rtask;
@@ -36,7 +36,8 @@ RK_BODY void typed_conv(const Task<Veu>& caller) {
     });
     const int32_t first = at[1] / args.group_outputs * args.group_channels;
     T sum{};
-    if (args.bias.base != kNullBase) sum = load_number<T>(task.address(args.bias), static_cast<int64_t>(at[1]) * args.bias_stride, args.type);
+    if (args.bias.base != kNullBase)
+      sum = load_number<T>(task.address(args.bias), static_cast<int64_t>(at[1]) * args.bias_stride, args.type);
 #pragma unroll 1
     for (int32_t c = 0; c < args.group_channels; ++c) {
 #pragma unroll 1

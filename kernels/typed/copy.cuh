@@ -1,5 +1,5 @@
-// Copies of elements of any type, bit by bit; Cell is an unsigned integer of the element's size. The elements are numbered by two nests, one
-// for either side, so that a Reshape needs no scratch. One element a thread.
+// Copies of elements of any type, bit by bit; Cell is an unsigned integer of the element's size. The elements are numbered by two nests,
+// one for either side, so that a Reshape needs no scratch. One element a thread.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"

@@ -15,8 +15,8 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
   for (size_t d = 0; d < out.shape.size(); ++d) {
     const bool selects = d >= axis && d < axis + index_rank;
     const size_t from = d < axis ? d : d - index_rank + 1;
-    loop.push_back({out.shape[d],
-                    {out.place.strides[d], selects ? 0 : in.place.strides[from], selects ? indices.place.strides[d - axis] : 0}});
+    loop.push_back(
+        {out.shape[d], {out.place.strides[d], selects ? 0 : in.place.strides[from], selects ? indices.place.strides[d - axis] : 0}});
   }
   return normalised(loop);
 }

@@ -44,8 +44,8 @@ Program program_of(const Graph& graph, const ROperator& rop, DType number) {
     codes.resize(3, kNone);
     made.push_back(result_of(graph, rop, made, step));
     const DType settled = program.steps.size() < last ? made.back() : is_float(number) ? DType::f64 : DType::i64;
-    program.steps.push_back(fmt::format("{:#x}ull", static_cast<int64_t>(step.op) | codes[0] << 8 | codes[1] << 16 | codes[2] << 24 |
-                                                        static_cast<int64_t>(settled) << 32));
+    program.steps.push_back(fmt::format(
+        "{:#x}ull", static_cast<int64_t>(step.op) | codes[0] << 8 | codes[1] << 16 | codes[2] << 24 | static_cast<int64_t>(settled) << 32));
   }
   return program;
 }
@@ -86,8 +86,8 @@ std::vector<RKernel> offers(const Request& request) {
   if (program.constants.size() > kConstants || loop.size() > kRank) return {};
 
   const int64_t elements = loop_elements(loop);
-  RKernel rkernel = typed_rkernel(request, "map", elements, static_cast<double>(rop.inputs.size()),
-                                  60.0 * static_cast<double>(attrs->steps.size()));
+  RKernel rkernel =
+      typed_rkernel(request, "map", elements, static_cast<double>(rop.inputs.size()), 60.0 * static_cast<double>(attrs->steps.size()));
   Phase& phase = rkernel.phases[0];
   phase.template_args = {{"T", number_text(*number)}, {"kInputs", std::to_string(rop.inputs.size())}};
   for (const std::string& step : program.steps) phase.template_args.emplace_back("kSteps", step);

@@ -7,7 +7,7 @@ namespace rk {
 
 struct TypedMatMulArgs {
   TensorRef out, a, b;
-  Nest nest;                                                            // of the output: batches, rows, columns
+  Nest nest;  // of the output: batches, rows, columns
   int32_t out_strides[kNestRank], a_strides[kNestRank], b_strides[kNestRank];
   int32_t a_step, b_step;  // along the sum
   uint32_t count;          // products in a sum

@@ -8,10 +8,11 @@
 
 namespace tamp::kernels {
 
-static_assert(static_cast<int>(DType::f32) == rk::kF32 && static_cast<int>(DType::f64) == rk::kF64 && static_cast<int>(DType::f16) == rk::kF16 &&
-              static_cast<int>(DType::bf16) == rk::kBf16 && static_cast<int>(DType::i8) == rk::kI8 &&
-              static_cast<int>(DType::i16) == rk::kI16 && static_cast<int>(DType::i32) == rk::kI32 &&
-              static_cast<int>(DType::i64) == rk::kI64 && static_cast<int>(DType::u8) == rk::kU8 && static_cast<int>(DType::u16) == rk::kU16 &&
+static_assert(static_cast<int>(DType::f32) == rk::kF32 && static_cast<int>(DType::f64) == rk::kF64 &&
+              static_cast<int>(DType::f16) == rk::kF16 && static_cast<int>(DType::bf16) == rk::kBf16 &&
+              static_cast<int>(DType::i8) == rk::kI8 && static_cast<int>(DType::i16) == rk::kI16 &&
+              static_cast<int>(DType::i32) == rk::kI32 && static_cast<int>(DType::i64) == rk::kI64 &&
+              static_cast<int>(DType::u8) == rk::kU8 && static_cast<int>(DType::u16) == rk::kU16 &&
               static_cast<int>(DType::u32) == rk::kU32 && static_cast<int>(DType::u64) == rk::kU64 &&
               static_cast<int>(DType::boolean) == rk::kBool);
 

@@ -12,9 +12,7 @@ struct WordPair {
   uint64_t first, second;
 };
 
-RK_INLINE uint64_t make_word(float value, uint32_t epoch) {
-  return (static_cast<uint64_t>(epoch) << 32) | __float_as_uint(value);
-}
+RK_INLINE uint64_t make_word(float value, uint32_t epoch) { return (static_cast<uint64_t>(epoch) << 32) | __float_as_uint(value); }
 RK_INLINE float value_of(uint64_t word) { return __uint_as_float(static_cast<uint32_t>(word)); }
 RK_INLINE bool is_there(uint64_t word, uint32_t epoch) { return static_cast<uint32_t>(word >> 32) == epoch; }
 

@@ -20,7 +20,9 @@ inline float float_of_half(uint32_t bits) {
 RK_INLINE float2 floats_of_halves(uint32_t pair) {
 #if defined(__CUDA_ARCH__)
   float2 v;
-  asm("{\n\t.reg .f16 low, high;\n\tmov.b32 {low, high}, %2;\n\tcvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}" : "=f"(v.x), "=f"(v.y) : "r"(pair));
+  asm("{\n\t.reg .f16 low, high;\n\tmov.b32 {low, high}, %2;\n\tcvt.f32.f16 %0, low;\n\tcvt.f32.f16 %1, high;\n\t}"
+      : "=f"(v.x), "=f"(v.y)
+      : "r"(pair));
   return v;
 #elif defined(TAMP_CUDA_ON_CPU)
   return float2{float_of_half(pair & 0xffffu), float_of_half(pair >> 16)};
@@ -33,10 +35,12 @@ RK_INLINE float2 floats_of_halves(uint32_t pair) {
 RK_INLINE uint32_t halves_of(float low, float high) {
 #if defined(__CUDA_ARCH__)
   uint32_t pair;
-  #if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
 #else
-  asm("{\n\t.reg .f16 l, h;\n\tcvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}" : "=r"(pair) : "f"(low), "f"(high));
+  asm("{\n\t.reg .f16 l, h;\n\tcvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+      : "=r"(pair)
+      : "f"(low), "f"(high));
 #endif
   return pair;
 #elif defined(TAMP_CUDA_ON_CPU)

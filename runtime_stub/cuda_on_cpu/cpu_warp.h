@@ -102,7 +102,8 @@ inline uint32_t bfloat_of(float x) {
 }
 inline float float_of_half(uint32_t bits) {
   const uint32_t exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
-  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-24f : float_of((exponent == 0x1fu ? 0xffu : exponent + 112u) << 23 | mantissa << 13);
+  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-24f
+                                        : float_of((exponent == 0x1fu ? 0xffu : exponent + 112u) << 23 | mantissa << 13);
   return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
 }
 inline float tf32(uint32_t bits) { return float_of(bits & 0xffffe000u); }

@@ -142,7 +142,8 @@ inline std::string check_words(const Gang& gang, const std::vector<uint32_t>& ex
   std::vector<int> publishers(static_cast<size_t>(gang.trial.rkernel.exchange_words), 0), awaited = publishers;
   const auto count = [](const std::vector<Run>& runs, std::vector<int>& to) {
     for (const Run& run : runs) {
-      for (int64_t i = 0; i < run.count * run.length; ++i) ++to.at(static_cast<size_t>(run.offset + i / run.length * run.stride + i % run.length));
+      for (int64_t i = 0; i < run.count * run.length; ++i)
+        ++to.at(static_cast<size_t>(run.offset + i / run.length * run.stride + i % run.length));
     }
   };
   for (const Accesses& accesses : gang.trial.accesses) {
@@ -167,7 +168,8 @@ inline void check_gangs(const std::vector<Gang>& gangs, const RecurrentRun& run,
     buffers.emplace_back(exchange_size(gang));
     for (auto& words : buffers) file.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(words.size() * 4));
     if (!file) return problems.push_back("results.bin is too short");
-    for (const std::string& problem : {check_outputs(gang, buffers, run, verbose), check_writes(gang, buffers), check_words(gang, buffers.back())}) {
+    for (const std::string& problem :
+         {check_outputs(gang, buffers, run, verbose), check_writes(gang, buffers), check_words(gang, buffers.back())}) {
       if (!problem.empty()) problems.push_back(gang.trial.source->name + ": " + gang.trial.rkernel.name + ": " + problem);
     }
   }

@@ -1,11 +1,12 @@
 // Unrolled recurrent networks, built step by step in the spellings of exporters: what the tests of lift_recurrences lift.
 #pragma once
 
-#include "compiler/passes/lift_recurrences.h"
 #include <algorithm>
 #include <functional>
 #include <random>
+
 #include "compiler/passes/fold_constants.h"
+#include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/passes.h"
 #include "test/support/check_pass.h"
 

@@ -1,5 +1,5 @@
-// A rTask whose inputs come by boxes (InputBoxes) starts early: the waiter copies them while rTasks before it on the same vEU may still run.
-// So order on a vEU is not enough for it; there must be a Wait, and the verifier must say so where there is none.
+// A rTask whose inputs come by boxes (InputBoxes) starts early: the waiter copies them while rTasks before it on the same vEU may still
+// run. So order on a vEU is not enough for it; there must be a Wait, and the verifier must say so where there is none.
 #include <algorithm>
 
 #include "compiler/passes/passes.h"

@@ -195,14 +195,15 @@ TEST_CASE("all that is not supported is listed at once, in the file's order") {
   model.input("x", {1, 1, 2, 2, 2}).input("i", {1}, onnx::TensorProto::COMPLEX64).constant(tensor("w", {1, 1, 1, 1, 1}, {1}));
   model.node("Frob", {"x"}, {"a"}, {}, "f").node("Relu", {"a"}, {"b"}).node("Conv", {"x", "w"}, {"c"}, {}, "3d");
   model.node("Gelu", {"b"}, {"d"}).node("Add", {"c", "d"}, {"y"}).output("y");
-  CHECK(refusal(model) ==
-        "2: m.onnx: input 'i' has element type COMPLEX64, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
-        "export the model without it\n"
-        "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is); export with another opset, or "
-        "without it\n"
-        "m.onnx: node #2 '3d' (Conv, opset 13): 3-D convolution (X has shape [1,1,2,2,2]), supported: 1-D and 2-D; change the model, or "
-        "export it with another opset\n"
-        "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20; export with that one or a newer one");
+  CHECK(
+      refusal(model) ==
+      "2: m.onnx: input 'i' has element type COMPLEX64, supported: floats of 16, 32 and 64 bits, bfloat16, integers of 8 to 64 bits, bool; "
+      "export the model without it\n"
+      "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is); export with another opset, or "
+      "without it\n"
+      "m.onnx: node #2 '3d' (Conv, opset 13): 3-D convolution (X has shape [1,1,2,2,2]), supported: 1-D and 2-D; change the model, or "
+      "export it with another opset\n"
+      "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20; export with that one or a newer one");
 }
 
 TEST_CASE("an operand that must be a constant is refused by name where it is not") {

@@ -376,7 +376,8 @@ TEST_CASE("what a prologue reads lies so that boxes can be cut from it, or is co
 
 TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
   Graph graph = parse_graph(kSeparable);
-  for (const passes::Pass& pass : passes::pipeline({.recurrent_us = {}, .product_us = {}, .takes_prologue = always})) graph = pass.run(std::move(graph));
+  for (const passes::Pass& pass : passes::pipeline({.recurrent_us = {}, .product_us = {}, .takes_prologue = always}))
+    graph = pass.run(std::move(graph));
   REQUIRE(graph.rops.size() == 1);
   const ROperator& rop = graph.rops[0];
   CHECK_FALSE(kernels::product_of(graph, rop).has_value());
@@ -391,13 +392,13 @@ TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
 
 TEST_CASE("a prologue of wrong shape is a bug that verify_shapes finds") {
   const char* const rows[] = {
-      "y = Conv(x, w) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,3,3]",                              // no weights
-      "y = Conv(x, w, none, d) {kernel=[1,1]} -> f32[1,2,5,5]",                                             // weights for nothing
-      "y = Conv(x, w, none, d) {kernel=[1,1], depthwise_kernel=[5,3]} -> f32[1,2,1,3]",                     // another kernel
-      "y = Conv(x, w, none, d) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,5,5]",                     // the input's extents
-      "y = Conv(x, w, none, d) {kernel=[1,1], strides=[2,2], depthwise_kernel=[3,3]} -> f32[1,2,2,2]",      // not pointwise
-      "y = Conv(x, w, none, d, b) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,3,3]",                  // a bias too long
-      "y = Conv(x, w, none, none, b) {kernel=[1,1]} -> f32[1,2,5,5]",                                       // a bias for nothing
+      "y = Conv(x, w) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,3,3]",                          // no weights
+      "y = Conv(x, w, none, d) {kernel=[1,1]} -> f32[1,2,5,5]",                                         // weights for nothing
+      "y = Conv(x, w, none, d) {kernel=[1,1], depthwise_kernel=[5,3]} -> f32[1,2,1,3]",                 // another kernel
+      "y = Conv(x, w, none, d) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,5,5]",                 // the input's extents
+      "y = Conv(x, w, none, d) {kernel=[1,1], strides=[2,2], depthwise_kernel=[3,3]} -> f32[1,2,2,2]",  // not pointwise
+      "y = Conv(x, w, none, d, b) {kernel=[1,1], depthwise_kernel=[3,3]} -> f32[1,2,3,3]",              // a bias too long
+      "y = Conv(x, w, none, none, b) {kernel=[1,1]} -> f32[1,2,5,5]",                                   // a bias for nothing
   };
   const std::string head = "x = input f32[1,4,5,5]\nw = const f32[2,4,1,1]\nd = const f32[4,1,3,3]\nb = const f32[5]\n";
   for (const char* row : rows) {

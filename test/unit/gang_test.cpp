@@ -204,7 +204,8 @@ TEST_CASE("the verifier sees two rTasks of a gang on one vEU, and a gang that ca
   program = good;
   for (auto& lane : program.lanes) {
     const auto mine = std::find_if(lane.begin(), lane.end(), is_gang);
-    const auto later = mine == lane.end() ? mine : std::find_if(mine + 1, lane.end(), [](const Instruction& i) { return !i.waits.empty(); });
+    const auto later =
+        mine == lane.end() ? mine : std::find_if(mine + 1, lane.end(), [](const Instruction& i) { return !i.waits.empty(); });
     if (later == lane.end()) continue;
     std::iter_swap(mine, later);
     break;

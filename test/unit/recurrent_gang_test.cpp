@@ -80,7 +80,11 @@ TEST_CASE("cells of one gang feed each other") {
   next.x_cell = 0;
   Links third = initial();
   third.x_cell = 1;
-  cases.push_back(RecurrentMaker("three layers", 2).cell({lstm, 5, 12, 24}, initial()).cell({gru, 5, 24, 17}, next).cell({lstm, 5, 17, 9}, third).finish());
+  cases.push_back(RecurrentMaker("three layers", 2)
+                      .cell({lstm, 5, 12, 24}, initial())
+                      .cell({gru, 5, 24, 17}, next)
+                      .cell({lstm, 5, 17, 9}, third)
+                      .finish());
   Links decoder = {};
   decoder.h0_cell = decoder.c0_cell = 0;
   cases.push_back(RecurrentMaker("encoder and decoder", 1).cell({lstm, 6, 10, 21}, {}).cell({lstm, 3, 4, 21}, decoder).finish());
@@ -114,7 +118,9 @@ TEST_CASE("a gang takes what is not usual: functions, clip, peepholes, lengths")
         cell.lengths = m.lengths({4, 0, 2});
         cell.reverse = reverse;
       };
-      cases.push_back(RecurrentMaker(name + (reverse ? " with lengths, backwards" : " with lengths"), 3).cell({kind, 4, 6, 21}, initial(), lengths).finish());
+      cases.push_back(RecurrentMaker(name + (reverse ? " with lengths, backwards" : " with lengths"), 3)
+                          .cell({kind, 4, 6, 21}, initial(), lengths)
+                          .finish());
     }
   }
   expect_no_problems(cases, vdevice_of(4, 40), "unusual");
@@ -162,15 +168,16 @@ TEST_CASE("weights of 16 bits are the nearest ones, of two equally near the even
   const Row rows[] = {{1.0F, 0x3c00, 0x3f80},
                       {-2.5F, 0xc100, 0xc020},
                       {65504.0F, 0x7bff, 0x4780},
-                      {0x1p-24F, 0x0001, 0x3380},               // the smallest half
-                      {0x1.8p-15F, 0x0300, 0x3840},             // below the normal ones
-                      {1.0F + 0x1p-11F, 0x3c00, 0x3f80},        // between two halves: the even one is below,
-                      {1.0F + 3 * 0x1p-11F, 0x3c02, 0x3f80},    // and here above
-                      {1.0F + 0x1p-8F, 0x3c04, 0x3f80},         // between two bfloats, below
-                      {1.0F + 3 * 0x1p-8F, 0x3c0c, 0x3f82}};    // and above
+                      {0x1p-24F, 0x0001, 0x3380},             // the smallest half
+                      {0x1.8p-15F, 0x0300, 0x3840},           // below the normal ones
+                      {1.0F + 0x1p-11F, 0x3c00, 0x3f80},      // between two halves: the even one is below,
+                      {1.0F + 3 * 0x1p-11F, 0x3c02, 0x3f80},  // and here above
+                      {1.0F + 0x1p-8F, 0x3c04, 0x3f80},       // between two bfloats, below
+                      {1.0F + 3 * 0x1p-8F, 0x3c0c, 0x3f82}};  // and above
   for (const Row& row : rows) {
     CAPTURE(row.value);
-    const std::vector<uint16_t> halves = packed_16_bits({row.value}, Precision::fp16), bfloats = packed_16_bits({row.value}, Precision::bf16);
+    const std::vector<uint16_t> halves = packed_16_bits({row.value}, Precision::fp16),
+                                bfloats = packed_16_bits({row.value}, Precision::bf16);
     CHECK(std::find(halves.begin(), halves.end(), row.half) != halves.end());
     CHECK(std::find(bfloats.begin(), bfloats.end(), row.bfloat) != bfloats.end());
   }
@@ -201,7 +208,8 @@ TEST_CASE("a stack on an H200 is spread over nearly all vEUs, and its time is th
   }
   const Case stack = maker.finish();
   const VDevice h200 = read_vdevice("h200").without_inputs();
-  const double us = kernels::recurrent_gang_us(std::get<Recurrent>(stack.graph.rops[0].attrs), std::vector<int64_t>(10, 256), h200, Precision::fp32);
+  const double us =
+      kernels::recurrent_gang_us(std::get<Recurrent>(stack.graph.rops[0].attrs), std::vector<int64_t>(10, 256), h200, Precision::fp32);
   CHECK(us > 40);
   CHECK(us < 130);
   const std::vector<RKernel> rkernels = kernels::recurrent_gang().candidates({stack.graph, stack.graph.rops[0], h200, Precision::fp32});

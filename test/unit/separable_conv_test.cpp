@@ -25,7 +25,7 @@ struct Row {
   int64_t taps = 0, stride = 1;  // taps 0: no depthwise convolution
   std::vector<int64_t> pads_begin = {0, 0}, pads_end = {0, 0};
   Activation before = Activation::none, between = Activation::none, after = Activation::none;
-  int residual = 0;  // 1: before the activation, 2: after
+  int residual = 0;                                           // 1: before the activation, 2: after
   bool depthwise_bias = true, bias = true, infinity = false;  // one infinity in the input
   Lay in_lay = Lay::channels_last, out_lay = Lay::channels_last;
 };

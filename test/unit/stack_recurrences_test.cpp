@@ -210,7 +210,8 @@ TEST_CASE("the last step of y is y_h, and y is not stored for it") {
       x = input f32[5,2,4]
       w = const f32[16,4]
       r = const f32[16,4]
-      y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4)" + way + R"( x=0 w=1 r=2 y=0]} -> f32[5,2,4]
+      y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=5 hidden=4)" +
+                                            way + R"( x=0 w=1 r=2 y=0]} -> f32[5,2,4]
       y4 = Reshape(y) -> f32[5,1,2,4]
       last = Slice(y4) {starts=[)" + start + R"(,0,0,0]} -> f32[1,1,2,4]
       flat = Reshape(last) -> f32[2,4]
