@@ -61,8 +61,8 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   Launch launch;  // copy_inputs reads `maps` only
   launch.maps = from.maps;
   uint32_t chunk = 0;
-#pragma unroll 1
   if (lane_id() != 0) return;
+#pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
     const BoxPlace place = first_box(call.input, index);
