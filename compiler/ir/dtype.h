@@ -1,4 +1,4 @@
-// Element types of ONNX tensors. Only f32 is computed on the device today; the others occur in constants and shapes.
+// Element types of ONNX tensors, in constants and at run time (docs/architecture.md, "Element types").
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ typedef enum tamp_status {
 /* One input or output: dense, row-major, in the model's order of dimensions. */
 typedef struct tamp_port {
   const char* name;  /* as in the ONNX model */
-  const char* dtype; /* "f32" */
+  const char* dtype; /* "f32", "f16", "bf16", "f64", "i8" to "i64", "u8" to "u64", "bool" (a byte, 0 or 1) */
   int32_t rank;
   const int64_t* shape; /* rank extents */
   size_t bytes;
