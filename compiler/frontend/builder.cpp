@@ -8,44 +8,16 @@
 #include <deque>
 
 #include "compiler/frontend/initializers.h"
-#include "compiler/ops/work.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
 
-int64_t work_of(const Graph& graph, const Builder::Request& request) {
-  return ops::work_of(graph, request.attrs, request.inputs, request.shape);
-}
-
-int64_t result_bytes(const Builder::Request& request) {
-  int64_t elements = element_count(request.shape);
-  for (const Shape& shape : request.more_shapes) elements += element_count(shape);
-  return elements * bytes_of(request.dtype);
-}
-
-// Whether the device computes the operator in f32 only.
-bool is_f32_only(const OpAttrs& attrs, DType dtype) {
-  const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
-  return std::visit(overloaded{
-                        [&](const Conv&) { return is_half; },  // there are plain products for the others
-                        [&](const MatMul&) { return is_half; },
-                        [](const Pool&) { return true; },
-                        [](const Softmax&) { return true; },
-                        [](const Lrn&) { return true; },
-                        [](const BatchNorm&) { return true; },
-                        [](const Recurrent&) { return true; },
-                        [](const Reduce&) { return false; },
-                        [](const Elementwise&) { return false; },
-                        [](const Reshape&) { return false; },
-                        [](const Transpose&) { return false; },
-                        [](const Slice&) { return false; },
-                        [](const Concat&) { return false; },
-                        [](const Pad&) { return false; },
-                        [](const Gather&) { return false; },
-                    },
-                    attrs);
+int64_t bytes_of_all(const std::vector<ops::TensorType>& types) {
+  int64_t bytes = 0;
+  for (const ops::TensorType& type : types) bytes += element_count(type.shape) * bytes_of(type.dtype);
+  return bytes;
 }
 
 // f32 has all their values.
@@ -108,29 +80,55 @@ TensorId Builder::constant_part(TensorId id, int64_t i) {
   return parts_[{id, i}] = made;
 }
 
-bool Builder::may_fold(const Request& request) const {
-  const int64_t bytes = result_bytes(request);
-  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
-  return work_of(graph, request) <= ops::kFoldTotalWork - folded_work_;
+ops::OperandList Builder::operands_of(const Request& request) const {
+  ops::OperandList operands;
+  for (const TensorId id : request.inputs) {
+    if (id.valid())
+      operands.push_back(ops::Operand{{dtype(id), graph.tensor(id).shape}, graph.tensor(id).data.get()});
+    else
+      operands.push_back(std::nullopt);
+  }
+  return operands;
 }
 
-std::vector<TensorId> Builder::add_results(const Request& request) {
+std::vector<ops::TensorType> Builder::infer(const Request& request) const {
+  Types types;
+  try {
+    types = ops::infer(request.attrs, operands_of(request));
+  } catch (const Error& error) {
+    const char* what_to_do = error.code() == ExitCode::unsupported ? "; change the model, or export it with another opset" : "";
+    throw Error(error.code(), fmt::format("{}: {}{}", request.where, error.what(), what_to_do));
+  }
+  for (const ops::TensorType& type : types) {
+    const std::string limit = shape_limit(type.shape);
+    if (!limit.empty()) throw unsupported(fmt::format("{}: the result {}", request.where, limit));
+  }
+  return types;
+}
+
+bool Builder::may_fold(const Request& request, const Types& types) const {
+  const int64_t bytes = bytes_of_all(types);
+  if (bytes > kFoldTensorBytes || folded_bytes_ + bytes > kFoldTotalBytes) return false;
+  return ops::work_of(request.attrs, operands_of(request), types) <= ops::kFoldTotalWork - folded_work_;
+}
+
+std::vector<TensorId> Builder::add_results(const std::string& name, const Types& types) {
   std::vector<TensorId> ids;
-  for (size_t k = 0; k <= request.more_shapes.size(); ++k) {
+  for (const ops::TensorType& type : types) {
     Tensor tensor;
-    tensor.name = unique_tensor_name(request.name);
-    tensor.shape = k == 0 ? request.shape : request.more_shapes[k - 1];
-    tensor.dtype = request.dtype;
+    tensor.name = unique_tensor_name(name);
+    tensor.shape = type.shape;
+    tensor.dtype = type.dtype;
     ids.push_back(add_tensor(graph, std::move(tensor)));
   }
   return ids;
 }
 
-std::vector<TensorId> Builder::fold(Request request) {
-  charge(result_bytes(request), request.where);
-  folded_work_ += work_of(graph, request);
+std::vector<TensorId> Builder::fold(Request request, const Types& types) {
+  charge(bytes_of_all(types), request.where);
+  folded_work_ += ops::work_of(request.attrs, operands_of(request), types);
 
-  const std::vector<TensorId> ids = add_results(request);
+  const std::vector<TensorId> ids = add_results(request.name, types);
   ROperator rop;
   rop.name = std::move(request.name);
   rop.attrs = std::move(request.attrs);
@@ -155,12 +153,10 @@ std::vector<TensorId> Builder::fold(Request request) {
 
 TensorId Builder::cast(const Request& request, TensorId id, DType to) {
   if (!id.valid() || graph.tensor(id).dtype == to) return id;
-  return emit(
-      {Elementwise{{{ElementwiseOp::cast, {0}}}}, {id}, to, graph.tensor(id).shape, request.name, request.origin, request.where, {}});
+  return emit({Elementwise{{{ElementwiseOp::cast, {0}}}, {}, to}, {id}, request.name, request.origin, request.where});
 }
 
-std::vector<TensorId> Builder::emit_in_f32(Request request) {
-  const DType dtype = request.dtype;
+std::vector<TensorId> Builder::emit_in_f32(Request request, DType dtype) {
   if (!fits_f32(request.attrs, dtype)) {
     throw unsupported(fmt::format("{}: {} of {} at run time, supported: f32, f16, bf16; export the model in float32", request.where,
                                   name_of(request.attrs), name_of(dtype)));
@@ -168,7 +164,6 @@ std::vector<TensorId> Builder::emit_in_f32(Request request) {
   for (TensorId& id : request.inputs) {
     if (id.valid() && graph.tensor(id).dtype == dtype) id = cast(request, id, DType::f32);
   }
-  request.dtype = DType::f32;
   const Request names = request;
   std::vector<TensorId> ids = emit_all(std::move(request));
   for (TensorId& id : ids) id = cast(names, id, dtype);
@@ -176,22 +171,20 @@ std::vector<TensorId> Builder::emit_in_f32(Request request) {
 }
 
 std::vector<TensorId> Builder::emit_all(Request request) {
-  for (size_t k = 0; k <= request.more_shapes.size(); ++k) {
-    const std::string limit = shape_limit(k == 0 ? request.shape : request.more_shapes[k - 1]);
-    if (!limit.empty()) throw unsupported(fmt::format("{}: the result {}", request.where, limit));
-  }
+  const Types types = infer(request);
   const bool all_constant =
       std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || is_constant(id); });
   const bool known = std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || has_data(id); });
-  if (all_constant && known && may_fold(request)) return fold(std::move(request));
+  if (all_constant && known && may_fold(request, types)) return fold(std::move(request), types);
 
-  if (all_constant && known && request.dtype != DType::f32 && request.dtype != DType::boolean) {
-    throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} in all)", request.where,
-                                name_of(request.dtype), shape_text(request.shape), bytes_text(kFoldTensorBytes),
+  const auto& [dtype, shape] = types.at(0);
+  if (all_constant && known && dtype != DType::f32 && dtype != DType::boolean) {
+    throw bad_input(fmt::format("{}: the {} result of shape {} exceeds what is folded ({} a tensor, {} and about a second of work in all)",
+                                request.where, name_of(dtype), shape_text(shape), bytes_text(kFoldTensorBytes),
                                 bytes_text(kFoldTotalBytes)));
   }
-  if (request.dtype != DType::f32 && is_f32_only(request.attrs, request.dtype)) return emit_in_f32(std::move(request));
-  const std::vector<TensorId> ids = add_results(request);
+  if (dtype != DType::f32 && ops::is_f32_only(request.attrs, dtype)) return emit_in_f32(std::move(request), dtype);
+  const std::vector<TensorId> ids = add_results(request.name, types);
   ROperator rop;
   rop.name = rop_names_.unique(request.name, ".");
   rop.attrs = std::move(request.attrs);

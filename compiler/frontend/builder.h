@@ -32,20 +32,19 @@ class Builder {
  public:
   Graph graph;
 
-  // One rOperator, which has one result except where more_shapes says so. `name` is a wish. Results that are folded become
+  // One rOperator; what it makes follows from attributes and operands (ops::infer). `name` is a wish. Results that are folded become
   // constants and add no rOperator.
   struct Request {
     OpAttrs attrs;
     std::vector<TensorId> inputs;
-    DType dtype = DType::f32;
-    Shape shape;
-    std::string name;                // of the rOperator
-    std::string origin;              // the ONNX node
-    std::string where;               // the beginning of every message
-    std::vector<Shape> more_shapes;  // of the results behind the first, which are of the same type
+    std::string name;    // of the rOperator
+    std::string origin;  // the ONNX node
+    std::string where;   // the beginning of every message
   };
-  TensorId emit(Request request) { return emit_all(std::move(request))[0]; }
+  TensorId emit(Request request) { return emit_all(std::move(request)).at(0); }
   std::vector<TensorId> emit_all(Request request);
+  // What it would make. Error with request.where in front if the operands do not fit.
+  std::vector<ops::TensorType> infer(const Request& request) const;
 
   TensorId add_value(const std::string& name, ops::Value value);
   // x[i] along the first dimension of a constant. Nodes that share weights share their parts.
@@ -62,10 +61,12 @@ class Builder {
   std::string unique_tensor_name(const std::string& wish) { return tensor_names_.unique(wish, ":"); }
 
  private:
-  bool may_fold(const Request& request) const;
-  std::vector<TensorId> fold(Request request);
-  std::vector<TensorId> add_results(const Request& request);
-  std::vector<TensorId> emit_in_f32(Request request);
+  using Types = std::vector<ops::TensorType>;
+  ops::OperandList operands_of(const Request& request) const;
+  bool may_fold(const Request& request, const Types& types) const;
+  std::vector<TensorId> fold(Request request, const Types& types);
+  std::vector<TensorId> add_results(const std::string& name, const Types& types);
+  std::vector<TensorId> emit_in_f32(Request request, DType dtype);
   TensorId cast(const Request& request, TensorId id, DType to);
 
   UniqueNames tensor_names_, rop_names_;

@@ -159,7 +159,7 @@ void import_prelu(NodeImport& n) {
   if (n.broadcast(shape, n.shape(slope)) != shape) {
     throw n.bad(fmt::format("slope of shape {} does not broadcast to X's {}", shape_text(n.shape(slope)), shape_text(shape)));
   }
-  n.result(0, n.elementwise_to(ElementwiseOp::prelu, {x, slope}, shape, n.dtype(x)));
+  n.result(0, n.elementwise(ElementwiseOp::prelu, {x, slope}));
 }
 
 void import_where(NodeImport& n) {

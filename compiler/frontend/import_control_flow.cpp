@@ -42,8 +42,7 @@ struct Stack {
       parts.push_back(n.reshape(piece, part));
     }
     if (parts.size() == 1) return parts[0];
-    part[static_cast<size_t>(axis)] = static_cast<int64_t>(parts.size());
-    return n.emit(Concat{axis}, parts, part, n.dtype(pieces[0]));
+    return n.add(Concat{axis}, parts);
   }
 };
 
@@ -72,11 +71,10 @@ std::vector<bool> directions_of(NodeImport& n, std::string_view name, size_t cou
 TensorId piece_of(NodeImport& n, TensorId x, int64_t axis, int64_t i) {
   Shape shape = n.shape(x);
   const auto d = static_cast<size_t>(axis);
-  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
+  Slice slice = whole_slice(shape);
   slice.starts[d] = i;
-  const bool whole = shape[d] == 1;
-  shape[d] = 1;
-  const TensorId piece = whole ? x : n.emit(slice, {x}, shape, n.dtype(x));
+  slice.extents[d] = 1;
+  const TensorId piece = shape[d] == 1 ? x : n.add(slice, {x});
   shape.erase(shape.begin() + axis);
   return n.reshape(piece, shape);
 }

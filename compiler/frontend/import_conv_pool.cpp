@@ -1,5 +1,4 @@
-// Conv, MaxPool, AveragePool, and the global pools. auto_pad and ceil_mode are resolved here: what leaves has explicit
-// pads and an output shape.
+// Conv, MaxPool, AveragePool, and the global pools. auto_pad is resolved here: what leaves has explicit pads.
 #include <fmt/format.h>
 
 #include "compiler/frontend/importers.h"
@@ -13,7 +12,6 @@ constexpr int64_t kMaxAttribute = int64_t{1} << 30;
 
 struct Window {
   Ints kernel, strides, dilations, pads_begin, pads_end;
-  Ints extent;  // of the output
 };
 
 Ints spatial_attribute(NodeImport& n, const char* name, size_t spatial, int64_t fallback, int64_t low) {
@@ -52,22 +50,8 @@ void same_pads(Window& window, const Shape& x, bool upper) {
   }
 }
 
-void resolve_extents(NodeImport& n, Window& window, const Shape& x, bool ceil_mode) {
-  for (size_t d = 0; d < window.kernel.size(); ++d) {
-    const int64_t in = x[d + 2], stride = window.strides[d];
-    const int64_t free = in + window.pads_begin[d] + window.pads_end[d] - reach(window, d);
-    if (free < 0) {
-      throw n.bad(fmt::format("the window spans {} elements of dimension {}, which has {} with its pads", reach(window, d), d + 2,
-                              free + reach(window, d)));
-    }
-    int64_t out = (ceil_mode ? ceil_div(free, stride) : free / stride) + 1;
-    if (ceil_mode && (out - 1) * stride >= in + window.pads_begin[d]) --out;  // would start in the end pad
-    window.extent.push_back(out);
-  }
-}
-
-// `kernel`: from the attribute, or from W's shape.
-Window read_window(NodeImport& n, const Shape& x, Ints kernel, bool dilated, bool ceil_mode) {
+// `kernel`: from the attribute, or from W's shape. Sets ceil_mode to false where auto_pad leaves it no meaning.
+Window read_window(NodeImport& n, const Shape& x, Ints kernel, bool dilated, bool& ceil_mode) {
   const size_t spatial = x.size() - 2;
   Window window;
   window.kernel = std::move(kernel);
@@ -89,7 +73,6 @@ Window read_window(NodeImport& n, const Shape& x, Ints kernel, bool dilated, boo
   } else {
     throw n.bad(fmt::format("attribute 'auto_pad' is '{}', expected NOTSET, SAME_UPPER, SAME_LOWER, or VALID", printable(auto_pad)));
   }
-  resolve_extents(n, window, x, ceil_mode);
   return window;
 }
 
@@ -98,28 +81,25 @@ void expect_spatial(NodeImport& n, const Shape& x, const char* what) {
   if (x.size() > 4) throw n.refuse(fmt::format("{}-D {} (X has shape {}), supported: 1-D and 2-D", x.size() - 2, what, shape_text(x)));
 }
 
-Shape output_shape(int64_t batch, int64_t channels, const Ints& extent) {
-  Shape shape = {batch, channels};
-  shape.insert(shape.end(), extent.begin(), extent.end());
-  return shape;
-}
-
 void import_pool(NodeImport& n, PoolKind kind, bool dilated, bool has_ceil_mode) {
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   n.expect_float({x});
   expect_spatial(n, shape, "pooling");
   if (!n.find("kernel_shape")) throw n.bad("attribute 'kernel_shape' is missing");
-  const bool ceil_mode = has_ceil_mode && n.attr_flag("ceil_mode", false);
+  bool ceil_mode = has_ceil_mode && n.attr_flag("ceil_mode", false);
   const Window window = read_window(n, shape, spatial_attribute(n, "kernel_shape", shape.size() - 2, 1, 1), dilated, ceil_mode);
-  Pool pool{kind, window.kernel, window.strides, window.dilations, window.pads_begin, window.pads_end, false};
+  Pool pool{kind, window.kernel, window.strides, window.dilations, window.pads_begin, window.pads_end};
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     if (std::max(window.pads_begin[d], window.pads_end[d]) < reach(window, d)) continue;
     throw n.refuse(fmt::format("pads {} and {} are not smaller than the window, which spans {}", window.pads_begin[d], window.pads_end[d],
                                reach(window, d)));
   }
   if (kind == PoolKind::average && n.version() >= 7) pool.count_include_pad = n.attr_flag("count_include_pad", false);
-  n.result(0, n.emit(pool, {x}, output_shape(shape[0], shape[1], window.extent), n.dtype(x)));
+  const std::vector<ops::TensorType> floored = n.infer(pool, {x});
+  pool.ceil_mode = ceil_mode;
+  if (n.infer(pool, {x}) == floored) pool.ceil_mode = false;  // it makes no difference here
+  n.result(0, n.add(pool, {x}));
 }
 
 }  // namespace
@@ -144,18 +124,10 @@ TensorId convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias) {
   const Ints stated = n.find_ints("kernel_shape").value_or(kernel);
   if (stated != kernel) throw n.bad(fmt::format("attribute 'kernel_shape' is {}, W has shape {}", shape_text(stated), shape_text(ws)));
   const int64_t group = n.attr_int("group", 1);
-  if (group < 1 || xs[1] % group != 0 || ws[0] % group != 0) {
-    throw n.bad(fmt::format("attribute 'group' is {}, it must divide the {} channels of X and the {} of W", group, xs[1], ws[0]));
-  }
-  if (ws[1] != xs[1] / group) {
-    throw n.bad(fmt::format("X has {} channels in {} groups, W has shape {}: expected {} channels per group", xs[1], group, shape_text(ws),
-                            xs[1] / group));
-  }
-  if (bias.valid() && n.shape(bias) != Shape{ws[0]})
-    throw n.bad(fmt::format("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[0]));
-  const Window window = read_window(n, xs, kernel, /*dilated=*/true, /*ceil_mode=*/false);
+  bool ceil_mode = false;
+  const Window window = read_window(n, xs, kernel, /*dilated=*/true, ceil_mode);
   const Conv conv{window.kernel, window.strides, window.dilations, window.pads_begin, window.pads_end, group};
-  return n.emit(conv, {x, w, bias}, output_shape(xs[0], ws[0], window.extent), n.dtype(x));
+  return n.add(conv, {x, w, bias});
 }
 
 void import_max_pool(NodeImport& n) {
@@ -177,14 +149,13 @@ void import_global_pool(NodeImport& n, ReduceKind kind) {
   n.expect_outputs(1);
   const TensorId x = n.in(0);
   n.expect_float({x});
-  Shape shape = n.shape(x);
+  const Shape shape = n.shape(x);
   if (shape.size() < 3) throw n.bad(fmt::format("input X has shape {}, expected [N,C,spatial...]", shape_text(shape)));
   Reduce reduce{kind, {}, true};
   for (size_t d = 2; d < shape.size(); ++d) {
     reduce.axes.push_back(static_cast<int64_t>(d));
-    shape[d] = 1;
   }
-  n.result(0, n.emit(reduce, {x}, shape, n.dtype(x)));
+  n.result(0, n.add(reduce, {x}));
 }
 
 }  // namespace tamp::frontend

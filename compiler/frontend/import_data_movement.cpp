@@ -71,13 +71,12 @@ SliceArguments slice_arguments(NodeImport& n, int64_t rank) {
 }
 
 TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent) {
-  Shape shape = n.shape(x);
-  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
+  Slice slice = whole_slice(n.shape(x));
   const auto d = static_cast<size_t>(axis);
-  if (start == 0 && extent == shape[d]) return x;
+  if (start == 0 && extent == slice.extents[d]) return x;
   slice.starts[d] = extent == 0 ? 0 : start;
-  shape[d] = extent;
-  return n.emit(slice, {x}, shape, n.dtype(x));
+  slice.extents[d] = extent;
+  return n.add(slice, {x});
 }
 
 // How long each output of Split is.
@@ -148,27 +147,10 @@ void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
     const auto d = static_cast<size_t>(n.axis(axes[i], rank));
     pad.before[d] = pads[i];
     pad.after[d] = pads[i + axes.size()];
-  }
-}
-
-// Negative pads crop first; then reflect, edge, and wrap take from what is left.
-Shape padded_shape(NodeImport& n, const Pad& pad, const Shape& shape) {
-  Shape result;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    const int64_t before = pad.before[d], after = pad.after[d];
-    for (const int64_t one : {before, after}) {
+    for (const int64_t one : {pad.before[d], pad.after[d]}) {
       if (one < -kMaxElements || one > kMaxElements) throw n.bad(fmt::format("pad {} of dimension {} is too large", one, d));
     }
-    const int64_t left = shape[d] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
-    if (left < 0) throw n.bad(fmt::format("pads {} and {} remove more than the {} elements of dimension {}", before, after, shape[d], d));
-    const int64_t most =
-        pad.mode == PadMode::constant || (left > 0 && pad.mode != PadMode::reflect) ? kMaxElements : std::max<int64_t>(left - 1, 0);
-    if (std::max(before, after) > most) {
-      throw n.bad(fmt::format("pads {} and {} of dimension {}, which has {} elements to take from", before, after, d, left));
-    }
-    result.push_back(left + std::max<int64_t>(before, 0) + std::max<int64_t>(after, 0));
   }
-  return result;
 }
 
 // Tile as Reshape, repeat, Reshape: [a, b] with repeats [1, 3] is [a, 1, b] repeated to [a, 3, b]. Neighbouring dimensions
@@ -207,18 +189,8 @@ void import_concat(NodeImport& n) {
   n.expect_same_dtype(parts);
   const std::optional<int64_t> given = n.find_int("axis");
   if (!given && n.version() >= 4) throw n.bad("attribute 'axis' is missing");
-  Shape result = n.shape(parts[0]);
-  const int64_t axis = n.axis(given.value_or(1), static_cast<int64_t>(result.size()), "attribute 'axis'");
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const Shape part = n.shape(parts[i]);
-    Shape same = part;
-    if (same.size() == result.size()) same[static_cast<size_t>(axis)] = result[static_cast<size_t>(axis)];
-    if (same != result)
-      throw n.bad(fmt::format("input {} has shape {}, which does not join {} along axis {}", i, shape_text(part),
-                              shape_text(n.shape(parts[0])), axis));
-    result[static_cast<size_t>(axis)] += part[static_cast<size_t>(axis)];
-  }
-  n.result(0, parts.size() == 1 ? parts[0] : n.emit(Concat{axis}, parts, result, n.dtype(parts[0])));
+  const int64_t axis = n.axis(given.value_or(1), n.rank(parts[0]), "attribute 'axis'");
+  n.result(0, parts.size() == 1 ? parts[0] : n.add(Concat{axis}, parts));
 }
 
 void import_transpose(NodeImport& n) {
@@ -229,15 +201,7 @@ void import_transpose(NodeImport& n) {
   Ints perm(shape.size());
   std::iota(perm.rbegin(), perm.rend(), 0);
   perm = n.find_ints("perm").value_or(perm);
-  Ints sorted = perm;
-  std::sort(sorted.begin(), sorted.end());
-  if (perm.size() != shape.size() || !is_identity(sorted)) {
-    throw n.bad(fmt::format("attribute 'perm' is {}, expected an order of the {} dimensions", shape_text(perm), shape.size()));
-  }
-  if (is_identity(perm)) return n.result(0, x);
-  Shape result;
-  for (const int64_t from : perm) result.push_back(shape[static_cast<size_t>(from)]);
-  n.result(0, n.emit(Transpose{perm}, {x}, result, n.dtype(x)));
+  n.result(0, is_identity(perm) && perm.size() == shape.size() ? x : n.add(Transpose{perm}, {x}));
 }
 
 void import_slice(NodeImport& n) {
@@ -246,18 +210,17 @@ void import_slice(NodeImport& n) {
   const TensorId x = n.in(0);
   const Shape shape = n.shape(x);
   const SliceArguments given = slice_arguments(n, n.rank(x));
-  Slice slice{Ints(shape.size(), 0), Ints(shape.size(), 1)};
-  Shape result = shape;
+  Slice slice = whole_slice(shape);
   for (size_t i = 0; i < given.axes.size(); ++i) {
     if (given.steps[i] == 0) throw n.bad(fmt::format("step 0 along axis {}", given.axes[i]));
     const auto d = static_cast<size_t>(given.axes[i]);
     const Range range = clamp_range(given.starts[i], given.ends[i], given.steps[i], shape[d]);
     slice.starts[d] = range.start;
     slice.steps[d] = range.extent > 1 ? given.steps[i] : 1;
-    result[d] = range.extent;
+    slice.extents[d] = range.extent;
   }
-  const bool whole = result == shape && std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
-  n.result(0, whole ? x : n.emit(slice, {x}, result, n.dtype(x)));
+  const bool whole = slice.extents == shape && std::all_of(slice.steps.begin(), slice.steps.end(), [](int64_t step) { return step == 1; });
+  n.result(0, whole ? x : n.add(slice, {x}));
 }
 
 void import_split(NodeImport& n) {
@@ -281,11 +244,10 @@ void import_pad(NodeImport& n) {
   Pad pad;
   pad.mode = pad_mode(n);
   read_pads(n, pad, shape);
-  const Shape result = padded_shape(n, pad, shape);
   const auto is_zero = [](int64_t one) { return one == 0; };
   const bool nothing =
       std::all_of(pad.before.begin(), pad.before.end(), is_zero) && std::all_of(pad.after.begin(), pad.after.end(), is_zero);
-  n.result(0, nothing ? x : n.emit(pad, {x}, result, n.dtype(x)));
+  n.result(0, nothing ? x : n.add(pad, {x}));
 }
 
 // A wild index among constants is found here; one of run time takes the nearest element that there is (kernels/typed/gather.cuh).
@@ -294,20 +256,16 @@ void import_gather(NodeImport& n) {
   n.expect_outputs(1);
   const TensorId x = n.in(0);
   TensorId indices = n.in(1);
-  const Shape shape = n.shape(x), index_shape = n.shape(indices);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
-  const int64_t extent = shape[static_cast<size_t>(axis)];
+  const int64_t extent = n.shape(x)[static_cast<size_t>(axis)];
   if (n.dtype(indices) != DType::i64 && n.dtype(indices) != DType::i32)
     throw n.bad(fmt::format("indices are {}, expected i64", name_of(n.dtype(indices))));
   const bool known = n.is_constant(indices);
-  if (!known && extent == 0 && element_count(index_shape) > 0) throw n.bad(fmt::format("axis {} has no elements to take from", axis));
+  if (!known && extent == 0 && element_count(n.shape(indices)) > 0) throw n.bad(fmt::format("axis {} has no elements to take from", axis));
   for (const int64_t index : known ? n.flat_ints(indices) : Ints()) {
     if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
   }
-  Shape result(shape.begin(), shape.begin() + axis);
-  result.insert(result.end(), index_shape.begin(), index_shape.end());
-  result.insert(result.end(), shape.begin() + axis + 1, shape.end());
-  n.result(0, n.emit(Gather{axis}, {x, indices}, result, n.dtype(x)));
+  n.result(0, n.add(Gather{axis}, {x, indices}));
 }
 
 // Two-way: an extent of 1 in the wanted shape keeps the input's.

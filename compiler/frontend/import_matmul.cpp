@@ -5,19 +5,6 @@
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
-namespace {
-
-// One-way: every extent of `from` is 1 or that of `to`, aligned at the end.
-bool broadcasts_to(const Shape& from, const Shape& to) {
-  if (from.size() > to.size()) return false;
-  for (size_t d = 0; d < from.size(); ++d) {
-    if (from[d] != 1 && from[d] != to[d + to.size() - from.size()]) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 void import_gemm(NodeImport& n) {
   n.expect_inputs(n.version() >= 11 ? 2 : 3, 3);
   n.expect_outputs(1);
@@ -33,22 +20,14 @@ void import_gemm(NodeImport& n) {
   const Shape as = n.shape(a), bs = n.shape(b);
   if (as.size() != 2 || bs.size() != 2)
     throw n.bad(fmt::format("A has shape {}, B has shape {}: both must be matrices", shape_text(as), shape_text(bs)));
-  const int64_t rows = as[matmul.trans_a ? 1 : 0], k = as[matmul.trans_a ? 0 : 1];
-  const int64_t k_of_b = bs[matmul.trans_b ? 1 : 0], columns = bs[matmul.trans_b ? 0 : 1];
-  if (k != k_of_b)
-    throw n.bad(fmt::format("A has shape {}, B has shape {}: inner extents {} and {} differ", shape_text(as), shape_text(bs), k, k_of_b));
-  const Shape result = {rows, columns};
-  if (c.valid()) {
-    n.expect_float({a, c});
-    const Shape cs = n.shape(c);
-    if (broadcast ? !broadcasts_to(cs, result) : cs != result) {
-      throw n.bad(fmt::format("C has shape {}, which does not broadcast to {}", shape_text(cs), shape_text(result)));
-    }
-  }
-  if (n.dtype(a) == DType::f32 || !c.valid()) return n.result(0, n.emit(matmul, {a, b, c}, result, n.dtype(a)));
+  if (c.valid()) n.expect_float({a, c});
+  const Shape result = n.infer(matmul, {a, b, c})[0].shape;
+  if (c.valid() && !broadcast && n.shape(c) != result)
+    throw n.bad(fmt::format("C has shape {}, which is not {}, and attribute 'broadcast' is 0", shape_text(n.shape(c)), shape_text(result)));
+  if (n.dtype(a) == DType::f32 || !c.valid()) return n.result(0, n.add(matmul, {a, b, c}));
   // The plain product of other types has no operand C.
   const auto scale = [&](float value) { return n.cast(n.constant_f32(value), n.dtype(a)); };
-  const TensorId product = n.emit(matmul, {a, b, TensorId()}, result, n.dtype(a));
+  const TensorId product = n.add(matmul, {a, b, TensorId()});
   const TensorId addend = matmul.beta == 1 ? c : n.elementwise(ElementwiseOp::mul, {c, scale(matmul.beta)});
   n.result(0, n.elementwise(ElementwiseOp::add, {product, addend}));
 }
@@ -66,19 +45,10 @@ TensorId matrix_product(NodeImport& n, TensorId a, TensorId b) {
   if (a_given.size() == 1) a = n.reshape(a, {1, a_given[0]});
   if (b_given.size() == 1) b = n.reshape(b, {b_given[0], 1});
 
-  Shape as = n.shape(a), bs = n.shape(b);
-  const int64_t rows = as[as.size() - 2], columns = bs.back();
-  if (as.back() != bs[bs.size() - 2]) {
-    throw n.bad(fmt::format("A has shape {}, B has shape {}: inner extents {} and {} differ", shape_text(a_given), shape_text(b_given),
-                            as.back(), bs[bs.size() - 2]));
-  }
-  as.resize(as.size() - 2);
-  bs.resize(bs.size() - 2);
-  Shape matrix = n.broadcast(as, bs), result = matrix;
-  matrix.insert(matrix.end(), {rows, columns});
-  if (a_given.size() > 1) result.push_back(rows);
-  if (b_given.size() > 1) result.push_back(columns);
-  const TensorId product = n.emit(MatMul{}, {a, b, TensorId()}, matrix, n.dtype(a));
+  const TensorId product = n.add(MatMul{}, {a, b, TensorId()});
+  Shape result = n.shape(product);
+  if (a_given.size() == 1) result.erase(result.end() - 2);
+  if (b_given.size() == 1) result.pop_back();
   return n.reshape(product, result);
 }
 

@@ -2,8 +2,6 @@
 // training framework.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "compiler/frontend/importers.h"
 #include "compiler/support/text.h"
 
@@ -30,16 +28,8 @@ void import_batch_normalization(NodeImport& n) {
   n.ignore("momentum");
   const float epsilon = n.attr_float("epsilon", 1e-5F);
 
-  const TensorId x = n.in(0);
-  const Shape shape = n.shape(x);
-  if (shape.size() < 2) throw n.bad(fmt::format("input X has shape {}, expected [N,C,...]", shape_text(shape)));
-  static constexpr std::array kNames = {"X", "scale", "B", "mean", "var"};
-  for (size_t i = 1; i < 5; ++i) {
-    n.expect_float({x, n.in(i)});
-    const Shape found = n.shape(n.in(i));
-    if (found != Shape{shape[1]}) throw n.bad(fmt::format("input {} has shape {}, expected [{}]", kNames[i], shape_text(found), shape[1]));
-  }
-  n.result(0, n.emit(BatchNorm{epsilon}, {x, n.in(1), n.in(2), n.in(3), n.in(4)}, shape, n.dtype(x)));
+  for (size_t i = 1; i < 5; ++i) n.expect_float({n.in(0), n.in(i)});
+  n.result(0, n.add(BatchNorm{epsilon}, {n.in(0), n.in(1), n.in(2), n.in(3), n.in(4)}));
 }
 
 void import_lrn(NodeImport& n) {
@@ -47,12 +37,11 @@ void import_lrn(NodeImport& n) {
   n.expect_outputs(1);
   const TensorId x = n.in(0);
   n.expect_float({x});
-  if (n.rank(x) < 2) throw n.bad(fmt::format("input X has shape {}, expected [N,C,...]", shape_text(n.shape(x))));
   const std::optional<int64_t> size = n.find_int("size");
   if (!size) throw n.bad("attribute 'size' is missing");
   if (*size < 1 || *size > kMaxElements) throw n.bad(fmt::format("attribute 'size' is {}, it must be at least 1", *size));
   const Lrn lrn{*size, n.attr_float("alpha", 1e-4F), n.attr_float("beta", 0.75F), n.attr_float("bias", 1.0F)};
-  n.result(0, n.emit(lrn, {x}, n.shape(x), n.dtype(x)));
+  n.result(0, n.add(lrn, {x}));
 }
 
 // Before version 13 the input counts as a matrix [prod(:axis), prod(axis:)]; from 13 on only `axis` itself is normalised.
@@ -65,7 +54,7 @@ void import_softmax(NodeImport& n, bool log) {
   const int64_t given = n.attr_int("axis", single ? -1 : 1);
   const int64_t rank = n.rank(x);
   const int64_t axis = n.axis(given, rank, "attribute 'axis'");
-  n.result(0, n.emit(Softmax{axis, single ? axis : rank - 1, log}, {x}, n.shape(x), n.dtype(x)));
+  n.result(0, n.add(Softmax{axis, single ? axis : rank - 1, log}, {x}));
 }
 
 // The identity at inference. The mask, if somebody asks for it, is all true (before version 10: all ones, of X's type).

@@ -134,9 +134,9 @@ void import_dynamic_quantize_linear(NodeImport& n) {
   Reduce all{ReduceKind::max, {}, /*keepdims=*/false};
   for (int64_t d = 0; d < n.rank(x); ++d) all.axes.push_back(d);
   const TensorId zero = n.constant_f32(0);
-  const TensorId most = n.elementwise(ElementwiseOp::max, {n.emit(all, {x}, {}, DType::f32), zero});
+  const TensorId most = n.elementwise(ElementwiseOp::max, {n.add(all, {x}), zero});
   all.kind = ReduceKind::min;
-  const TensorId least = n.elementwise(ElementwiseOp::min, {n.emit(all, {x}, {}, DType::f32), zero});
+  const TensorId least = n.elementwise(ElementwiseOp::min, {n.add(all, {x}), zero});
   const TensorId range = n.elementwise(ElementwiseOp::sub, {most, least});
   const TensorId step = n.elementwise(ElementwiseOp::div, {range, n.constant_f32(255)});
   const TensorId is_flat = n.elementwise(ElementwiseOp::equal, {range, zero});

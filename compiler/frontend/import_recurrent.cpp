@@ -197,10 +197,7 @@ class RecurrentImport {
     if (std::all_of(lengths.begin(), lengths.end(), is_whole)) lengths_ = TensorId();
   }
 
-  TensorId swap_first_two(TensorId id) {
-    const Shape shape = n_.shape(id);
-    return n_.emit(Transpose{{1, 0, 2}}, {id}, {shape[1], shape[0], shape[2]}, n_.dtype(id));
-  }
+  TensorId swap_first_two(TensorId id) { return n_.add(Transpose{{1, 0, 2}}, {id}); }
 
   // Part d of operand i along the directions; none if it is left out or known to be zeros.
   TensorId part(size_t i, int64_t d) {
@@ -229,15 +226,13 @@ class RecurrentImport {
     cell.h0 = place(part(kH0, d));
     cell.c0 = place(part(kC0, d));
 
-    std::vector<Shape> shapes;
+    int32_t results = 0;
     for (size_t k = 0; k < 3; ++k) {
-      if (!n_.wants(k)) continue;
-      (k == 0 ? cell.y : k == 1 ? cell.y_h : cell.y_c) = static_cast<int32_t>(shapes.size());
-      shapes.push_back(k == 0 ? Shape{cell.steps, batch_, cell.hidden} : Shape{batch_, cell.hidden});
+      if (n_.wants(k)) (k == 0 ? cell.y : k == 1 ? cell.y_h : cell.y_c) = results++;
     }
-    if (shapes.empty()) return;
+    if (results == 0) return;
     const char* suffix = directions() == 1 ? "" : cell.reverse ? ".reverse" : ".forward";
-    const std::vector<TensorId> made = n_.emit_all(Recurrent{batch_, {cell}}, inputs, shapes, n_.dtype(x_), suffix);
+    const std::vector<TensorId> made = n_.add_all(Recurrent{batch_, {cell}}, inputs, suffix);
     for (size_t k = 0, next = 0; k < 3; ++k) {
       if (n_.wants(k)) results_[k].push_back(made[next++]);
     }
@@ -253,10 +248,7 @@ class RecurrentImport {
       shape.insert(shape.begin() + axis, 1);
       parts.push_back(n_.reshape(turned, shape));
     }
-    if (parts.size() == 1) return parts[0];
-    Shape shape = n_.shape(parts[0]);
-    shape[static_cast<size_t>(axis)] = directions();
-    return n_.emit(Concat{axis}, parts, shape, n_.dtype(x_));
+    return parts.size() == 1 ? parts[0] : n_.add(Concat{axis}, parts);
   }
 
   NodeImport& n_;

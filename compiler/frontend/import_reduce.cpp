@@ -25,14 +25,7 @@ void import_reduce(NodeImport& n, ReduceKind kind, int axes_input_since) {
     reduce.axes.resize(static_cast<size_t>(rank));
     std::iota(reduce.axes.begin(), reduce.axes.end(), 0);
   }
-  Shape result;
-  const Shape shape = n.shape(x);
-  for (int64_t d = 0; d < rank; ++d) {
-    const bool reduced = std::binary_search(reduce.axes.begin(), reduce.axes.end(), d);
-    if (!reduced) result.push_back(shape[static_cast<size_t>(d)]);
-    if (reduced && keepdims) result.push_back(1);
-  }
-  n.result(0, n.emit(reduce, {x}, result, n.dtype(x)));
+  n.result(0, n.add(reduce, {x}));
 }
 
 }  // namespace tamp::frontend

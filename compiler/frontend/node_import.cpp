@@ -131,7 +131,7 @@ double NodeImport::number(size_t i, std::string_view name) const {
   Tensor to;
   to.dtype = DType::f64;
   ROperator rop;
-  rop.attrs = Elementwise{{{ElementwiseOp::cast, {0}}}};
+  rop.attrs = Elementwise{{{ElementwiseOp::cast, {0}}}, {}, DType::f64};
   rop.inputs = {from};
   rop.outputs = {add_tensor(scratch, to)};
   value.shape = {};
@@ -206,27 +206,26 @@ Ints NodeImport::axes(const Ints& axes_in, int64_t rank, std::string_view what) 
   return sorted;
 }
 
-TensorId NodeImport::emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype) {
-  return builder_.emit({std::move(attrs), std::move(inputs), dtype, std::move(shape), name_, own_name(), context_.where, {}});
+TensorId NodeImport::add(OpAttrs attrs, std::vector<TensorId> inputs) {
+  return builder_.emit({std::move(attrs), std::move(inputs), name_, own_name(), context_.where});
 }
 
-std::vector<TensorId> NodeImport::emit_all(OpAttrs attrs, std::vector<TensorId> inputs, std::vector<Shape> shapes, DType dtype,
-                                           std::string_view suffix) {
-  Builder::Request request{std::move(attrs), std::move(inputs), dtype, shapes.at(0), name_ + std::string(suffix),
-                           own_name(),       context_.where,    {}};
-  request.more_shapes.assign(shapes.begin() + 1, shapes.end());
-  return builder_.emit_all(std::move(request));
+std::vector<TensorId> NodeImport::add_all(OpAttrs attrs, std::vector<TensorId> inputs, std::string_view suffix) {
+  return builder_.emit_all({std::move(attrs), std::move(inputs), name_ + std::string(suffix), own_name(), context_.where});
+}
+
+std::vector<ops::TensorType> NodeImport::infer(OpAttrs attrs, std::vector<TensorId> inputs) const {
+  return builder_.infer({std::move(attrs), std::move(inputs), name_, own_name(), context_.where});
 }
 
 TensorId NodeImport::part(TensorId id, int64_t i) {
   const Shape whole = shape(id), rest(whole.begin() + 1, whole.end());
   if (is_constant(id)) return builder_.constant_part(id, i);
   if (whole[0] == 1) return reshape(id, rest);
-  Slice slice{Ints(whole.size(), 0), Ints(whole.size(), 1)};
+  Slice slice = whole_slice(whole);
   slice.starts[0] = i;
-  Shape one = whole;
-  one[0] = 1;
-  return reshape(emit(slice, {id}, one, dtype(id)), rest);
+  slice.extents[0] = 1;
+  return reshape(add(slice, {id}), rest);
 }
 
 Shape NodeImport::broadcast(const Shape& a, const Shape& b) const {
@@ -237,31 +236,21 @@ Shape NodeImport::broadcast(const Shape& a, const Shape& b) const {
   }
 }
 
-TensorId NodeImport::elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a, float b) {
-  ElementwiseStep step;
-  step.op = op;
-  step.a = a;
-  step.b = b;
-  for (size_t i = 0; i < inputs.size(); ++i) step.operands.push_back(static_cast<int32_t>(i));
-  return emit(Elementwise{{step}}, inputs, std::move(shape), dtype);
-}
-
 TensorId NodeImport::elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a, float b) {
-  Shape result;
-  for (const TensorId id : inputs) result = broadcast(result, shape(id));
-  const bool makes_bool = row_of(op).result == rk::functions::Result::truth;
-  return elementwise_to(op, inputs, std::move(result), makes_bool ? DType::boolean : dtype(inputs.back()), a, b);
+  ElementwiseStep step{op, {}, a, b};
+  for (size_t i = 0; i < inputs.size(); ++i) step.operands.push_back(static_cast<int32_t>(i));
+  return add(Elementwise{{step}}, inputs);
 }
 
-TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : emit(Reshape{}, {id}, to, dtype(id)); }
+TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : add(Reshape{to}, {id}); }
 
 TensorId NodeImport::cast(TensorId id, DType to) {
   if (dtype(id) == to) return id;
-  return elementwise_to(ElementwiseOp::cast, {id}, shape(id), to);
+  return add(Elementwise{{{ElementwiseOp::cast, {0}}}, {}, to}, {id});
 }
 
 TensorId NodeImport::expand(TensorId id, const Shape& to) {
-  return shape(id) == to ? id : elementwise_to(ElementwiseOp::identity, {id}, to, dtype(id));
+  return shape(id) == to ? id : add(Elementwise{{{ElementwiseOp::identity, {0}}}, to}, {id});
 }
 
 TensorId NodeImport::constant(ops::Value value) { return builder_.add_value(builder_.unique_tensor_name(name_), std::move(value)); }

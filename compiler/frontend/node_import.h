@@ -82,13 +82,13 @@ class NodeImport {
   Ints axes(const Ints& axes, int64_t rank, std::string_view what = "axes") const;
 
   // Results.
-  TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs, Shape shape, DType dtype);
+  TensorId add(OpAttrs attrs, std::vector<TensorId> inputs);
   // One rOperator with several results; its name is the node's with `suffix`.
-  std::vector<TensorId> emit_all(OpAttrs attrs, std::vector<TensorId> inputs, std::vector<Shape> shapes, DType dtype,
-                                 std::string_view suffix);
+  std::vector<TensorId> add_all(OpAttrs attrs, std::vector<TensorId> inputs, std::string_view suffix = "");
+  // What it would make.
+  std::vector<ops::TensorType> infer(OpAttrs attrs, std::vector<TensorId> inputs) const;
   TensorId part(TensorId id, int64_t i);  // x[i] along the first dimension; of a constant made once for all nodes
   TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
-  TensorId elementwise_to(ElementwiseOp op, const std::vector<TensorId>& inputs, Shape shape, DType dtype, float a = 0, float b = 0);
   TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
   TensorId cast(TensorId id, DType to);
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions

@@ -236,7 +236,7 @@ class Reader {
       } else if (tensor.role == Role::activation && !outputs.contains(tensor.name)) {
         builder_.graph.tensor(id).name = name;
       } else {
-        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, tensor.dtype, tensor.shape, name, name, file_, {}});
+        id = builder_.emit({Elementwise{{{ElementwiseOp::identity, {0}}}}, {id}, name, name, file_});
         builder_.graph.tensor(id).name = name;
       }
     }

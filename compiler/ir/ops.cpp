@@ -40,67 +40,51 @@ bool is_pointwise(const Conv& conv) {
 
 int arity_of(ElementwiseOp op) { return row_of(op).arity; }
 
+Slice whole_slice(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), std::vector<int64_t>(shape.size(), 1), shape};
+}
+
 const char* name_of(const OpAttrs& attrs) {
-  return std::visit(overloaded{
-                        [](const Conv&) { return "Conv"; },
-                        [](const MatMul&) { return "MatMul"; },
-                        [](const Pool& p) { return p.kind == PoolKind::max ? "MaxPool" : "AveragePool"; },
-                        [](const Reduce&) { return "Reduce"; },
-                        [](const Softmax& s) { return s.log ? "LogSoftmax" : "Softmax"; },
-                        [](const Lrn&) { return "LRN"; },
-                        [](const BatchNorm&) { return "BatchNorm"; },
-                        [](const Elementwise&) { return "Elementwise"; },
-                        [](const Reshape&) { return "Reshape"; },
-                        [](const Transpose&) { return "Transpose"; },
-                        [](const Slice&) { return "Slice"; },
-                        [](const Concat&) { return "Concat"; },
-                        [](const Pad&) { return "Pad"; },
-                        [](const Gather&) { return "Gather"; },
-                        [](const Recurrent&) { return "Recurrent"; },
-                    },
-                    attrs);
+  return std::visit(
+      []<class Op>(const Op& op) {
+        if constexpr (requires { Op::kNames; })
+          return Op::kNames[static_cast<size_t>(Op::which(op))];
+        else
+          return Op::kName;
+      },
+      attrs);
 }
 
-const char* name_of(Activation activation) {
-  switch (activation) {
-    case Activation::none: return "none";
-    case Activation::relu: return "relu";
-    case Activation::clip: return "clip";
-    case Activation::sigmoid: return "sigmoid";
-    case Activation::tanh: return "tanh";
-    case Activation::hard_sigmoid: return "hard_sigmoid";
-    case Activation::hard_swish: return "hard_swish";
-    case Activation::leaky_relu: return "leaky_relu";
-    case Activation::silu: return "silu";
-    case Activation::gelu: return "gelu";
-  }
-  TAMP_CHECK(false, "activation out of range");
+std::span<const char* const> names_of(Activation) {
+  static constexpr std::array kNames = {"none",         "relu",       "clip",       "sigmoid", "tanh",
+                                        "hard_sigmoid", "hard_swish", "leaky_relu", "silu",    "gelu"};
+  static_assert(kNames.size() == static_cast<size_t>(Activation::gelu) + 1);
+  return kNames;
 }
 
-const char* name_of(CellKind kind) {
-  switch (kind) {
-    case CellKind::lstm: return "LSTM";
-    case CellKind::gru: return "GRU";
-    case CellKind::rnn: return "RNN";
-  }
-  TAMP_CHECK(false, "cell kind out of range");
+std::span<const char* const> names_of(ReduceKind) {
+  static constexpr std::array kNames = {"sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"};
+  static_assert(kNames.size() == static_cast<size_t>(ReduceKind::log_sum_exp) + 1);
+  return kNames;
 }
 
-const char* name_of(CellFunctionKind kind) {
-  switch (kind) {
-    case CellFunctionKind::sigmoid: return "Sigmoid";
-    case CellFunctionKind::tanh: return "Tanh";
-    case CellFunctionKind::relu: return "Relu";
-    case CellFunctionKind::affine: return "Affine";
-    case CellFunctionKind::leaky_relu: return "LeakyRelu";
-    case CellFunctionKind::thresholded_relu: return "ThresholdedRelu";
-    case CellFunctionKind::scaled_tanh: return "ScaledTanh";
-    case CellFunctionKind::hard_sigmoid: return "HardSigmoid";
-    case CellFunctionKind::elu: return "Elu";
-    case CellFunctionKind::softsign: return "Softsign";
-    case CellFunctionKind::softplus: return "Softplus";
-  }
-  TAMP_CHECK(false, "cell function out of range");
+std::span<const char* const> names_of(PadMode) {
+  static constexpr std::array kNames = {"constant", "reflect", "edge", "wrap"};
+  static_assert(kNames.size() == static_cast<size_t>(PadMode::wrap) + 1);
+  return kNames;
+}
+
+std::span<const char* const> names_of(CellKind) {
+  static constexpr std::array kNames = {"LSTM", "GRU", "RNN"};
+  static_assert(kNames.size() == static_cast<size_t>(CellKind::rnn) + 1);
+  return kNames;
+}
+
+std::span<const char* const> names_of(CellFunctionKind) {
+  static constexpr std::array kNames = {"Sigmoid",    "Tanh",        "Relu", "Affine",   "LeakyRelu", "ThresholdedRelu",
+                                        "ScaledTanh", "HardSigmoid", "Elu",  "Softsign", "Softplus"};
+  static_assert(kNames.size() == static_cast<size_t>(CellFunctionKind::softplus) + 1);
+  return kNames;
 }
 
 }  // namespace tamp

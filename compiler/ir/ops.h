@@ -1,6 +1,9 @@
 // The internal operators. The frontend turns every version of an ONNX operator into one of these; anything that an
 // older or newer version words differently is gone here. One struct per operator, attributes only; inputs are listed
-// in the comment in order ("?" = may be none).
+// in the comment in order ("?" = may be none). Attributes and operands together determine the results.
+//
+// A struct has its name in the text form (kName; kNames and which() where an attribute says it) and `fields` (fields.h). The list of
+// all operators is TAMP_OPERATORS at the end; compiler/ops/operator.h says what is written for each of them.
 #pragma once
 
 #include <array>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "compiler/ir/dtype.h"
+#include "compiler/ir/fields.h"
 #include "compiler/ir/recurrent.h"
 #include "kernels/shared/functions.h"
 
@@ -22,13 +26,30 @@ namespace tamp {
 // What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
 // residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
 enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
-const char* name_of(Activation activation);
+std::span<const char* const> names_of(Activation);
 
 // An activation and its attributes (clip: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta).
 struct ActivationCall {
   Activation kind = Activation::none;
   float a = 0, b = 0;
+  bool operator==(const ActivationCall&) const = default;
+
+  template <class Self, class F>
+  static void fields(Self& call, F&& f) {
+    f("act", call.kind, Activation::none);
+    f("a", call.a, 0.0F);
+    f("b", call.b, 0.0F);
+  }
 };
+
+// What Conv and Pool have in common.
+template <class Windowed, class F>
+void window_fields(Windowed& op, F&& f) {
+  f("kernel", op.kernel);
+  f("strides", op.strides, Each{1, op.kernel.size()});
+  f("pads", Pair{op.pads_begin, op.pads_end}, Each{0, op.kernel.size()});
+  f("dilations", op.dilations, Each{1, op.kernel.size()});
+}
 
 // A convolution of every channel by a filter of its own, in front of a pointwise Conv, which then multiplies
 // act(depthwise(X) + bias) instead of X.
@@ -36,6 +57,13 @@ struct DepthwisePrologue {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;
   ActivationCall activation;
+  bool operator==(const DepthwisePrologue&) const = default;
+
+  template <class Self, class F>
+  static void fields(Self& prologue, F&& f) {
+    window_fields(prologue, f);
+    f("", prologue.activation);
+  }
 };
 
 // Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions.
@@ -47,6 +75,16 @@ struct Conv {
   int64_t group = 1;
   ActivationCall input_activation{};
   std::optional<DepthwisePrologue> depthwise{};  // only where kernel, strides and group are 1 and there are no pads
+  bool operator==(const Conv&) const = default;
+
+  static constexpr const char* kName = "Conv";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+    f("group", op.group, int64_t{1});
+    f("input_", op.input_activation);
+    f("depthwise_", op.depthwise);
+  }
 };
 inline constexpr size_t kDepthwiseWeights = 3, kDepthwiseBias = 4;  // places in the inputs of a Conv
 
@@ -58,32 +96,78 @@ bool is_pointwise(const Conv& conv);  // one tap, one group, no stride, no pads
 struct MatMul {
   bool trans_a = false, trans_b = false;
   float alpha = 1, beta = 1;
+  bool operator==(const MatMul&) const = default;
+
+  static constexpr const char* kName = "MatMul";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("trans_a", op.trans_a, false);
+    f("trans_b", op.trans_b, false);
+    f("alpha", op.alpha, 1.0F);
+    f("beta", op.beta, 1.0F);
+  }
 };
 
 enum class PoolKind : uint8_t { max, average };
-// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions. The output extent is in the output tensor's shape
-// (ceil_mode is resolved at import). average divides by the count of elements inside the input, or, with
-// count_include_pad, inside input plus pads (never the overhang of ceil_mode).
+// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions. With ceil_mode the last window may hang over the end, if it
+// begins before the end pad. average divides by the count of elements inside the input, or, with count_include_pad, inside
+// input plus pads (never the overhang of ceil_mode).
 struct Pool {
   PoolKind kind = PoolKind::max;
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;
   bool count_include_pad = false;
+  bool ceil_mode = false;  // only where it makes a difference: the frontend sees to that
+  bool operator==(const Pool&) const = default;
+
+  static constexpr std::array kNames = {"MaxPool", "AveragePool"};
+  template <class Self>
+  static auto& which(Self& op) {
+    return op.kind;
+  }
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+    f("count_include_pad", op.count_include_pad, false);
+    f("ceil_mode", op.ceil_mode, false);
+  }
 };
 
 enum class ReduceKind : uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp };
+std::span<const char* const> names_of(ReduceKind);
+
 // Reduces over `axes` (sorted, non-negative). With keepdims the output has extent 1 there, without they are gone.
 // GlobalAveragePool and GlobalMaxPool are Reduce over the spatial axes with keepdims.
 struct Reduce {
   ReduceKind kind = ReduceKind::sum;
   std::vector<int64_t> axes;
   bool keepdims = true;
+  bool operator==(const Reduce&) const = default;
+
+  static constexpr const char* kName = "Reduce";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("kind", op.kind);
+    f("axes", op.axes);
+    f("keepdims", op.keepdims, true);
+  }
 };
 
 // Softmax over the joint extent of dimensions [first_axis, last_axis] (before opset 13: axis..rank-1).
 struct Softmax {
   int64_t first_axis = 0, last_axis = 0;
   bool log = false;
+  bool operator==(const Softmax&) const = default;
+
+  static constexpr std::array kNames = {"Softmax", "LogSoftmax"};
+  template <class Self>
+  static auto& which(Self& op) {
+    return op.log;
+  }
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axes", Pair{op.first_axis, op.last_axis});
+  }
 };
 
 // y = x / (bias + alpha/size * sum of x^2 over `size` channels around c)^beta; channels c-floor((size-1)/2) ..
@@ -91,11 +175,28 @@ struct Softmax {
 struct Lrn {
   int64_t size = 1;
   float alpha = 1e-4F, beta = 0.75F, bias = 1.0F;
+  bool operator==(const Lrn&) const = default;
+
+  static constexpr const char* kName = "LRN";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("size", op.size);
+    f("alpha", op.alpha);
+    f("beta", op.beta);
+    f("bias", op.bias);
+  }
 };
 
 // Y = scale * (X - mean) / sqrt(var + epsilon) + B; inputs X, scale, B, mean, var.
 struct BatchNorm {
   float epsilon = 1e-5F;
+  bool operator==(const BatchNorm&) const = default;
+
+  static constexpr const char* kName = "BatchNorm";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("epsilon", op.epsilon);
+  }
 };
 
 // The elementwise functions: the rows of kernels/shared/functions.h, which says what they are. `a` and `b` are attributes.
@@ -145,40 +246,144 @@ struct ElementwiseStep {
   ElementwiseOp op = ElementwiseOp::identity;
   std::vector<int32_t> operands;
   float a = 0, b = 0;
+  bool operator==(const ElementwiseStep&) const = default;
 };
 
 // y = the last step's value at every element of the (numpy-)broadcast shape of the inputs. As the frontend makes it,
 // one step; passes/fuse_elementwise joins them. One step `identity` is a copy (with any broadcast and permutation).
 struct Elementwise {
   std::vector<ElementwiseStep> steps;
+  std::vector<int64_t> shape{};  // broadcast with the inputs' shapes: what `identity` repeats its input to
+  std::optional<DType> dtype{};  // of the result, where the steps do not say it: what `cast` and `identity` make of their input
+  bool operator==(const Elementwise&) const = default;
+
+  bool may_change_type() const {
+    for (const ElementwiseStep& step : steps) {
+      if (step.op == ElementwiseOp::identity || step.op == ElementwiseOp::cast) return true;
+    }
+    return false;
+  }
+  static constexpr const char* kName = "Elementwise";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("", op.steps);
+    f("shape", op.shape, OfResult{op.may_change_type()});
+    f("dtype", op.dtype, OfResult{op.may_change_type()});
+  }
 };
 
-struct Reshape {};  // the shape is the output tensor's; covers Flatten, Squeeze, Unsqueeze, Reshape
+// The elements in another shape; covers Flatten, Squeeze, Unsqueeze, Reshape.
+struct Reshape {
+  std::vector<int64_t> shape;
+  bool operator==(const Reshape&) const = default;
+
+  static constexpr const char* kName = "Reshape";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("shape", op.shape, OfResult{});
+  }
+};
+
 struct Transpose {
   std::vector<int64_t> perm;  // output dimension i is input dimension perm[i]
+  bool operator==(const Transpose&) const = default;
+
+  static constexpr const char* kName = "Transpose";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("perm", op.perm);
+  }
 };
-// y[i] = x[starts + i * steps], one start and step per input dimension (steps may be negative, never 0); the output
-// extent is in the output's shape. Split is one Slice per output.
+
+// y[i] = x[starts + i * steps] for i < extents, one of each per input dimension (steps may be negative, never 0). Split is one
+// Slice per output.
 struct Slice {
-  std::vector<int64_t> starts, steps;
+  std::vector<int64_t> starts, steps, extents{};
+  bool operator==(const Slice&) const = default;
+
+  static constexpr const char* kName = "Slice";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("starts", op.starts);
+    f("steps", op.steps, Each{1, op.starts.size()});
+    f("extents", op.extents, OfResult{});
+  }
 };
+Slice whole_slice(const std::vector<int64_t>& shape);  // all of it, for callers that then narrow a dimension
+
 struct Concat {
   int64_t axis = 0;
+  bool operator==(const Concat&) const = default;
+
+  static constexpr const char* kName = "Concat";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axis", op.axis);
+  }
 };
+
 enum class PadMode : uint8_t { constant, reflect, edge, wrap };
+std::span<const char* const> names_of(PadMode);
+
 struct Pad {
   std::vector<int64_t> before, after;  // per dimension, negative crops
   PadMode mode = PadMode::constant;
   float value = 0;
+  bool operator==(const Pad&) const = default;
+
+  static constexpr const char* kName = "Pad";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("before", op.before);
+    f("after", op.after);
+    f("mode", op.mode, PadMode::constant);
+    f("value", op.value, 0.0F);
+  }
 };
+
 // y = take(x, indices, axis); inputs X, indices (i32/i64, negative counts from the end).
 struct Gather {
   int64_t axis = 0;
+  bool operator==(const Gather&) const = default;
+
+  static constexpr const char* kName = "Gather";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axis", op.axis);
+  }
 };
 
-// Recurrent, the only one with several results, is in recurrent.h.
-using OpAttrs = std::variant<Conv, MatMul, Pool, Reduce, Softmax, Lrn, BatchNorm, Elementwise, Reshape, Transpose, Slice, Concat, Pad,
-                             Gather, Recurrent>;
+// The list of operators; Recurrent is in recurrent.h. A new operator gets its struct above and its entry here.
+#define TAMP_OPERATORS(X) \
+  X(Conv)                 \
+  X(MatMul)               \
+  X(Pool)                 \
+  X(Reduce)               \
+  X(Softmax)              \
+  X(Lrn)                  \
+  X(BatchNorm)            \
+  X(Elementwise)          \
+  X(Reshape)              \
+  X(Transpose)            \
+  X(Slice)                \
+  X(Concat)               \
+  X(Pad)                  \
+  X(Gather)               \
+  X(Recurrent)
+
+namespace detail {
+template <class, class... Operators>
+using VariantOf = std::variant<Operators...>;
+}
+#define TAMP_ALTERNATIVE(Op) , Op
+using OpAttrs = detail::VariantOf<void TAMP_OPERATORS(TAMP_ALTERNATIVE)>;
+#undef TAMP_ALTERNATIVE
+
 const char* name_of(const OpAttrs& attrs);  // "Conv", "MatMul", ...
+
+// The word for a value of an enum that has names_of: its values' words in their order.
+template <class Enum>
+requires requires(Enum value) { names_of(value); }
+const char* name_of(Enum value) { return names_of(value)[static_cast<size_t>(value)]; }
 
 }  // namespace tamp

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <type_traits>
 
 #include "compiler/ir/graph.h"
 #include "compiler/support/error.h"
@@ -46,75 +47,25 @@ std::vector<std::string> tensor_names(const Graph& graph) {
   return names;
 }
 
-// "key=value, key=value" with what is not at its default.
-class Attributes {
- public:
-  void list(const std::string& key, const std::vector<int64_t>& values) { add(key, shape_text(values)); }
-  void list_unless(const std::string& key, const std::vector<int64_t>& values, int64_t usual) {
-    if (std::any_of(values.begin(), values.end(), [&](int64_t v) { return v != usual; })) list(key, values);
-  }
-  void number(const std::string& key, double value) { add(key, fmt::format("{}", static_cast<float>(value))); }
-  void number_unless(const std::string& key, double value, double usual) {
-    if (value != usual) number(key, value);
-  }
-  void word(const std::string& key, const std::string& value) { add(key, value); }
-  std::string text() const { return text_; }
-
- private:
-  void add(const std::string& key, const std::string& value) { text_ += fmt::format("{}{}={}", text_.empty() ? "" : ", ", key, value); }
-  std::string text_;
-};
-
 std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-template <class Windowed>
-void add_window(const Windowed& op, Attributes& out, const std::string& prefix = "") {
-  out.list(prefix + "kernel", op.kernel);
-  out.list_unless(prefix + "strides", op.strides, 1);
-  out.list_unless(prefix + "pads", joined(op.pads_begin, op.pads_end), 0);
-  out.list_unless(prefix + "dilations", op.dilations, 1);
-}
-
-void add_activation(const ActivationCall& call, Attributes& out, const std::string& prefix) {
-  if (call.kind == Activation::none) return;
-  out.word(prefix + "act", name_of(call.kind));
-  out.number_unless(prefix + "a", call.a, 0);
-  out.number_unless(prefix + "b", call.b, 0);
-}
-
-std::string name_of(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::sum: return "sum";
-    case ReduceKind::mean: return "mean";
-    case ReduceKind::max: return "max";
-    case ReduceKind::min: return "min";
-    case ReduceKind::prod: return "prod";
-    case ReduceKind::l1: return "l1";
-    case ReduceKind::l2: return "l2";
-    case ReduceKind::sum_square: return "sum_square";
-    case ReduceKind::log_sum: return "log_sum";
-    case ReduceKind::log_sum_exp: return "log_sum_exp";
-  }
-  TAMP_CHECK(false, "reduce kind out of range");
-}
-
-std::string name_of(PadMode mode) {
-  switch (mode) {
-    case PadMode::constant: return "constant";
-    case PadMode::reflect: return "reflect";
-    case PadMode::edge: return "edge";
-    case PadMode::wrap: return "wrap";
-  }
-  TAMP_CHECK(false, "pad mode out of range");
-}
+template <class T>
+requires std::is_arithmetic_v<T> std::string text_of(T value) { return fmt::format("{}", value); }
+std::string text_of(bool value) { return value ? "1" : "0"; }
+template <class Enum>
+requires std::is_enum_v<Enum> std::string text_of(Enum value) { return name_of(value); }
+const std::string& text_of(const std::string& text) { return text; }
+std::string text_of(const std::vector<int64_t>& values) { return shape_text(values); }
+std::string text_of(const Pair<const std::vector<int64_t>>& values) { return shape_text(joined(values.first, values.second)); }
+std::string text_of(const Pair<const int64_t>& values) { return shape_text({values.first, values.second}); }
 
 // "add(i0, i1), clip(s0; 0, 6)": i = input, s = step; after the semicolon a and b.
-std::string steps_text(const Elementwise& op) {
+std::string text_of(const std::vector<ElementwiseStep>& chain) {
   std::vector<std::string> steps;
-  for (const ElementwiseStep& step : op.steps) {
+  for (const ElementwiseStep& step : chain) {
     std::vector<std::string> operands;
     for (const int32_t v : step.operands) operands.push_back(v >= 0 ? fmt::format("i{}", v) : fmt::format("s{}", -1 - v));
     const std::string numbers = step.a != 0 || step.b != 0 ? fmt::format("; {}, {}", step.a, step.b) : "";
@@ -123,115 +74,96 @@ std::string steps_text(const Elementwise& op) {
   return join(steps, ", ");
 }
 
-// "[kind=LSTM steps=8 hidden=4 x=0 w=1 r=2 y=0]": what is none, zero or usual is left out. `functions` is left out where they
-// are ONNX's defaults, else it has an entry kind:a:b for each.
-std::string cell_text(const RecurrentCell& cell) {
-  std::string text = fmt::format("kind={} steps={} hidden={}", name_of(cell.kind), cell.steps, cell.hidden);
-  const auto flag = [&](const char* key, bool value) { text += value ? fmt::format(" {}=1", key) : ""; };
-  const auto place = [&](const char* key, int32_t value) { text += value >= 0 ? fmt::format(" {}={}", key, value) : ""; };
-  flag("reverse", cell.reverse);
-  flag("linear_before_reset", cell.linear_before_reset);
-  flag("input_forget", cell.input_forget);
-  if (cell.clip != 0) text += fmt::format(" clip={}", cell.clip);
-  if (cell.functions != default_functions(cell.kind)) {
-    std::vector<std::string> functions;
-    for (const CellFunction& f : cell.functions) functions.push_back(fmt::format("{}:{}:{}", name_of(f.kind), f.a, f.b));
-    text += " functions=" + join(functions, "/");
-  }
-  place("x", cell.x);
-  place("x_cell", cell.x_cell);
-  flag("x_is_gates", cell.x_is_gates);
-  place("w", cell.w);
-  place("r", cell.r);
-  place("bias", cell.bias);
-  place("peepholes", cell.peepholes);
-  place("lengths", cell.lengths);
-  place("h0", cell.h0);
-  place("c0", cell.c0);
-  place("h0_cell", cell.h0_cell);
-  place("c0_cell", cell.c0_cell);
-  place("y", cell.y);
-  place("y_h", cell.y_h);
-  place("y_c", cell.y_c);
-  return "[" + text + "]";
+// "Sigmoid:0:0/Tanh:0:0/Tanh:0:0", an entry kind:a:b for each.
+std::string text_of(const std::array<CellFunction, 3>& functions) {
+  std::vector<std::string> texts;
+  for (const CellFunction& f : functions) texts.push_back(fmt::format("{}:{}:{}", name_of(f.kind), f.a, f.b));
+  return join(texts, "/");
 }
+
+bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
+  return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == wanted; });
+}
+
+// "key=value, key=value" with what is not at its usual value; see fields.h.
+class Attributes {
+ public:
+  explicit Attributes(const char* separator = ", ", std::string prefix = "") : separator_(separator), prefix_(std::move(prefix)) {}
+
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    if constexpr (HasFields<T>) {
+      if (value != T{}) add_inner(key, value);
+    } else {
+      add(key, text_of(value));
+    }
+  }
+  template <class T>
+  requires HasFields<T>
+  void operator()(const char* key, const std::optional<T>& value) {
+    if (value) add_inner(key, *value);
+  }
+  template <class T>
+  requires HasFields<T>
+  void operator()(const char* key, const std::vector<T>& parts) {
+    for (const T& part : parts) {
+      Attributes inner(" ");
+      T::fields(part, inner);
+      add(key, "[" + inner.text() + "]");
+    }
+  }
+  template <class T>
+  void operator()(const char* key, const T& value, const T& usual) {
+    if (value != usual) add(key, text_of(value));
+  }
+  void operator()(const char* key, const std::vector<int64_t>& values, const Each& each) {
+    if (!all_are(values, each.usual)) add(key, text_of(values));
+  }
+  void operator()(const char* key, const Pair<const std::vector<int64_t>>& values, const Each& each) {
+    if (!all_are(values.first, each.usual) || !all_are(values.second, each.usual)) add(key, text_of(values));
+  }
+  template <class T>
+  void operator()(const char*, const T&, const OfResult&) {}
+
+  const std::string& text() const { return text_; }
+
+ private:
+  template <class T>
+  void add_inner(const char* prefix, const T& value) {
+    Attributes inner(separator_, prefix_ + prefix);
+    T::fields(value, inner);
+    append(inner.text());
+  }
+  void add(const char* key, const std::string& value) { append(*key == '\0' ? value : fmt::format("{}{}={}", prefix_, key, value)); }
+  void append(const std::string& text) {
+    if (!text_.empty() && !text.empty()) text_ += separator_;
+    text_ += text;
+  }
+
+  const char* separator_;
+  std::string prefix_, text_;
+};
 
 }  // namespace
 
 std::string attributes_text(const OpAttrs& attrs) {
   Attributes out;
-  std::visit(overloaded{
-                 [&](const Conv& op) {
-                   add_window(op, out);
-                   out.number_unless("group", static_cast<double>(op.group), 1);
-                   add_activation(op.input_activation, out, "input_");
-                   if (!op.depthwise) return;
-                   add_window(*op.depthwise, out, "depthwise_");
-                   add_activation(op.depthwise->activation, out, "depthwise_");
-                 },
-                 [&](const MatMul& op) {
-                   out.number_unless("trans_a", op.trans_a, 0);
-                   out.number_unless("trans_b", op.trans_b, 0);
-                   out.number_unless("alpha", op.alpha, 1);
-                   out.number_unless("beta", op.beta, 1);
-                 },
-                 [&](const Pool& op) {
-                   add_window(op, out);
-                   out.number_unless("count_include_pad", op.count_include_pad, 0);
-                 },
-                 [&](const Reduce& op) {
-                   out.word("kind", name_of(op.kind));
-                   out.list("axes", op.axes);
-                   out.number_unless("keepdims", op.keepdims, 1);
-                 },
-                 [&](const Softmax& op) {
-                   out.list("axes", {op.first_axis, op.last_axis});
-                 },
-                 [&](const Lrn& op) {
-                   out.number("size", static_cast<double>(op.size));
-                   out.number("alpha", op.alpha);
-                   out.number("beta", op.beta);
-                   out.number("bias", op.bias);
-                 },
-                 [&](const BatchNorm& op) { out.number("epsilon", op.epsilon); },
-                 [](const Elementwise&) {},
-                 [](const Reshape&) {},
-                 [&](const Transpose& op) { out.list("perm", op.perm); },
-                 [&](const Slice& op) {
-                   out.list("starts", op.starts);
-                   out.list_unless("steps", op.steps, 1);
-                 },
-                 [&](const Concat& op) { out.number("axis", static_cast<double>(op.axis)); },
-                 [&](const Pad& op) {
-                   out.list("before", op.before);
-                   out.list("after", op.after);
-                   if (op.mode != PadMode::constant) out.word("mode", name_of(op.mode));
-                   out.number_unless("value", op.value, 0);
-                 },
-                 [&](const Gather& op) { out.number("axis", static_cast<double>(op.axis)); },
-                 [&](const Recurrent& op) {
-                   out.number("batch", static_cast<double>(op.batch));
-                   for (const RecurrentCell& cell : op.cells) out.word("cell", cell_text(cell));
-                 },
-             },
-             attrs);
-  const auto* elementwise = std::get_if<Elementwise>(&attrs);
-  const std::string text = elementwise ? steps_text(*elementwise) : out.text();
-  return text.empty() ? "" : " {" + text + "}";
+  std::visit([&]<class Op>(const Op& op) { Op::fields(op, out); }, attrs);
+  return out.text().empty() ? "" : " {" + out.text() + "}";
 }
 
 namespace {
 
 std::string epilogue_text(const Epilogue& epilogue, const std::vector<std::string>& names) {
   Attributes out;
-  if (epilogue.bias.valid()) out.word("bias", names[epilogue.bias.index()]);
-  if (epilogue.residual.valid()) out.word("residual", names[epilogue.residual.index()]);
-  if (epilogue.activation != Activation::none) out.word("act", name_of(epilogue.activation));
+  if (epilogue.bias.valid()) out("bias", names[epilogue.bias.index()]);
+  if (epilogue.residual.valid()) out("residual", names[epilogue.residual.index()]);
+  out("act", epilogue.activation, Activation::none);
   if (epilogue.a != 0 || epilogue.b != 0) {
-    out.number("a", epilogue.a);
-    out.number("b", epilogue.b);
+    out("a", epilogue.a);
+    out("b", epilogue.b);
   }
-  if (epilogue.residual_after_activation) out.number("residual_after_activation", 1);
+  out("residual_after_activation", epilogue.residual_after_activation, false);
   return out.text().empty() ? "" : " epilogue{" + out.text() + "}";
 }
 

@@ -5,12 +5,15 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "compiler/ir/fields.h"
 
 namespace tamp {
 
 enum class CellKind : uint8_t { lstm, gru, rnn };
-const char* name_of(CellKind kind);
+std::span<const char* const> names_of(CellKind);
 // Rows of W and R in the order of ONNX: lstm i,o,f,c; gru z,r,h; rnn one.
 constexpr int64_t gates_of(CellKind kind) { return kind == CellKind::lstm ? 4 : kind == CellKind::gru ? 3 : 1; }
 
@@ -28,7 +31,7 @@ enum class CellFunctionKind : uint8_t {
   softsign,
   softplus,
 };
-const char* name_of(CellFunctionKind kind);
+std::span<const char* const> names_of(CellFunctionKind);
 struct CellFunction {
   CellFunctionKind kind = CellFunctionKind::sigmoid;
   float a = 0, b = 0;
@@ -72,11 +75,50 @@ struct RecurrentCell {
 
   int32_t y = -1;              // [T,B,H]
   int32_t y_h = -1, y_c = -1;  // [B,H]
+  bool operator==(const RecurrentCell&) const = default;
+
+  template <class Self, class F>
+  static void fields(Self& cell, F&& f) {
+    f("kind", cell.kind);
+    f("steps", cell.steps);
+    f("hidden", cell.hidden);
+    f("reverse", cell.reverse, false);
+    f("linear_before_reset", cell.linear_before_reset, false);
+    f("input_forget", cell.input_forget, false);
+    f("clip", cell.clip, 0.0F);
+    f("functions", cell.functions, default_functions(cell.kind));
+    f("x", cell.x, kNone);
+    f("x_cell", cell.x_cell, kNone);
+    f("x_is_gates", cell.x_is_gates, false);
+    f("w", cell.w, kNone);
+    f("r", cell.r, kNone);
+    f("bias", cell.bias, kNone);
+    f("peepholes", cell.peepholes, kNone);
+    f("lengths", cell.lengths, kNone);
+    f("h0", cell.h0, kNone);
+    f("c0", cell.c0, kNone);
+    f("h0_cell", cell.h0_cell, kNone);
+    f("c0_cell", cell.c0_cell, kNone);
+    f("y", cell.y, kNone);
+    f("y_h", cell.y_h, kNone);
+    f("y_c", cell.y_c, kNone);
+  }
+
+ private:
+  static constexpr int32_t kNone = -1;
 };
 
 struct Recurrent {
   int64_t batch = 1;
   std::vector<RecurrentCell> cells;
+  bool operator==(const Recurrent&) const = default;
+
+  static constexpr const char* kName = "Recurrent";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("batch", op.batch);
+    f("cell", op.cells);
+  }
 };
 
 }  // namespace tamp

@@ -2,6 +2,7 @@
 #include "compiler/ops/call.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "compiler/support/text.h"
 
@@ -51,6 +52,38 @@ Shape broadcast(const Shape& a, const Shape& b) {
   const std::optional<Shape> joint = joint_shape(a, b);
   if (!joint) throw bad_input("shapes " + shape_text(a) + " and " + shape_text(b) + " do not broadcast");
   return *joint;
+}
+
+Value output_of(const Call& call, Bytes bytes) {
+  return Value{call.output().dtype, call.output().shape, std::make_shared<const Bytes>(std::move(bytes))};
+}
+
+size_t output_bytes(const Call& call) { return static_cast<size_t>(element_count(call.output().shape) * bytes_of(call.output().dtype)); }
+
+namespace {
+
+template <class Word>
+void copy_words(const std::byte* source, const Shape& shape, const std::vector<int64_t>& strides, int64_t offset, std::byte* target) {
+  for_each_offset(shape, strides, offset, [&](int64_t at) {
+    std::memcpy(target, source + at * static_cast<int64_t>(sizeof(Word)), sizeof(Word));
+    target += sizeof(Word);
+  });
+}
+
+}  // namespace
+
+Value strided_copy(const Call& call, int64_t offset, const std::vector<int64_t>& strides) {
+  Bytes bytes(output_bytes(call));
+  const std::byte* source = call.input(0).data->data();
+  const Shape& shape = call.output().shape;
+  switch (bytes_of(call.output().dtype)) {
+    case 1: copy_words<uint8_t>(source, shape, strides, offset, bytes.data()); break;
+    case 2: copy_words<uint16_t>(source, shape, strides, offset, bytes.data()); break;
+    case 4: copy_words<uint32_t>(source, shape, strides, offset, bytes.data()); break;
+    case 8: copy_words<uint64_t>(source, shape, strides, offset, bytes.data()); break;
+    default: TAMP_CHECK(false, "element size");
+  }
+  return output_of(call, std::move(bytes));
 }
 
 }  // namespace tamp::ops

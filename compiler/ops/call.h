@@ -104,23 +104,6 @@ void for_each_offset(const Shape& shape, const std::vector<int64_t>& strides, in
   }
 }
 
-// The operators, each in the .cpp of its name or family.
-Value conv(const Call& call, const Conv& attrs);
-Value matmul(const Call& call, const MatMul& attrs);
-Value pool(const Call& call, const Pool& attrs);
-Value reduce(const Call& call, const Reduce& attrs);
-Value softmax(const Call& call, const Softmax& attrs);
-Value lrn(const Call& call, const Lrn& attrs);
-Value batch_norm(const Call& call, const BatchNorm& attrs);
-Value elementwise(const Call& call, const Elementwise& attrs);
-Value reshape(const Call& call);
-Value transpose(const Call& call, const Transpose& attrs);
-Value slice(const Call& call, const Slice& attrs);
-Value concat(const Call& call, const Concat& attrs);
-Value pad(const Call& call, const Pad& attrs);
-Value gather(const Call& call, const Gather& attrs);
-std::vector<Value> recurrent(const Call& call, const Recurrent& attrs);  // one per output
-
 double activate(const ActivationCall& call, double x);
 
 // y = act(x + bias + residual), or act(x + bias) + residual.
@@ -128,5 +111,11 @@ Value apply_epilogue(const Call& call, Value value);
 
 // verify_shapes for one rOperator.
 void verify_shapes(const Graph& graph, const ROperator& rop);
+
+// The output as a strided walk over the first input, bytes as they are; offset and strides in elements.
+Value strided_copy(const Call& call, int64_t offset, const std::vector<int64_t>& strides);
+// The output of these bytes.
+Value output_of(const Call& call, Bytes bytes);
+size_t output_bytes(const Call& call);
 
 }  // namespace tamp::ops

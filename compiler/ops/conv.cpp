@@ -3,9 +3,10 @@
 // A prologue is computed first, for the whole input.
 #include <algorithm>
 
-#include "compiler/ops/call.h"
 #include "compiler/ops/gemm.h"
+#include "compiler/ops/operator.h"
 #include "compiler/ops/window.h"
+#include "compiler/support/text.h"
 
 namespace tamp::ops {
 namespace {
@@ -131,15 +132,66 @@ Value conv_as(const Call& call, const Conv& attrs) {
   return output_from(call, result);
 }
 
+// What the Conv's own product multiplies: X, or the depthwise convolution of it.
+Shape multiplied_shape(const Conv& op, const Given& given) {
+  const Shape& x = given.shape(0);
+  if (op.depthwise.has_value() != given.has(kDepthwiseWeights))
+    throw bad_input("depthwise weights without a depthwise prologue, or none with one");
+  if (!op.depthwise) {
+    if (given.has(kDepthwiseBias)) throw bad_input("a depthwise bias without a depthwise prologue");
+    return x;
+  }
+  if (!is_pointwise(op)) throw bad_input("a depthwise prologue of a Conv that is not pointwise");
+  const Shape result = slid(*op.depthwise, given, x[1], /*ceil_mode=*/false);
+  Shape weights{x[1], 1};
+  weights.insert(weights.end(), op.depthwise->kernel.begin(), op.depthwise->kernel.end());
+  if (given.shape(kDepthwiseWeights) != weights)
+    throw bad_input("depthwise weights are " + shape_text(given.shape(kDepthwiseWeights)) + ", expected " + shape_text(weights));
+  if (given.has(kDepthwiseBias) && given.shape(kDepthwiseBias) != Shape{x[1]})
+    throw bad_input("depthwise bias is " + shape_text(given.shape(kDepthwiseBias)));
+  return result;
+}
+
 }  // namespace
 
-Value conv(const Call& call, const Conv& attrs) {
+TensorTypes infer(const Conv& op, const Given& given) {
+  given.expect(2, kDepthwiseBias + 1);
+  expect_spatial(given, "convolution");
+  const Shape &x = given.shape(0), &w = given.shape(1);
+  if (w.size() != x.size()) throw bad_input("W has shape " + shape_text(w) + ", X has shape " + shape_text(x) + ": ranks differ");
+  if (!std::equal(op.kernel.begin(), op.kernel.end(), w.begin() + 2, w.end()))
+    throw bad_input("attribute 'kernel_shape' is " + shape_text(op.kernel) + ", W has shape " + shape_text(w));
+  if (op.group < 1 || x[1] % op.group != 0 || w[0] % op.group != 0) {
+    throw bad_input("attribute 'group' is " + std::to_string(op.group) + ", it must divide the " + std::to_string(x[1]) +
+                    " channels of X and the " + std::to_string(w[0]) + " of W");
+  }
+  if (w[1] != x[1] / op.group) {
+    throw bad_input("X has " + std::to_string(x[1]) + " channels in " + std::to_string(op.group) + " groups, W has shape " + shape_text(w) +
+                    ": expected " + std::to_string(x[1] / op.group) + " channels per group");
+  }
+  if (given.has(2) && given.shape(2) != Shape{w[0]})
+    throw bad_input("B has shape " + shape_text(given.shape(2)) + ", expected [" + std::to_string(w[0]) + "]");
+  Shape result = multiplied_shape(op, given);  // a pointwise product leaves the extents alone
+  if (!op.depthwise) result = slid(op, given, w[0], /*ceil_mode=*/false);
+  result[1] = w[0];
+  return {{given.dtype(0), result}};
+}
+
+std::vector<Value> evaluate(const Conv& op, const Call& call) {
   const DType dtype = call.output().dtype;
-  if (!is_float(dtype)) return conv_as<uint64_t>(call, attrs);  // so that overflow wraps as in numpy
+  if (!is_float(dtype)) return {conv_as<uint64_t>(call, op)};  // so that overflow wraps as in numpy
   const Shape& weights = call.input(1).shape;
   const int64_t taps = product(weights, 1, static_cast<int64_t>(weights.size()));
-  if (in_double(dtype, element_count(call.output().shape) * taps)) return conv_as<double>(call, attrs);
-  return conv_as<float>(call, attrs);
+  if (in_double(dtype, element_count(call.output().shape) * taps)) return {conv_as<double>(call, op)};
+  return {conv_as<float>(call, op)};
+}
+
+Layout layout_of(const Conv&) { return Layout::channels_last; }
+bool is_identity(const Conv&, const Shape&) { return false; }
+bool is_f32_only(const Conv&, DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }  // plain products for the rest
+
+int64_t own_work(const Conv& op, const Given& given, const TensorTypes& results) {
+  return saturating_product({element_count(results[0].shape), window_elements(op.kernel), given.shape(1)[1]});
 }
 
 }  // namespace tamp::ops

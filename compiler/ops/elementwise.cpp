@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "compiler/ops/call.h"
+#include "compiler/ops/operator.h"
 
 namespace tamp::ops {
 namespace {
@@ -153,8 +153,8 @@ bool is_plain_copy(const Call& call, const Elementwise& attrs) {
 
 }  // namespace
 
-Value elementwise(const Call& call, const Elementwise& attrs) {
-  if (is_plain_copy(call, attrs)) return call.input(0);
+std::vector<Value> evaluate(const Elementwise& attrs, const Call& call) {
+  if (is_plain_copy(call, attrs)) return {call.input(0)};
   const Tensor& output = call.output();
   std::vector<Reader> readers;
   for (size_t i = 0; i < call.rop.inputs.size(); ++i) readers.emplace_back(call.input(i), output.shape);
@@ -176,7 +176,7 @@ Value elementwise(const Call& call, const Elementwise& attrs) {
     convert(results.back(), output.dtype, stored);
     store(stored, output.dtype, bytes, begin);
   }
-  return Value{output.dtype, output.shape, std::make_shared<const Bytes>(std::move(bytes))};
+  return {Value{output.dtype, output.shape, std::make_shared<const Bytes>(std::move(bytes))}};
 }
 
 }  // namespace tamp::ops

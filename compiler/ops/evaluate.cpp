@@ -1,8 +1,7 @@
 // evaluate and run: the dispatch over the operators, what is common to all of them, and the walk over a graph.
 #include <algorithm>
 
-#include "compiler/ops/call.h"
-#include "compiler/ops/ops.h"
+#include "compiler/ops/operator.h"
 #include "compiler/support/text.h"
 
 namespace tamp::ops {
@@ -49,26 +48,9 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
   verify_shapes(graph, rop);
   for (const TensorId id : reads_of(rop)) check_value(graph, id, value_of(id));
   const Call call{graph, rop, value_of};
-  if (const auto* recurrent = std::get_if<Recurrent>(&rop.attrs)) return ops::recurrent(call, *recurrent);
-  Value value = std::visit(overloaded{
-                               [&](const Conv& attrs) { return conv(call, attrs); },
-                               [&](const MatMul& attrs) { return matmul(call, attrs); },
-                               [&](const Pool& attrs) { return pool(call, attrs); },
-                               [&](const Reduce& attrs) { return reduce(call, attrs); },
-                               [&](const Softmax& attrs) { return softmax(call, attrs); },
-                               [&](const Lrn& attrs) { return lrn(call, attrs); },
-                               [&](const BatchNorm& attrs) { return batch_norm(call, attrs); },
-                               [&](const Elementwise& attrs) { return elementwise(call, attrs); },
-                               [&](const Reshape&) { return reshape(call); },
-                               [&](const Transpose& attrs) { return transpose(call, attrs); },
-                               [&](const Slice& attrs) { return slice(call, attrs); },
-                               [&](const Concat& attrs) { return concat(call, attrs); },
-                               [&](const Pad& attrs) { return pad(call, attrs); },
-                               [&](const Gather& attrs) { return gather(call, attrs); },
-                               [](const Recurrent&) -> Value { TAMP_CHECK(false, "has results, not a result"); },
-                           },
-                           rop.attrs);
-  return {apply_epilogue(call, std::move(value))};
+  std::vector<Value> values = std::visit([&](const auto& op) { return evaluate(op, call); }, rop.attrs);
+  values[0] = apply_epilogue(call, std::move(values[0]));
+  return values;
 }
 
 std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs) {

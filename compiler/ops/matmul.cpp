@@ -1,6 +1,7 @@
 // MatMul: one matrix product per batch. Integers are multiplied as uint64_t, so that overflow wraps as in numpy.
-#include "compiler/ops/call.h"
 #include "compiler/ops/gemm.h"
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
 
 namespace tamp::ops {
 namespace {
@@ -60,16 +61,42 @@ Value finish(const Call& call, const MatMul& attrs, const std::vector<T>& produc
 
 }  // namespace
 
-Value matmul(const Call& call, const MatMul& attrs) {
+TensorTypes infer(const MatMul& op, const Given& given) {
+  given.expect(2, 3);
+  const Shape &a = given.shape(0), &b = given.shape(1);
+  const std::string operands = "A has shape " + shape_text(a) + ", B has shape " + shape_text(b) + ": ";
+  if (a.size() < 2 || b.size() < 2) throw bad_input(operands + "both must be matrices");
+  const auto extent = [](const Shape& shape, bool last) { return last ? shape.back() : shape[shape.size() - 2]; };
+  const int64_t k_of_a = extent(a, !op.trans_a), k_of_b = extent(b, op.trans_b);
+  if (k_of_a != k_of_b)
+    throw bad_input(operands + "inner extents " + std::to_string(k_of_a) + " and " + std::to_string(k_of_b) + " differ");
+  Shape result = broadcast(Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
+  result.push_back(extent(a, op.trans_a));
+  result.push_back(extent(b, !op.trans_b));
+  if (given.has(2) && !broadcasts_to(given.shape(2), result))
+    throw bad_input("C has shape " + shape_text(given.shape(2)) + ", which does not broadcast to " + shape_text(result));
+  return {{given.dtype(0), result}};
+}
+
+std::vector<Value> evaluate(const MatMul& op, const Call& call) {
   const Shape& a = call.input(0).shape;
   const DType dtype = call.output().dtype;
-  const int64_t k = attrs.trans_a ? a[a.size() - 2] : a.back();
+  const int64_t k = op.trans_a ? a[a.size() - 2] : a.back();
   if (!is_float(dtype)) {
-    const std::vector<uint64_t> wrapped = product_of<uint64_t>(call, attrs);
-    return finish(call, attrs, std::vector<int64_t>(wrapped.begin(), wrapped.end()));
+    const std::vector<uint64_t> wrapped = product_of<uint64_t>(call, op);
+    return {finish(call, op, std::vector<int64_t>(wrapped.begin(), wrapped.end()))};
   }
-  if (in_double(dtype, element_count(call.output().shape) * k)) return finish(call, attrs, product_of<double>(call, attrs));
-  return finish(call, attrs, product_of<float>(call, attrs));
+  if (in_double(dtype, element_count(call.output().shape) * k)) return {finish(call, op, product_of<double>(call, op))};
+  return {finish(call, op, product_of<float>(call, op))};
+}
+
+Layout layout_of(const MatMul&) { return Layout::row_major; }
+bool is_identity(const MatMul&, const Shape&) { return false; }
+bool is_f32_only(const MatMul&, DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }  // plain products for the rest
+
+int64_t own_work(const MatMul& op, const Given& given, const TensorTypes& results) {
+  const Shape& a = given.shape(0);
+  return saturating_product({element_count(results[0].shape), op.trans_a ? a[a.size() - 2] : a.back()});
 }
 
 }  // namespace tamp::ops

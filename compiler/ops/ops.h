@@ -1,8 +1,10 @@
-// The CPU reference of every internal operator, used to fold constants and by `tamp run --check`. Plain and exact rather
-// than fast, but fast enough for a ResNet-50 in a few seconds.
+// What is known of every internal operator: the types of its results, which the frontend makes and the verifier checks; the CPU
+// reference, used to fold constants and by `tamp run --check`, plain and exact rather than fast, but fast enough for a ResNet-50 in a
+// few seconds; and what passes ask. Each operator answers in compiler/ops/OPERATOR.cpp (operator.h).
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -16,6 +18,45 @@ struct Value {
   std::shared_ptr<const Bytes> data;
 };
 
+struct TensorType {
+  DType dtype = DType::f32;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+};
+
+// What is known of an operand when the types of the results are asked for.
+struct Operand {
+  TensorType type;
+  const Bytes* values = nullptr;  // null where they are known only at run time
+};
+using OperandList = std::vector<std::optional<Operand>>;  // none where an operand is left out
+
+// The types of the results. Error in a user's words, without the name of the node, if the operands do not fit.
+std::vector<TensorType> infer(const OpAttrs& attrs, const OperandList& operands);
+
+// How long the reference takes, before it is run: in steps of about half a nanosecond on one core. Saturates.
+int64_t work_of(const OpAttrs& attrs, const OperandList& operands, const std::vector<TensorType>& results);
+int64_t work_of(const Graph& graph, const ROperator& rop);
+
+// A model of a megabyte can ask for hours of folding. More than this is left to the device, or refused.
+inline constexpr int64_t kFoldTotalWork = int64_t{2'000'000'000};
+
+// How an operator likes its first result to lie in memory.
+enum class Layout : uint8_t {
+  row_major,
+  channels_last,
+  like_largest,  // as its largest operand
+  like_equal,    // as its largest operand if that has the result's shape, else row-major
+  view,          // wherever the operand's elements are: strides, no work
+};
+Layout layout_of(const OpAttrs& attrs);
+
+// Whether the result is the operand, given that there is one of each, of one type and shape.
+bool is_identity(const OpAttrs& attrs, const Shape& shape);
+
+// Whether the device has no body for results of `dtype` (never f32) and f32 does instead, where it has all their values.
+bool is_f32_only(const OpAttrs& attrs, DType dtype);
+
 // Runs one rOperator, epilogue included, at the shapes and types that graph gives its output tensors. `value_of` gives
 // the value of any tensor that the rOperator reads. Sums are accumulated in double for small reductions and at least
 // pairwise in fp32 for large products, so that the result is a reference for every device precision.
@@ -25,7 +66,7 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
 // Runs the whole graph; `inputs` in the order of graph.inputs; returns the outputs in the order of graph.outputs.
 std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs);
 
-// TAMP_CHECK that the output shapes of every rOperator agree with its inputs and attributes (called between passes).
+// TAMP_CHECK that the outputs of every rOperator are what `infer` says (called between passes).
 void verify_shapes(const Graph& graph);
 
 // numpy broadcasting of two shapes; Error (bad input) that names both if they do not.

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "compiler/ops/call.h"
 #include "compiler/ops/functions.h"
 #include "compiler/ops/window.h"
 
@@ -46,19 +45,33 @@ double pool_at(const Pool& attrs, const Window& w, const double* image, int64_t 
 
 }  // namespace
 
-Value pool(const Call& call, const Pool& attrs) {
+TensorTypes infer(const Pool& op, const Given& given) {
+  given.expect(1);
+  expect_spatial(given, "pooling");
+  return {{given.dtype(0), slid(op, given, given.shape(0)[1], op.ceil_mode)}};
+}
+
+std::vector<Value> evaluate(const Pool& op, const Call& call) {
   const Shape &x = call.input(0).shape, &y = call.output().shape;
-  const Window w = window_of(attrs, x, y);
+  const Window w = window_of(op, x, y);
   const Numbers<double> input(call.input(0));
   std::vector<double> result;
   result.reserve(static_cast<size_t>(element_count(y)));
   for (int64_t image = 0; image < x[0] * x[1]; ++image) {
     const double* pixels = input.data() + image * w.y.in * w.x.in;
     for (int64_t oy = 0; oy < w.y.out; ++oy) {
-      for (int64_t ox = 0; ox < w.x.out; ++ox) result.push_back(pool_at(attrs, w, pixels, oy, ox));
+      for (int64_t ox = 0; ox < w.x.out; ++ox) result.push_back(pool_at(op, w, pixels, oy, ox));
     }
   }
-  return output_from(call, result);
+  return {output_from(call, result)};
+}
+
+Layout layout_of(const Pool&) { return Layout::channels_last; }
+bool is_identity(const Pool&, const Shape&) { return false; }
+bool is_f32_only(const Pool&, DType) { return true; }
+
+int64_t own_work(const Pool& op, const Given&, const TensorTypes& results) {
+  return saturating_product({element_count(results[0].shape), kWorkOfRead, window_elements(op.kernel)});
 }
 
 }  // namespace tamp::ops

@@ -6,10 +6,11 @@
 // sequence of no steps has no initial state: its states are zero, as in onnxruntime, which is the measure of what a model means.
 #include <algorithm>
 
-#include "compiler/ops/call.h"
 #include "compiler/ops/functions.h"
 #include "compiler/ops/gemm.h"
+#include "compiler/ops/operator.h"
 #include "compiler/support/error.h"
+#include "compiler/support/text.h"
 
 namespace tamp::ops {
 namespace {
@@ -224,11 +225,130 @@ int64_t multiply_adds(const Call& call, const Recurrent& attrs) {
   return most;
 }
 
+// Of one cell, whose operands are there.
+int64_t work_of_cell(const Given& given, const Recurrent& attrs, const RecurrentCell& cell) {
+  constexpr int64_t kPerGate = 100, kPerStep = 2000;
+  const auto elements = [&](int32_t place) { return place >= 0 ? given.elements(static_cast<size_t>(place)) : 0; };
+  const int64_t per_row = elements(cell.r) + elements(cell.w) + kPerGate * gates_of(cell.kind) * cell.hidden;
+  return saturating_product({cell.steps, saturating_sum(saturating_product({attrs.batch, per_row}), kPerStep)});
+}
+
+// One cell of a Recurrent: its operands, and the tensors that it makes.
+class CellChecker {
+ public:
+  CellChecker(const Given& given, const Recurrent& attrs, size_t number)
+      : given_(given), attrs_(attrs), cell_(attrs.cells[number]), number_(number), batch_(attrs.batch), hidden_(cell_.hidden) {}
+
+  // Adds the results that it makes, each at its place.
+  void check_all(std::vector<std::optional<TensorType>>& made) const {
+    const RecurrentCell& cell = cell_;
+    const int64_t rows = gates_of(cell.kind) * hidden_;
+    const bool lstm = cell.kind == CellKind::lstm;
+    check(cell.steps >= 0 && hidden_ > 0, "has " + std::to_string(cell.steps) + " steps of " + std::to_string(hidden_));
+    check((cell.x >= 0) != (cell.x_cell >= 0), "has not one input");
+    check(lstm || (cell.peepholes < 0 && cell.c0 < 0 && cell.c0_cell < 0 && cell.y_c < 0), "has what only an LSTM has");
+    check((cell.h0 < 0 || cell.h0_cell < 0) && (cell.c0 < 0 || cell.c0_cell < 0), "has two initial states");
+    check(cell.clip >= 0, "has a negative clip");
+    operand("r", cell.r, {rows, hidden_}, true);
+    operand("bias", cell.bias, {2 * rows});
+    operand("peepholes", cell.peepholes, {3 * hidden_});
+    operand("h0", cell.h0, {batch_, hidden_});
+    operand("c0", cell.c0, {batch_, hidden_});
+    check_lengths();
+    check_input(rows);
+    check_state(cell.h0_cell, false);
+    check_state(cell.c0_cell, true);
+    result("y", cell.y, {cell.steps, batch_, hidden_}, made);
+    result("y_h", cell.y_h, {batch_, hidden_}, made);
+    result("y_c", cell.y_c, {batch_, hidden_}, made);
+  }
+
+ private:
+  void check(bool condition, const std::string& what) const {
+    if (!condition) throw bad_input("cell " + std::to_string(number_) + " " + what);
+  }
+  bool has(int32_t place) const { return place >= 0 && given_.has(static_cast<size_t>(place)); }
+  const TensorType& type(int32_t place) const { return given_.type(static_cast<size_t>(place)); }
+
+  void operand(const char* name, int32_t place, const Shape& shape, bool needed = false) const {
+    check(place >= 0 || !needed, std::string("has no ") + name);
+    if (place < 0) return;
+    check(has(place), std::string("names an operand as ") + name + " that is missing");
+    const TensorType& found = type(place);
+    check(found.shape == shape, std::string("has a ") + name + " of " + shape_text(found.shape) + ", expected " + shape_text(shape));
+    check(found.dtype == type(cell_.r).dtype, std::string("has a ") + name + " of type " + name_of(found.dtype));
+  }
+
+  void check_lengths() const {
+    if (cell_.lengths < 0) return;
+    check(has(cell_.lengths), "names an operand as lengths that is missing");
+    const TensorType& lengths = type(cell_.lengths);
+    check(lengths.dtype == DType::i32 && lengths.shape == Shape{batch_},
+          std::string("has lengths ") + name_of(lengths.dtype) + shape_text(lengths.shape));
+  }
+
+  void check_input(int64_t rows) const {
+    check(!cell_.x_is_gates || (cell_.x >= 0 && cell_.w < 0), "has gates as its input, but not as an operand alone");
+    if (cell_.x_is_gates) return operand("x", cell_.x, {cell_.steps, batch_, rows}, true);
+    check(has(cell_.w) && type(cell_.w).shape.size() == 2, "has no w");
+    const int64_t size = type(cell_.w).shape[1];
+    operand("w", cell_.w, {rows, size});
+    operand("x", cell_.x, {cell_.steps, batch_, size});
+    if (cell_.x_cell < 0) return;
+    check(static_cast<size_t>(cell_.x_cell) < number_, "reads a cell behind it");
+    const RecurrentCell& from = attrs_.cells[static_cast<size_t>(cell_.x_cell)];
+    check(from.steps == cell_.steps && from.reverse == cell_.reverse && from.hidden == size, "does not fit the cell that it reads");
+  }
+
+  void check_state(int32_t from, bool of_lstm) const {
+    if (from < 0) return;
+    check(static_cast<size_t>(from) < number_, "begins at the state of a cell behind it");
+    const RecurrentCell& other = attrs_.cells[static_cast<size_t>(from)];
+    check(other.hidden == hidden_ && (!of_lstm || other.kind == CellKind::lstm), "does not fit the cell whose state it begins at");
+  }
+
+  void result(const char* name, int32_t place, const Shape& shape, std::vector<std::optional<TensorType>>& made) const {
+    if (place < 0) return;
+    const auto at = static_cast<size_t>(place);
+    if (at >= made.size()) made.resize(at + 1);
+    check(!made[at], std::string("makes no result of its own as ") + name);
+    made[at] = TensorType{type(cell_.r).dtype, shape};
+  }
+
+  const Given& given_;
+  const Recurrent& attrs_;
+  const RecurrentCell& cell_;
+  size_t number_;
+  int64_t batch_, hidden_;
+};
+
 }  // namespace
 
-std::vector<Value> recurrent(const Call& call, const Recurrent& attrs) {
-  if (in_double(call.output().dtype, multiply_adds(call, attrs))) return run_cells<double>(call, attrs);
-  return run_cells<float>(call, attrs);
+TensorTypes infer(const Recurrent& op, const Given& given) {
+  if (op.cells.empty() || op.batch < 0) throw bad_input("has no cells");
+  std::vector<std::optional<TensorType>> made;
+  for (size_t i = 0; i < op.cells.size(); ++i) CellChecker(given, op, i).check_all(made);
+  TensorTypes results;
+  for (const std::optional<TensorType>& result : made) {
+    if (!result) throw bad_input("has an output that no cell makes");
+    results.push_back(*result);
+  }
+  return results;
+}
+
+std::vector<Value> evaluate(const Recurrent& op, const Call& call) {
+  if (in_double(call.output().dtype, multiply_adds(call, op))) return run_cells<double>(call, op);
+  return run_cells<float>(call, op);
+}
+
+Layout layout_of(const Recurrent&) { return Layout::row_major; }
+bool is_identity(const Recurrent&, const Shape&) { return false; }
+bool is_f32_only(const Recurrent&, DType) { return true; }
+
+int64_t own_work(const Recurrent& op, const Given& given, const TensorTypes&) {
+  int64_t work = 0;
+  for (const RecurrentCell& cell : op.cells) work = saturating_sum(work, work_of_cell(given, op, cell));
+  return work;
 }
 
 }  // namespace tamp::ops

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "compiler/ops/call.h"
 #include "compiler/ops/functions.h"
+#include "compiler/ops/operator.h"
 #include "compiler/support/text.h"
 
 namespace tamp::ops {
@@ -114,12 +114,31 @@ Value reduce_all(const Call& call, const Split& parts, ReduceOne&& reduce_one) {
 
 }  // namespace
 
-Value reduce(const Call& call, const Reduce& attrs) {
-  const Split parts = split(call.input(0).shape, attrs.axes);
-  if (is_float(call.output().dtype)) {
-    return reduce_all<double>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_real(attrs.kind, count, for_each); });
+TensorTypes infer(const Reduce& op, const Given& given) {
+  given.expect(1);
+  Shape result;
+  size_t next = 0;
+  for (size_t d = 0; d < given.shape(0).size(); ++d) {
+    const bool reduced = next < op.axes.size() && op.axes[next] == static_cast<int64_t>(d);
+    if (reduced) ++next;
+    if (!reduced) result.push_back(given.shape(0)[d]);
+    if (reduced && op.keepdims) result.push_back(1);
   }
-  return reduce_all<int64_t>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_whole(call, attrs.kind, count, for_each); });
+  if (next != op.axes.size()) throw bad_input("axes " + shape_text(op.axes) + " of input " + shape_text(given.shape(0)));
+  return {{given.dtype(0), result}};
 }
+
+std::vector<Value> evaluate(const Reduce& op, const Call& call) {
+  const Split parts = split(call.input(0).shape, op.axes);
+  if (is_float(call.output().dtype)) {
+    return {reduce_all<double>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_real(op.kind, count, for_each); })};
+  }
+  return {reduce_all<int64_t>(call, parts, [&](int64_t count, auto&& for_each) { return reduce_whole(call, op.kind, count, for_each); })};
+}
+
+Layout layout_of(const Reduce&) { return Layout::row_major; }
+bool is_identity(const Reduce&, const Shape&) { return false; }
+bool is_f32_only(const Reduce&, DType) { return false; }
+int64_t own_work(const Reduce&, const Given& given, const TensorTypes&) { return (kWorkOfRead - 1) * given.elements(); }
 
 }  // namespace tamp::ops

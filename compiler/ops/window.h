@@ -1,10 +1,11 @@
-// The sliding window of Conv and Pool in two dimensions. With one spatial dimension the height is 1.
+// The sliding window of Conv and Pool: the shape that it gives, and for the reference its two dimensions. With one spatial
+// dimension the height is 1.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "compiler/ir/tensor.h"
+#include "compiler/ops/operator.h"
 
 namespace tamp::ops {
 
@@ -29,5 +30,38 @@ Window window_of(const ConvOrPool& attrs, const Shape& in, const Shape& out) {
   if (attrs.kernel.size() == 1) return Window{WindowAxis{}, window_axis(attrs, in, out, 0)};
   return Window{window_axis(attrs, in, out, 0), window_axis(attrs, in, out, 1)};
 }
+
+// X has one or two spatial dimensions; `what` is a word for what is done to it.
+void expect_spatial(const Given& given, const char* what);
+
+// How many elements of a dimension one window spans.
+template <class Windowed>
+int64_t reach(const Windowed& op, size_t d) {
+  return (op.kernel[d] - 1) * op.dilations[d] + 1;
+}
+
+// One dimension of the result. Error if the window does not fit in at all.
+int64_t slid_extent(int64_t in, int64_t reach, int64_t stride, int64_t pad_begin, int64_t pad_end, bool ceil_mode, size_t dimension);
+
+// The shape of what windows over X, the first operand, give.
+template <class Windowed>
+Shape slid(const Windowed& op, const Given& given, int64_t channels, bool ceil_mode) {
+  const Shape& x = given.shape(0);
+  const size_t spatial = x.size() - 2;
+  given.expect_entries(op.kernel, "kernel_shape", spatial);
+  given.expect_entries(op.strides, "strides", spatial);
+  given.expect_entries(op.dilations, "dilations", spatial);
+  given.expect_entries(op.pads_begin, "pads", spatial);
+  given.expect_entries(op.pads_end, "pads", spatial);
+  Shape result{x[0], channels};
+  for (size_t d = 0; d < spatial; ++d) {
+    if (op.kernel[d] < 1 || op.strides[d] < 1 || op.dilations[d] < 1) throw bad_input("kernel, stride or dilation is not positive");
+    result.push_back(slid_extent(x[d + 2], reach(op, d), op.strides[d], op.pads_begin[d], op.pads_end[d], ceil_mode, d + 2));
+  }
+  return result;
+}
+
+// The taps of a window. Saturates.
+int64_t window_elements(const std::vector<int64_t>& kernel);
 
 }  // namespace tamp::ops

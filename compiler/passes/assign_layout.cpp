@@ -86,13 +86,6 @@ class LayoutAssigner {
 
   void commit(size_t i) {
     const ROperator& rop = graph_.rops[i];
-    if (std::holds_alternative<Recurrent>(rop.attrs)) {
-      for (const TensorId id : rop.outputs) {
-        if (!placed(id)) give_buffer(id, BufferKind::arena, -1, root_strides(id));
-      }
-      return;
-    }
-    TAMP_CHECK(rop.outputs.size() == 1, "'" + rop.name + "' has not one result");
     const TensorId made = rop.outputs[0];
     if (is_view(rop.attrs)) {
       if (placed(made)) commit_source(rop);
@@ -100,7 +93,9 @@ class LayoutAssigner {
     }
     const auto* concat = std::get_if<Concat>(&rop.attrs);
     if (concat && !placed(made) && lie_in_a_row(rop, *concat)) return;
-    if (!placed(made)) give_buffer(made, BufferKind::arena, -1, root_strides(made));
+    for (const TensorId id : rop.outputs) {
+      if (!placed(id)) give_buffer(id, BufferKind::arena, -1, root_strides(id));
+    }
     if (concat) commit_operands(i, *concat);
   }
 

@@ -45,7 +45,7 @@ class Canonicaliser {
     column.shape[0] = out[1];
     ROperator reshape;
     reshape.name = column.name;
-    reshape.attrs = Reshape{};
+    reshape.attrs = Reshape{column.shape};
     reshape.inputs = {bias};
     reshape.outputs = {add_tensor(graph_, std::move(column))};
     reshape.origin = conv.origin;

@@ -126,7 +126,7 @@ std::vector<ROperator> whole_formula(Graph& graph, const ROperator& norm) {
     shaped.shape = channel_shape(graph, norm);
     ROperator reshape;
     reshape.name = shaped.name;
-    reshape.attrs = Reshape{};
+    reshape.attrs = Reshape{shaped.shape};
     reshape.inputs = {norm.inputs[i]};
     reshape.outputs = {add_tensor(graph, std::move(shaped))};
     reshape.origin = norm.origin;

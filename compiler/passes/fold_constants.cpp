@@ -4,7 +4,6 @@
 #include <map>
 
 #include "compiler/ops/ops.h"
-#include "compiler/ops/work.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -43,7 +42,7 @@ Graph fold_constants(Graph graph) {
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (!reads_constants_only(graph, graph.rops[i])) continue;
     const int64_t bytes = result_bytes(graph, graph.rops[i]);
-    const int64_t work = ops::work_of(graph, graph.rops[i].attrs, graph.rops[i].inputs, graph.tensor(graph.rops[i].outputs[0]).shape);
+    const int64_t work = ops::work_of(graph, graph.rops[i]);
     if (bytes > kTensorBudgetBytes || bytes > left || work > work_left) continue;
     fold(graph, graph.rops[i]);
     left -= bytes;

@@ -72,13 +72,23 @@ class ElementwiseFuser {
       forget_reader(graph_.rop(from).inputs, from);
       const ROperatorId at = uses_.producer[consumer.outputs[0].index()];
       consumer.inputs = std::move(joined.inputs);
-      consumer.attrs = Elementwise{std::move(joined.steps)};
+      consumer.attrs = joined_attributes(graph_.rop(from), consumer, std::move(joined.steps));
       prepend_origin(consumer, graph_.rop(from));
       add_reader(consumer.inputs, at);
       dead_[from.index()] = true;
       return true;
     }
     return false;
+  }
+
+  // Where one of them repeats its input or changes its type, the result's type is stated.
+  Elementwise joined_attributes(const ROperator& producer, const ROperator& consumer, std::vector<ElementwiseStep> steps) const {
+    const auto &first = std::get<Elementwise>(producer.attrs), &second = std::get<Elementwise>(consumer.attrs);
+    const Tensor& result = graph_.tensor(consumer.outputs[0]);
+    Elementwise joined{std::move(steps)};
+    if (!first.shape.empty() || !second.shape.empty()) joined.shape = result.shape;
+    if (first.dtype || second.dtype) joined.dtype = result.dtype;
+    return joined;
   }
 
   bool may_join(const ROperator& producer, const ROperator& consumer) const {

@@ -149,7 +149,7 @@ class Rewriter {
 
   void take_over(TensorId state, TensorId by) {
     emitter_.disown(state);
-    if (state != by) emitter_.add_rop(Reshape{}, maker(state).name, {by}, {state}, maker(state).origin);
+    if (state != by) emitter_.add_rop(Reshape{graph_.tensor(state).shape}, maker(state).name, {by}, {state}, maker(state).origin);
   }
 
   const ROperator& maker(TensorId id) const { return graph_.rop(uses_.producer[id.index()]); }

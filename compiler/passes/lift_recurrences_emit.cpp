@@ -83,7 +83,7 @@ std::optional<TensorId> Emitter::add_view(TensorId from, const Strided& wanted, 
 bool Emitter::remake(TensorId result, TensorId from, const Strided& wanted, const ROperator& old) {
   std::optional<std::vector<ViewStep>> steps = view_steps(shape(from), wanted, shape(result));
   if (!steps) return false;
-  if (steps->empty()) steps->push_back({Reshape{}, shape(result)});  // the result keeps its name
+  if (steps->empty()) steps->push_back({Reshape{shape(result)}, shape(result)});  // the result keeps its name
   disown(result);
   TensorId last = from;
   for (size_t i = 0; i < steps->size(); ++i) {

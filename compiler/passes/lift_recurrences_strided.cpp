@@ -93,22 +93,21 @@ class Steps {
       steps_.pop_back();
       shape_ = steps_.empty() ? from_ : steps_.back().shape;
     }
-    if (to != shape_) push(Reshape{}, to);
+    if (to != shape_) push(Reshape{to}, to);
   }
 
   // digits[i] lies along dimension axes[i].
   void slice(const std::vector<Digit>& digits, const std::vector<size_t>& axes) {
-    Slice op{std::vector<int64_t>(shape_.size(), 0), std::vector<int64_t>(shape_.size(), 1)};
-    Shape to = shape_;
+    Slice op = whole_slice(shape_);
     bool is_all = true;
     for (size_t i = 0; i < digits.size(); ++i) {
       const Digit& digit = digits[i];
       op.starts[axes[i]] = digit.is_backward ? digit.start + digit.extent - 1 : digit.start;
       op.steps[axes[i]] = digit.is_backward ? -1 : 1;
-      to[axes[i]] = digit.extent;
+      op.extents[axes[i]] = digit.extent;
       is_all = is_all && digit.extent == digit.base && !digit.is_backward;
     }
-    if (!is_all) push(std::move(op), to);
+    if (!is_all) push(op, op.extents);
   }
 
   void transpose(const std::vector<Digit>& digits) {

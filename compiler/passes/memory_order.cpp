@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/ops/ops.h"
 #include "compiler/passes/view_strides.h"
-#include "compiler/support/text.h"
+#include "compiler/support/error.h"
 
 namespace tamp::passes {
 namespace {
@@ -63,30 +64,15 @@ class Preference {
       const auto place = view_place(graph_, rop, {BufferId(), 0, strides_[rop.inputs[0].index()]});
       return place ? place->strides : row_major_strides(shape);
     };
-    return std::visit(overloaded{
-                          [&](const Conv&) { return channels_last(); },
-                          [&](const Pool&) { return channels_last(); },
-                          [&](const Lrn&) { return like(rop.inputs[0]); },
-                          [&](const Pad&) { return like(rop.inputs[0]); },
-                          [&](const Elementwise&) {
-                            const TensorId leader = largest(rop.inputs);
-                            return leader.valid() && graph_.tensor(leader).shape == shape ? like(leader) : row_major();
-                          },
-                          [&](const Concat&) {
-                            const TensorId leader = largest(rop.inputs);
-                            return leader.valid() ? like(leader) : row_major();
-                          },
-                          [&](const Reshape&) { return view(); },
-                          [&](const Transpose&) { return view(); },
-                          [&](const Slice&) { return view(); },
-                          [&](const MatMul&) { return row_major(); },
-                          [&](const Reduce&) { return row_major(); },
-                          [&](const Softmax&) { return row_major(); },
-                          [&](const BatchNorm&) { return row_major(); },
-                          [&](const Gather&) { return row_major(); },
-                          [&](const Recurrent&) { return row_major(); },
-                      },
-                      rop.attrs);
+    const TensorId leader = largest(rop.inputs);
+    switch (ops::layout_of(rop.attrs)) {
+      case ops::Layout::row_major: return row_major();
+      case ops::Layout::channels_last: return channels_last();
+      case ops::Layout::like_largest: return leader.valid() ? like(leader) : row_major();
+      case ops::Layout::like_equal: return leader.valid() && graph_.tensor(leader).shape == shape ? like(leader) : row_major();
+      case ops::Layout::view: return view();
+    }
+    TAMP_CHECK(false, "layout out of range");
   }
 
   // The first of the largest operands; one that is made at run time goes before constants.
@@ -96,7 +82,7 @@ class Preference {
     };
     TensorId best;
     for (const TensorId id : ids) {
-      if (!best.valid() || rank(id) > rank(best)) best = id;
+      if (id.valid() && (!best.valid() || rank(id) > rank(best))) best = id;
     }
     return best;
   }

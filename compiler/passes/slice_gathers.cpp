@@ -49,9 +49,10 @@ std::vector<ROperator> sliced(Graph& graph, const ROperator& rop) {
   const int64_t step = indices ? step_of(*indices) : 0;
   if (step == 0) return {};
 
-  Slice slice{std::vector<int64_t>(from.size(), 0), std::vector<int64_t>(from.size(), 1)};
+  Slice slice = whole_slice(from);
   slice.starts[axis] = indices->front();
   slice.steps[axis] = step;
+  slice.extents[axis] = static_cast<int64_t>(indices->size());
   ROperator first = rop;
   first.attrs = slice;
   first.inputs.resize(1);
@@ -59,12 +60,11 @@ std::vector<ROperator> sliced(Graph& graph, const ROperator& rop) {
 
   Tensor part = graph.tensor(rop.outputs[0]);
   part.name += ".slice";
-  part.shape = from;
-  part.shape[axis] = static_cast<int64_t>(indices->size());
+  part.shape = slice.extents;
   first.name += ".slice";
   first.outputs = {add_tensor(graph, std::move(part))};
   ROperator second = rop;
-  second.attrs = Reshape{};
+  second.attrs = Reshape{graph.tensor(rop.outputs[0]).shape};
   second.inputs = first.outputs;
   return {first, second};
 }

@@ -164,7 +164,7 @@ Graph take_last_states(Graph graph) {
   }
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (!state_of[i]) continue;
-    graph.rops[i].attrs = Reshape{};
+    graph.rops[i].attrs = Reshape{graph.tensor(graph.rops[i].outputs[0]).shape};
     graph.rops[i].inputs = {*state_of[i]};
   }
   return sort_topologically(std::move(graph));
@@ -366,7 +366,7 @@ class Stacker {
     const Shape rows{from[0] * from[1], from[2]}, product{from[0] * from[1], gates}, to{from[0], from[1], gates};
     const TensorId flat = add(name + ".x", rows), flat_gates = add(name + ".product", product), all = add(name, to);
     const std::vector<std::string> origin = graph_.rops[group.members[0]].origin;
-    hoisted_.push_back({name + ".x", Reshape{}, {}, {x}, {flat}, origin});
+    hoisted_.push_back({name + ".x", Reshape{rows}, {}, {x}, {flat}, origin});
     ROperator matmul{name, MatMul{false, true, 1, 1}, {}, {flat, w}, {flat_gates}, origin};
     if (cell.bias >= 0) {
       const auto [ahead, left] = split_bias(group.inputs[static_cast<size_t>(cell.bias)], gates, name);
@@ -375,7 +375,7 @@ class Stacker {
       group.inputs.push_back(left);
     }
     hoisted_.push_back(std::move(matmul));
-    hoisted_.push_back({name + ".gates", Reshape{}, {}, {flat_gates}, {all}, origin});
+    hoisted_.push_back({name + ".gates", Reshape{to}, {}, {flat_gates}, {all}, origin});
     cell.x = static_cast<int32_t>(group.inputs.size());
     group.inputs.push_back(all);
     cell.w = -1;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
 
 namespace tamp::passes {
@@ -77,9 +78,7 @@ Placement sliced(const Placement& source, const Slice& op, const Shape& to) {
 
 }  // namespace
 
-bool is_view(const OpAttrs& attrs) {
-  return std::holds_alternative<Transpose>(attrs) || std::holds_alternative<Slice>(attrs) || std::holds_alternative<Reshape>(attrs);
-}
+bool is_view(const OpAttrs& attrs) { return ops::layout_of(attrs) == ops::Layout::view; }
 
 std::vector<int64_t> dense_strides(const Shape& shape, const std::vector<size_t>& order) {
   std::vector<int64_t> strides(shape.size(), 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/ops/ops.h"
+#include "test/support/of_result.h"
 
 namespace tamp::test {
 
@@ -53,7 +54,7 @@ class CaseMaker {
   Case finish(OpAttrs attrs, const std::vector<TensorId>& inputs, TensorId out, Epilogue epilogue = {}) {
     ROperator rop;
     rop.name = case_.name;
-    rop.attrs = std::move(attrs);
+    rop.attrs = of_result(std::move(attrs), case_.graph.tensor(out).shape);
     rop.epilogue = epilogue;
     rop.inputs = inputs;
     rop.outputs = {out};

@@ -3,19 +3,22 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <sstream>
+#include <type_traits>
 
-#include "test/support/cell_text.h"
+#include "test/support/of_result.h"
 #include "test/support/text_line.h"
 
 namespace tamp::test {
 namespace {
 
-template <class Enum, size_t kCount>
-Enum word_in(Line& line, const std::array<const char*, kCount>& words) {
+template <class Enum>
+Enum parse_word(Line& line) {
   const std::string word = line.name();
-  for (size_t i = 0; i < kCount; ++i) {
-    if (word == words[i]) return static_cast<Enum>(i);
+  const auto names = names_of(Enum{});
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (word == names[i]) return static_cast<Enum>(i);
   }
   line.fail("a known word, not '" + word + "'");
 }
@@ -36,16 +39,8 @@ ElementwiseOp parse_elementwise_op(Line& line) {
   line.fail("an elementwise function, not '" + word + "'");
 }
 
-Activation parse_activation(Line& line) {
-  const std::string word = line.name();
-  for (int i = 0; i <= static_cast<int>(Activation::gelu); ++i) {
-    if (word == name_of(static_cast<Activation>(i))) return static_cast<Activation>(i);
-  }
-  line.fail("an activation, not '" + word + "'");
-}
-
-Elementwise parse_steps(Line& line) {
-  Elementwise op;
+std::vector<ElementwiseStep> parse_steps(Line& line) {
+  std::vector<ElementwiseStep> steps;
   line.expect("{");
   while (!line.take("}")) {
     ElementwiseStep step;
@@ -64,135 +59,187 @@ Elementwise parse_steps(Line& line) {
       step.operands.push_back(is_input ? v : -1 - v);
       line.take(",");
     }
-    op.steps.push_back(step);
+    steps.push_back(step);
     line.take(",");
   }
-  return op;
+  return steps;
 }
 
-constexpr std::array kReduceKinds = {"sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp"};
-constexpr std::array kPadModes = {"constant", "reflect", "edge", "wrap"};
+void read_value(Line& line, int64_t& value) { value = line.integer(); }
+void read_value(Line& line, int32_t& value) { value = static_cast<int32_t>(line.integer()); }
+void read_value(Line& line, float& value) { value = static_cast<float>(line.number()); }
+void read_value(Line& line, bool& value) { value = line.integer() != 0; }
+void read_value(Line& line, std::vector<int64_t>& value) { value = line.list(); }
+template <class Enum>
+requires std::is_enum_v<Enum>
+void read_value(Line& line, Enum& value) { value = parse_word<Enum>(line); }
+void read_value(Line& line, const Pair<int64_t>& value) {
+  const std::vector<int64_t> both = line.list();
+  value.first = both.at(0);
+  value.second = both.at(1);
+}
+void read_value(Line& line, const Pair<std::vector<int64_t>>& value) {
+  const std::vector<int64_t> both = line.list();
+  const auto middle = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
+  value.first.assign(both.begin(), middle);
+  value.second.assign(middle, both.end());
+}
+void read_value(Line& line, std::array<CellFunction, 3>& functions) {
+  Line texts(line.name() + " ");  // "HardSigmoid:0.2:0.5/Tanh:0:0/Sigmoid:0:0"
+  for (CellFunction& function : functions) {
+    bool known = false;
+    const auto names = names_of(CellFunctionKind{});
+    for (size_t i = 0; i < names.size() && !known; ++i) {
+      known = texts.take(std::string(names[i]) + ":");
+      if (known) function.kind = static_cast<CellFunctionKind>(i);
+    }
+    if (!known) line.fail("a function of a cell");
+    read_value(texts, function.a);
+    texts.expect(":");
+    read_value(texts, function.b);
+    texts.take("/");
+  }
+}
+template <class Part>
+requires HasFields<Part>
+void read_value(Line& line, std::vector<Part>& parts);
 
-void split(const std::vector<int64_t>& pads, std::vector<int64_t>& begin, std::vector<int64_t>& end) {
-  const auto middle = pads.begin() + static_cast<std::ptrdiff_t>(pads.size() / 2);
-  begin.assign(pads.begin(), middle);
-  end.assign(middle, pads.end());
+// Reads the value of "key=value" into the field of that name; see compiler/ir/fields.h.
+class FieldReader {
+ public:
+  FieldReader(Line& line, std::string key) : line_(line), key_(std::move(key)) {}
+  bool found() const { return found_; }
+
+  template <class T, class... Rule>
+  void operator()(const char* name, T&& value, const Rule&...) {
+    using Value = std::remove_cvref_t<T>;
+    if constexpr (HasFields<Value>) {
+      read_inner(name, value);
+    } else if constexpr (!(std::is_same_v<Rule, OfResult> || ...) && !std::is_same_v<Value, std::vector<ElementwiseStep>>) {
+      if (found_ || key_ != name) return;
+      read_value(line_, value);
+      found_ = true;
+    }
+  }
+  template <class T>
+  requires HasFields<T>
+  void operator()(const char* name, std::optional<T>& value) {
+    T inner = value.value_or(T{});
+    const bool before = found_;
+    read_inner(name, inner);
+    if (found_ && !before) value = inner;
+  }
+
+ private:
+  template <class T>
+  void read_inner(const std::string& prefix, T& value) {
+    if (found_ || key_.compare(0, prefix.size(), prefix) != 0) return;
+    FieldReader inner(line_, key_.substr(prefix.size()));
+    T::fields(value, inner);
+    found_ = inner.found();
+  }
+
+  Line& line_;
+  std::string key_;
+  bool found_ = false;
+};
+
+// Gives the fields that the text left out their usual values.
+class FieldCompleter {
+ public:
+  explicit FieldCompleter(const std::set<std::string>& given, std::string prefix = "") : given_(given), prefix_(std::move(prefix)) {}
+
+  template <class T>
+  void operator()(const char* name, T& value) {
+    if constexpr (HasFields<T>) T::fields(value, FieldCompleter(given_, prefix_ + name));
+  }
+  template <class T>
+  void operator()(const char*, const Pair<T>&) {}
+  template <class T>
+  requires HasFields<T>
+  void operator()(const char* name, std::optional<T>& value) {
+    if (value) T::fields(*value, FieldCompleter(given_, prefix_ + name));
+  }
+  template <class T>
+  void operator()(const char* name, T& value, const T& usual) {
+    if (!given_.contains(prefix_ + name)) value = usual;
+  }
+  void operator()(const char* name, std::vector<int64_t>& value, const Each& each) {
+    if (!given_.contains(prefix_ + name)) value.assign(each.count, each.usual);
+  }
+  void operator()(const char* name, const Pair<std::vector<int64_t>>& value, const Each& each) {
+    if (given_.contains(prefix_ + name)) return;
+    value.first.assign(each.count, each.usual);
+    value.second.assign(each.count, each.usual);
+  }
+  template <class T>
+  void operator()(const char*, T&, const OfResult&) {}
+
+ private:
+  const std::set<std::string>& given_;
+  std::string prefix_;
+};
+
+// "key=value, .." up to `end`.
+template <class T>
+void read_fields(Line& line, T& op, const char* end) {
+  std::set<std::string> given;
+  while (!line.take(end)) {
+    const std::string key = line.name();
+    line.expect("=");
+    FieldReader reader(line, key);
+    T::fields(op, reader);
+    if (!reader.found()) line.fail("another attribute than '" + key + "'");
+    given.insert(key);
+    line.take(",");
+  }
+  T::fields(op, FieldCompleter(given));
 }
 
-template <class Windowed>
-bool parse_window(Windowed& op, const std::string& key, Line& line) {
-  if (key == "kernel") {
-    op.kernel = line.list();
-    op.strides.assign(op.kernel.size(), 1);
-    op.dilations = op.strides;
-    op.pads_begin.assign(op.kernel.size(), 0);
-    op.pads_end = op.pads_begin;
-  } else if (key == "strides") {
-    op.strides = line.list();
-  } else if (key == "dilations") {
-    op.dilations = line.list();
-  } else if (key == "pads") {
-    split(line.list(), op.pads_begin, op.pads_end);
-  } else {
+template <class Part>
+requires HasFields<Part>
+void read_value(Line& line, std::vector<Part>& parts) {
+  line.expect("[");
+  parts.emplace_back();
+  read_fields(line, parts.back(), "]");
+}
+
+// Attributes as the name of the operator leaves them.
+template <class Op>
+bool take_name(const std::string& name, OpAttrs& attrs) {
+  Op op;
+  if constexpr (requires { Op::kNames; }) {
+    for (size_t i = 0; i < Op::kNames.size(); ++i) {
+      Op::which(op) = static_cast<std::remove_cvref_t<decltype(Op::which(op))>>(i);
+      if (name == Op::kNames[i]) return attrs = op, true;
+    }
     return false;
+  } else {
+    if (name != Op::kName) return false;
+    attrs = op;
+    return true;
   }
-  return true;
 }
 
-bool parse_activation_call(ActivationCall& call, const std::string& key, Line& line) {
-  if (key == "act") return call.kind = parse_activation(line), true;
-  if (key == "a") return call.a = static_cast<float>(line.number()), true;
-  if (key == "b") return call.b = static_cast<float>(line.number()), true;
-  return false;
-}
-
-// "input_act" is the key "act" of what is in front of a Conv, "depthwise_kernel" the key "kernel".
-bool parse_prologue(Conv& conv, const std::string& key, Line& line) {
-  const auto rest = [&](const std::string& prefix) { return key.compare(0, prefix.size(), prefix) == 0 ? key.substr(prefix.size()) : ""; };
-  if (const std::string inner = rest("input_"); !inner.empty()) return parse_activation_call(conv.input_activation, inner, line);
-  const std::string inner = rest("depthwise_");
-  if (inner.empty()) return false;
-  if (!conv.depthwise) conv.depthwise.emplace();
-  return parse_window(*conv.depthwise, inner, line) || parse_activation_call(conv.depthwise->activation, inner, line);
-}
-
-// One "key=value" of any operator; the operators do not share a key with different meanings.
-void parse_attribute(OpAttrs& attrs, const std::string& key, Line& line) {
-  if (auto* conv = std::get_if<Conv>(&attrs)) {
-    if (parse_window(*conv, key, line) || parse_prologue(*conv, key, line)) return;
-    if (key == "group") return void(conv->group = line.integer());
-  } else if (auto* matmul = std::get_if<MatMul>(&attrs)) {
-    if (key == "trans_a") return void(matmul->trans_a = line.integer() != 0);
-    if (key == "trans_b") return void(matmul->trans_b = line.integer() != 0);
-    if (key == "alpha") return void(matmul->alpha = static_cast<float>(line.number()));
-    if (key == "beta") return void(matmul->beta = static_cast<float>(line.number()));
-  } else if (auto* pool = std::get_if<Pool>(&attrs)) {
-    if (parse_window(*pool, key, line)) return;
-    if (key == "count_include_pad") return void(pool->count_include_pad = line.integer() != 0);
-  } else if (auto* reduce = std::get_if<Reduce>(&attrs)) {
-    if (key == "kind") return void(reduce->kind = word_in<ReduceKind>(line, kReduceKinds));
-    if (key == "axes") return void(reduce->axes = line.list());
-    if (key == "keepdims") return void(reduce->keepdims = line.integer() != 0);
-  } else if (auto* softmax = std::get_if<Softmax>(&attrs)) {
-    if (key == "axes") {
-      const std::vector<int64_t> axes = line.list();
-      softmax->first_axis = axes.at(0);
-      softmax->last_axis = axes.at(1);
-      return;
-    }
-  } else if (auto* lrn = std::get_if<Lrn>(&attrs)) {
-    if (key == "size") return void(lrn->size = line.integer());
-    if (key == "alpha") return void(lrn->alpha = static_cast<float>(line.number()));
-    if (key == "beta") return void(lrn->beta = static_cast<float>(line.number()));
-    if (key == "bias") return void(lrn->bias = static_cast<float>(line.number()));
-  } else if (auto* norm = std::get_if<BatchNorm>(&attrs)) {
-    if (key == "epsilon") return void(norm->epsilon = static_cast<float>(line.number()));
-  } else if (auto* transpose = std::get_if<Transpose>(&attrs)) {
-    if (key == "perm") return void(transpose->perm = line.list());
-  } else if (auto* slice = std::get_if<Slice>(&attrs)) {
-    if (key == "starts") {
-      slice->starts = line.list();
-      slice->steps.assign(slice->starts.size(), 1);
-      return;
-    }
-    if (key == "steps") return void(slice->steps = line.list());
-  } else if (auto* concat = std::get_if<Concat>(&attrs)) {
-    if (key == "axis") return void(concat->axis = line.integer());
-  } else if (auto* pad = std::get_if<Pad>(&attrs)) {
-    if (key == "before") return void(pad->before = line.list());
-    if (key == "after") return void(pad->after = line.list());
-    if (key == "mode") return void(pad->mode = word_in<PadMode>(line, kPadModes));
-    if (key == "value") return void(pad->value = static_cast<float>(line.number()));
-  } else if (auto* gather = std::get_if<Gather>(&attrs)) {
-    if (key == "axis") return void(gather->axis = line.integer());
-  } else if (auto* recurrent = std::get_if<Recurrent>(&attrs)) {
-    if (key == "batch") return void(recurrent->batch = line.integer());
-    if (key == "cell") return recurrent->cells.push_back(parse_cell(line));
+OpAttrs parse_attributes(Line& line, const std::string& name) {
+  OpAttrs attrs;
+#define TAMP_TAKE_NAME(Op) || take_name<Op>(name, attrs)
+  const bool known = false TAMP_OPERATORS(TAMP_TAKE_NAME);
+#undef TAMP_TAKE_NAME
+  if (!known) line.fail("an operator, not '" + name + "'");
+  if (auto* chain = std::get_if<Elementwise>(&attrs)) {
+    chain->steps = parse_steps(line);
+    return attrs;
   }
-  line.fail("another attribute than '" + key + "'");
-}
-
-OpAttrs empty_attrs(Line& line, const std::string& op) {
-  if (op == "Conv") return Conv{};
-  if (op == "MatMul") return MatMul{};
-  if (op == "MaxPool" || op == "AveragePool") {
-    Pool pool;
-    pool.kind = op == "MaxPool" ? PoolKind::max : PoolKind::average;
-    return pool;
-  }
-  if (op == "Reduce") return Reduce{};
-  if (op == "Softmax") return Softmax{};
-  if (op == "LogSoftmax") return Softmax{0, 0, /*log=*/true};
-  if (op == "LRN") return Lrn{};
-  if (op == "BatchNorm") return BatchNorm{};
-  if (op == "Reshape") return Reshape{};
-  if (op == "Transpose") return Transpose{};
-  if (op == "Slice") return Slice{};
-  if (op == "Concat") return Concat{};
-  if (op == "Pad") return Pad{};
-  if (op == "Gather") return Gather{};
-  if (op == "Recurrent") return Recurrent{};
-  line.fail("an operator, not '" + op + "'");
+  std::visit(
+      [&]<class Op>(Op& op) {
+        if (line.take("{"))
+          read_fields(line, op, "}");
+        else
+          Op::fields(op, FieldCompleter(std::set<std::string>{}));
+      },
+      attrs);
+  return attrs;
 }
 
 template <class T>
@@ -348,19 +395,7 @@ class Parser {
       rop.inputs.push_back(operand(line));
       line.take(",");
     }
-    if (op == "Elementwise") {
-      rop.attrs = parse_steps(line);
-    } else {
-      rop.attrs = empty_attrs(line, op);
-      if (line.take("{")) {
-        while (!line.take("}")) {
-          const std::string key = line.name();
-          line.expect("=");
-          parse_attribute(rop.attrs, key, line);
-          line.take(",");
-        }
-      }
-    }
+    rop.attrs = parse_attributes(line, op);
     if (line.take("epilogue{")) parse_epilogue(line, rop.epilogue);
     line.expect("->");
     for (const std::string& name : results) {
@@ -372,6 +407,8 @@ class Parser {
       rop.outputs.push_back(define(line, result));
       line.take(",");
     }
+    const Tensor& first = graph_.tensor(rop.outputs[0]);
+    rop.attrs = of_result(std::move(rop.attrs), first.shape, first.dtype);
     parse_origin(line, results[0], rop);
     graph_.rops.push_back(std::move(rop));
   }
@@ -385,7 +422,7 @@ class Parser {
       else if (key == "residual")
         epilogue.residual = tensor(line);
       else if (key == "act")
-        epilogue.activation = parse_activation(line);
+        epilogue.activation = parse_word<Activation>(line);
       else if (key == "a")
         epilogue.a = static_cast<float>(line.number());
       else if (key == "b")

@@ -8,6 +8,7 @@
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
 #include "test/support/catch.h"
+#include "test/support/of_result.h"
 
 namespace tamp::test {
 
@@ -60,7 +61,7 @@ struct Case {
   Case(OpAttrs attrs, const std::vector<Value>& inputs, Shape shape, DType dtype = DType::f32) {
     ROperator rop;
     rop.name = "op";
-    rop.attrs = std::move(attrs);
+    rop.attrs = of_result(std::move(attrs), shape, dtype);
     for (const Value& input : inputs) rop.inputs.push_back(constant(input));
     Tensor output;
     output.name = "y";

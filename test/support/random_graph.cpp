@@ -4,6 +4,7 @@
 #include <random>
 
 #include "compiler/ops/ops.h"
+#include "test/support/of_result.h"
 
 namespace tamp::test {
 namespace {
@@ -49,7 +50,7 @@ class RandomGraph {
     tensor.shape = std::move(out);
     ROperator rop;
     rop.name = tensor.name;
-    rop.attrs = std::move(attrs);
+    rop.attrs = of_result(std::move(attrs), tensor.shape);
     rop.inputs = std::move(inputs);
     rop.outputs = {add_tensor(graph_, std::move(tensor))};
     rop.origin = {rop.name};

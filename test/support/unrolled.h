@@ -9,6 +9,7 @@
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/passes.h"
 #include "test/support/check_pass.h"
+#include "test/support/of_result.h"
 
 namespace tamp::test::unrolled_networks {
 // A graph under construction: every function adds one rOperator and returns its result.
@@ -57,7 +58,7 @@ class Net {
     return add(op, {a, b, c}, to);
   }
   TensorId slice(TensorId a, size_t axis, int64_t start, int64_t extent) {
-    Slice op{std::vector<int64_t>(shape(a).size(), 0), std::vector<int64_t>(shape(a).size(), 1)};
+    Slice op = whole_slice(shape(a));
     op.starts[axis] = start;
     Shape to = shape(a);
     to[axis] = extent;
@@ -99,7 +100,7 @@ class Net {
   TensorId add(OpAttrs attrs, std::vector<TensorId> inputs, const Shape& to) {
     ROperator rop;
     rop.name = next("op");
-    rop.attrs = std::move(attrs);
+    rop.attrs = of_result(std::move(attrs), to);
     while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
     rop.inputs = std::move(inputs);
     rop.outputs = {tensor(next("t"), to)};

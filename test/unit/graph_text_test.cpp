@@ -61,12 +61,18 @@ TEST_CASE("every operator and attribute survives print and parse") {
     cc = Concat(x, x) {axis=3} -> f32[2,4,6,12]
     pd = Pad(x) {before=[0,0,1,1], after=[0,0,2,-1], mode=reflect, value=0.5} -> f32[2,4,9,6]
     ga = Gather(x, i) {axis=1} -> f32[2,2,6,6]
-    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga)
+    ce = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
+    ex = Elementwise(b) {identity(i0)} -> f32[3,6]
+    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, ce, ex)
   )");
   const std::string printed = print(graph);
-  CHECK(print(parse_graph(printed)) == printed);
+  const Graph again = parse_graph(printed);
+  CHECK(print(again) == printed);
+  for (size_t i = 0; i < graph.rops.size(); ++i) CHECK(again.rops[i].attrs == graph.rops[i].attrs);
   CHECK_NOTHROW(ops::verify_shapes(graph));
   CHECK(std::get<Pad>(graph.rops[16].attrs).mode == PadMode::reflect);
+  CHECK(std::get<Slice>(graph.rops[14].attrs).extents == std::vector<int64_t>{2, 2, 6, 3});
+  CHECK(std::get<Reshape>(graph.rops[12].attrs).shape == std::vector<int64_t>{8, 36});
   CHECK(std::get<Slice>(graph.rops[14].attrs).steps == std::vector<int64_t>{1, -1, 1, -2});
   CHECK(graph.rops[1].epilogue.residual_after_activation);
 }
@@ -139,7 +145,7 @@ TEST_CASE("what is not of the form is refused with the line") {
   for (const Row& row : {Row{"y = Elementwise(x) {relu(i0)} -> f32[1]", "not 'x'"}, Row{"x = input f32[1]\nx = input f32[1]", "a new name"},
                          Row{"x = input f33[1]", "not 'f33'"}, Row{"x = input f32[1]\ny = Convolution(x) -> f32[1]", "not 'Convolution'"},
                          Row{"x = input f32[1]\ny = Softmax(x) {axis=1} -> f32[1]", "than 'axis'"},
-                         Row{"x = input f32[1]\ny = Recurrent(x) {cell=[kind=LSTM gates=1]} -> f32[1]", "not 'gates'"},
+                         Row{"x = input f32[1]\ny = Recurrent(x) {cell=[kind=LSTM gates=1]} -> f32[1]", "than 'gates'"},
                          Row{"x = input f32[1]\ny = Recurrent(x) {cell=[kind=CNN]} -> f32[1]", "not 'CNN'"},
                          Row{"x = input f32[1] junk", "the end of the line"}, Row{"c = const f32[2] {1}", "as many values"}}) {
     CAPTURE(row.text);

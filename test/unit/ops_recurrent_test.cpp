@@ -370,7 +370,8 @@ TEST_CASE("a Recurrent whose parts do not fit is a bug that the shape rules find
   };
   for (const Row& row : {
            Row{"y = Recurrent(x, w, r) {batch=2} -> f32[4,2,5]", "has no cells"},
-           Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=0]} -> f32[4,2,6]", "makes a y"},
+           Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=0]} -> f32[4,2,6]",
+               "output 0 is f32[4,2,6], expected f32[4,2,5]"},
            Row{"y = Recurrent(x, w, r) {batch=3, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=0]} -> f32[4,3,5]", "has a x of [4,2,3]"},
            Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=GRU steps=4 hidden=5 x=0 w=1 r=2 y=0]} -> f32[4,2,5]", "has a r of [20,5]"},
            Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 w=1 r=2 y=0]} -> f32[4,2,5]", "has not one input"},
@@ -390,7 +391,8 @@ TEST_CASE("a Recurrent whose parts do not fit is a bug that the shape rules find
            Row{"y = Recurrent(x, w, r, v) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x_cell=0 w=3 r=3 y=0]} -> f32[4,2,5]",
                "a cell behind it"},
            Row{"y, z = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=0]} -> f32[4,2,5], f32[2,5]",
-               "no cell makes"},
+               "has 2 outputs, expected 1"},
+           Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=1]} -> f32[4,2,5]", "no cell makes"},
            Row{"y = Recurrent(x, w, r) {batch=2, cell=[kind=LSTM steps=4 hidden=5 x=0 w=1 r=2 y=0 y_h=0]} -> f32[4,2,5]",
                "no result of its own"},
        }) {

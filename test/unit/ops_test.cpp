@@ -121,9 +121,11 @@ TEST_CASE("average pooling counts pads only if told, and never what ceil_mode ad
   const Value x = f32({1, 1, 4}, {1, 2, 3, 4});
   // window 3, stride 2, one pad on each side; the third window (only with ceil_mode) starts at 3 and ends one past the pad
   Pool attrs{PoolKind::average, {3}, {2}, {1}, {1}, {1}};
+  attrs.ceil_mode = true;
   check_close(floats(eval(attrs, {x}, {1, 1, 3})), {1.5F, 3, 4});
   attrs.count_include_pad = true;
   check_close(floats(eval(attrs, {x}, {1, 1, 3})), {1, 3, 2});
+  attrs.ceil_mode = false;
   check_close(floats(eval(attrs, {x}, {1, 1, 2})), {1, 3});
 }
 
@@ -212,7 +214,7 @@ TEST_CASE("padding repeats, reflects, wraps and crops") {
   const Row row = GENERATE(values<Row>({{PadMode::constant, 1, 2, {9, 0, 1, 2, 9, 9}},
                                         {PadMode::edge, 2, 1, {0, 0, 0, 1, 2, 2}},
                                         {PadMode::reflect, 2, 2, {2, 1, 0, 1, 2, 1, 0}},
-                                        {PadMode::reflect, 0, 5, {0, 1, 2, 1, 0, 1, 2, 1}},
+                                        {PadMode::reflect, 0, 2, {0, 1, 2, 1, 0}},
                                         {PadMode::wrap, 1, 4, {2, 0, 1, 2, 0, 1, 2, 0}},
                                         {PadMode::constant, -1, 1, {1, 2, 9}},
                                         {PadMode::constant, -2, -1, {}}}));

@@ -57,7 +57,7 @@ std::vector<Case> pool_cases() {
                 last),
       pool_case("average of one pixel", {average, {1, 1}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {1, 12, 6, 7}, {3, 4}, last, last),
       pool_case("average", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 8, 7, 7}, {4, 4}, last, last),
-      pool_case("average with overhang", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {0, 0}, true}, {1, 4, 7, 7}, {4, 4}, last, last),
+      pool_case("average with overhang", {average, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {0, 0}, true, true}, {1, 4, 7, 7}, {4, 4}, last, last),
       pool_case("average of 4x4 with pads counted", {average, {4, 4}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, true}, {1, 3, 5, 5}, {5, 5}, rows,
                 rows),
       pool_case("one dimension", {max, {5}, {2}, {1}, {2}, {2}, false}, {2, 3, 15}, {8}, rows, rows),

@@ -1,0 +1,40 @@
+// What is known of an Elementwise without computing it.
+#include "compiler/ops/operator.h"
+
+namespace tamp::ops {
+TensorTypes infer(const Elementwise& op, const Given& given) {
+  given.expect(given.count());  // none may be absent
+  if (op.steps.empty()) throw bad_input("no steps");
+  Shape joint = op.shape;
+  for (size_t i = 0; i < given.count(); ++i) joint = broadcast(joint, given.shape(i));
+  if (!op.shape.empty() && joint != op.shape) throw bad_input("the inputs do not broadcast to the shape that they are repeated to");
+  std::vector<DType> made;  // by each step
+  for (const ElementwiseStep& step : op.steps) {
+    if (static_cast<int>(step.operands.size()) != arity_of(step.op))
+      throw bad_input(std::string(name_of(step.op)) + " has the wrong number of operands");
+    for (const int32_t v : step.operands) {
+      const bool known = v >= 0 ? static_cast<size_t>(v) < given.count() : static_cast<size_t>(-1 - v) < made.size();
+      if (!known) throw bad_input("step " + std::to_string(made.size()) + " uses operand " + std::to_string(v));
+    }
+    const int32_t leader = step.operands[step.op == ElementwiseOp::where ? 1 : 0];
+    made.push_back(row_of(step.op).result == rk::functions::Result::truth ? DType::boolean
+                   : leader >= 0                                          ? given.dtype(static_cast<size_t>(leader))
+                                                                          : made[static_cast<size_t>(-1 - leader)]);
+  }
+  return {{op.dtype.value_or(made.back()), joint}};
+}
+
+Layout layout_of(const Elementwise&) { return Layout::like_equal; }
+
+bool is_identity(const Elementwise& op, const Shape&) {
+  return op.steps.size() == 1 && (op.steps[0].op == ElementwiseOp::identity || op.steps[0].op == ElementwiseOp::cast);
+}
+
+bool is_f32_only(const Elementwise&, DType) { return false; }
+
+int64_t own_work(const Elementwise& op, const Given&, const TensorTypes& results) {
+  constexpr int64_t kPerStep = 15;
+  return saturating_product({element_count(results[0].shape), kPerStep, static_cast<int64_t>(op.steps.size())});
+}
+
+}  // namespace tamp::ops

@@ -1,0 +1,49 @@
+// Transpose: the dimensions in another order.
+#include <algorithm>
+
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+
+TensorTypes infer(const Transpose& op, const Given& given) {
+  given.expect(1);
+  const Shape& x = given.shape(0);
+  std::vector<int64_t> sorted = op.perm;
+  std::sort(sorted.begin(), sorted.end());
+  bool is_order = sorted.size() == x.size();
+  for (size_t d = 0; is_order && d < sorted.size(); ++d) is_order = sorted[d] == static_cast<int64_t>(d);
+  if (!is_order) {
+    throw bad_input("attribute 'perm' is " + shape_text(op.perm) + ", expected an order of the " + std::to_string(x.size()) +
+                    " dimensions");
+  }
+  Shape result;
+  for (const int64_t from : op.perm) result.push_back(x[static_cast<size_t>(from)]);
+  return {{given.dtype(0), result}};
+}
+
+std::vector<Value> evaluate(const Transpose& op, const Call& call) {
+  const std::vector<int64_t> dense = dense_strides(call.input(0).shape);
+  std::vector<int64_t> strides;
+  for (const int64_t axis : op.perm) strides.push_back(dense[static_cast<size_t>(axis)]);
+  return {strided_copy(call, 0, strides)};
+}
+
+Layout layout_of(const Transpose&) { return Layout::view; }
+
+// Only dimensions of extent 1 change places: the elements stay in their order.
+bool is_identity(const Transpose& op, const Shape& shape) {
+  int64_t last = -1;
+  for (const int64_t d : op.perm) {
+    if (shape[static_cast<size_t>(d)] == 1) continue;
+    if (d < last) return false;
+    last = d;
+  }
+  return true;
+}
+
+bool is_f32_only(const Transpose&, DType) { return false; }
+
+int64_t own_work(const Transpose&, const Given&, const TensorTypes&) { return 0; }
+
+}  // namespace tamp::ops
