@@ -19,6 +19,7 @@
 #include "kernels/reduce/lrn.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
+#include "kernels/sample/grid_sample.h"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
@@ -38,8 +39,9 @@ const std::vector<Family>& families() {
       softmax(),
       lrn(),
       elementwise(),
-      byte_copy(),         // an output that is a constant of another type than f32
-      indexed_copy(),      // Pad and Gather
+      byte_copy(),     // an output that is a constant of another type than f32
+      indexed_copy(),  // Pad and Gather
+      grid_sample(),
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network
       typed_map(),         // from here on: operands of other types than f32

@@ -10,6 +10,10 @@
 #include "compiler/frontend/importers.h"
 
 namespace tamp::frontend {
+
+// Importers with a file of their own are declared here, those of families in importers.h.
+void import_grid_sample(NodeImport& n);
+
 namespace {
 
 // Operators that are an elementwise function and nothing else have their rows in kernels/shared/functions.h.
@@ -49,6 +53,7 @@ std::vector<OpRow> make_table() {
       {"Gemm", {1, 6, 7, 9, 11, 13}, import_gemm, ""},
       {"GlobalAveragePool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::mean); }, ""},
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
+      {"GridSample", {16, 20, 22}, import_grid_sample, "2-D"},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
       {"IsInf", {10, 20}, import_is_inf, ""},

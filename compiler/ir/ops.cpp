@@ -74,6 +74,18 @@ std::span<const char* const> names_of(PadMode) {
   return kNames;
 }
 
+std::span<const char* const> names_of(Interpolation) {
+  static constexpr std::array kNames = {"linear", "nearest", "cubic"};
+  static_assert(kNames.size() == static_cast<size_t>(Interpolation::cubic) + 1);
+  return kNames;
+}
+
+std::span<const char* const> names_of(Outside) {
+  static constexpr std::array kNames = {"zeros", "border", "reflection"};
+  static_assert(kNames.size() == static_cast<size_t>(Outside::reflection) + 1);
+  return kNames;
+}
+
 std::span<const char* const> names_of(CellKind) {
   static constexpr std::array kNames = {"LSTM", "GRU", "RNN"};
   static_assert(kNames.size() == static_cast<size_t>(CellKind::rnn) + 1);

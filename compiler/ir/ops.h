@@ -353,6 +353,28 @@ struct Gather {
   }
 };
 
+// y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y) in [-1, 1], from the middle of the first pixel to the
+// middle of the last (align_corners) or from edge to edge. cubic is Keys' kernel with a = -0.75.
+enum class Interpolation : uint8_t { linear, nearest, cubic };
+std::span<const char* const> names_of(Interpolation);
+enum class Outside : uint8_t { zeros, border, reflection };  // what lies around x
+std::span<const char* const> names_of(Outside);
+
+struct GridSample {
+  Interpolation mode = Interpolation::linear;
+  Outside padding = Outside::zeros;
+  bool align_corners = false;
+  bool operator==(const GridSample&) const = default;
+
+  static constexpr const char* kName = "GridSample";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("mode", op.mode, Interpolation::linear);
+    f("padding", op.padding, Outside::zeros);
+    f("align_corners", op.align_corners, false);
+  }
+};
+
 // The list of operators; Recurrent is in recurrent.h. A new operator gets its struct above and its entry here.
 #define TAMP_OPERATORS(X) \
   X(Conv)                 \
@@ -369,6 +391,7 @@ struct Gather {
   X(Concat)               \
   X(Pad)                  \
   X(Gather)               \
+  X(GridSample)           \
   X(Recurrent)
 
 namespace detail {

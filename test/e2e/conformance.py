@@ -3,7 +3,7 @@
 
     conformance.py TAMP [--device cpu|cuda] [FOLDER...]
 
-Without folders: the cases of the recurrent operators in Debian's libonnx-testdata. A case passes when all outputs have the expected
+Without folders: the cases of the recurrent operators and of GridSample in Debian's libonnx-testdata. A case passes when all outputs have the expected
 type and shape and every value is within rtol 1e-3, atol 1e-5."""
 import json
 import pathlib
@@ -16,7 +16,7 @@ from onnx import numpy_helper
 import harness
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
-PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*")
+PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*")
 
 
 def tensors(folder, kind):

@@ -39,6 +39,7 @@ TEST_CASE("every operator and attribute survives print and parse") {
     x = input f32[2,4,6,6]
     m = input f32[2,5]
     i = const i32[2] {3, 0}
+    g = const f32[2,3,2,2]
     w = const f32[6,2,1,1]
     b = const f32[6]
     v = const f32[4] {1, 2, 3, 4}
@@ -61,9 +62,10 @@ TEST_CASE("every operator and attribute survives print and parse") {
     cc = Concat(x, x) {axis=3} -> f32[2,4,6,12]
     pd = Pad(x) {before=[0,0,1,1], after=[0,0,2,-1], mode=reflect, value=0.5} -> f32[2,4,9,6]
     ga = Gather(x, i) {axis=1} -> f32[2,2,6,6]
+    gs = GridSample(x, g) {mode=cubic, padding=reflection, align_corners=1} -> f32[2,4,3,2]
     ce = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
     ex = Elementwise(b) {identity(i0)} -> f32[3,6]
-    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, ce, ex)
+    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, gs, ce, ex)
   )");
   const std::string printed = print(graph);
   const Graph again = parse_graph(printed);

@@ -1,0 +1,125 @@
+// GridSample: elements of an image at places that another tensor names, with interpolation between neighbours. One image dimension is
+// always handled like the other, so that what is said of an axis below is said of both.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+// A place in [-1, 1] as a coordinate in pixels.
+double pixel_of(double place, int64_t extent, bool align_corners) {
+  const auto n = static_cast<double>(extent);
+  return align_corners ? (place + 1) / 2 * (n - 1) : ((place + 1) * n - 1) / 2;
+}
+
+// Thrown back at the borders until it lies between them.
+double reflected(double x, double low, double high) {
+  if (high <= low || !std::isfinite(x)) return low;
+  const double span = high - low, distance = std::fabs(x - low);
+  const double rest = std::fmod(distance, 2 * span);
+  return low + (rest <= span ? rest : 2 * span - rest);
+}
+
+// A coordinate as the padding lets it be; zeros leave it outside.
+double padded(double x, int64_t extent, const GridSample& op) {
+  const auto n = static_cast<double>(extent);
+  if (op.padding == Outside::reflection) x = op.align_corners ? reflected(x, 0, n - 1) : reflected(x, -0.5, n - 0.5);
+  return op.padding == Outside::zeros ? x : std::isnan(x) ? 0 : std::clamp(x, 0.0, n - 1);
+}
+
+// The neighbours of a coordinate along one axis, and their weights; -1: outside.
+struct Neighbours {
+  std::array<int64_t, 4> at{-1, -1, -1, -1};
+  std::array<double, 4> weight{};
+};
+
+// Keys' cubic convolution of the neighbours at -1, 0, 1, 2 from `t` in [0, 1).
+std::array<double, 4> cubic_weights(double t) {
+  constexpr double kA = -0.75;
+  const auto near = [](double x) { return ((kA + 2) * x - (kA + 3)) * x * x + 1; };
+  const auto far = [](double x) { return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA; };
+  return {far(t + 1), near(t), near(1 - t), far(2 - t)};
+}
+
+int64_t inside(double x, int64_t extent) { return x >= 0 && x <= static_cast<double>(extent - 1) ? static_cast<int64_t>(x) : -1; }
+
+Neighbours neighbours_of(double place, int64_t extent, const GridSample& op) {
+  Neighbours found;
+  double x = pixel_of(place, extent, op.align_corners);
+  if (op.mode == Interpolation::cubic) {  // the padding is of each neighbour
+    const double whole = std::floor(x);
+    found.weight = cubic_weights(x - whole);
+    for (size_t i = 0; i < 4; ++i) found.at[i] = inside(std::trunc(padded(whole - 1 + static_cast<double>(i), extent, op)), extent);
+    return found;
+  }
+  if (op.mode == Interpolation::nearest) {
+    found.at[0] = inside(padded(std::nearbyint(x), extent, op), extent);  // halves to even, then the padding
+    found.weight[0] = 1;
+    return found;
+  }
+  x = padded(x, extent, op);
+  const double whole = std::floor(x);
+  found.at[0] = inside(whole, extent);
+  found.at[1] = inside(whole + 1, extent);
+  found.weight[0] = whole + 1 - x;
+  found.weight[1] = x - whole;
+  return found;
+}
+
+double sample(const double* image, int64_t width, const Neighbours& ys, const Neighbours& xs) {
+  double sum = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    if (ys.at[i] < 0) continue;
+    for (size_t j = 0; j < 4; ++j) {
+      if (xs.at[j] >= 0) sum += ys.weight[i] * xs.weight[j] * image[ys.at[i] * width + xs.at[j]];
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TensorTypes infer(const GridSample&, const Given& given) {
+  given.expect(2);
+  const Shape &x = given.shape(0), &grid = given.shape(1);
+  if (x.size() == 5) throw unsupported("3-D sampling (X has shape " + shape_text(x) + "), supported: 2-D");
+  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
+  if (x[2] < 1 || x[3] < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
+  if (grid.size() != 4 || grid[0] != x[0] || grid[3] != 2) {
+    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) + ",H,W,2] for X of shape " +
+                    shape_text(x));
+  }
+  return {{given.dtype(0), {x[0], x[1], grid[1], grid[2]}}};
+}
+
+std::vector<Value> evaluate(const GridSample& op, const Call& call) {
+  const Shape &x = call.input(0).shape, &y = call.output().shape;
+  const Numbers<double> image(call.input(0)), grid(call.input(1));
+  const int64_t pixels = y[2] * y[3], plane = x[2] * x[3];
+  std::vector<double> result(static_cast<size_t>(element_count(y)));
+  for (int64_t n = 0; n < y[0]; ++n) {
+    for (int64_t p = 0; p < pixels; ++p) {
+      const int64_t at = 2 * (n * pixels + p);
+      const Neighbours xs = neighbours_of(grid[at], x[3], op), ys = neighbours_of(grid[at + 1], x[2], op);
+      for (int64_t c = 0; c < y[1]; ++c) {
+        const int64_t channel = n * y[1] + c;
+        result[static_cast<size_t>(channel * pixels + p)] = sample(image.data() + channel * plane, x[3], ys, xs);
+      }
+    }
+  }
+  return {output_from(call, result)};
+}
+
+Layout layout_of(const GridSample&) { return Layout::channels_last; }
+bool is_identity(const GridSample&, const Shape&) { return false; }
+bool is_f32_only(const GridSample&, DType) { return true; }
+
+int64_t own_work(const GridSample&, const Given&, const TensorTypes& results) {
+  return saturating_product({element_count(results[0].shape), 16 * kWorkOfRead});
+}
+
+}  // namespace tamp::ops

@@ -1,0 +1,102 @@
+// Host side of grid_sample.cuh.
+#include "kernels/sample/grid_sample.h"
+
+#include <algorithm>
+
+#include "kernels/args.h"
+#include "kernels/loop.h"
+#include "kernels/sample/numbers.cuh"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kRank = rk::kSampleRank;
+static_assert(static_cast<int>(Interpolation::linear) == rk::kSampleLinear &&
+              static_cast<int>(Interpolation::nearest) == rk::kSampleNearest &&
+              static_cast<int>(Interpolation::cubic) == rk::kSampleCubic && static_cast<int>(Outside::zeros) == rk::kSampleZeros &&
+              static_cast<int>(Outside::border) == rk::kSampleBorder && static_cast<int>(Outside::reflection) == rk::kSampleReflection);
+
+// Operands: output, x (batch and channel), grid (batch and pixel).
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const std::vector<int64_t>& in = graph.tensor(rop.inputs[0]).place.strides;
+  const std::vector<int64_t>& grid = graph.tensor(rop.inputs[1]).place.strides;
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  const std::vector<int64_t>& to = out.place.strides;
+  return normalised({{out.shape[0], {to[0], in[0], grid[0]}},
+                     {out.shape[1], {to[1], in[1], 0}},
+                     {out.shape[2], {to[2], 0, grid[1]}},
+                     {out.shape[3], {to[3], 0, grid[2]}}});
+}
+
+RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
+  const ROperator& rop = request.rop;
+  const GridSample& attrs = std::get<GridSample>(rop.attrs);
+  const Tensor &in = request.graph.tensor(rop.inputs[0]), &grid = request.graph.tensor(rop.inputs[1]);
+  const int64_t elements = loop_elements(loop);
+  const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(elements, rtasks));
+  const int64_t taps = attrs.mode == Interpolation::linear ? 4 : attrs.mode == Interpolation::nearest ? 1 : 16;
+  Phase phase;
+  phase.header = "kernels/sample/grid_sample.cuh";
+  phase.body = "rk::grid_sample";
+  phase.template_args = {{"kMode", std::to_string(static_cast<int>(attrs.mode))}};
+  phase.args_type = "rk::GridSampleArgs";
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
+                {"grid", arg(TensorArg{rop.inputs[1]})},
+                {"out", arg(TensorArg{rop.outputs[0]})},
+                {"out_strides", array_arg(strides(loop, 0), kRank)},
+                {"in_strides", array_arg(strides(loop, 1), kRank)},
+                {"grid_strides", array_arg(strides(loop, 2), kRank)},
+                {"divisors", divisors_arg(inner_extents(loop), kRank - 1)},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(per_rtask)},
+                {"rank", arg(static_cast<int64_t>(loop.size()))},
+                {"height", arg(in.shape[2])},
+                {"width", arg(in.shape[3])},
+                {"row_stride", arg(in.place.strides[2])},
+                {"column_stride", arg(in.place.strides[3])},
+                {"coordinate_stride", arg(grid.place.strides[3])},
+                {"padding", arg(static_cast<int64_t>(attrs.padding))},
+                {"align_corners", arg(int64_t{attrs.align_corners})}};
+  phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
+  const auto share = static_cast<double>(per_rtask);
+  phase.cost.activation_bytes = share * 4 * static_cast<double>(3 + taps);
+  phase.cost.flops = share * (80 + 12 * static_cast<double>(taps));  // places and weights are found for every element
+  phase.cost.efficiency = 0.2;
+  RKernel rkernel;
+  rkernel.family = "grid_sample";
+  rkernel.name = std::string("grid_sample<") + name_of(attrs.mode) + ", " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"elements_per_rtask", per_rtask}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<GridSample>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  const Loop loop = loop_of(request.graph, rop);
+  const int64_t veus = request.vdevice.veus();
+  std::vector<RKernel> out = {rkernel_of(request, loop, veus)};
+  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, loop, std::max<int64_t>(1, veus / 4)));
+  return out;
+}
+
+Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
+// Any pixel of x may be asked for.
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const Loop loop = loop_of(graph, rop);
+  const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
+  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, loop_elements(loop));
+  append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin, end, out.writes);
+  append_whole(graph, rop.inputs[0], out.reads);
+  append_whole(graph, rop.inputs[1], out.reads);
+}
+
+}  // namespace
+
+const Family& grid_sample() {
+  static const Family family{"grid_sample", offers, pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels
