@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, from a fresh clone: installs what is missing (Debian 12), checks the format of the sources, builds, runs the unit tests
+# All tests, from a fresh clone: installs what is missing (Debian 12), checks the format and what an addition touches, builds, runs the unit tests
 # (ctest) and the end-to-end tests (test/e2e). What needs nvcc or a GPU runs where there is one; TAMP_ASAN=1 adds the unit tests with
 # sanitizers. The last line is "N passed, N failed".
 set -euo pipefail
@@ -40,6 +40,7 @@ if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; the
   build/venv/bin/python -m pip install --quiet --disable-pip-version-check numpy onnx onnxruntime
 fi
 count bash test/format.sh
+count python3 test/places/count_places.py
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cmake --preset release -DTAMP_TESTS=ON
