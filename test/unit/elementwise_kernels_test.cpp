@@ -30,7 +30,9 @@ Case function_case(ElementwiseOp op, float a, float b, int64_t elements) {
       values.push_back(special[i == 0 ? e % 16 : i == 1 ? e / 16 : (e + e / 16) % 16]);
     inputs.push_back(maker.input({elements}, Lay::rows, values));
   }
-  return maker.finish(single(op, a, b), inputs, maker.output({elements}));
+  Elementwise function = single(op, a, b);
+  function.dtype = DType::f32;  // where the function has a truth value, 0 or 1
+  return maker.finish(function, inputs, maker.output({elements}));
 }
 
 std::vector<Case> function_cases() {
