@@ -1,0 +1,1 @@
+// Stands for all sources that share precompiled.h.
