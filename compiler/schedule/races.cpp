@@ -66,7 +66,7 @@ class Declarations {
     declared.reads = declared.writes;
     for (const Region& region : accesses.reads) add(declared.reads, rtask, region);
     add_words(declared.reads, rtask, accesses.awaits);
-    add_weights(declared.reads, rtask);
+    add_packed(declared.reads, rtask);
     merge(declared.reads);
     return declared;
   }
@@ -136,18 +136,11 @@ class Declarations {
     }
   }
 
-  // Constants are not in Accesses: what the rOperator reads as it is, and what was packed for the phase.
-  void add_weights(Stretches& to, const RTask& rtask) const {
-    std::set<TensorId> constants;
-    for (const TensorId id : reads_of(program_.graph.rop(rtask.rop))) {
-      const BufferId buffer = program_.graph.tensor(id).place.buffer;
-      if (!buffer.valid()) continue;
-      const Buffer& held = program_.graph.buffers[buffer.index()];
-      if (held.kind == BufferKind::constant) constants.insert(held.constant);
-    }
+  // What was packed for the phase, which is not in Accesses.
+  void add_packed(Stretches& to, const RTask& rtask) const {
     for (const WeightBlob& blob : program_.weights) {
-      const bool mine = blob.constant.valid() ? constants.contains(blob.constant) : blob.rop == rtask.rop && blob.phase == rtask.phase;
-      if (mine) to.push_back({kWeightsBase, blob.offset, blob.offset + blob.bytes});
+      if (!blob.constant.valid() && blob.rop == rtask.rop && blob.phase == rtask.phase)
+        to.push_back({kWeightsBase, blob.offset, blob.offset + blob.bytes});
     }
   }
 
