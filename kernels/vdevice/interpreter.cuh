@@ -74,12 +74,13 @@ constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 4096;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
+constexpr uint32_t kStartsEarly = 2;  // not a parity
 
 struct alignas(16) Slot {
   uint32_t index;
   uint16_t body;
   uint16_t signal;
-  uint32_t starts_early;  // the body waits for its inputs itself (Phase::boxes)
+  uint32_t inputs_phase;  // of `inputs`, to be waited for, or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
   uint32_t first_chunk;
   uint32_t first_input;                  // chunk of the input ring
   uint32_t instruction;                  // position in the instruction table, for the trace
@@ -253,8 +254,9 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
-  uint32_t chunk = 0, input_chunk = 0;  // the second one is the first lane's
-  uint32_t over = 0;                    // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
+  uint32_t chunk = 0;
+  uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
+  uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
@@ -282,7 +284,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if (lane == 0) {
         slot.index = instruction.index;
         slot.body = body;
-        slot.starts_early = input.boxes != 0;
+        slot.inputs_phase = input.boxes != 0 ? kStartsEarly : inputs_phases >> s & 1u;
         slot.signal = instruction.signal;
         slot.first_chunk = chunk;
         slot.first_input = input_chunk;
@@ -317,7 +319,10 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
         if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
       }
-      if (uses_slot) arrive(control.inputs[s]);
+      if (uses_slot && input.boxes == 0) {  // else nobody would wait for it
+        arrive(control.inputs[s]);
+        inputs_phases ^= 1u << s;
+      }
     }
     __syncwarp();
   }
@@ -343,7 +348,8 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t instruction = slot.instruction;
-    if (slot.starts_early == 0) wait_warp(control.inputs[n % kSlots], (n / kSlots) & 1u);
+    const uint32_t inputs_phase = slot.inputs_phase;
+    if (inputs_phase != kStartsEarly) wait_warp(control.inputs[n % kSlots], inputs_phase);
     if (body < kBodyNothing) {
       if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
       Task<Veu> task;
