@@ -296,7 +296,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         }
       }
       __syncwarp();
-      if (lane == 0) arrive(control.ready[s]);
+      if (kEachArrives || lane == 0) arrive(control.ready[s]);
       chunk += chunks;
       ++slots_used;
     }
@@ -375,8 +375,8 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       if (body == kBodyEnd) leave(launch, control);
       if (event != kNone16) signal(event_word(launch, event));
       if (event != kNone16 && body < kBodyNothing) trace(launch, instruction, kTraceSignalled);
-      arrive(control.free[n % kSlots]);
     }
+    if (kEachArrives || threadIdx.x == 0) arrive(control.free[n % kSlots]);
     if (body == kBodyEnd) return;
   }
 }
@@ -396,17 +396,17 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   char* const work = input_stages + Veu::kInputStages * Veu::kInputStageBytes;
   if (threadIdx.x == 0) {
     for (int s = 0; s < kSlots; ++s) {
-      init(control.ready[s], 1);
+      init(control.ready[s], kEachArrives ? kWarp : 1);
       init(control.inputs[s], 1);
-      init(control.free[s], 1);
+      init(control.free[s], kEachArrives ? Veu::kComputeThreads : 1);
     }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
       init(control.full[s], kCopyLanes);
-      init(control.empty[s], Veu::kComputeThreads / kWarp);
+      init(control.empty[s], kWarpsArrive<Veu>);
     }
     for (int s = 0; s < Veu::kInputStages; ++s) {
       init(control.input_full[s], 1);
-      init(control.input_empty[s], Veu::kComputeThreads / kWarp);
+      init(control.input_empty[s], kWarpsArrive<Veu>);
     }
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
   }

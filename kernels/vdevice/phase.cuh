@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(kPhaseThreads<typename Body::Veu>)
   if (thread == 0) {
     for (int s = 0; s < Veu::kWeightStages; ++s) {
       init(control.full[s], kCopyLanes);
-      init(control.empty[s], kCompute);
+      init(control.empty[s], kWarpsArrive<Veu>);
     }
     for (int s = 0; s < Veu::kInputStages; ++s) {
       init(control.input_full[s], 1);
-      init(control.input_empty[s], kCompute);
+      init(control.input_empty[s], kWarpsArrive<Veu>);
     }
   }
   for (int w = thread; w < static_cast<int>(sizeof(call.args) / 16); w += kThreads)

@@ -79,6 +79,17 @@ RK_INLINE void arrive(Barrier& barrier) {
 #endif
 }
 
+// Who tells a barrier that a warp, or all compute threads, are done: one thread, behind a barrier of theirs, for causality order is
+// transitive. racecheck of compute-sanitizer knows of an mbarrier only which threads arrived there, and reports what the others did; with
+// -DTAMP_EACH_THREAD_ARRIVES each of them arrives, and nothing else is different (docs/sanitizers.md).
+#if defined(TAMP_EACH_THREAD_ARRIVES)
+inline constexpr bool kEachArrives = true;
+#else
+inline constexpr bool kEachArrives = false;
+#endif
+template <class Veu>
+inline constexpr uint32_t kWarpsArrive = static_cast<uint32_t>(kEachArrives ? Veu::kComputeThreads : Veu::kComputeThreads / kWarp);
+
 RK_INLINE bool passed(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
   return cuda_on_cpu::passed(barrier, parity);

@@ -41,7 +41,7 @@ struct WeightPipe {
   // This warp has read the chunk that acquire() gave last. Every lane calls it.
   RK_INLINE void release() {
     __syncwarp();
-    if (lane_id() == 0) arrive(empty[next % Veu::kWeightStages]);
+    if (kEachArrives || lane_id() == 0) arrive(empty[next % Veu::kWeightStages]);
     ++next;
   }
 };
@@ -65,7 +65,7 @@ struct StagePipe {
   }
   RK_INLINE void release() {
     __syncwarp();
-    if (lane_id() == 0) arrive(empty[stage]);
+    if (kEachArrives || lane_id() == 0) arrive(empty[stage]);
     if (++stage == STAGES) {
       stage = 0;
       parity ^= 1u;

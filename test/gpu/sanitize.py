@@ -5,7 +5,7 @@
 
 Prints a table of how many reports there were, and every distinct report with the places in the sources that it names: lines of
 NAME.cu are shown as the file of kernels/ that they came from, and their text. The tools' own output stays in DIR. Ends with 1 if there was
-any report, or a run that failed. docs/sanitizers.md says what is to be expected, and why. Inputs are random; the answers are not looked at.
+any report, or a run that failed. racecheck-each is racecheck over the same program in which each thread tells barriers for itself. docs/sanitizers.md says what is to be expected, and why. Inputs are random; the answers are not looked at.
 
 What is odd: times under a tool are 10 to 1000 times those without, so the program's budget of waiting is an hour."""
 import argparse, collections, json, os, pathlib, re, shutil, subprocess, sys, tempfile
@@ -14,7 +14,8 @@ import numpy as np
 
 import measure
 
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+TOOLS = ("memcheck", "racecheck", "racecheck-each", "synccheck", "initcheck")
+EACH = ["-DTAMP_EACH_THREAD_ARRIVES"]  # of the program that racecheck-each runs
 EXECUTIONS = ("persistent", "graph")
 ELEMENTS = {"f16": "e", "bf16": "u2", "f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "bool": "?"}
 PLACE = re.compile(r"([^\s:]+\.(?:cu|cuh|cpp|h)):(\d+)")
@@ -74,8 +75,8 @@ def random_inputs(plan, folder):
 def sanitized(tool, folder, name, arguments, limit):
     """-> reports, and why it failed (or None). The tool's output stays in folder/TOOL.log."""
     log = folder / f"{tool}.log"
-    command = ["compute-sanitizer", "--tool", tool, "--show-backtrace", "no", "--print-limit", "0", "--log-file", log, "--error-exitcode", "99",
-               folder / "runner", *arguments, "--wait-budget", "3600"]
+    command = ["compute-sanitizer", "--tool", tool.removesuffix("-each"), "--show-backtrace", "no", "--print-limit", "0", "--log-file", log, "--error-exitcode", "99",
+               folder / ("runner-each" if tool.endswith("-each") else "runner"), *arguments, "--wait-budget", "3600"]
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=limit)
         failure = None if done.returncode in (0, 99) else f"exit code {done.returncode}: {done.stderr.strip()[-300:]}"
@@ -134,6 +135,8 @@ def main():
                     continue
                 plan = json.loads((folder / f"{name}.rprogram.json").read_text())
                 measure.build_runner(folder, name, plan["vdevice"]["arch"], ["-lineinfo"])
+                if "racecheck-each" in args.tools.split(","):
+                    measure.build_runner(folder, name, plan["vdevice"]["arch"], ["-lineinfo", *EACH], "runner-each")
                 arguments = random_inputs(plan, folder)
                 for tool in args.tools.split(","):
                     reports, failure = sanitized(tool, folder, name, arguments, args.limit)
