@@ -34,7 +34,9 @@ bool is_f32_only(const Elementwise&, DType) { return false; }
 
 int64_t own_work(const Elementwise& op, const Given&, const TensorTypes& results) {
   constexpr int64_t kPerStep = 15;
-  return saturating_product({element_count(results[0].shape), kPerStep, static_cast<int64_t>(op.steps.size())});
+  int64_t per_element = 0;
+  for (const ElementwiseStep& step : op.steps) per_element += kPerStep + static_cast<int64_t>(2 * row_of(step.op).price);  // Pow: 95
+  return saturating_product({element_count(results[0].shape), per_element});
 }
 
 }  // namespace tamp::ops
