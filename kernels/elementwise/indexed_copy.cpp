@@ -150,7 +150,8 @@ Loop in_vectors(Loop loop) {
   return loop;
 }
 
-Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rtask) {
+Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_rtask) {
+  const ROperator& rop = request.rop;
   const Loop loop = vector ? in_vectors(map.loop) : map.loop;
   const int64_t items = loop_elements(loop);
   std::vector<int64_t> table_at(kRank, -1), joint_steps(kRank, 0);
@@ -181,7 +182,7 @@ Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rt
   const double share = static_cast<double>(items) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * (vector ? 32 : 16);
   phase.cost.flops = share * 30;  // index arithmetic
-  phase.cost.efficiency = 0.25;
+  phase.cost.efficiency = request.vdevice.cost("indexed_copy.efficiency");
   return phase;
 }
 
@@ -213,7 +214,7 @@ std::vector<RKernel> offers(const Request& request) {
   RKernel rkernel;
   rkernel.family = "indexed_copy";
   rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
-  rkernel.phases = {phase_of(rop, *map, vector, per_rtask)};
+  rkernel.phases = {phase_of(request, *map, vector, per_rtask)};
   if (dtype != DType::f32) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
   rkernel.config = {{"elements_per_rtask", per_rtask * (vector ? 4 : 1)}};
   return {rkernel};

@@ -14,9 +14,6 @@ constexpr size_t kInputs = 6, kConstants = 8;  // rk::kStaticInputs, rk::kStatic
 constexpr size_t kMostSteps = 6;
 constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 
-// One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
-constexpr double kTurnUs = 0.6;
-
 using rk::functions::Speed;
 
 // A few instructions of code, and not too many that are dear. What is rare is kilobytes, and stays with elementwise.cuh.
@@ -125,7 +122,9 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   // A scalar drags a sector of 32 bytes along, some of which neighbours want.
   const int64_t vectors = inputs + 1 + 3 * std::popcount(static_cast<uint64_t>(scalars));
   phase.cost.activation_bytes = 16 * share * static_cast<double>(vectors);
-  phase.cost.latency_us = kTurnUs * static_cast<double>(ceil_div(groups_per_rtask, vdevice.compute_threads * at_once) - 1);
+  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+  const int64_t turns = ceil_div(groups_per_rtask, vdevice.compute_threads * at_once);
+  phase.cost.latency_us = vdevice.cost("elementwise.static_turn_us") * static_cast<double>(turns - 1);
   return phase;
 }
 

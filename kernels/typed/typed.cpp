@@ -61,7 +61,7 @@ RKernel typed_rkernel(const Request& request, const std::string& name, int64_t e
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * 8 * (1 + reads);
   phase.cost.flops = share * flops;
-  phase.cost.efficiency = 0.1;
+  phase.cost.efficiency = request.vdevice.cost("typed.efficiency");
   RKernel rkernel;
   rkernel.family = "typed_" + name;
   rkernel.name = "typed_" + name;
