@@ -18,6 +18,9 @@ using nlohmann::json;
 
 constexpr std::string_view kFolder = "compiler/ir/vdevices/";
 
+// For messages; of an array or an object only that it is one, as it may be large or nest deeply.
+std::string shown(const json& value) { return value.is_structured() ? value.type_name() : shown(value); }
+
 // Reads one field after another; remembers which names are known so that a misspelt one is refused.
 class FieldReader {
  public:
@@ -49,7 +52,7 @@ class FieldReader {
     try {
       object_.at(name).get_to(out);
     } catch (const json::exception&) {
-      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, printable(object_.at(name).dump(), 40)));
+      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, shown(object_.at(name))));
     }
   }
   const json& object_;
@@ -83,8 +86,6 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
 
 using Costs = std::map<std::string, double, std::less<>>;
 
-constexpr double kLeastCost = 1e-6, kMostCost = 1e9;  // so that no estimate is 0 / 0 or infinite
-
 // Whether there are costs of the group, "pool" or "staged_conv.64x32".
 bool is_group(const Costs& known, const std::string& name) {
   const auto at = known.lower_bound(name + ".");
@@ -93,9 +94,10 @@ bool is_group(const Costs& known, const std::string& name) {
 
 double read_cost(const json& value, const std::string& name, const std::string& source) {
   const auto refuse = [&](const std::string& what) { throw bad_input(fmt::format("{}: field 'costs.{}' {}", source, name, what)); };
-  if (!value.is_number()) refuse(fmt::format("has the wrong type: {}; expected a number", printable(value.dump(), 40)));
+  if (!value.is_number()) refuse(fmt::format("has the wrong type: {}; expected a number", shown(value)));
   const double cost = value.get<double>();
-  if (!(cost >= kLeastCost && cost <= kMostCost)) refuse(fmt::format("is {}, expected {} to {}", value.dump(), kLeastCost, kMostCost));
+  // So that no estimate is infinite, or 0 / 0.
+  if (!(cost >= 1e-6 && cost <= 1e9)) refuse(fmt::format("is {}, expected 0.000001 to 1000000000", value.dump()));
   if (name.ends_with("efficiency") && cost > 1) refuse(fmt::format("is {}, expected at most 1: it is a share of the peak", value.dump()));
   return cost;
 }
@@ -111,8 +113,7 @@ void append_costs(const json& group, const std::string& prefix, const Costs& kno
     } else if (!is_group(known, name)) {
       throw bad_input(fmt::format("{}: unknown field 'costs.{}'", source, printable(name)));
     } else if (!value.is_object()) {
-      throw bad_input(fmt::format("{}: field 'costs.{}' has the wrong type: {}; expected an object of costs", source, name,
-                                  printable(value.dump(), 40)));
+      throw bad_input(fmt::format("{}: field 'costs.{}' has the wrong type: {}; expected an object of costs", source, name, shown(value)));
     } else {
       append_costs(value, name + ".", known, source, out);
     }
@@ -121,8 +122,7 @@ void append_costs(const json& group, const std::string& prefix, const Costs& kno
 
 Costs read_costs(const json& costs, const Costs& known, const std::string& source) {
   if (!costs.is_object()) {
-    throw bad_input(
-        fmt::format("{}: field 'costs' has the wrong type: {}; expected an object of costs", source, printable(costs.dump(), 40)));
+    throw bad_input(fmt::format("{}: field 'costs' has the wrong type: {}; expected an object of costs", source, shown(costs)));
   }
   Costs out;
   append_costs(costs, "", known, source, out);
@@ -151,11 +151,11 @@ const Costs& default_costs() {
   return costs;
 }
 
-double VDevice::cost(std::string_view name) const {
-  auto at = costs.find(name);
+double VDevice::cost(std::string_view cost_name) const {
+  auto at = costs.find(cost_name);
   if (at != costs.end()) return at->second;
-  at = default_costs().find(name);
-  TAMP_CHECK(at != default_costs().end(), "compiler/ir/vdevices/h200.json has no cost '" + std::string(name) + "'");
+  at = default_costs().find(cost_name);
+  TAMP_CHECK(at != default_costs().end(), "compiler/ir/vdevices/h200.json has no cost '" + std::string(cost_name) + "'");
   return at->second;
 }
 

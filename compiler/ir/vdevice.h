@@ -53,7 +53,7 @@ struct VDevice {
   // and meanings). Only those that the file gives.
   std::map<std::string, double, std::less<>> costs;
   // One of them; the h200's where the file gives none. TAMP_CHECK if that has none, either.
-  double cost(std::string_view name) const;
+  double cost(std::string_view cost_name) const;
 
   VDevice with_inputs() const;     // for a program that copies boxes of input values
   VDevice without_inputs() const;  // for one that does not: all shared memory for weights and bodies

@@ -114,7 +114,7 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
   const int64_t count = taps_bytes(p, c) / 8;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t k = i * c.gather;
-    Tap tap = {0, 0xffffffffU};
+    Tap tap = {0, rk::kNoTap};
     if (k < p.k()) {
       const int64_t t = k / p.in_channels;
       const int64_t dh = t / p.kernel[1] * p.dilation[0], dw = t % p.kernel[1] * p.dilation[1];
@@ -324,7 +324,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 // --- before tensors have places ----------------------------------------------------------------------------------------
 
 // A product of x[rows, k] with a constant [k, columns] on the whole vDevice, before anything about it is decided.
-std::optional<Estimate> estimate(const Request& request) {
+std::optional<Estimate> estimate_unplaced(const Request& request) {
   const auto* const matmul = std::get_if<MatMul>(&request.rop.attrs);
   if (matmul == nullptr) return std::nullopt;
   const VDevice& d = request.vdevice;
@@ -346,7 +346,7 @@ std::optional<Estimate> estimate(const Request& request) {
 }  // namespace
 
 const Family& implicit_gemm() {
-  static const Family family = {"implicit_gemm", list_candidates, pack, accesses, estimate};
+  static const Family family = {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

@@ -37,7 +37,7 @@ int64_t rtasks(const Product& p, const PatchPlan& c) {
 }
 
 // The sums of each group of warps, of part_pixels pixels.
-int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.block() + 4) * 4; }
+int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.block() + rk::kSumPad) * 4; }
 
 }  // namespace
 

@@ -10,7 +10,7 @@ namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kSumColumns = rk::kSumColumns;
-constexpr int64_t kSumRows = 16;  // rows that split_k_sum does at once
+constexpr int64_t kSumRows = rk::kSumRows;
 
 }  // namespace
 

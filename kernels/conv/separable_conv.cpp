@@ -21,7 +21,6 @@ namespace {
 constexpr int64_t kTileW = rk::kSeparableTileW;
 constexpr int64_t kWarps = rk::kComputeWarps;
 constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that wherever it lies, 32-bit offsets do
-constexpr int64_t kPaddedChannels = 32;  // passes/memory_order.h: from here on pixels begin at 16 bytes, whatever their channels
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // What the rOperator is, without regard to where its tensors lie.
@@ -94,7 +93,7 @@ struct Tile {
   int64_t outputs() const { return ceil_div(kTileW * height() * channels() / 4, kWarps * 32); }  // of a thread
   // The sums of the warps, and the residuals of all threads.
   int64_t work_bytes(bool residual) const {
-    return warps_k() * kTileW * height() * (channels() + 4) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
+    return warps_k() * kTileW * height() * (channels() + rk::kSumPad) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
   }
 };
 constexpr Tile kTiles[] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 4, 1}, {1, 1, 2}, {2, 2, 2}, {2, 4, 2}, {1, 7, 2}};
@@ -351,7 +350,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 // A promise that there will be a rKernel, as passes/assign_layout puts the input where boxes can be cut from (lies_for_boxes); none where
 // the rOperators that the fused one replaces would be as fast.
-std::optional<Estimate> estimate(const Request& request) {
+std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (!has_boxes(vdevice, request.precision)) return std::nullopt;
   const std::optional<Separable> s = separable_of(request.graph, request.rop);
@@ -371,7 +370,7 @@ std::optional<Estimate> estimate(const Request& request) {
 }  // namespace
 
 const Family& separable_conv() {
-  static const Family family = {"separable_conv", list_candidates, pack, accesses, estimate};
+  static const Family family = {"separable_conv", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

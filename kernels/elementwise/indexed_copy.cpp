@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/loop.h"
 #include "kernels/shared/numbers.h"
 #include "kernels/typed/typed.h"
@@ -16,8 +16,8 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
-constexpr int32_t kOutside = std::numeric_limits<int32_t>::min();
+constexpr size_t kRank = rk::kCopyRank;
+constexpr int32_t kOutside = rk::kOutside;
 
 // Strides that mark a dimension as one with a table of its own, or as part of the joint one, so that it merges with no other.
 constexpr int64_t kOwnTable = int64_t{1} << 40, kJoint = int64_t{1} << 41;

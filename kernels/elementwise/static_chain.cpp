@@ -6,11 +6,12 @@
 #include <bit>
 
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kInputs = 6, kConstants = 8;  // rk::kStaticInputs, rk::kStaticConstants
+constexpr size_t kInputs = rk::kStaticInputs, kConstants = rk::kStaticConstants;
 constexpr size_t kMostSteps = 6;
 constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 

@@ -8,6 +8,17 @@
 namespace tamp::kernels {
 namespace {
 
+static_assert(static_cast<int>(CellFunctionKind::sigmoid) == rk::kCellSigmoid &&
+              static_cast<int>(CellFunctionKind::tanh) == rk::kCellTanh && static_cast<int>(CellFunctionKind::relu) == rk::kCellRelu &&
+              static_cast<int>(CellFunctionKind::affine) == rk::kCellAffine &&
+              static_cast<int>(CellFunctionKind::leaky_relu) == rk::kCellLeakyRelu &&
+              static_cast<int>(CellFunctionKind::thresholded_relu) == rk::kCellThresholdedRelu &&
+              static_cast<int>(CellFunctionKind::scaled_tanh) == rk::kCellScaledTanh &&
+              static_cast<int>(CellFunctionKind::hard_sigmoid) == rk::kCellHardSigmoid &&
+              static_cast<int>(CellFunctionKind::elu) == rk::kCellElu &&
+              static_cast<int>(CellFunctionKind::softsign) == rk::kCellSoftsign &&
+              static_cast<int>(CellFunctionKind::softplus) == rk::kCellSoftplus);
+
 constexpr int64_t kRowsUnderWay = rk::kComputeWarps * rk::kRecurrentRows;
 
 // The cell's operands and results as tensors; none where there is none.

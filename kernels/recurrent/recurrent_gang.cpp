@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
@@ -94,7 +93,7 @@ GangPlan plan_of(const Graph& graph, const ROperator& rop, const RKernel& rkerne
     const RecurrentCell& cell = recurrent.cells[c];
     GangCell gang;
     GangShape& s = gang.shape;
-    s.kind = cell.kind;
+    s.kind = device_kind(cell.kind);
     s.from = input_kind(cell);
     s.input = cell.x_is_gates ? 0 : input_sizes[c];
     s.hidden = cell.hidden;
@@ -198,21 +197,11 @@ class Arguments {
 
 std::vector<std::pair<std::string, std::string>> template_args_of(const GangShape& s) {
   const auto text = [](int64_t v) { return std::to_string(v); };
-  return {{"KIND", text(static_cast<int64_t>(s.kind))},
-          {"FROM", text(s.from)},
-          {"INPUT", text(s.input)},
-          {"HIDDEN", text(s.hidden)},
-          {"UNITS", text(s.units)},
-          {"ROWS", text(s.lane_rows)},
-          {"SPLIT", text(s.split)},
-          {"R_REGISTERS", text(s.r_registers)},
-          {"R_SHARED", text(s.r_shared)},
-          {"W_SHARED", text(s.w_shared)},
-          {"ALL_ROWS", text(s.all_rows)},
-          {"BATCH", text(s.batch)},
-          {"ALONE", text(s.alone)},
-          {"PLAIN", text(s.plain)},
-          {"WEIGHTS", text(s.weights)}};
+  return {
+      {"KIND", text(s.kind)},         {"FROM", text(s.from)},         {"INPUT", text(s.input)},       {"HIDDEN", text(s.hidden)},
+      {"UNITS", text(s.units)},       {"ROWS", text(s.lane_rows)},    {"SPLIT", text(s.split)},       {"R_REGISTERS", text(s.r_registers)},
+      {"R_SHARED", text(s.r_shared)}, {"W_SHARED", text(s.w_shared)}, {"ALL_ROWS", text(s.all_rows)}, {"BATCH", text(s.batch)},
+      {"ALONE", text(s.alone)},       {"PLAIN", text(s.plain)},       {"WEIGHTS", text(s.weights)}};
 }
 
 // How much of the weights has no place on chip, for whoever reads the report.
@@ -247,8 +236,9 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
   }
   const GangShape& first = plan.cells[0].shape;
   const char* const kinds[] = {"", ", fp16 weights", ", bf16 weights"};
-  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}{}>", plan.cells.size(), name_of(first.kind), first.units,
-                             plan.shares, kinds[first.weights], streamed_text(plan));
+  rkernel.name =
+      fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}{}>", plan.cells.size(),
+                  name_of(recurrent_of(request.rop).cells[0].kind), first.units, plan.shares, kinds[first.weights], streamed_text(plan));
   return rkernel;
 }
 
@@ -351,7 +341,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 // --- before tensors have places ------------------------------------------------------------------------------------------------
 
 // All cells as one gang on the whole vDevice. Weights are as narrow as the precision says, whether or not their values allow it.
-std::optional<Estimate> estimate(const Request& request) {
+std::optional<Estimate> estimate_unplaced(const Request& request) {
   if (!std::holds_alternative<Recurrent>(request.rop.attrs) || !has_constant_weights(request.graph, request.rop)) return std::nullopt;
   const std::vector<int64_t> input_sizes = input_sizes_of(request.graph, request.rop);
   const std::optional<GangPlan> plan =
@@ -362,7 +352,7 @@ std::optional<Estimate> estimate(const Request& request) {
 }  // namespace
 
 const Family& recurrent_gang() {
-  static const Family family = {"recurrent_gang", list_candidates, pack, accesses, estimate};
+  static const Family family = {"recurrent_gang", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

@@ -40,16 +40,6 @@ struct GangCosts {
   double of(const char* name) const { return vdevice.cost(std::string("recurrent_gang.") + name); }
 };
 
-int64_t round4(int64_t n) { return ceil_div(n, 4) * 4; }
-
-int64_t slots_of(const GangShape& s) { return kWarps * (s.split > 1 ? 2 : 1); }
-
-int64_t partial_floats(const GangShape& s) {
-  const int64_t rows = s.rows() + (s.kind == CellKind::gru ? s.units : 0);
-  const int64_t stride = s.split > 1 ? (rows + 15) / 32 * 32 + 16 : rows;
-  return s.batch * slots_of(s) * stride;
-}
-
 // --- time ---------------------------------------------------------------------------------------------------------------
 
 struct StepTime {
@@ -102,9 +92,9 @@ StepTime time_of(const GangCosts& costs, const GangShape& s) {
   t.long_input = s.from == rk::kFromTensor && static_cast<double>(s.input) > costs.long_input_ratio * static_cast<double>(s.hidden);
   if (t.long_input) t.input_us *= costs.long_input_factor;
   t.hidden_us = product_us(costs, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
-  const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
+  const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == rk::kGru ? 2 : 1;
   const double sum_cycles = costs.shuffle_cycles * static_cast<double>(levels * s.lane_rows * s.batch * products) +
-                            costs.partial_sum_cycles * static_cast<double>(slots_of(s));
+                            costs.partial_sum_cycles * static_cast<double>(s.slots());
   const double round_cycles = costs.finish_cycles + costs.round_cycles * static_cast<double>(rounds - 1);
   const double rows_cycles = static_cast<double>(s.batch) >= costs.many_rows ? costs.many_rows_cycles : 0;
   t.finish_us = (sum_cycles + round_cycles + rows_cycles + (s.alone ? costs.barrier_cycles : 0)) / costs.cycles_per_us;
@@ -117,7 +107,7 @@ StepTime time_of(const GangCosts& costs, const GangShape& s) {
 
 struct CellSizes {
   CellKind kind;
-  int from;
+  int32_t from;
   int64_t input, hidden, batch;
   bool plain;
   int64_t weights;
@@ -134,7 +124,7 @@ struct Option {
 bool place_weights(const VDevice& d, GangShape& s) {
   const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
-  const int64_t sums = s.lane_rows * s.batch * (s.kind == CellKind::gru ? 2 : 1);
+  const int64_t sums = s.lane_rows * s.batch * (s.kind == rk::kGru ? 2 : 1);
   const auto place = [&](int64_t floats) {
     s.r_registers = std::clamp<int64_t>((floats - std::max<int64_t>(0, sums - 8)) / (4 * s.lane_rows), 0, s.chunks_h());
     const int64_t r_bytes = kWarps * s.chunk_floats() * 4, w_bytes = kWarps * s.chunk_floats() * 4;
@@ -153,7 +143,7 @@ std::optional<Option> option_of(const GangCosts& costs, const CellSizes& sizes, 
   for (const int64_t split : {1, 2, 4, 8}) {
     for (int64_t batch = 1; batch == 1 || (batch <= 8 && batch < 2 * sizes.batch); batch *= 2) {
       GangShape s;
-      s.kind = sizes.kind;
+      s.kind = device_kind(sizes.kind);
       s.from = sizes.from;
       s.input = sizes.input;
       s.hidden = sizes.hidden;
@@ -165,7 +155,7 @@ std::optional<Option> option_of(const GangCosts& costs, const CellSizes& sizes, 
       s.all_rows = sizes.batch;
       s.plain = sizes.plain;
       s.weights = sizes.weights;
-      if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == CellKind::gru ? 2 : 1) > 48) continue;
+      if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == rk::kGru ? 2 : 1) > 48) continue;
       if (!place_weights(costs.vdevice, s)) continue;
       const StepTime time = time_of(costs, s);
       if (!best || time.step_us() < best->time.step_us()) best = Option{ceil_div(sizes.hidden, units), s, time};
@@ -309,20 +299,6 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
 
 }  // namespace
 
-int64_t GangShape::slice_h() const { return ceil_div(hidden, kWarps * chunk()) * chunk(); }
-int64_t GangShape::slice_x() const { return from == rk::kFromGates ? 0 : ceil_div(input, kWarps * chunk()) * chunk(); }
-int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
-int64_t GangShape::image_floats() const {
-  return ceil_div((kWarps * chunks_h() + kWarps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
-}
-int64_t GangShape::work_floats() const {
-  const int64_t resident = (kWarps * r_shared + kWarps * w_shared) * chunk_floats();
-  const int64_t stage_x = kWarps * batch * slice_x();
-  const int64_t stage_h = (alone ? groups() : 1) * kWarps * batch * slice_h();
-  const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups() * units * batch;
-  return resident + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
-}
-
 void place_words(const Recurrent& recurrent, GangPlan& plan) {
   for (const RecurrentCell& cell : recurrent.cells) {
     for (const int32_t from : {cell.x_cell, cell.h0_cell}) {
@@ -333,7 +309,7 @@ void place_words(const Recurrent& recurrent, GangPlan& plan) {
   for (size_t c = 0; c < plan.cells.size(); ++c) {
     GangCell& cell = plan.cells[c];
     cell.publishes = cell.publishes || cell.shares > 1;
-    cell.word_row = ceil_div(cell.shape.hidden, 2) * 2;  // pairs are read at once
+    cell.word_row = rk::gang_word_row(cell.shape.hidden);
     cell.word_step = recurrent.batch * cell.word_row;
     cell.own_words = plan.exchange_words;
     if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * cell.word_step;
@@ -346,7 +322,15 @@ bool is_plain(const RecurrentCell& cell) {
   return cell.functions == default_functions(cell.kind) && cell.clip == 0 && cell.peepholes < 0 && !cell.input_forget && cell.lengths < 0;
 }
 
-int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor; }
+int32_t device_kind(CellKind kind) {
+  static_assert(static_cast<int>(CellKind::lstm) == rk::kLstm && static_cast<int>(CellKind::gru) == rk::kGru &&
+                static_cast<int>(CellKind::rnn) == rk::kRnn);
+  return static_cast<int32_t>(kind);
+}
+
+int32_t input_kind(const RecurrentCell& cell) {
+  return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor;
+}
 
 std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
                                   int64_t weights, int64_t veus) {

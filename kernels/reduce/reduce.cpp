@@ -6,20 +6,20 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {
 namespace {
 
-// The numbers of reduce.cuh.
-enum Prepare : int64_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp };
-enum Combine : int64_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
-enum Finish : int64_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
+using enum rk::ReducePrepare;
+using enum rk::ReduceCombine;
+using enum rk::ReduceFinish;
 
 struct Formula {
-  Prepare prepare = kPrepareNone;
-  Combine combine = kCombineSum;
-  Finish finish = kFinishNone;
+  rk::ReducePrepare prepare = kPrepareNone;
+  rk::ReduceCombine combine = kCombineSum;
+  rk::ReduceFinish finish = kFinishNone;
 };
 
 Formula formula_of(ReduceKind kind) {

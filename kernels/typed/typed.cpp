@@ -5,6 +5,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/shared/numbers.h"
+#include "kernels/typed/numbers.cuh"
 
 namespace tamp::kernels {
 
@@ -39,7 +40,7 @@ std::string number_text(DType dtype) { return is_float(dtype) ? "double" : dtype
 std::string cell_text(DType dtype) { return "uint" + std::to_string(8 * bytes_of(dtype)) + "_t"; }
 
 ArgValue nest_arg(const Loop& loop) {
-  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), 7)}};
+  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), rk::kNestRank - 1)}};
 }
 
 Loop merged(Loop loop) {

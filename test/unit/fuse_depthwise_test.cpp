@@ -377,8 +377,7 @@ TEST_CASE("what a prologue reads lies so that boxes can be cut from it, or is co
 
 TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
   Graph graph = parse_graph(kSeparable);
-  for (const passes::Pass& pass : passes::pipeline(always))
-    graph = pass.run(std::move(graph));
+  for (const passes::Pass& pass : passes::pipeline(always)) graph = pass.run(std::move(graph));
   REQUIRE(graph.rops.size() == 1);
   const ROperator& rop = graph.rops[0];
   CHECK_FALSE(kernels::product_of(graph, rop).has_value());
