@@ -6,6 +6,7 @@
 #include "codegen/emit.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::codegen {
 namespace {
@@ -17,7 +18,7 @@ std::string record_symbol(const Plan& plan, const RTask& rtask) {
 
 std::string instruction_text(const std::string& record, const std::string& signal, int64_t index, const std::vector<std::string>& waits) {
   std::string text = fmt::format("{{{}, {}, {}, {{", record, signal, index);
-  for (size_t i = 0; i < 3; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", i < waits.size() ? waits[i] : "kNo");
+  for (size_t i = 0; i < rk::kWaits; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", i < waits.size() ? waits[i] : "kNo");
   return text + "}, 0},";
 }
 
@@ -129,9 +130,9 @@ void emit_lanes(SourceWriter& w, const Plan& plan) {
       std::vector<std::string> waits;
       for (const EventId event : instruction.waits) waits.push_back(plan.event_symbols[event.index()]);
       // What does not fit one instruction is waited for ahead of it.
-      while (waits.size() > 3) {
-        w.text(instruction_text("kNo", "kNo", 0, {waits.end() - 3, waits.end()}));
-        waits.resize(waits.size() - 3);
+      while (waits.size() > rk::kWaits) {
+        w.text(instruction_text("kNo", "kNo", 0, {waits.end() - rk::kWaits, waits.end()}));
+        waits.resize(waits.size() - rk::kWaits);
         ++count;
       }
       const bool runs = instruction.rtask.rop.valid();

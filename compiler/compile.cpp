@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/ir/estimator.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
@@ -76,18 +77,9 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
   throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
 }
 
-passes::Target target_for(const VDevice& vdevice, Precision precision) {
-  return {.recurrent_us =
-              [&vdevice, precision](const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
-                return select::recurrent_us(recurrent, input_sizes, vdevice, precision);
-              },
-          .product_us = [&vdevice, precision](int64_t rows, int64_t columns,
-                                              int64_t k) { return select::product_us(rows, columns, k, vdevice, precision); }};
-}
-
-Graph run_passes(Graph graph, const passes::Target& target, Dump& dump) {
+Graph run_passes(Graph graph, const Estimator& estimator, Dump& dump) {
   bool placed = false;
-  for (const passes::Pass& pass : passes::pipeline(target)) {
+  for (const passes::Pass& pass : passes::pipeline(estimator)) {
     graph = pass.run(std::move(graph));
     tamp::verify(graph);
     // Placement may drop rOperators that became views, so the shapes of what is left are no longer the operators' own.
@@ -106,9 +98,19 @@ bool has(const Graph& graph) {
 
 // Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where there are both,
 // convolutions may have boxes, and gangs the room of the stages (compiler/ir/over_inputs.h).
+bool has_boxes(const Graph& graph, Precision precision) {
+  return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
+}
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
-  const bool boxes = precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
-  return boxes ? vdevice.with_inputs() : vdevice.without_inputs();
+  return has_boxes(graph, precision) ? vdevice.with_inputs() : vdevice.without_inputs();
+}
+
+// What passes may ask. Whatever else there is, a gang has the room of the stages.
+Estimator estimator_for(const VDevice& vdevice, Precision precision) {
+  return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision](const Graph& graph, const ROperator& rop) {
+    const bool boxes = !std::holds_alternative<Recurrent>(rop.attrs) && has_boxes(graph, precision);
+    return select::estimate(graph, rop, boxes ? with : without, precision);
+  };
 }
 
 // The same for a placed graph: where both are possible, as the estimates say.
@@ -140,12 +142,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
-  const VDevice for_gangs = vdevice.without_inputs();
-  passes::Target target = target_for(for_gangs, prepared.precision);
-  target.takes_prologue = [&](const Graph& candidate, const ROperator& rop) {
-    return select::takes_prologue(candidate, rop, fitted(candidate, vdevice, prepared.precision), prepared.precision);
-  };
-  prepared.graph = run_passes(prepared.source, target, dump);
+  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision), dump);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;

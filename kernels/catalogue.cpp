@@ -69,4 +69,14 @@ std::vector<RKernel> candidates(const Request& request) {
   return all;
 }
 
+std::optional<Estimate> estimate(const Request& request) {
+  std::optional<Estimate> least;
+  for (const Family& row : families()) {
+    if (row.estimate == nullptr) continue;
+    const std::optional<Estimate> own = row.estimate(request);
+    if (own && (!least || own->us < least->us)) least = own;
+  }
+  return least;
+}
+
 }  // namespace tamp::kernels

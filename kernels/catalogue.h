@@ -3,8 +3,10 @@
 // kernels/<folder>/<family>.cpp these functions, kernels/catalogue.cpp the one list.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/vdevice.h"
@@ -27,6 +29,10 @@ struct Family {
   Bytes (*pack)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
   // What rTask `index` of `phase` reads and writes, packed data left out.
   void (*accesses)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out);
+  // For passes, before tensors have places and constants their final values: the time of the family's fastest rKernel, on the vDevice as
+  // the rKernels will see it. None where the family will have none for the rOperator, or none that is worth making it for; a time is a
+  // promise that there will be one. Null: the family is not asked, because no pass makes its rOperators by their time.
+  std::optional<Estimate> (*estimate)(const Request& request) = nullptr;
 };
 
 const std::vector<Family>& families();
@@ -35,13 +41,7 @@ const Family& family(const std::string& name);  // TAMP_CHECK if absent
 // Candidates of all families, in catalogue order.
 std::vector<RKernel> candidates(const Request& request);
 
-// Microseconds of all cells as one gang on the whole vDevice, infinite where no gang fits. `input_sizes`: I of each cell, whose
-// weights are taken to be constants. For passes: tensors need no place.
-double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
-
-// Whether the Conv, which has a prologue, has a rKernel and gains by it, on the vDevice as the rKernels will see it (with_inputs). For
-// passes: tensors need no place. True is a promise, as passes/assign_layout puts its input where boxes can be cut from
-// (lies_for_boxes).
-bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision);
+// The least estimate of all families.
+std::optional<Estimate> estimate(const Request& request);
 
 }  // namespace tamp::kernels

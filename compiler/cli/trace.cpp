@@ -13,6 +13,7 @@
 #include "compiler/cli/table.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::cli {
 namespace {
@@ -20,9 +21,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// As in kernels/vdevice/interpreter.cuh, which only a generated source includes.
-enum Column : size_t { kWaiting, kReady, kStarted, kComputed, kSignalled, kColumns };
-constexpr size_t kWaitsOfRow = 3;
+constexpr size_t kWaiting = rk::kTraceWaiting, kReady = rk::kTraceInputsReady, kStarted = rk::kTraceStarted, kComputed = rk::kTraceComputed,
+                 kSignalled = rk::kTraceSignalled, kColumns = rk::kTraceColumns;
+constexpr size_t kWaitsOfRow = rk::kWaits;
 
 constexpr size_t kLinesShown = 20;  // of the critical path
 
@@ -77,7 +78,7 @@ uint64_t first_stamp(const json& lanes, std::span<const uint64_t> stamps) {
 }
 
 Task read_task(const json& entry, size_t veu, const uint64_t* row, uint64_t first) {
-  const auto ns = [&](Column column) { return static_cast<int64_t>(row[column] - first); };
+  const auto ns = [&](size_t column) { return static_cast<int64_t>(row[column] - first); };
   Task task;
   task.veu = veu;
   entry.at("rop").get_to(task.rop);

@@ -56,6 +56,9 @@ bool is_row_major(const Tensor& tensor);                     // placed densely i
 // Channels (dimension 1 of four) lie next to each other, and every pixel begins at a multiple of four elements: the copy engine
 // can cut boxes from it (kernels/vdevice/boxes.cuh).
 bool lies_for_boxes(const Tensor& tensor);
+// From so many channels on, pixels of a channels-last tensor are padded to multiples of four elements (passes/memory_order.h): pads are a
+// small part of them then. So the copy engine can cut boxes from every such tensor.
+inline constexpr int64_t kPaddedChannels = 32;
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
 const float* f32_data(const Tensor& tensor);

@@ -18,6 +18,9 @@ using nlohmann::json;
 
 constexpr std::string_view kFolder = "compiler/ir/vdevices/";
 
+// For messages; of an array or an object only that it is one, as it may be large or nest deeply.
+std::string shown(const json& value) { return value.is_structured() ? value.type_name() : shown(value); }
+
 // Reads one field after another; remembers which names are known so that a misspelt one is refused.
 class FieldReader {
  public:
@@ -49,7 +52,7 @@ class FieldReader {
     try {
       object_.at(name).get_to(out);
     } catch (const json::exception&) {
-      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, printable(object_.at(name).dump(), 40)));
+      throw bad_input(fmt::format("{}: field '{}' has the wrong type: {}", source_, name, shown(object_.at(name))));
     }
   }
   const json& object_;
@@ -81,7 +84,80 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
+using Costs = std::map<std::string, double, std::less<>>;
+
+// Whether there are costs of the group, "pool" or "staged_conv.64x32".
+bool is_group(const Costs& known, const std::string& name) {
+  const auto at = known.lower_bound(name + ".");
+  return at != known.end() && at->first.starts_with(name + ".");
+}
+
+double read_cost(const json& value, const std::string& name, const std::string& source) {
+  const auto refuse = [&](const std::string& what) { throw bad_input(fmt::format("{}: field 'costs.{}' {}", source, name, what)); };
+  if (!value.is_number()) refuse(fmt::format("has the wrong type: {}; expected a number", shown(value)));
+  const double cost = value.get<double>();
+  // So that no estimate is infinite, or 0 / 0.
+  if (!(cost >= 1e-6 && cost <= 1e9)) refuse(fmt::format("is {}, expected 0.000001 to 1000000000", value.dump()));
+  if (name.ends_with("efficiency") && cost > 1) refuse(fmt::format("is {}, expected at most 1: it is a share of the peak", value.dump()));
+  return cost;
+}
+
+// Numbers by their names, groups within groups: {"pool": {"strip_turn_us": 1}}. Only known groups are entered, so no file nests deeply.
+void append_costs(const json& group, const std::string& prefix, const Costs& known, const std::string& source, Costs& out) {
+  for (const auto& [key, value] : group.items()) {
+    const std::string name = prefix + key;
+    if (key.find('.') != std::string::npos) {
+      throw bad_input(fmt::format("{}: unknown field 'costs.{}'; a group of costs is an object of its own", source, printable(name)));
+    } else if (known.count(name) != 0) {
+      out[name] = read_cost(value, name, source);
+    } else if (!is_group(known, name)) {
+      throw bad_input(fmt::format("{}: unknown field 'costs.{}'", source, printable(name)));
+    } else if (!value.is_object()) {
+      throw bad_input(fmt::format("{}: field 'costs.{}' has the wrong type: {}; expected an object of costs", source, name, shown(value)));
+    } else {
+      append_costs(value, name + ".", known, source, out);
+    }
+  }
+}
+
+Costs read_costs(const json& costs, const Costs& known, const std::string& source) {
+  if (!costs.is_object()) {
+    throw bad_input(fmt::format("{}: field 'costs' has the wrong type: {}; expected an object of costs", source, shown(costs)));
+  }
+  Costs out;
+  append_costs(costs, "", known, source, out);
+  return out;
+}
+
+// What is in the h200's file. Names hold no dots, so that a path is said in one way.
+void flatten(const json& group, const std::string& prefix, Costs& out) {
+  for (const auto& [key, value] : group.items()) {
+    TAMP_CHECK(key.find('.') == std::string::npos, "a cost's name has a dot: " + key);
+    if (value.is_object())
+      flatten(value, prefix + key + ".", out);
+    else
+      out[prefix + key] = value.get<double>();
+  }
+}
+
 }  // namespace
+
+const Costs& default_costs() {
+  static const Costs costs = [] {
+    Costs out;
+    flatten(json::parse(embedded_file(std::string(kFolder) + "h200.json")).at("costs"), "", out);
+    return out;
+  }();
+  return costs;
+}
+
+double VDevice::cost(std::string_view cost_name) const {
+  auto at = costs.find(cost_name);
+  if (at != costs.end()) return at->second;
+  at = default_costs().find(cost_name);
+  TAMP_CHECK(at != default_costs().end(), "compiler/ir/vdevices/h200.json has no cost '" + std::string(cost_name) + "'");
+  return at->second;
+}
 
 int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
 
@@ -151,6 +227,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("l2_bytes", d.l2_bytes);
   fields.required("l2_gb_per_s", d.l2_gb_per_s);
   fields.required("dram_gb_per_s", d.dram_gb_per_s);
+  fields.optional("lone_veu_shares", d.lone_veu_shares);
   fields.required("edge_us", d.edge_us);
   d.kernel_edge_us = 2 * d.edge_us;
   fields.optional("kernel_edge_us", d.kernel_edge_us);
@@ -158,7 +235,10 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("rtask_us", d.rtask_us);
   fields.required("barrier_us", d.barrier_us);
   fields.required("launch_us", d.launch_us);
+  json costs = json::object();
+  fields.optional("costs", costs);
   fields.refuse_unknown();
+  d.costs = read_costs(costs, default_costs(), source_name);
 
   d.default_precision = parse_precision_field(precision, fields);
   fields.expect(d.arch == "cpu" || (d.arch.starts_with("sm_") && d.arch.size() >= 5 && d.arch.size() <= 8 && identifier(d.arch) == d.arch),
@@ -171,8 +251,18 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   for (const auto& [name, value] : {std::pair<const char*, double>{"clock_ghz", d.clock_ghz},
                                     {"fp32_tflops", d.fp32_tflops},
                                     {"l2_gb_per_s", d.l2_gb_per_s},
-                                    {"dram_gb_per_s", d.dram_gb_per_s}}) {
+                                    {"dram_gb_per_s", d.dram_gb_per_s},
+                                    {"lone_veu_shares", d.lone_veu_shares}}) {
     fields.expect(value > 0, name, "must be positive");
+  }
+  for (const auto& [name, value] : {std::pair<const char*, double>{"l2_bytes", d.l2_bytes},
+                                    {"edge_us", d.edge_us},
+                                    {"kernel_edge_us", d.kernel_edge_us},
+                                    {"same_veu_us", d.same_veu_us},
+                                    {"rtask_us", d.rtask_us},
+                                    {"barrier_us", d.barrier_us},
+                                    {"launch_us", d.launch_us}}) {
+    fields.expect(value >= 0, name, "must not be negative");
   }
   fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");
   return d;

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/ir/dtype.h"
@@ -39,12 +42,18 @@ struct VDevice {
   double clock_ghz = 1;
   double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
+  double lone_veu_shares = 3;   // of L2 or DRAM, fair ones, that a vEU gets at most while others are idle: its own loads in flight limit it
   double edge_us = 0.5;         // counter signal to wait seen on another vEU
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
   double same_veu_us = 0.1;     // from one rTask to the next on the same vEU
   double rtask_us = 0.3;        // fixed cost of one rTask
   double barrier_us = 1.0;      // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
+  // What bodies cost, per rKernel family: "pool.strip_turn_us", "staged_conv.64x32.fixed_cycles" (docs/vdevices.md lists them with units
+  // and meanings). Only those that the file gives.
+  std::map<std::string, double, std::less<>> costs;
+  // One of them; the h200's where the file gives none. TAMP_CHECK if that has none, either.
+  double cost(std::string_view cost_name) const;
 
   VDevice with_inputs() const;     // for a program that copies boxes of input values
   VDevice without_inputs() const;  // for one that does not: all shared memory for weights and bodies
@@ -56,6 +65,9 @@ struct VDevice {
 // Shared memory of the control block (slots, barriers); asserted in the generated file.
 inline constexpr int64_t kControlBytes = 4096;
 inline constexpr int64_t kServiceThreads = 64;  // loader and waiter warps
+
+// All costs that there are, and the default of each: those of the h200.
+const std::map<std::string, double, std::less<>>& default_costs();
 
 // Names of the built-in vDevices, in the order of `tamp devices`.
 std::vector<std::string> builtin_vdevices();

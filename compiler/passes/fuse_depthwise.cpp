@@ -21,8 +21,8 @@ std::optional<ActivationCall> input_activation_of(const ElementwiseStep& step) {
 
 class DepthwiseFuser {
  public:
-  DepthwiseFuser(Graph graph, const TakesPrologue& takes)
-      : graph_(std::move(graph)), takes_(takes), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
+  DepthwiseFuser(Graph graph, const Estimator& estimator)
+      : graph_(std::move(graph)), estimator_(estimator), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
 
   Graph run() {
     for (size_t i = 0; i < graph_.rops.size(); ++i) fuse_convolution(i);
@@ -64,7 +64,7 @@ class DepthwiseFuser {
     const ROperator* depthwise = depthwise_maker(pointwise.inputs[0]);
     if (!depthwise) return;
     ROperator fused = joined(*depthwise, pointwise);
-    if (!takes_(graph_, fused)) return;
+    if (!estimator_(graph_, fused)) return;
     dead_[uses_.producer[pointwise.inputs[0].index()].index()] = true;
     graph_.rops[at] = std::move(fused);
   }
@@ -91,7 +91,7 @@ class DepthwiseFuser {
     std::vector<ROperator> fused;
     for (const ROperatorId reader : uses_.consumers[made.index()]) {
       std::optional<ROperator> conv = activated(graph_.rop(reader), activation, *call);
-      if (!conv || !takes_(graph_, *conv)) return;
+      if (!conv || !estimator_(graph_, *conv)) return;
       fused.push_back(*std::move(conv));
     }
     for (size_t i = 0; i < fused.size(); ++i) graph_.rop(uses_.consumers[made.index()][i]) = std::move(fused[i]);
@@ -113,16 +113,16 @@ class DepthwiseFuser {
   }
 
   Graph graph_;
-  const TakesPrologue& takes_;
+  const Estimator& estimator_;
   Uses uses_;
   std::vector<bool> dead_;
 };
 
 }  // namespace
 
-Graph fuse_depthwise(Graph graph, const TakesPrologue& takes) {
-  if (!takes) return graph;
-  return DepthwiseFuser(std::move(graph), takes).run();
+Graph fuse_depthwise(Graph graph, const Estimator& estimator) {
+  if (!estimator) return graph;
+  return DepthwiseFuser(std::move(graph), estimator).run();
 }
 
 }  // namespace tamp::passes

@@ -22,8 +22,6 @@ std::vector<size_t> channels_last_order(size_t rank) {
   return order;
 }
 
-constexpr int64_t kPaddedChannels = 32;  // from here on pads are a small part of a pixel
-
 }  // namespace
 
 std::vector<int64_t> channels_last_strides(const Shape& shape) {

@@ -4,18 +4,20 @@
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
+#include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/slice_gathers.h"
+#include "compiler/passes/stack_recurrences.h"
 
 namespace tamp::passes {
 
-std::vector<Pass> pipeline(const Target& target) {
-  const auto stack = [target](Graph graph) { return stack_recurrences(std::move(graph), target.recurrent_us, target.product_us); };
-  const auto prologue = [target](Graph graph) { return fuse_depthwise(std::move(graph), target.takes_prologue); };
+std::vector<Pass> pipeline(const Estimator& estimator) {
+  const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
+  const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   return {
       {"remove_identities", remove_identities},          // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                // the patterns below ask for constant operands

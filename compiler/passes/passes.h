@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
-#include "compiler/passes/fuse_depthwise.h"
-#include "compiler/passes/stack_recurrences.h"
 
 namespace tamp::passes {
 
@@ -16,14 +15,8 @@ struct Pass {
   std::function<Graph(Graph graph)> run;
 };
 
-// What the passes may ask about the vDevice; left out, the passes that need it do nothing.
-struct Target {
-  RecurrentCost recurrent_us;
-  ProductCost product_us;
-  TakesPrologue takes_prologue{};  // empty: no rKernel does
-};
-
-// What must be done before rKernels can be chosen; after the last one every tensor is placed.
-std::vector<Pass> pipeline(const Target& target = {});
+// What must be done before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that need it
+// do nothing.
+std::vector<Pass> pipeline(const Estimator& estimator = {});
 
 }  // namespace tamp::passes

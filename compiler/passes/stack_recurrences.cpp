@@ -110,7 +110,6 @@ class Tracer {
 struct Group {
   Recurrent recurrent;
   std::vector<TensorId> inputs, outputs;
-  std::vector<int64_t> input_sizes;
   std::vector<size_t> members;  // positions in Graph::rops
   double us = 0;
 };
@@ -172,8 +171,7 @@ Graph take_last_states(Graph graph) {
 
 class Stacker {
  public:
-  Stacker(Graph graph, const RecurrentCost& cost, const ProductCost& product)
-      : graph_(std::move(graph)), uses_(uses_of(graph_)), cost_(cost), product_(product) {}
+  Stacker(Graph graph, const Estimator& estimator) : graph_(std::move(graph)), uses_(uses_of(graph_)), estimator_(estimator) {}
 
   Graph run() {
     find_dependencies();
@@ -218,15 +216,9 @@ class Stacker {
 
   // --- growing groups ---
 
-  int64_t input_size(const Group& group, const RecurrentCell& cell) const {
-    if (cell.x_cell >= 0) return group.recurrent.cells[static_cast<size_t>(cell.x_cell)].hidden;
-    return graph_.tensor(group.inputs[static_cast<size_t>(cell.x)]).shape[2];
-  }
-
   Group alone(size_t i) const {
     const ROperator& rop = graph_.rops[i];
-    Group group{std::get<Recurrent>(rop.attrs), rop.inputs, rop.outputs, {}, {i}, 0};
-    for (const RecurrentCell& cell : group.recurrent.cells) group.input_sizes.push_back(input_size(group, cell));
+    Group group{std::get<Recurrent>(rop.attrs), rop.inputs, rop.outputs, {i}, 0};
     group.us = best_us(group);
     return group;
   }
@@ -257,7 +249,6 @@ class Stacker {
       for (int32_t* other : {&cell.x_cell, &cell.h0_cell, &cell.c0_cell}) *other += *other >= 0 ? first_cell : 0;
       link(both, group, cell);
       both.recurrent.cells.push_back(cell);
-      both.input_sizes.push_back(input_size(both, cell));
     }
     // Linked operands are no operands any more.
     for (const RecurrentCell& cell : both.recurrent.cells) {
@@ -302,13 +293,12 @@ class Stacker {
       if (cell.w >= 0) cell.x_is_gates = false;
       if (cell.x >= 0 && is_hoistable(group, cell)) hoistable.push_back(&cell);
     }
-    double us = cost_(group.recurrent, group.input_sizes);
+    double us = gang_us(group);
     if (!std::isfinite(us)) return all_ahead_us(group, hoistable);
     for (RecurrentCell* const each : hoistable) {
       RecurrentCell& cell = *each;
-      const size_t c = static_cast<size_t>(&cell - group.recurrent.cells.data());
       cell.x_is_gates = true;  // finish() makes it true
-      const double ahead_us = cost_(group.recurrent, group.input_sizes) + product_us(group, c);
+      const double ahead_us = gang_us(group) + product_us(group, cell);
       cell.x_is_gates = ahead_us < us;
       us = std::min(us, ahead_us);
     }
@@ -319,25 +309,52 @@ class Stacker {
     double products_us = 0;
     for (RecurrentCell* const cell : hoistable) {
       cell->x_is_gates = true;
-      products_us += product_us(group, static_cast<size_t>(cell - group.recurrent.cells.data()));
+      products_us += product_us(group, *cell);
     }
-    const double us = cost_(group.recurrent, group.input_sizes) + products_us;
+    const double us = gang_us(group) + products_us;
     if (!std::isfinite(us)) {
       for (RecurrentCell* const cell : hoistable) cell->x_is_gates = false;
     }
     return us;
   }
 
-  double product_us(const Group& group, size_t c) const {
-    const RecurrentCell& cell = group.recurrent.cells[c];
-    return product_(cell.steps * group.recurrent.batch, gates_of(cell.kind) * cell.hidden, group.input_sizes[c]);
+  // Infinite where no rKernel takes it.
+  double us_of(const Graph& graph, const ROperator& rop) const {
+    const std::optional<Estimate> estimate = estimator_(graph, rop);
+    return estimate ? estimate->us : std::numeric_limits<double>::infinity();
+  }
+
+  // The group as one rOperator. Where the input's product is to be ahead there are no weights for it, and x is still what it is made of:
+  // nobody asks for the size of gates.
+  double gang_us(const Group& group) const {
+    Recurrent recurrent = group.recurrent;
+    for (RecurrentCell& cell : recurrent.cells) {
+      if (cell.x_is_gates) cell.w = -1;
+    }
+    return us_of(graph_, ROperator{"", std::move(recurrent), {}, group.inputs, group.outputs, {}});
+  }
+
+  // x[rows, k] W^T of all steps, as hoist() would write it.
+  double product_us(const Group& group, const RecurrentCell& cell) const {
+    const Shape& x = graph_.tensor(group.inputs[static_cast<size_t>(cell.x)]).shape;
+    const int64_t rows = x[0] * x[1], gates = gates_of(cell.kind) * cell.hidden;
+    Graph product;
+    const auto add = [&](const Shape& shape, Role role) {
+      Tensor tensor;
+      tensor.shape = shape;
+      tensor.role = role;
+      return add_tensor(product, std::move(tensor));
+    };
+    const TensorId in = add({rows, x[2]}, Role::activation), w = add({gates, x[2]}, Role::constant),
+                   out = add({rows, gates}, Role::activation);
+    return us_of(product, ROperator{"", MatMul{false, true, 1, 1}, {}, {in, w}, {out}, {}});
   }
 
   bool is_constant_or_none(const Group& group, int32_t operand) const {
     return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]);
   }
 
-  // What RecurrentCost takes for granted.
+  // Nothing else can be a gang, however the input comes.
   bool has_constant_weights(const Group& group) const {
     return std::all_of(group.recurrent.cells.begin(), group.recurrent.cells.end(), [&](const RecurrentCell& cell) {
       return is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.r) && is_constant_or_none(group, cell.bias) &&
@@ -433,8 +450,7 @@ class Stacker {
 
   Graph graph_;
   Uses uses_;
-  const RecurrentCost& cost_;
-  const ProductCost& product_;
+  const Estimator& estimator_;
   std::vector<size_t> number_;              // per rOperator: among the recurrent ones
   std::vector<std::vector<bool>> depends_;  // per rOperator: on which recurrent ones
   std::vector<Group> groups_;
@@ -443,9 +459,9 @@ class Stacker {
 
 }  // namespace
 
-Graph stack_recurrences(Graph graph, const RecurrentCost& cost, const ProductCost& product) {
-  if (!cost) return graph;
-  return Stacker(take_last_states(std::move(graph)), cost, product).run();
+Graph stack_recurrences(Graph graph, const Estimator& estimator) {
+  if (!estimator) return graph;
+  return Stacker(take_last_states(std::move(graph)), estimator).run();
 }
 
 }  // namespace tamp::passes

@@ -95,7 +95,7 @@ class Declarations {
       tensors.push_back(fmt::format("element {} of buffer {} ({})", element, b, join(names, ", ")));
     }
     const std::string where =
-        base == kArenaBase ? fmt::format("byte {} of the arena", byte) : fmt::format("byte {} of port {}", byte, base - 2);
+        base == kArenaBase ? fmt::format("byte {} of the arena", byte) : fmt::format("byte {} of port {}", byte, base - kFirstPortBase);
     return tensors.empty() ? where : fmt::format("{}, {}", where, join(tensors, " or "));
   }
 

@@ -9,17 +9,18 @@
 #include "compiler/ir/rprogram.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::schedule {
 
-// Bytes [begin, end) of a base that a rTask touched. Bases as in kernels/vdevice/launch.cuh: the arena, the weights, inputs, outputs.
+// Bytes [begin, end) of a base that a rTask touched. Bases are the device's: the arena, the weights, inputs, outputs.
 struct Touch {
   RTask rtask;
   int32_t base = 0;
   bool is_write = false;
   int64_t begin = 0, end = 0;
 };
-inline constexpr int32_t kArenaBase = 0, kWeightsBase = 1, kFirstPortBase = 2;
+inline constexpr int32_t kArenaBase = rk::kArena, kWeightsBase = rk::kWeights, kFirstPortBase = rk::kFirstPort;
 
 // Bytes of the arena that are the exchanges' of gangs.
 std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program);

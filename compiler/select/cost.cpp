@@ -9,12 +9,10 @@
 namespace tamp::select {
 namespace {
 
-// A vEU that is alone does not get the whole L2 or DRAM: its own loads in flight limit it to about this many fair shares.
-constexpr double kLoneShares = 3;
-
-double share_gb_per_s(double total_gb_per_s, int64_t veus, int64_t active) {
-  const double fair = total_gb_per_s / static_cast<double>(veus);
-  return std::min(total_gb_per_s / static_cast<double>(active), kLoneShares * fair);
+// A vEU that is alone does not get the whole L2 or DRAM.
+double share_gb_per_s(const VDevice& d, double total_gb_per_s, int64_t active) {
+  const double fair = total_gb_per_s / static_cast<double>(d.veus());
+  return std::min(total_gb_per_s / static_cast<double>(active), d.lone_veu_shares * fair);
 }
 
 double peak_tflops(const Cost& cost, const Machine& machine) {
@@ -60,8 +58,8 @@ RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
   active = std::clamp<int64_t>(active, 1, veus);
   const double peak = peak_tflops(phase.cost, machine) / static_cast<double>(veus) * kFlopsPerUs;
   const double arithmetic_us = phase.cost.flops / (peak * std::max(phase.cost.efficiency, 1e-3));
-  const double l2 = share_gb_per_s(d.l2_gb_per_s, veus, active) * kBytesPerUs;
-  const double dram = share_gb_per_s(d.dram_gb_per_s, veus, active) * kBytesPerUs;
+  const double l2 = share_gb_per_s(d, d.l2_gb_per_s, active) * kBytesPerUs;
+  const double dram = share_gb_per_s(d, d.dram_gb_per_s, active) * kBytesPerUs;
 
   RTaskCost cost;
   cost.fixed_us = d.rtask_us;
@@ -89,22 +87,8 @@ VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
   return next;
 }
 
-double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevice, Precision precision) {
-  constexpr double kTile = 64, kEfficiency = 0.35;
-  const double m = static_cast<double>(rows), n = static_cast<double>(columns), depth = static_cast<double>(k);
-  const double peak = precision != Precision::fp32 && vdevice.tf32_tflops > 0 ? vdevice.tf32_tflops : vdevice.fp32_tflops;
-  const double arithmetic_us = 2 * m * n * depth / (peak * kFlopsPerUs * kEfficiency);
-  const double reads = 4 * depth * (m * std::max(1.0, n / kTile) + n * std::max(1.0, m / kTile));
-  // Its own edge, and one more where k is split.
-  return 2 * (vdevice.edge_us + vdevice.rtask_us) + std::max(arithmetic_us, reads / (vdevice.l2_gb_per_s * kBytesPerUs));
-}
-
-bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision) {
-  return kernels::takes_prologue(graph, conv, vdevice, precision);
-}
-
-double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision) {
-  return kernels::recurrent_gang_us(recurrent, input_sizes, vdevice, precision);
+std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const VDevice& vdevice, Precision precision) {
+  return kernels::estimate({graph, rop, vdevice, precision});
 }
 
 namespace {

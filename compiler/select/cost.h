@@ -4,6 +4,9 @@
 // the ring while the vEU still works or waits; only what does not fit into that time is seen.
 #pragma once
 
+#include <optional>
+
+#include "compiler/ir/estimator.h"
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/vdevice.h"
 
@@ -27,15 +30,8 @@ struct RTaskCost {
 // Of one rTask of the phase while `active` vEUs share L2 and DRAM.
 RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active);
 
-// A product of x[rows, k] with a constant [k, columns] on the whole vDevice, before anything about it is decided: for passes that
-// choose whether there should be one.
-double product_us(int64_t rows, int64_t columns, int64_t k, const VDevice& vdevice, Precision precision);
-
-// A Recurrent rOperator as one gang, likewise; infinite where none fits. `input_sizes`: I of each cell.
-double recurrent_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision);
-
-// Whether a Conv with a prologue (compiler/ir/ops.h) has a rKernel and gains by it. For passes: tensors need no place.
-bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision);
+// Before tensors have places, what Estimator promises passes (compiler/ir/estimator.h).
+std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const VDevice& vdevice, Precision precision);
 
 // One vEU's time while rTasks are put on it one after another.
 struct VEUTime {

@@ -55,7 +55,7 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
   phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
   phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
-  phase.cost.efficiency = window.vector == 4 ? 0.15 : 0.06;
+  phase.cost.efficiency = request.vdevice.cost(window.vector == 4 ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
   RKernel rkernel;
   rkernel.family = "depthwise";
   rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " +

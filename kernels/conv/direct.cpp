@@ -1,6 +1,8 @@
 // Host side of direct.cuh.
 #include "kernels/conv/direct.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -57,7 +59,7 @@ Phase phase_of(const Request& request, const Tile& tile, const Window& w, int64_
       4 * items * static_cast<double>(tile.pixels) * (w.taps() * group_channels / sharing + static_cast<double>(tile.outputs));
   phase.cost.weight_bytes = 4 * w.taps() * group_channels * static_cast<double>(w.channels);
   phase.cost.flops = 2 * macs + items * 60;
-  phase.cost.efficiency = tile.outputs == 1 ? 0.015 : tile.inputs == 1 ? 0.04 : tile.pixels == 2 ? 0.09 : 0.13;  // measured, H200
+  phase.cost.efficiency = request.vdevice.cost(fmt::format("direct.{}x{}x{}.efficiency", tile.outputs, tile.inputs, tile.pixels));
   return phase;
 }
 

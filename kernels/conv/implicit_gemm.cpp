@@ -23,14 +23,8 @@ constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of th
 
 struct Tile {
   int64_t m, n;
-  double tf32_efficiency, fp32_efficiency;
-  double fixed, step;  // cycles of a rTask in tf32: at least, and for each step (traces of five networks on one H200)
 };
-constexpr Tile kTiles[] = {{128, 64, 0.62, 0.55, 9000, 2600},
-                           {64, 64, 0.55, 0.45, 6200, 2600},
-                           {32, 64, 0.35, 0.35, 5250, 1500},
-                           {64, 32, 0.35, 0.35, 5250, 1500},
-                           {128, 32, 0.5, 0.42, 7000, 1800}};
+constexpr Tile kTiles[] = {{128, 64}, {64, 64}, {32, 64}, {64, 32}, {128, 32}};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -120,7 +114,7 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
   const int64_t count = taps_bytes(p, c) / 8;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t k = i * c.gather;
-    Tap tap = {0, 0xffffffffU};
+    Tap tap = {0, rk::kNoTap};
     if (k < p.k()) {
       const int64_t t = k / p.in_channels;
       const int64_t dh = t / p.kernel[1] * p.dilation[0], dw = t % p.kernel[1] * p.dilation[1];
@@ -190,7 +184,7 @@ int64_t work_bytes_of(const Config& c, int64_t a_stages) {
   return std::max(a_stages * c.block_k() * c.block_m, c.k_groups * c.block_n * c.block_m) * 4;
 }
 
-Phase product_phase(const Request& request, const Product& p, const Config& c, const Tile& tile, int64_t a_stages) {
+Phase product_phase(const Request& request, const Product& p, const Config& c, int64_t a_stages) {
   const Blocks b = blocks_of(p, c);
   Phase phase;
   phase.header = "kernels/conv/implicit_gemm.cuh";
@@ -209,11 +203,18 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, c
                n = static_cast<double>(c.block_n);
   phase.cost.flops = 2 * m * n * k;
   phase.cost.tensor_core = c.tf32 != 0;
-  phase.cost.efficiency = c.tf32 != 0 ? tile.tf32_efficiency : tile.fp32_efficiency;
-  if (c.gather == 1) phase.cost.efficiency *= 0.5;
+  const auto tile_cost = [&](const char* name) {
+    return request.vdevice.cost(fmt::format("implicit_gemm.{}x{}.{}", c.block_m, c.block_n, name));
+  };
+  phase.cost.efficiency = tile_cost(c.tf32 != 0 ? "tf32_efficiency" : "fp32_efficiency");
+  if (c.gather == 1) phase.cost.efficiency *= request.vdevice.cost("implicit_gemm.scalar_gather_efficiency_factor");
   phase.cost.activation_bytes = 4 * m * (k + n) + (c.splits == 1 && p.residual.valid() ? 4 * m * n : 0);
   phase.cost.weight_bytes = 4 * n * k;
-  if (c.tf32 != 0) phase.cost.calibrated_cycles = tile.fixed + tile.step * static_cast<double>(c.steps_per_split) * (c.gather == 1 ? 2 : 1);
+  if (c.tf32 != 0) {
+    const double gather_factor = c.gather == 1 ? request.vdevice.cost("implicit_gemm.scalar_gather_step_factor") : 1;
+    phase.cost.calibrated_cycles =
+        tile_cost("fixed_cycles") + tile_cost("step_cycles") * static_cast<double>(c.steps_per_split) * gather_factor;
+  }
   return phase;
 }
 
@@ -245,13 +246,13 @@ bool is_worth_splitting(const VDevice& vdevice, int64_t tiles, int64_t steps, in
   return tiles * (splits / 2) < vdevice.veus() && steps / splits >= 2;
 }
 
-RKernel rkernel_of(const Request& request, const Product& p, const Config& c, const Tile& tile, int64_t a_stages) {
+RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t a_stages) {
   RKernel rkernel;
   rkernel.family = "implicit_gemm";
   rkernel.name = fmt::format("implicit_gemm_{}<{}x{}{}>", c.tf32 != 0 ? "tf32" : "fp32", c.block_m, c.block_n,
                              c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
-  rkernel.phases.push_back(product_phase(request, p, c, tile, a_stages));
+  rkernel.phases.push_back(product_phase(request, p, c, a_stages));
   if (c.splits > 1) {
     rkernel.phases.push_back(sum_phase(request, p, c.splits, c.sum_rows));
     rkernel.scratch_elements = c.splits * p.rows() * partial_pitch(p);
@@ -288,7 +289,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
       c.splits = ceil_div(steps, c.steps_per_split);  // no empty one
       c.chunk_steps = chunk_steps_of(vdevice, c);
       if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
-      rkernels.push_back(rkernel_of(request, *p, c, tile, a_stages));
+      rkernels.push_back(rkernel_of(request, *p, c, a_stages));
     }
   }
   return rkernels;
@@ -320,10 +321,32 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
 }
 
+// --- before tensors have places ----------------------------------------------------------------------------------------
+
+// A product of x[rows, k] with a constant [k, columns] on the whole vDevice, before anything about it is decided.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  const auto* const matmul = std::get_if<MatMul>(&request.rop.attrs);
+  if (matmul == nullptr) return std::nullopt;
+  const VDevice& d = request.vdevice;
+  const Tensor &a = request.graph.tensor(request.rop.inputs[0]), &b = request.graph.tensor(request.rop.inputs[1]),
+               &out = request.graph.tensor(request.rop.outputs[0]);
+  const bool f32 = a.dtype == DType::f32 && b.dtype == DType::f32 && out.dtype == DType::f32;
+  if (!f32 || b.role != Role::constant || a.shape.size() < 2 || b.shape.size() != 2 || element_count(out.shape) == 0) return std::nullopt;
+  constexpr double kTile = 64;
+  const int64_t columns = out.shape.back();
+  const double m = static_cast<double>(element_count(out.shape) / columns), n = static_cast<double>(columns),
+               depth = static_cast<double>(a.shape[a.shape.size() - (matmul->trans_a ? 2 : 1)]);
+  const double peak_tflops = request.precision != Precision::fp32 && d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;
+  const double arithmetic_us = 2 * m * n * depth / (peak_tflops * 1e6 * d.cost("implicit_gemm.unplaced_efficiency"));
+  const double read_bytes = 4 * depth * (m * std::max(1.0, n / kTile) + n * std::max(1.0, m / kTile));
+  // Its own edge, and one more where k is split.
+  return Estimate{2 * (d.edge_us + d.rtask_us) + std::max(arithmetic_us, read_bytes / (d.l2_gb_per_s * 1e3))};
+}
+
 }  // namespace
 
 const Family& implicit_gemm() {
-  static const Family family = {"implicit_gemm", list_candidates, pack, accesses};
+  static const Family family = {"implicit_gemm", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

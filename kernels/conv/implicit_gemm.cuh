@@ -21,7 +21,6 @@ struct alignas(8) Tap {
   int32_t offset;
   uint32_t place;  // dh in the lower half, dw in the upper; kNoTap: past the end of k, reads as zero
 };
-constexpr uint32_t kNoTap = 0xffffffffu;
 
 struct ImplicitGemmArgs {
   TensorRef in;

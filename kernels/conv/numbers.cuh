@@ -1,15 +1,22 @@
 // Numbers that both halves of the convolutions know (kernels/vdevice/numbers.cuh).
 #pragma once
 
+#include <stdint.h>
+
 #include "kernels/vdevice/numbers.cuh"
 
 namespace rk {
 
+inline constexpr int kSumPad = 4;  // of a pixel's sums in shared memory, against bank conflicts
+
 // --- implicit_gemm, split_k_sum, separable_conv ------------------------------------------------------------------------
 
-inline constexpr int kGroupK = 32;         // k of a step of one group of warps
-inline constexpr int kSumColumns = 64;     // channels of a rTask of split_k_sum
-inline constexpr int kSeparableTileW = 8;  // pixels
+inline constexpr int kGroupK = 32;                                          // k of a step of one group of warps
+inline constexpr int kSumColumns = 64;                                      // channels of a rTask of split_k_sum
+inline constexpr int kSumRows = kComputeWarps * kWarp / (kSumColumns / 4);  // rows that it does at once
+inline constexpr int kSeparableTileW = 8;                                   // pixels
+inline constexpr int kMostTapDistance = 32767;                              // rows or columns, which share a word of a Tap
+inline constexpr uint32_t kNoTap = 0xffffffffu;                             // the word of a Tap past the end of k
 
 // --- patch_conv --------------------------------------------------------------------------------------------------------
 
@@ -19,7 +26,6 @@ inline constexpr int kPatchTableBytes = 32, kPatchTileBytes = 512;  // of a step
 
 inline constexpr int kMostSteps = 160;  // of an input chunk, times teams
 inline constexpr int kMostBatch = 4;    // steps whose operands are loaded together
-inline constexpr int kSumPad = 4;       // of a pixel's sums in shared memory, against bank conflicts
 
 struct StagedUnits {
   int units, loads;  // of a box; ldmatrix of a unit

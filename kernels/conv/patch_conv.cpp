@@ -200,14 +200,15 @@ Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
   Cost cost;
   cost.flops = 2 * 16 * 8 * 8 * products;
   cost.tensor_core = true;
-  cost.efficiency = patch_efficiency(p, c);
+  cost.efficiency = patch_efficiency(vdevice, p, c);
   const double outputs = elements(c.tile_h * c.tile_w, std::min(c.block(), p.channels));
   const double stored = 4 * outputs * (p.residual.valid() ? 2 : 1), summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
   const double patch = 4 * elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
   cost.activation_bytes = patch + stored;
-  // The results are stored when all products are done, at 1.5 of the share of L2 that costs assume; and sums of k are added before.
+  // The results are stored when all products are done; and sums of k are added before.
   const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
-  cost.latency_us = patch_start_us(vdevice) + stored / (1.5 * bytes_per_us) + summed / (8 * bytes_per_us);
+  cost.latency_us = patch_start_us(vdevice) + stored / (vdevice.cost("patch_conv.store_l2_factor") * bytes_per_us) +
+                    summed / (vdevice.cost("patch_conv.sum_l2_factor") * bytes_per_us);
   cost.weight_bytes = static_cast<double>(patch_steps(p) * c.step_bytes());
   return cost;
 }

@@ -97,7 +97,7 @@ struct PatchProduct {
   static constexpr int kBlock = 16 * M_TILES * WARPS_M;  // channels
   static constexpr int kPixels = 8 * N_TILES * kWarpsN;
   static constexpr int kTableBytes = kPatchTableBytes, kTileBytes = kPatchTileBytes;
-  static constexpr int kSumRow = (kBlock + 4) * 4;  // bytes of a pixel's sums: 8 lanes that store 16 bytes meet in no bank
+  static constexpr int kSumRow = (kBlock + kSumPad) * 4;  // bytes of a pixel's sums: 8 lanes that store 16 bytes meet in no bank
   static_assert(kWarps % (WARPS_M * WARPS_K) == 0);
 
   float sum[M_TILES][N_TILES][4];

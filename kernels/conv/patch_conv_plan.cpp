@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "kernels/args.h"
 
 namespace tamp::kernels {
 namespace {
-
-constexpr double kStartUs = 1.9;  // H200, measured: of a rTask without its products and stores
 
 // How the warps share a block of channels, a tile of pixels, and k.
 struct Share {
@@ -38,14 +37,14 @@ int64_t rtasks(const Product& p, const PatchPlan& c) {
 }
 
 // The sums of each group of warps, of part_pixels pixels.
-int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.block() + 4) * 4; }
+int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.block() + rk::kSumPad) * 4; }
 
 }  // namespace
 
 // The patch, and later in its place the sums.
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c) { return std::max(patch_rows(p, c) * c.pitch * 4, sum_bytes(c)); }
 
-double patch_start_us(const VDevice& vdevice) { return std::max(0.0, kStartUs - vdevice.rtask_us); }
+double patch_start_us(const VDevice& vdevice) { return std::max(0.0, vdevice.cost("patch_conv.start_us") - vdevice.rtask_us); }
 
 namespace {
 
@@ -83,13 +82,13 @@ void choose_pitch(const Product& p, PatchPlan& c) {
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
 // Microseconds of all rTasks with a tile, less what is the same for all tiles; only to compare tiles.
-double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c, double start_us, double pass_us) {
   const double rounds = static_cast<double>(ceil_div(rtasks(p, c), vdevice.veus()));
   const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
   const double patch = elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
   const double passes = static_cast<double>(ceil_div(patch_rows(p, c), vdevice.compute_threads >> patch_row_shift(p, c)));
   const double outputs = elements(c.tile_h * c.tile_w, c.block());
-  return rounds * (vdevice.rtask_us + patch_start_us(vdevice) + 4 * (patch + outputs) / bytes_per_us + 0.02 * passes);
+  return rounds * (vdevice.rtask_us + start_us + 4 * (patch + outputs) / bytes_per_us + pass_us * passes);
 }
 
 // What the conflicts of a tile add to that. All warps' loads of pixels go through one shared memory.
@@ -101,6 +100,7 @@ double conflicts_us(const VDevice& vdevice, const Product& p, const PatchPlan& c
 
 // False if no tile fits.
 bool choose_tile(const VDevice& vdevice, const Product& p, PatchPlan& c) {
+  const double start_us = patch_start_us(vdevice), pass_us = vdevice.cost("patch_conv.copy_pass_us");
   double best = 0;
   PatchPlan trial = c;
   for (int64_t h = 1; h <= std::min(p.pixels[1], c.most_pixels()); ++h) {
@@ -109,7 +109,7 @@ bool choose_tile(const VDevice& vdevice, const Product& p, PatchPlan& c) {
       trial.tile_w = w;
       trial.pitch = patch_cells(p, trial) * c.cell + 32;  // the widest
       if (patch_cells(p, trial) > vdevice.compute_threads || patch_work_bytes(p, trial) > vdevice.work_bytes()) continue;
-      double us = tile_us(vdevice, p, trial);
+      double us = tile_us(vdevice, p, trial, start_us, pass_us);
       if (best != 0 && us >= best) continue;
       choose_pitch(p, trial);
       us += conflicts_us(vdevice, p, trial);
@@ -134,11 +134,14 @@ bool fits(const VDevice& vdevice, const Product& p, PatchPlan& c) {
 
 }  // namespace
 
-// Measured on an H200, in its clocks for one warp's step: a product takes 1.4, a load from the patch 2 and more if lanes meet in a
-// bank; and no fewer than 1.5 for each 128 bytes that come from shared memory. At the peak a product is 2.7.
-double patch_efficiency(const Product& p, const PatchPlan& c) {
+// By the cycles of one warp's step: of its products, and of its loads from the patch, which take longer if lanes meet in a bank; and no
+// fewer than all lines of 128 bytes take to come from shared memory.
+double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+  const auto cost = [&](const char* name) { return vdevice.cost(std::string("patch_conv.") + name); };
   const double products = elements(c.m_tiles, c.n_tiles), loads = 2 * static_cast<double>(c.n_tiles) * accesses_per_load(p, c);
-  return 2.7 * products / std::max(1.4 * products + 2 * loads, 1.5 * (4 * static_cast<double>(c.m_tiles) + loads + 1));
+  const double issued = cost("product_cycles") * products + cost("load_cycles") * loads;
+  const double delivered = cost("shared_line_cycles") * (4 * static_cast<double>(c.m_tiles) + loads + 1);
+  return cost("peak_product_cycles") * products / std::max(issued, delivered);
 }
 
 std::vector<PatchPlan> patch_plans(const VDevice& vdevice, const Product& product, int64_t cell) {

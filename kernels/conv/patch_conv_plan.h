@@ -39,7 +39,7 @@ int64_t patch_chunks(const Product& p, const PatchPlan& c);
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c);
 
 // Of Cost.
-double patch_efficiency(const Product& p, const PatchPlan& c);
+double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c);
 double patch_start_us(const VDevice& vdevice);  // on top of what every rTask costs
 
 }  // namespace tamp::kernels

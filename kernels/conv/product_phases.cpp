@@ -10,7 +10,7 @@ namespace tamp::kernels {
 namespace {
 
 constexpr int64_t kSumColumns = rk::kSumColumns;
-constexpr int64_t kSumRows = 16;  // rows that split_k_sum does at once
+constexpr int64_t kSumRows = rk::kSumRows;
 
 }  // namespace
 
@@ -102,7 +102,8 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
   const double elements = static_cast<double>(sum_rows * kSumColumns);
   phase.cost.flops = elements * static_cast<double>(splits);
-  phase.cost.calibrated_cycles = 2400 + 100 * static_cast<double>(splits);
+  phase.cost.calibrated_cycles =
+      request.vdevice.cost("split_k_sum.fixed_cycles") + request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits);
   phase.cost.activation_bytes = 4 * elements * static_cast<double>(splits + (p.residual.valid() ? 2 : 1));
   return phase;
 }

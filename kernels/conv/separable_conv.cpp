@@ -21,9 +21,7 @@ namespace {
 constexpr int64_t kTileW = rk::kSeparableTileW;
 constexpr int64_t kWarps = rk::kComputeWarps;
 constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that wherever it lies, 32-bit offsets do
-constexpr int64_t kPaddedChannels = 32;  // passes/memory_order.h: from here on pixels begin at 16 bytes, whatever their channels
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kWorthUs = 6.5;  // two rOperators with an edge between them take about as long
 
 // What the rOperator is, without regard to where its tensors lie.
 struct Separable {
@@ -95,7 +93,7 @@ struct Tile {
   int64_t outputs() const { return ceil_div(kTileW * height() * channels() / 4, kWarps * 32); }  // of a thread
   // The sums of the warps, and the residuals of all threads.
   int64_t work_bytes(bool residual) const {
-    return warps_k() * kTileW * height() * (channels() + 4) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
+    return warps_k() * kTileW * height() * (channels() + rk::kSumPad) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
   }
 };
 constexpr Tile kTiles[] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 4, 1}, {1, 1, 2}, {2, 2, 2}, {2, 4, 2}, {1, 7, 2}};
@@ -163,15 +161,17 @@ std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int
   return c;
 }
 
-// Cycles of a rTask from its inputs being there, as traced on an H200: a step takes what shared memory delivers to the lanes (128
-// bytes a cycle), or what a scheduler issues for its two warps.
-double cycles_of(const Separable& s, const Config& c) {
+// Cycles of a rTask from its inputs being there: a step takes what shared memory delivers to the lanes (128 bytes a cycle), or what a
+// scheduler issues for its two warps.
+double cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   const int64_t reads = ((t.nt - 1) * s.stride + s.taps) * s.taps;
   const int64_t delivered = kWarps * (2 * reads + 2 * s.values() + 4 * t.mt);
   const int64_t issued = 2 * (reads * 4 + 2 * s.taps * s.taps * t.nt + s.values() / 2 + t.nt * (7 + 2 * t.mt) + 60);
   const double steps = static_cast<double>(blocks_of(s, c).steps), bytes = static_cast<double>(s.boxes() * boxes_of(s, c).copied_bytes());
-  return 3150 + 1.25 * steps * static_cast<double>(std::max(delivered, issued)) + 0.015 * bytes;
+  const auto cost = [&](const char* name) { return vdevice.cost(std::string("separable_conv.") + name); };
+  return cost("fixed_cycles") + cost("loop_factor") * steps * static_cast<double>(std::max(delivered, issued)) +
+         cost("input_byte_cycles") * bytes;
 }
 
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
   phase.cost.flops =
       2 * outputs * static_cast<double>(s.channels) + 2 * static_cast<double>(kTileW * t.height() * s.channels * s.taps * s.taps);
   phase.cost.tensor_core = true;
-  phase.cost.calibrated_cycles = cycles_of(s, c);
+  phase.cost.calibrated_cycles = cycles_of(request.vdevice, s, c);
   phase.cost.activation_bytes = static_cast<double>(s.boxes() * phase.boxes->copied_bytes()) + 4 * outputs * (s.residual ? 2 : 1);
   phase.cost.weight_bytes = static_cast<double>(b.steps * t.step_bytes(s));
   return phase;
@@ -346,25 +346,32 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
              out.reads);
 }
 
-}  // namespace
+// --- before tensors have places ----------------------------------------------------------------------------------------
 
-const Family& separable_conv() {
-  static const Family family = {"separable_conv", list_candidates, pack, accesses};
-  return family;
-}
-
-bool takes_prologue(const Graph& graph, const ROperator& conv, const VDevice& vdevice, Precision precision) {
-  if (!has_boxes(vdevice, precision)) return false;
-  const std::optional<Separable> s = separable_of(graph, conv);
-  if (!s) return false;
+// A promise that there will be a rKernel, as passes/assign_layout puts the input where boxes can be cut from (lies_for_boxes); none where
+// the rOperators that the fused one replaces would be as fast.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  const VDevice& vdevice = request.vdevice;
+  if (!has_boxes(vdevice, request.precision)) return std::nullopt;
+  const std::optional<Separable> s = separable_of(request.graph, request.rop);
+  if (!s) return std::nullopt;
+  double least_cycles = std::numeric_limits<double>::infinity();
   for (int64_t tile = 0; tile < static_cast<int64_t>(std::size(kTiles)); ++tile) {
     const std::optional<Config> c = config_for(vdevice, *s, tile);
     if (!c) continue;
     const Blocks b = blocks_of(*s, *c);
     const double rounds = static_cast<double>(ceil_div(b.tiles * b.n, vdevice.veus()));
-    if (rounds * cycles_of(*s, *c) <= kWorthUs * vdevice.clock_ghz * 1e3) return true;
+    least_cycles = std::min(least_cycles, rounds * cycles_of(vdevice, *s, *c));
   }
-  return false;
+  if (!(least_cycles <= vdevice.cost("separable_conv.two_roperators_us") * vdevice.clock_ghz * 1e3)) return std::nullopt;
+  return Estimate{least_cycles / (vdevice.clock_ghz * 1e3)};
+}
+
+}  // namespace
+
+const Family& separable_conv() {
+  static const Family family = {"separable_conv", list_candidates, pack, accesses, estimate_unplaced};
+  return family;
 }
 
 }  // namespace tamp::kernels

@@ -50,7 +50,7 @@ struct SeparableTile {
   static constexpr int kPairs = (TAPS + 1) / 2;                      // of values of a column of the filter
   static constexpr int kOctetBytes = MT * 512 + TAPS * kPairs * 64;  // weights of 8 channels
   static constexpr int kStepBytes = kWarpsK * kOctetBytes;
-  static constexpr int kPitch = kChannels + 4;  // of a pixel's sums
+  static constexpr int kPitch = kChannels + kSumPad;  // of a pixel's sums
   static constexpr int kPartBytes = kPixels * kPitch * 4, kSumBytes = kWarpsK * kPartBytes;
   // Of what is computed column by column of the filter, so many columns are loaded together: code that runs a few times is paid
   // for by its length.

@@ -23,6 +23,7 @@ template <class Veu>
 RK_BODY void split_k_sum(const Task<Veu>& task) {
   constexpr int kThreadsPerRow = kSumColumns / 4;
   constexpr int kRowThreads = Veu::kComputeThreads / kThreadsPerRow;
+  static_assert(kRowThreads == kSumRows, "the host cuts rows by it");
   constexpr int kAtOnce = 8;  // loads under way
   const auto& args = task.template arguments<SplitKSumArgs>();
   uint32_t row_block;

@@ -210,29 +210,30 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const double outputs = static_cast<double>(s.channels() * s.pixels());
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * kBoxChannels);
   phase.cost.tensor_core = true;
-  phase.cost.efficiency = s.efficiency;
+  const ShapeCosts costs = costs_of(request.vdevice, c);
+  phase.cost.efficiency = costs.efficiency;
   phase.cost.activation_bytes =
       static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) + 4 * outputs * (c.splits == 1 && p.residual.valid() ? 2 : 1);
   phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
-  phase.cost.calibrated_cycles = s.fixed + (is_tf32(c) ? s.step : s.step_16_bits) * static_cast<double>(b.steps) +
-                                 s.input_byte * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
+  phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
+                                 costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
   return phase;
 }
 
 // The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage.
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
-  constexpr int64_t kRowsOfTask = 64;  // what a rTask costs otherwise, in rows of a box
-  constexpr int64_t kMostBox = 256;    // of the copy engine
+  constexpr int64_t kMostBox = 256;                                         // of the copy engine
+  const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs otherwise
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  int64_t best = 0;
+  double best = 0;
   for (int64_t w = 1; w <= std::min(g.w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
                     box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
       const int64_t bytes = ceil_div(box_w * box_h * 128, 1024) * 1024 * boxes_of_step(c);
       if (box_w > kMostBox || box_h > kMostBox || bytes > vdevice.input_stage_bytes) continue;
-      const int64_t cost = ceil_div(g.w, w) * ceil_div(g.h, h) * (box_w * box_h + kRowsOfTask);
+      const double cost = static_cast<double>(ceil_div(g.w, w) * ceil_div(g.h, h)) * (static_cast<double>(box_w * box_h) + rows_of_rtask);
       if (best != 0 && cost >= best) continue;
       best = cost;
       c.tile_w = w;
@@ -243,8 +244,7 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
 }
 
 // Cycles of the compute warps in a rTask's loop, apart from waiting.
-double loop_cycles(const Product& p, const Config& c) {
-  constexpr int64_t kChange = 240;  // from one stage to the next
+double loop_cycles(const Product& p, const Config& c, double step_cycles, double change_cycles) {
   const int64_t batch = batch_of(c), input_steps = input_steps_of(p, c);
   int64_t left = steps_of_split(p, c, c.boxes_per_split), input_left = input_steps, weight_left = c.chunk_steps;
   int64_t changes = 0, half_steps = 0;
@@ -257,16 +257,16 @@ double loop_cycles(const Product& p, const Config& c) {
     if (input_left == 0) input_left = input_steps, ++changes;
     if (weight_left == 0) weight_left = c.chunk_steps, ++changes;
   }
-  const double step = is_tf32(c) ? shape_of(c).step : shape_of(c).step_16_bits;
-  return step * static_cast<double>(half_steps) / 2 + static_cast<double>(kChange * changes);
+  return step_cycles * static_cast<double>(half_steps) / 2 + change_cycles * static_cast<double>(changes);
 }
 
 // The chunks of inputs and of weights with which a rTask's loop ends soonest: large ones are whole batches and few changes from stage to
 // stage, small ones of inputs let the first batch begin early.
 void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
-  constexpr double kCopyBytes = 22;  // a cycle and vEU, when all copy at once (L2's bandwidth)
+  const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),
+               change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, c).step_cycles;
   const int64_t box_bytes = bytes_of_box(p, c), most = vdevice.weight_stage_bytes / step_bytes_of(c), batch = batch_of(c);
-  const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / kCopyBytes; };
+  const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / copy_bytes_per_cycle; };
   Config best;
   double least = 0;
   const int64_t pair = boxes_of_step(c), fitting = std::min(vdevice.input_stage_bytes / box_bytes, c.boxes_per_split);
@@ -277,7 +277,8 @@ void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
          {most, most / batch * batch, most / input_steps * input_steps, ceil_div(input_steps, ceil_div(input_steps, most))}) {
       if (chunk == 0) continue;
       c.chunk_steps = std::min(chunk, steps);
-      const double all = loop_cycles(p, c), chunks = static_cast<double>(c.boxes_per_split) / static_cast<double>(c.boxes_per_chunk);
+      const double all = loop_cycles(p, c, step_cycles, change_cycles),
+                   chunks = static_cast<double>(c.boxes_per_split) / static_cast<double>(c.boxes_per_chunk);
       const double cycles = std::max(copy(c.boxes_per_chunk) + all, copy(c.boxes_per_split) + all / chunks);
       if (best.boxes_per_chunk != 0 && cycles >= least) continue;
       best = c;

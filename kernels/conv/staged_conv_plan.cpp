@@ -1,5 +1,7 @@
 #include "kernels/conv/staged_conv_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/conv/product_phases.h"
@@ -7,12 +9,8 @@
 namespace tamp::kernels::staged {
 namespace {
 
-// The cycles are traced (test/bench/calibrate.py), but of {1, 4, 1, 2}, and of {2, 2, 1, 1} in 16 bits, which are few in the records.
-constexpr Shape kShapes[] = {{1, 4, 1, 1, 0.30, 2381, 166, 340, 0.0114}, {2, 2, 1, 2, 0.35, 2093, 123, 205, 0.0212},
-                             {1, 4, 1, 2, 0.35, 2250, 182, 250, 0.0120}, {2, 4, 1, 2, 0.50, 2403, 200, 365, 0.0142},
-                             {2, 4, 2, 2, 0.55, 2882, 347, 310, 0.0119}, {2, 4, 2, 4, 0.60, 3098, 598, 490, 0.0239},
-                             {1, 2, 1, 1, 0.25, 1687, 142, 270, 0.0057}, {2, 2, 1, 1, 0.30, 1815, 170, 300, 0.0097},
-                             {2, 4, 2, 1, 0.50, 2447, 212, 410, 0.0158}, {2, 2, 2, 1, 0.35, 1825, 177, 330, 0.0003}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},
+                             {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}};
 
 const rk::StagedUnits& numbers_of(const Config& c) { return is_tf32(c) ? rk::kStagedTf32 : rk::kStaged16Bits; }
 
@@ -52,6 +50,12 @@ Config config_of(const RKernel& rkernel) {
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
+
+ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
+  const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
+  return {vdevice.cost(prefix + "efficiency"), vdevice.cost(prefix + "fixed_cycles"),
+          vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : "step_16bit_cycles")), vdevice.cost(prefix + "input_byte_cycles")};
+}
 
 int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
 int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }

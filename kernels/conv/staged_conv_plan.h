@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compiler/ir/rkernel.h"
+#include "compiler/ir/vdevice.h"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/gemm/product.h"
 
@@ -21,9 +22,6 @@ namespace tamp::kernels::staged {
 // Template arguments of the body, and what follows from them.
 struct Shape {
   int64_t mt, nt, warps_m, warps_n;
-  double efficiency;
-  // Cycles of a rTask: at least, for each step, and for each byte of the input (traces of five networks on one H200).
-  double fixed, step, step_16_bits, input_byte;
 
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
@@ -31,6 +29,11 @@ struct Shape {
   int64_t sum_bytes() const { return pixels() * (channels() + rk::kSumPad) * 4 * warps_k(); }
 };
 std::span<const Shape> shapes();
+
+// What the vDevice says of a rTask of a shape: cycles at least, for each step, and for each byte of the input.
+struct ShapeCosts {
+  double efficiency, fixed_cycles, step_cycles, input_byte_cycles;
+};
 
 // Everything that pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -43,6 +46,7 @@ Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
+ShapeCosts costs_of(const VDevice& vdevice, const Config& c);
 static_assert(kBoxChannels == rk::kBoxChannels);
 int64_t units_of_box(const Config& c);
 int64_t teams_of(const Config& c);

@@ -6,12 +6,15 @@
 
 #include "compiler/ir/graph.h"
 #include "compiler/ir/ops.h"
+#include "kernels/elementwise/numbers.cuh"
 
 namespace tamp::kernels {
 
-// Limits and operand codes; the same as in elementwise.cuh.
-inline constexpr int64_t kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;
-inline constexpr int64_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
+// Limits and operand codes, as 64-bit numbers like all of the host's.
+inline constexpr int64_t kChainRank = rk::kChainRank, kChainInputs = rk::kChainInputs, kChainSteps = rk::kChainSteps,
+                         kChainConstants = rk::kChainConstants;
+inline constexpr int64_t kAcc = rk::kAcc, kFirstTemp = rk::kFirstTemp, kFirstInput = rk::kFirstInput, kFirstConstant = rk::kFirstConstant,
+                         kUnused = rk::kUnused;
 
 struct ChainStep {
   int64_t op = 0, x = kUnused, y = kUnused, z = kUnused, to = 0;

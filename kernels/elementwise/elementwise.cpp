@@ -53,13 +53,12 @@ std::vector<Arg> arguments(const Graph& graph, const Sweep& sweep, int64_t prefe
           {"constants", ArgValue{constants}}};
 }
 
-// What a rTask costs besides memory, in flops at efficiency 0.25: a turn of the loop has a latency of its own (1 us on an
-// H200), and then each step has a price per element.
-double interpreting_flops(const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
+// What a rTask costs besides memory: a turn of the loop has a latency of its own, and then each step has a price per element.
+double interpreting_flops(const VDevice& vdevice, const Sweep& sweep, const Work& work, int64_t groups_per_rtask) {
   const double turns = static_cast<double>(ceil_div(groups_per_rtask, 256 * work.groups));
   double per_element = 0;
   for (const ChainStep& step : sweep.chain.steps) per_element += row_of(static_cast<ElementwiseOp>(step.op)).price;
-  return turns * 1e5 + static_cast<double>(groups_per_rtask * 4) * per_element;
+  return turns * vdevice.cost("elementwise.turn_flops") + static_cast<double>(groups_per_rtask * 4) * per_element;
 }
 
 Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
@@ -82,8 +81,8 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
     bytes += 4 * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
   }
   phase.cost.activation_bytes = bytes;
-  phase.cost.flops = interpreting_flops(sweep, work, groups_per_rtask);
-  phase.cost.efficiency = 0.25;
+  phase.cost.flops = interpreting_flops(request.vdevice, sweep, work, groups_per_rtask);
+  phase.cost.efficiency = request.vdevice.cost("elementwise.efficiency");
   return phase;
 }
 

@@ -9,17 +9,10 @@
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-constexpr int kChainRank = 8;
-constexpr int kChainInputs = 8;
-constexpr int kChainSteps = 16;
-constexpr int kChainConstants = 24;
-
-// Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
-constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
 
 struct ChainStep {
   uint8_t op, x, y, z;

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/loop.h"
 #include "kernels/shared/numbers.h"
 #include "kernels/typed/typed.h"
@@ -16,8 +16,8 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
-constexpr int32_t kOutside = std::numeric_limits<int32_t>::min();
+constexpr size_t kRank = rk::kCopyRank;
+constexpr int32_t kOutside = rk::kOutside;
 
 // Strides that mark a dimension as one with a table of its own, or as part of the joint one, so that it merges with no other.
 constexpr int64_t kOwnTable = int64_t{1} << 40, kJoint = int64_t{1} << 41;
@@ -150,7 +150,8 @@ Loop in_vectors(Loop loop) {
   return loop;
 }
 
-Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rtask) {
+Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_rtask) {
+  const ROperator& rop = request.rop;
   const Loop loop = vector ? in_vectors(map.loop) : map.loop;
   const int64_t items = loop_elements(loop);
   std::vector<int64_t> table_at(kRank, -1), joint_steps(kRank, 0);
@@ -181,7 +182,7 @@ Phase phase_of(const ROperator& rop, const Map& map, bool vector, int64_t per_rt
   const double share = static_cast<double>(items) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * (vector ? 32 : 16);
   phase.cost.flops = share * 30;  // index arithmetic
-  phase.cost.efficiency = 0.25;
+  phase.cost.efficiency = request.vdevice.cost("indexed_copy.efficiency");
   return phase;
 }
 
@@ -213,7 +214,7 @@ std::vector<RKernel> offers(const Request& request) {
   RKernel rkernel;
   rkernel.family = "indexed_copy";
   rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
-  rkernel.phases = {phase_of(rop, *map, vector, per_rtask)};
+  rkernel.phases = {phase_of(request, *map, vector, per_rtask)};
   if (dtype != DType::f32) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
   rkernel.config = {{"elements_per_rtask", per_rtask * (vector ? 4 : 1)}};
   return {rkernel};

@@ -3,12 +3,10 @@
 // Gather's indices may have several dimensions: those select together in one `joint` table.
 #pragma once
 
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-constexpr int kCopyRank = 8;
-constexpr int32_t kOutside = INT32_MIN;  // in a table: the constant, not x
 
 struct IndexedCopyArgs {
   TensorRef out, in;

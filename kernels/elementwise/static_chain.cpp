@@ -6,16 +6,14 @@
 #include <bit>
 
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kInputs = 6, kConstants = 8;  // rk::kStaticInputs, rk::kStaticConstants
+constexpr size_t kInputs = rk::kStaticInputs, kConstants = rk::kStaticConstants;
 constexpr size_t kMostSteps = 6;
 constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
-
-// One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
-constexpr double kTurnUs = 0.6;
 
 using rk::functions::Speed;
 
@@ -125,7 +123,9 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   // A scalar drags a sector of 32 bytes along, some of which neighbours want.
   const int64_t vectors = inputs + 1 + 3 * std::popcount(static_cast<uint64_t>(scalars));
   phase.cost.activation_bytes = 16 * share * static_cast<double>(vectors);
-  phase.cost.latency_us = kTurnUs * static_cast<double>(ceil_div(groups_per_rtask, vdevice.compute_threads * at_once) - 1);
+  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+  const int64_t turns = ceil_div(groups_per_rtask, vdevice.compute_threads * at_once);
+  phase.cost.latency_us = vdevice.cost("elementwise.static_turn_us") * static_cast<double>(turns - 1);
   return phase;
 }
 

@@ -11,11 +11,10 @@
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-constexpr int kStaticInputs = 6, kStaticConstants = 8;
 
 struct StaticChainArgs {
   TensorRef out;
@@ -29,7 +28,7 @@ struct StaticChainArgs {
 };
 static_assert(sizeof(StaticChainArgs) <= 768, "an argument slot has 768 bytes");
 
-// A step as a template argument: op, x, y, z, to, from the lowest byte on; operand codes as in kernels/elementwise/chain.h.
+// A step as a template argument: op, x, y, z, to, from the lowest byte on; operand codes as of elementwise.
 RK_INLINE constexpr uint32_t static_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
 
 // Everything that steps read: the result of the step before, temporaries, inputs.

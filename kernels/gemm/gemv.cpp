@@ -167,7 +167,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   phase.ring = {chunk_bytes(c), b.chunks, 1, b.n};
   const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
   phase.cost.flops = 2 * static_cast<double>(rows) * n * k;
-  phase.cost.efficiency = 0.35;
+  phase.cost.efficiency = request.vdevice.cost("gemv.efficiency");
   phase.cost.activation_bytes = 4 * m * (k + n);
   phase.cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
   rkernel.phases.push_back(std::move(phase));

@@ -109,10 +109,11 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
                 {"b_vector", arg(int64_t{is_vector(request.graph, p, kB)})},
                 {"out_vector", arg(int64_t{is_vector(request.graph, p, kOut) && p.strides[kOut].column == 1})}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(tiles, per_rtask));
-  phase.work_bytes = 2 * 2 * 32 * (tile + 4) * 4;  // two stages of A and B, rk::MatmulStage
-  const double count = static_cast<double>(per_rtask), k = static_cast<double>(ceil_div(p.k, 32) * 32), edge = static_cast<double>(tile);
+  phase.work_bytes = rk::kMatmulStages * rk::matmul_stage_floats(static_cast<int>(tile)) * 4;
+  const double count = static_cast<double>(per_rtask), k = static_cast<double>(ceil_div(p.k, rk::kMatmulStep) * rk::kMatmulStep),
+               edge = static_cast<double>(tile);
   phase.cost.flops = count * 2 * edge * edge * k;
-  phase.cost.efficiency = tile == 64 ? 0.18 : 0.12;  // measured, H200
+  phase.cost.efficiency = request.vdevice.cost(tile == 64 ? "matmul_direct.64x64.efficiency" : "matmul_direct.32x32.efficiency");
   phase.cost.activation_bytes = count * 4 * (2 * edge * k + 2 * edge * edge);
   RKernel rkernel;
   rkernel.family = "matmul_direct";

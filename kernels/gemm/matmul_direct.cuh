@@ -24,14 +24,13 @@ struct MatmulDirectArgs {
 };
 static_assert(sizeof(MatmulDirectArgs) <= 768, "an argument slot has 768 bytes");
 
-constexpr int kMatmulStep = 32;
-
-// [k][m] and [k][n]; the pitch keeps rows 16-byte aligned.
+// [k][m] and [k][n].
 template <int kTile>
 struct alignas(16) MatmulStage {
-  static constexpr int kPitch = kTile + 4;
+  static constexpr int kPitch = matmul_pitch(kTile);
   float a[kMatmulStep * kPitch], b[kMatmulStep * kPitch];
 };
+static_assert(sizeof(MatmulStage<32>) == matmul_stage_floats(32) * 4 && sizeof(MatmulStage<64>) == matmul_stage_floats(64) * 4);
 
 // One operand's part of a step: matrix[x, k] for x < x_end and k < k_end. Groups of four run along the dimension of stride 1.
 struct MatmulSource {
@@ -145,7 +144,7 @@ RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSour
   // Turn t loads step t, and multiplies step t - 1 meanwhile. One barrier a turn: who writes a stage has seen everybody leave it.
 #pragma unroll 1
   for (int turn = 0; turn <= steps; ++turn) {
-    MatmulStage<kTile>& stage = stages[turn % 2];
+    MatmulStage<kTile>& stage = stages[turn % kMatmulStages];
     if (turn > 0) {
       matmul_put<Veu, kTile>(stage.a, a.along_k, next_a);
       matmul_put<Veu, kTile>(stage.b, b.along_k, next_b);

@@ -4,11 +4,10 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/conv/numbers.cuh"
 
 namespace tamp::kernels {
 namespace {
-
-constexpr int64_t kMaxTapDistance = 32767;  // rk::Tap
 
 bool is_f32_constant(const Graph& graph, TensorId id) {
   return id.valid() && graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
@@ -153,7 +152,7 @@ bool fits_device(const Graph& graph, const ROperator& rop, const Product& p) {
     if (id.valid() && !is_plain_f32(graph.tensor(id))) return false;
   }
   for (size_t d = 0; d < 2; ++d) {
-    if ((p.kernel[d] - 1) * p.dilation[d] > kMaxTapDistance) return false;
+    if ((p.kernel[d] - 1) * p.dilation[d] > rk::kMostTapDistance) return false;
   }
   return p.rows() < INT32_MAX / 2 && p.k() < INT32_MAX / 2 && p.channels * p.groups < INT32_MAX / 2 && rop.outputs.size() == 1;
 }

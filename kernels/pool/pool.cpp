@@ -16,9 +16,6 @@ Window pool_window(const Graph& graph, const ROperator& rop) {
   return window;
 }
 
-// One trip to L2 by all threads of a rTask, with what comes before and after it; the first is in VDevice::rtask_us.
-constexpr double kTurnUs = 0.6;
-
 // What pool_strip can do: the two windows that networks have, on whole vectors, without an epilogue, every window partly in the input.
 bool has_strips(const ROperator& rop, const Window& w) {
   if (w.vector != 4 || !w.channels_innermost || has_epilogue(rop)) return false;
@@ -51,7 +48,9 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
   // What the windows share comes out of L2 far faster than VDevice::l2_gb_per_s says; count every input once, and some again.
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]));
-  phase.cost.latency_us = kTurnUs * static_cast<double>(ceil_div(per_rtask, request.vdevice.compute_threads) - 1);
+  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+  phase.cost.latency_us =
+      request.vdevice.cost("pool.strip_turn_us") * static_cast<double>(ceil_div(per_rtask, request.vdevice.compute_threads) - 1);
   RKernel rkernel;
   rkernel.family = "pool";
   rkernel.name = "pool<strips of " + std::to_string(window.pixels) + ", " + std::to_string(phase.rtasks) + ">";
@@ -90,7 +89,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = window_bytes(window, share, window.taps());
   phase.cost.flops = share * static_cast<double>(window.vector) * (window.taps() + 8) * 2;
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = request.vdevice.cost("pool.efficiency");
   RKernel rkernel;
   rkernel.family = "pool";
   rkernel.name = "pool<" + std::to_string(window.vector) + " channels, " + std::to_string(phase.rtasks) + ">";

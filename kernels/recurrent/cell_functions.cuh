@@ -1,25 +1,10 @@
-// The activations of recurrent cells. The numbers are those of CellKind and CellFunctionKind in compiler/ir/recurrent.h.
+// The activations of recurrent cells.
 #pragma once
 
+#include "kernels/recurrent/numbers.cuh"
 #include "kernels/vdevice/epilogue.cuh"
 
 namespace rk {
-
-enum CellKind : int32_t { kLstm, kGru, kRnn };
-
-enum CellFunctionKind : int32_t {
-  kCellSigmoid,
-  kCellTanh,
-  kCellRelu,
-  kCellAffine,
-  kCellLeakyRelu,
-  kCellThresholdedRelu,
-  kCellScaledTanh,
-  kCellHardSigmoid,
-  kCellElu,
-  kCellSoftsign,
-  kCellSoftplus,
-};
 
 struct CellFunction {
   int32_t kind;

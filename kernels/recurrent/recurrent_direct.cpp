@@ -8,6 +8,17 @@
 namespace tamp::kernels {
 namespace {
 
+static_assert(static_cast<int>(CellFunctionKind::sigmoid) == rk::kCellSigmoid &&
+              static_cast<int>(CellFunctionKind::tanh) == rk::kCellTanh && static_cast<int>(CellFunctionKind::relu) == rk::kCellRelu &&
+              static_cast<int>(CellFunctionKind::affine) == rk::kCellAffine &&
+              static_cast<int>(CellFunctionKind::leaky_relu) == rk::kCellLeakyRelu &&
+              static_cast<int>(CellFunctionKind::thresholded_relu) == rk::kCellThresholdedRelu &&
+              static_cast<int>(CellFunctionKind::scaled_tanh) == rk::kCellScaledTanh &&
+              static_cast<int>(CellFunctionKind::hard_sigmoid) == rk::kCellHardSigmoid &&
+              static_cast<int>(CellFunctionKind::elu) == rk::kCellElu &&
+              static_cast<int>(CellFunctionKind::softsign) == rk::kCellSoftsign &&
+              static_cast<int>(CellFunctionKind::softplus) == rk::kCellSoftplus);
+
 constexpr int64_t kRowsUnderWay = rk::kComputeWarps * rk::kRecurrentRows;
 
 // The cell's operands and results as tensors; none where there is none.
@@ -128,7 +139,10 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop) {
 
 // Every step reads both matrices again. A vEU has the rows of all its warps under way at once, so these go in groups, each of which
 // waits for L2; then come the barriers and the functions.
-Cost cost_of(const Graph& graph, const ROperator& rop) {
+Cost cost_of(const Request& request) {
+  const Graph& graph = request.graph;
+  const ROperator& rop = request.rop;
+  const VDevice& vdevice = request.vdevice;
   const RecurrentCell& cell = cell_of(rop);
   const Operands o = operands_of(rop);
   const double steps = static_cast<double>(cell.steps), hidden = static_cast<double>(cell.hidden);
@@ -137,11 +151,12 @@ Cost cost_of(const Graph& graph, const ROperator& rop) {
   const double k = hidden + (o.w.valid() ? input : 0);
   Cost cost;
   cost.flops = steps * (2 * gates * k + 100 * hidden);
-  cost.efficiency = 0.2;
+  cost.efficiency = vdevice.cost("recurrent_direct.efficiency");
   cost.weight_bytes = steps * 4 * gates * k;
   cost.activation_bytes = steps * 4 * (input + hidden);
   const double groups = static_cast<double>(ceil_div(gates_of(cell.kind) * cell.hidden, kRowsUnderWay));
-  cost.latency_us = steps * ((cell.kind == CellKind::gru ? 2 : 1) + 0.35 * groups);  // estimated, H200
+  const double step_us = vdevice.cost(cell.kind == CellKind::gru ? "recurrent_direct.gru_step_us" : "recurrent_direct.step_us");
+  cost.latency_us = steps * (step_us + vdevice.cost("recurrent_direct.row_group_us") * groups);
   return cost;
 }
 
@@ -157,7 +172,7 @@ std::vector<RKernel> offers(const Request& request) {
   phase.args = args_of(request.graph, rop);
   phase.rtasks = std::get<Recurrent>(rop.attrs).batch;
   phase.work_bytes = work_bytes;
-  phase.cost = cost_of(request.graph, rop);
+  phase.cost = cost_of(request);
   RKernel rkernel;
   rkernel.family = "recurrent_direct";
   rkernel.name = "recurrent_direct<" + std::string(name_of(cell_of(rop).kind)) + ">";

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
@@ -39,18 +38,25 @@ bool is_plain_i32(Tensor tensor) {
   return is_plain_f32(tensor);
 }
 
-bool is_accepted(const Graph& graph, const ROperator& rop) {
-  if (!std::holds_alternative<Recurrent>(rop.attrs) || has_epilogue(rop)) return false;
+// Places of tensors left out.
+bool has_constant_weights(const Graph& graph, const ROperator& rop) {
   const auto constant_or_none = [&](int32_t place) {
     return place < 0 ||
            (graph.tensor(input_of(rop, place)).role == Role::constant && graph.tensor(input_of(rop, place)).dtype == DType::f32);
   };
-  const auto plain_or_none = [&](TensorId id) { return !id.valid() || is_plain_f32(graph.tensor(id)); };
   for (const RecurrentCell& cell : recurrent_of(rop).cells) {
     for (const int32_t weights : {cell.w, cell.r, cell.bias, cell.peepholes}) {
       if (!constant_or_none(weights)) return false;
     }
     if (cell.r < 0 || (cell.w < 0) != cell.x_is_gates) return false;
+  }
+  return true;
+}
+
+bool is_accepted(const Graph& graph, const ROperator& rop) {
+  if (!std::holds_alternative<Recurrent>(rop.attrs) || has_epilogue(rop) || !has_constant_weights(graph, rop)) return false;
+  const auto plain_or_none = [&](TensorId id) { return !id.valid() || is_plain_f32(graph.tensor(id)); };
+  for (const RecurrentCell& cell : recurrent_of(rop).cells) {
     for (const int32_t in : {cell.x, cell.h0, cell.c0}) {
       if (!plain_or_none(input_of(rop, in))) return false;
     }
@@ -87,7 +93,7 @@ GangPlan plan_of(const Graph& graph, const ROperator& rop, const RKernel& rkerne
     const RecurrentCell& cell = recurrent.cells[c];
     GangCell gang;
     GangShape& s = gang.shape;
-    s.kind = cell.kind;
+    s.kind = device_kind(cell.kind);
     s.from = input_kind(cell);
     s.input = cell.x_is_gates ? 0 : input_sizes[c];
     s.hidden = cell.hidden;
@@ -191,21 +197,11 @@ class Arguments {
 
 std::vector<std::pair<std::string, std::string>> template_args_of(const GangShape& s) {
   const auto text = [](int64_t v) { return std::to_string(v); };
-  return {{"KIND", text(static_cast<int64_t>(s.kind))},
-          {"FROM", text(s.from)},
-          {"INPUT", text(s.input)},
-          {"HIDDEN", text(s.hidden)},
-          {"UNITS", text(s.units)},
-          {"ROWS", text(s.lane_rows)},
-          {"SPLIT", text(s.split)},
-          {"R_REGISTERS", text(s.r_registers)},
-          {"R_SHARED", text(s.r_shared)},
-          {"W_SHARED", text(s.w_shared)},
-          {"ALL_ROWS", text(s.all_rows)},
-          {"BATCH", text(s.batch)},
-          {"ALONE", text(s.alone)},
-          {"PLAIN", text(s.plain)},
-          {"WEIGHTS", text(s.weights)}};
+  return {
+      {"KIND", text(s.kind)},         {"FROM", text(s.from)},         {"INPUT", text(s.input)},       {"HIDDEN", text(s.hidden)},
+      {"UNITS", text(s.units)},       {"ROWS", text(s.lane_rows)},    {"SPLIT", text(s.split)},       {"R_REGISTERS", text(s.r_registers)},
+      {"R_SHARED", text(s.r_shared)}, {"W_SHARED", text(s.w_shared)}, {"ALL_ROWS", text(s.all_rows)}, {"BATCH", text(s.batch)},
+      {"ALONE", text(s.alone)},       {"PLAIN", text(s.plain)},       {"WEIGHTS", text(s.weights)}};
 }
 
 // How much of the weights has no place on chip, for whoever reads the report.
@@ -240,8 +236,9 @@ RKernel rkernel_of(const Request& request, const GangPlan& plan) {
   }
   const GangShape& first = plan.cells[0].shape;
   const char* const kinds[] = {"", ", fp16 weights", ", bf16 weights"};
-  rkernel.name = fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}{}>", plan.cells.size(), name_of(first.kind), first.units,
-                             plan.shares, kinds[first.weights], streamed_text(plan));
+  rkernel.name =
+      fmt::format("recurrent_gang<{} {}, {} units a share, {} shares{}{}>", plan.cells.size(),
+                  name_of(recurrent_of(request.rop).cells[0].kind), first.units, plan.shares, kinds[first.weights], streamed_text(plan));
   return rkernel;
 }
 
@@ -341,16 +338,22 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   return gang_image(plan_of(graph, rop, rkernel).cells[c], {data(cell.w), data(cell.r), data(cell.bias), data(cell.peepholes)});
 }
 
+// --- before tensors have places ------------------------------------------------------------------------------------------------
+
+// All cells as one gang on the whole vDevice. Weights are as narrow as the precision says, whether or not their values allow it.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  if (!std::holds_alternative<Recurrent>(request.rop.attrs) || !has_constant_weights(request.graph, request.rop)) return std::nullopt;
+  const std::vector<int64_t> input_sizes = input_sizes_of(request.graph, request.rop);
+  const std::optional<GangPlan> plan =
+      plan_gang(recurrent_of(request.rop), input_sizes, request.vdevice, weights_of(request.precision), request.vdevice.veus());
+  return plan ? std::optional(Estimate{plan->us}) : std::nullopt;
+}
+
 }  // namespace
 
 const Family& recurrent_gang() {
-  static const Family family = {"recurrent_gang", list_candidates, pack, accesses};
+  static const Family family = {"recurrent_gang", list_candidates, pack, accesses, estimate_unplaced};
   return family;
-}
-
-double recurrent_gang_us(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice, Precision precision) {
-  const std::optional<GangPlan> plan = plan_gang(recurrent, input_sizes, vdevice, weights_of(precision), vdevice.veus());
-  return plan ? plan->us : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tamp::kernels

@@ -121,7 +121,7 @@ struct GangShare {
   // --- a step; pointers of `hidden` and `input` are those of this step's first row ---
 
   RK_INLINE int64_t input_offset(int group) const {
-    return S::kFrom == kFromWords ? group * S::kBatch * gang_word_row(S::kInput) : group * S::kBatch * args.x_b;
+    return S::kFrom == kFromWords ? group * S::kBatch * S::kInputWordRow : group * S::kBatch * args.x_b;
   }
   RK_INLINE void ask_input(int group) {
     if constexpr (S::kFrom == kFromWords) input_words.ask(GangNumber<0>{}, input_offset(group), rows(group));
@@ -132,7 +132,7 @@ struct GangShare {
     const bool group_follows = group + 1 < S::kGroups, goes_on = !group_follows && step + 1 < steps;
     const int next_group = group_follows ? group + 1 : 0;
     if constexpr (S::kFrom == kFromGates) gang_ask_gates<S>(args, x, goes_on ? step + 1 : step, next_group, first_unit, gates);
-    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? S::kAllRows * gang_word_row(S::kInput) : 0;
+    if constexpr (S::kFrom == kFromWords) input_words.at += goes_on ? S::kAllRows * S::kInputWordRow : 0;
     if constexpr (S::kFrom == kFromTensor) input.at += goes_on ? args.x_t : 0;
     ask_input(next_group);
   }

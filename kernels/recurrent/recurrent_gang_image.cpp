@@ -76,7 +76,7 @@ class Image {
     float* const first = to_;
     for (int64_t unit = 0; unit < s_.units; ++unit) {
       for (int64_t lane = 0; lane < s_.item_lanes(); ++lane) {
-        if (s_.kind == CellKind::gru && lane >= 2)
+        if (s_.kind == rk::kGru && lane >= 2)
           *to_++ = bias_of(lane == 2 ? 1 : 0, 2, unit);
         else
           *to_++ = bias_of(0, lane, unit) + bias_of(1, lane, unit);

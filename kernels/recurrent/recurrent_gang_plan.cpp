@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "kernels/args.h"
@@ -16,30 +17,28 @@ constexpr int64_t kWarps = rk::kComputeWarps, kThreads = kWarps * rk::kWarp;
 constexpr int64_t kRegisterFloats = 96;  // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
-constexpr double kSharedBytesPerClock = 128;
-constexpr double kEdgesPerHop = 0.32;  // a word needs neither fence nor event
-constexpr double kShareClocks = 4;     // the last of so many shares is later
-constexpr int64_t kManyRows = 4;       // of a batch group: measured, a lane cannot have so many words on their way
-constexpr double kManyRowsClocks = 3600;
-constexpr double kFinishClocks = 420;  // partial sums, barrier, functions, publication: of the first round
-constexpr double kRoundClocks = 120;   // of each further one
-constexpr int64_t kLongInput = 2;      // times the hidden size
-constexpr double kLongInputFactor = 2.5;
-constexpr double kStageClocks = 70;  // a vector to shared memory and back
-constexpr double kChunkClocks = 6;   // of one warp, on top of its arithmetic
-constexpr double kBarrierClocks = 60;
-constexpr double kShuffleClocks = 10;  // sums of more than two splits, each row and level
-constexpr double kSlotClocks = 3;      // a partial sum
 
-int64_t round4(int64_t n) { return ceil_div(n, 4) * 4; }
+// What the vDevice says (docs/vdevices.md), read once for all divisions of a rOperator.
+struct GangCosts {
+  explicit GangCosts(const VDevice& d) : vdevice(d) {}
 
-int64_t slots_of(const GangShape& s) { return kWarps * (s.split > 1 ? 2 : 1); }
+  const VDevice& vdevice;
+  double shared_bytes_per_cycle = of("shared_bytes_per_cycle");
+  double edges_per_hop = of("edges_per_hop");
+  double share_cycles = of("share_cycles");
+  double many_rows = of("many_rows"), many_rows_cycles = of("many_rows_cycles");
+  double finish_cycles = of("finish_cycles"), round_cycles = of("round_cycles");
+  double long_input_ratio = of("long_input_ratio"), long_input_factor = of("long_input_factor");
+  double stage_cycles = of("stage_cycles");
+  double chunk_cycles = of("chunk_cycles");
+  double barrier_cycles = of("barrier_cycles");
+  double shuffle_cycles = of("shuffle_cycles");
+  double partial_sum_cycles = of("partial_sum_cycles");
+  double cycles_per_us = vdevice.clock_ghz * 1e3;
 
-int64_t partial_floats(const GangShape& s) {
-  const int64_t rows = s.rows() + (s.kind == CellKind::gru ? s.units : 0);
-  const int64_t stride = s.split > 1 ? (rows + 15) / 32 * 32 + 16 : rows;
-  return s.batch * slots_of(s) * stride;
-}
+ private:
+  double of(const char* name) const { return vdevice.cost(std::string("recurrent_gang.") + name); }
+};
 
 // --- time ---------------------------------------------------------------------------------------------------------------
 
@@ -69,39 +68,38 @@ struct Chunks {
   int64_t warps, all, shared, streamed;
 };
 
-double product_us(const VDevice& d, const GangShape& s, const Chunks& chunks, int64_t shares) {
+double product_us(const GangCosts& costs, const GangShape& s, const Chunks& chunks, int64_t shares) {
   if (chunks.all == 0) return 0;
-  const double clocks_per_us = d.clock_ghz * 1e3;
   const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
   const int64_t schedulers = 4, warps_each = ceil_div(chunks.warps, schedulers);
   const double conversions = s.weights == rk::kFloats ? 0 : 4 * rows;
-  const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + kChunkClocks);
+  const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + costs.chunk_cycles);
   const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
-  const double reads =
-      static_cast<double>(chunks.shared) * chunk_bytes / kSharedBytesPerClock + static_cast<double>(chunks.all * chunks.warps) * batch;
+  const double reads = static_cast<double>(chunks.shared) * chunk_bytes / costs.shared_bytes_per_cycle +
+                       static_cast<double>(chunks.all * chunks.warps) * batch;
   const double stream_bytes = static_cast<double>(chunks.streamed) * chunk_bytes;
-  const double us = (std::max(arithmetic, reads) + kStageClocks) / clocks_per_us;
-  return std::max(us, stream_us(d, stream_bytes, stream_bytes * static_cast<double>(shares)));
+  const double us = (std::max(arithmetic, reads) + costs.stage_cycles) / costs.cycles_per_us;
+  return std::max(us, stream_us(costs.vdevice, stream_bytes, stream_bytes * static_cast<double>(shares)));
 }
 
-StepTime time_of(const VDevice& d, const GangShape& s) {
+StepTime time_of(const GangCosts& costs, const GangShape& s) {
   const int64_t shares = ceil_div(s.hidden, s.units);
-  const double clocks_per_us = d.clock_ghz * 1e3;
   const int64_t rounds = ceil_div(s.units * s.batch * s.item_lanes(), kThreads);
   StepTime t;
   t.groups = s.groups();
-  t.input_us = product_us(d, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
-  // Measured at I = 1312, H = 256: a share of so long an input takes more than twice what its parts say.
-  t.long_input = s.from == rk::kFromTensor && s.input > kLongInput * s.hidden;
-  if (t.long_input) t.input_us *= kLongInputFactor;
-  t.hidden_us = product_us(d, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
-  const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == CellKind::gru ? 2 : 1;
-  const double sum_clocks =
-      kShuffleClocks * static_cast<double>(levels * s.lane_rows * s.batch * products) + kSlotClocks * static_cast<double>(slots_of(s));
-  const double round_clocks = kFinishClocks + kRoundClocks * static_cast<double>(rounds - 1);
-  const double rows_clocks = s.batch >= kManyRows ? kManyRowsClocks : 0;
-  t.finish_us = (sum_clocks + round_clocks + rows_clocks + (s.alone ? kBarrierClocks : 0)) / clocks_per_us;
-  t.hop_us = s.alone ? 0 : kEdgesPerHop * d.edge_us + kShareClocks * static_cast<double>(shares) / clocks_per_us;
+  t.input_us = product_us(costs, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
+  // Measured at I = 1312, H = 256 on an H200: a share of so long an input takes more than twice what its parts say.
+  t.long_input = s.from == rk::kFromTensor && static_cast<double>(s.input) > costs.long_input_ratio * static_cast<double>(s.hidden);
+  if (t.long_input) t.input_us *= costs.long_input_factor;
+  t.hidden_us = product_us(costs, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
+  const int64_t levels = s.split == 8 ? 2 : s.split == 4 ? 1 : 0, products = s.kind == rk::kGru ? 2 : 1;
+  const double sum_cycles = costs.shuffle_cycles * static_cast<double>(levels * s.lane_rows * s.batch * products) +
+                            costs.partial_sum_cycles * static_cast<double>(s.slots());
+  const double round_cycles = costs.finish_cycles + costs.round_cycles * static_cast<double>(rounds - 1);
+  const double rows_cycles = static_cast<double>(s.batch) >= costs.many_rows ? costs.many_rows_cycles : 0;
+  t.finish_us = (sum_cycles + round_cycles + rows_cycles + (s.alone ? costs.barrier_cycles : 0)) / costs.cycles_per_us;
+  t.hop_us =
+      s.alone ? 0 : costs.edges_per_hop * costs.vdevice.edge_us + costs.share_cycles * static_cast<double>(shares) / costs.cycles_per_us;
   return t;
 }
 
@@ -109,7 +107,7 @@ StepTime time_of(const VDevice& d, const GangShape& s) {
 
 struct CellSizes {
   CellKind kind;
-  int from;
+  int32_t from;
   int64_t input, hidden, batch;
   bool plain;
   int64_t weights;
@@ -126,7 +124,7 @@ struct Option {
 bool place_weights(const VDevice& d, GangShape& s) {
   const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
-  const int64_t sums = s.lane_rows * s.batch * (s.kind == CellKind::gru ? 2 : 1);
+  const int64_t sums = s.lane_rows * s.batch * (s.kind == rk::kGru ? 2 : 1);
   const auto place = [&](int64_t floats) {
     s.r_registers = std::clamp<int64_t>((floats - std::max<int64_t>(0, sums - 8)) / (4 * s.lane_rows), 0, s.chunks_h());
     const int64_t r_bytes = kWarps * s.chunk_floats() * 4, w_bytes = kWarps * s.chunk_floats() * 4;
@@ -140,12 +138,12 @@ bool place_weights(const VDevice& d, GangShape& s) {
 }
 
 // The best shape of one share of `units` units.
-std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_t units) {
+std::optional<Option> option_of(const GangCosts& costs, const CellSizes& sizes, int64_t units) {
   std::optional<Option> best;
   for (const int64_t split : {1, 2, 4, 8}) {
     for (int64_t batch = 1; batch == 1 || (batch <= 8 && batch < 2 * sizes.batch); batch *= 2) {
       GangShape s;
-      s.kind = sizes.kind;
+      s.kind = device_kind(sizes.kind);
       s.from = sizes.from;
       s.input = sizes.input;
       s.hidden = sizes.hidden;
@@ -157,9 +155,9 @@ std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_
       s.all_rows = sizes.batch;
       s.plain = sizes.plain;
       s.weights = sizes.weights;
-      if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == CellKind::gru ? 2 : 1) > 48) continue;
-      if (!place_weights(d, s)) continue;
-      const StepTime time = time_of(d, s);
+      if (s.lane_rows > kMaxLaneRows || s.lane_rows * batch * (s.kind == rk::kGru ? 2 : 1) > 48) continue;
+      if (!place_weights(costs.vdevice, s)) continue;
+      const StepTime time = time_of(costs, s);
       if (!best || time.step_us() < best->time.step_us()) best = Option{ceil_div(sizes.hidden, units), s, time};
     }
   }
@@ -167,14 +165,14 @@ std::optional<Option> option_of(const VDevice& d, const CellSizes& sizes, int64_
 }
 
 // By number of shares, from few to many, each faster than the one before.
-std::vector<Option> options_of(const VDevice& d, const CellSizes& sizes, int64_t veus) {
+std::vector<Option> options_of(const GangCosts& costs, const CellSizes& sizes, int64_t veus) {
   std::vector<Option> options;
   int64_t units_before = 0;
   for (int64_t shares = 1; shares <= std::min(veus, sizes.hidden); ++shares) {
     const int64_t units = ceil_div(sizes.hidden, shares);
     if (units == units_before) continue;
     units_before = units;
-    std::optional<Option> option = option_of(d, sizes, units);
+    std::optional<Option> option = option_of(costs, sizes, units);
     if (!option) continue;
     if (!options.empty() && option->time.step_us() >= options.back().time.step_us()) continue;
     options.push_back(*option);
@@ -188,13 +186,14 @@ class Divider {
  public:
   Divider(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& d, int64_t weights, int64_t veus)
       : recurrent_(recurrent), vdevice_(d), veus_(veus) {
+    const GangCosts costs(d);
     std::map<decltype(CellSizes{}.key()), std::vector<Option>> known;
     for (size_t c = 0; c < recurrent.cells.size(); ++c) {
       const RecurrentCell& cell = recurrent.cells[c];
       const CellSizes sizes{cell.kind,      input_kind(cell), cell.x_is_gates ? 0 : input_sizes[c], cell.hidden, recurrent.batch,
                             is_plain(cell), weights};
       const auto [at, is_new] = known.try_emplace(sizes.key());
-      if (is_new) at->second = options_of(d, sizes, veus);
+      if (is_new) at->second = options_of(costs, sizes, veus);
       options_.push_back(at->second);
     }
   }
@@ -300,20 +299,6 @@ bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_size
 
 }  // namespace
 
-int64_t GangShape::slice_h() const { return ceil_div(hidden, kWarps * chunk()) * chunk(); }
-int64_t GangShape::slice_x() const { return from == rk::kFromGates ? 0 : ceil_div(input, kWarps * chunk()) * chunk(); }
-int64_t GangShape::bias_floats() const { return round4(units * item_lanes()) + (plain ? 0 : units * 4); }
-int64_t GangShape::image_floats() const {
-  return ceil_div((kWarps * chunks_h() + kWarps * chunks_x()) * chunk_floats() + bias_floats(), 32) * 32;
-}
-int64_t GangShape::work_floats() const {
-  const int64_t resident = (kWarps * r_shared + kWarps * w_shared) * chunk_floats();
-  const int64_t stage_x = kWarps * batch * slice_x();
-  const int64_t stage_h = (alone ? groups() : 1) * kWarps * batch * slice_h();
-  const int64_t states = (plain || kind != CellKind::lstm ? 1 : 2) * groups() * units * batch;
-  return resident + bias_floats() + (alone ? 1 : 2) * round4(partial_floats(*this)) + stage_x + stage_h + states + (plain ? 0 : all_rows);
-}
-
 void place_words(const Recurrent& recurrent, GangPlan& plan) {
   for (const RecurrentCell& cell : recurrent.cells) {
     for (const int32_t from : {cell.x_cell, cell.h0_cell}) {
@@ -324,7 +309,7 @@ void place_words(const Recurrent& recurrent, GangPlan& plan) {
   for (size_t c = 0; c < plan.cells.size(); ++c) {
     GangCell& cell = plan.cells[c];
     cell.publishes = cell.publishes || cell.shares > 1;
-    cell.word_row = ceil_div(cell.shape.hidden, 2) * 2;  // pairs are read at once
+    cell.word_row = rk::gang_word_row(cell.shape.hidden);
     cell.word_step = recurrent.batch * cell.word_row;
     cell.own_words = plan.exchange_words;
     if (cell.publishes) plan.exchange_words += recurrent.cells[c].steps * cell.word_step;
@@ -337,7 +322,15 @@ bool is_plain(const RecurrentCell& cell) {
   return cell.functions == default_functions(cell.kind) && cell.clip == 0 && cell.peepholes < 0 && !cell.input_forget && cell.lengths < 0;
 }
 
-int input_kind(const RecurrentCell& cell) { return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor; }
+int32_t device_kind(CellKind kind) {
+  static_assert(static_cast<int>(CellKind::lstm) == rk::kLstm && static_cast<int>(CellKind::gru) == rk::kGru &&
+                static_cast<int>(CellKind::rnn) == rk::kRnn);
+  return static_cast<int32_t>(kind);
+}
+
+int32_t input_kind(const RecurrentCell& cell) {
+  return cell.x_is_gates ? rk::kFromGates : cell.x_cell >= 0 ? rk::kFromWords : rk::kFromTensor;
+}
 
 std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes, const VDevice& vdevice,
                                   int64_t weights, int64_t veus) {

@@ -10,34 +10,7 @@
 
 namespace tamp::kernels {
 
-// The template arguments of rk::GangShape, where they are explained, and what follows from them.
-struct GangShape {
-  CellKind kind = CellKind::lstm;
-  int from = rk::kFromWords;
-  int64_t input = 0, hidden = 0;
-  int64_t units = 0, lane_rows = 0, split = 1;
-  int64_t r_registers = 0, r_shared = 0, w_shared = 0;
-  int64_t all_rows = 1, batch = 1;
-  int64_t weights = rk::kFloats;
-  bool alone = false, plain = true;
-
-  int64_t gates() const { return gates_of(kind); }
-  int64_t item_lanes() const { return kind == CellKind::rnn ? 1 : 4; }
-  int64_t groups() const { return (all_rows + batch - 1) / batch; }
-  int64_t row_lanes() const { return 32 / split; }
-  int64_t rows() const { return lane_rows * row_lanes(); }
-  int64_t chunk() const { return 4 * split; }
-  int64_t slice_h() const;
-  int64_t slice_x() const;
-  int64_t chunks_h() const { return slice_h() / chunk(); }
-  int64_t chunks_x() const { return slice_x() / chunk(); }
-  int64_t stream_h() const { return chunks_h() - r_registers - r_shared; }
-  int64_t stream_x() const { return chunks_x() - w_shared; }
-  int64_t chunk_floats() const { return lane_rows * rk::kWarp * (weights == rk::kFloats ? 4 : 2); }  // words of 4 bytes, of one warp
-  int64_t bias_floats() const;                                                                       // and peepholes
-  int64_t image_floats() const;
-  int64_t work_floats() const;
-};
+using GangShape = rk::GangSizes;
 
 struct GangCell {
   GangShape shape;
@@ -66,6 +39,7 @@ std::optional<GangPlan> plan_gang(const Recurrent& recurrent, const std::vector<
 void place_words(const Recurrent& recurrent, GangPlan& plan);
 
 bool is_plain(const RecurrentCell& cell);
-int input_kind(const RecurrentCell& cell);  // rk::GangInput
+int32_t input_kind(const RecurrentCell& cell);  // rk::GangInput
+int32_t device_kind(CellKind kind);             // rk::CellKind
 
 }  // namespace tamp::kernels

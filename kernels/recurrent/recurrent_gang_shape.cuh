@@ -30,9 +30,6 @@ struct GangArgs {
 };
 static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
-// Words of one batch row: pairs of them are aligned.
-__device__ constexpr int gang_word_row(int size) { return (size + 1) / 2 * 2; }
-
 constexpr int kGangWarps = kComputeWarps;
 constexpr int kGangThreads = kGangWarps * kWarp;
 
@@ -44,65 +41,78 @@ constexpr int kGangThreads = kGangWarps * kWarp;
 template <int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
           int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 struct GangShape {
+  static constexpr GangSizes kOf{.kind = KIND,
+                                 .from = FROM,
+                                 .input = INPUT,
+                                 .hidden = HIDDEN,
+                                 .units = UNITS,
+                                 .lane_rows = ROWS,
+                                 .split = SPLIT,
+                                 .r_registers = R_REGISTERS,
+                                 .r_shared = R_SHARED,
+                                 .w_shared = W_SHARED,
+                                 .all_rows = ALL_ROWS,
+                                 .batch = BATCH,
+                                 .alone = ALONE != 0,
+                                 .plain = PLAIN != 0,
+                                 .weights = WEIGHTS};
   static constexpr int kKind = KIND, kFrom = FROM, kInput = INPUT, kHidden = HIDDEN, kUnits = UNITS;
   static constexpr int kLaneRows = ROWS, kSplit = SPLIT, kBatch = BATCH, kAllRows = ALL_ROWS;
-  static constexpr int kGroups = (ALL_ROWS + BATCH - 1) / BATCH;
-  static constexpr bool kAlone = ALONE != 0;  // the cell has one share: h stays in shared memory
-  static constexpr bool kPlain = PLAIN != 0;  // usual functions, no clip, no peepholes, no lengths
+  static constexpr int kGroups = static_cast<int>(kOf.groups());
+  static constexpr bool kAlone = kOf.alone;  // the cell has one share: h stays in shared memory
+  static constexpr bool kPlain = kOf.plain;  // usual functions, no clip, no peepholes, no lengths
 
-  static constexpr int kGates = KIND == kLstm ? 4 : KIND == kGru ? 3 : 1;
-  static constexpr int kRowLanes = kWarp / SPLIT;
-  static constexpr int kRows = ROWS * kRowLanes;
+  static constexpr int kGates = static_cast<int>(kOf.gates());
+  static constexpr int kRowLanes = static_cast<int>(kOf.row_lanes());
+  static constexpr int kRows = static_cast<int>(kOf.rows());
   static_assert(UNITS * kGates <= kRows, "all rows of the units have a lane");
 
-  static constexpr int kChunk = 4 * SPLIT;
-  static constexpr int slice_of(int size) { return (size + kGangWarps * kChunk - 1) / (kGangWarps * kChunk) * kChunk; }
-  static constexpr int kSliceX = FROM == kFromGates ? 0 : slice_of(INPUT), kSliceH = slice_of(HIDDEN);
-  static constexpr int kChunksX = kSliceX / kChunk, kChunksH = kSliceH / kChunk;
+  static constexpr int kChunk = static_cast<int>(kOf.chunk());
+  static constexpr int kSliceX = static_cast<int>(kOf.slice_x()), kSliceH = static_cast<int>(kOf.slice_h());
+  static constexpr int kChunksX = static_cast<int>(kOf.chunks_x()), kChunksH = static_cast<int>(kOf.chunks_h());
   // Chunks of R, from the first: in registers, in shared memory, and the rest read again in each step. The same for W.
   static constexpr int kRegisters = R_REGISTERS, kSharedH = R_SHARED, kSharedX = W_SHARED;
-  static constexpr int kStreamH = kChunksH - R_REGISTERS - R_SHARED, kStreamX = kChunksX - W_SHARED;
+  static constexpr int kStreamH = static_cast<int>(kOf.stream_h()), kStreamX = static_cast<int>(kOf.stream_x());
   static_assert(kStreamH >= 0 && kStreamX >= 0, "not more chunks than there are");
-  static constexpr int kWeights = WEIGHTS;                        // GangWeights
-  static constexpr int kLaneWords = WEIGHTS == kFloats ? 4 : 2;   // of 4 bytes: a lane's four weights of a row
-  static constexpr int kChunkFloats = ROWS * kWarp * kLaneWords;  // words of 4 bytes, of one warp
+  static constexpr int kWeights = WEIGHTS;  // GangWeights
+  static constexpr int kLaneWords = static_cast<int>(kOf.lane_words());
+  static constexpr int kChunkFloats = static_cast<int>(kOf.chunk_floats());
 
-  // Lanes that finish one unit of one batch row: lstm i, o, f, c; gru z, r, R h of the candidate, W x of the candidate.
-  static constexpr int kItemLanes = KIND == kRnn ? 1 : 4;
+  static constexpr int kItemLanes = static_cast<int>(kOf.item_lanes());
   static constexpr int kItems = UNITS * BATCH;
   static constexpr int kItemsAtOnce = kGangThreads / kItemLanes;
   static constexpr int kRounds = (kItems + kItemsAtOnce - 1) / kItemsAtOnce;
   static constexpr bool kInHand = kRounds == 1 && kGroups == 1;  // a lane has one item, whose state stays in registers
-  static constexpr int kWordRow = gang_word_row(HIDDEN), kWordStep = ALL_ROWS * kWordRow;
+  static constexpr int kWordRow = static_cast<int>(gang_word_row(HIDDEN)), kWordStep = ALL_ROWS * kWordRow;
+  static constexpr int kInputWordRow = static_cast<int>(gang_word_row(INPUT));
 
-  // Partial sums: slots of rows; a gru's candidate has its input's share in rows behind the others. Two slots a warp lie half a
-  // line of banks apart.
-  static constexpr int kSlotsOfWarp = SPLIT > 1 ? 2 : 1, kSlots = kGangWarps * kSlotsOfWarp;
-  static constexpr int kSlotRows = kRows + (KIND == kGru ? UNITS : 0);
-  static constexpr int kSlotStride = SPLIT > 1 ? (kSlotRows + 15) / 32 * 32 + 16 : kSlotRows;
-  static constexpr int kPartial = (BATCH * kSlots * kSlotStride + 3) / 4 * 4;
+  static constexpr int kSlotsOfWarp = SPLIT > 1 ? 2 : 1, kSlots = static_cast<int>(kOf.slots());
+  static constexpr int kSlotStride = static_cast<int>(kOf.slot_stride());
+  static constexpr int kPartial = static_cast<int>(kOf.partial_floats());
 
   // Shared memory, in floats.
   static constexpr int kSharedWAt = kGangWarps * R_SHARED * kChunkFloats;
-  static constexpr int kBiasAt = kSharedWAt + kGangWarps * W_SHARED * kChunkFloats;
-  static constexpr int kPeepholesAt = kBiasAt + (UNITS * kItemLanes + 3) / 4 * 4;
-  static constexpr int kSides = kAlone ? 1 : 2;  // nothing else keeps the partial sums of the next step waiting
-  static constexpr int kPartialAt = kPeepholesAt + (PLAIN ? 0 : UNITS * 4);
+  static constexpr int kBiasAt = static_cast<int>(kOf.resident_floats());
+  static constexpr int kPeepholesAt = kBiasAt + static_cast<int>(kOf.gate_bias_floats());
+  static constexpr int kPartialAt = kBiasAt + static_cast<int>(kOf.bias_floats());
+  static constexpr int kSides = static_cast<int>(kOf.sides());
   static constexpr int kStageXAt = kPartialAt + kSides * kPartial;
-  static constexpr int kStageX = kGangWarps * BATCH * kSliceX;
+  static constexpr int kStageX = static_cast<int>(kOf.stage_x_floats());
   static constexpr int kStageHAt = kStageXAt + kStageX;
-  static constexpr int kStageH = kGangWarps * BATCH * kSliceH;  // of one group
-  static constexpr int kStatesAt = kStageHAt + (ALONE != 0 ? kGroups : 1) * kStageH;
-  static constexpr int kStates = kGroups * kItems;             // c of an lstm, h of the others
-  static constexpr bool kHolds = PLAIN == 0 && KIND == kLstm;  // then h of an lstm
+  static constexpr int kStageH = static_cast<int>(kOf.stage_h_floats());  // of one group
+  static constexpr int kStatesAt = kStageHAt + static_cast<int>(kOf.stages_h_floats());
+  static constexpr int kStates = static_cast<int>(kOf.state_floats());
+  static constexpr bool kHolds = kOf.holds();
   static constexpr int kHeldAt = kStatesAt + (kHolds ? kStates : 0);
   static constexpr int kLengthsAt = kHeldAt + kStates;  // not plain: [batch] i32
+  static_assert(kLengthsAt + (kPlain ? 0 : ALL_ROWS) == kOf.work_floats());
 
   // The image of one share, in floats.
   static constexpr int kImageShared = kGangWarps * R_REGISTERS * kChunkFloats;
   static constexpr int kImageStream = kImageShared + kBiasAt;
   static constexpr int kImageStreamW = kImageStream + kGangWarps * kStreamH * kChunkFloats;
   static constexpr int kImageBias = kImageStreamW + kGangWarps * kStreamX * kChunkFloats;
+  static_assert(kImageBias == kOf.image_weights());
 };
 
 }  // namespace rk

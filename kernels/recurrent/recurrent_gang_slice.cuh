@@ -50,7 +50,7 @@ struct GangNumber {};
 template <int SIZE, int SLICE, int BATCH, int POLLS>
 struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
   using Slice = GangSlice<SIZE, SLICE, BATCH>;
-  static constexpr int kRow = gang_word_row(SIZE);
+  static constexpr int kRow = static_cast<int>(gang_word_row(SIZE));
   static constexpr bool kOne = Slice::kPairs == 1;
   static constexpr int kPolls = Slice::kLoads == 1 ? POLLS : Slice::kLoads == 2 && POLLS > 1 ? 2 : 1;
   using Poll = WordPair[Slice::kAtOnce];

@@ -57,7 +57,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
   phase.cost.activation_bytes = static_cast<double>(per_rtask) * 4 * static_cast<double>(attrs.size + 1);
   phase.cost.flops = static_cast<double>(per_rtask) * (250 + 4 * static_cast<double>(attrs.size));
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = request.vdevice.cost("lrn.efficiency");
   RKernel rkernel;
   rkernel.family = "lrn";
   rkernel.name = "lrn<" + std::to_string(phase.rtasks) + ">";

@@ -1,8 +1,15 @@
 // Numbers that both halves of the reductions know (kernels/vdevice/numbers.cuh).
 #pragma once
 
+#include <stdint.h>
+
 namespace rk {
 
 inline constexpr int kRowsRank = 8, kLrnRank = 6;  // dimensions that the arguments have room for
+
+// What reduce does to an element, with two results, and to the last one.
+enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };
+enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
+enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
 
 }  // namespace rk

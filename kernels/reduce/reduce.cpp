@@ -6,20 +6,20 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {
 namespace {
 
-// The numbers of reduce.cuh.
-enum Prepare : int64_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp };
-enum Combine : int64_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
-enum Finish : int64_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
+using enum rk::ReducePrepare;
+using enum rk::ReduceCombine;
+using enum rk::ReduceFinish;
 
 struct Formula {
-  Prepare prepare = kPrepareNone;
-  Combine combine = kCombineSum;
-  Finish finish = kFinishNone;
+  rk::ReducePrepare prepare = kPrepareNone;
+  rk::ReduceCombine combine = kCombineSum;
+  rk::ReduceFinish finish = kFinishNone;
 };
 
 Formula formula_of(ReduceKind kind) {
@@ -95,9 +95,6 @@ Cut cut_of(const Rows& rows, int64_t splits) {
   return {std::max<int64_t>(1, ceil_div(rows.reduced_elements(), per_split)), per_split};
 }
 
-// The general body is long, and runs cold where it runs once.
-constexpr double kColdUs = 3;
-
 Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut,
                int64_t per_rtask, const VDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
@@ -115,17 +112,12 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
   phase.cost.activation_bytes = 4 * elements * (formula.prepare == kPrepareExp ? 2 : 1) + 4 * static_cast<double>(per_rtask * rows.vector);
   phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 500;
-  phase.cost.efficiency = 0.2;
-  phase.cost.latency_us = kColdUs;
+  phase.cost.efficiency = vdevice.cost("reduce.efficiency");
+  phase.cost.latency_us = vdevice.cost("reduce.cold_us");  // the general body is long, and runs cold where it runs once
   return phase;
 }
 
 // --- reduce_sum -----------------------------------------------------------------------------------------------------------
-
-// One trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
-constexpr double kTurnUs = 0.5;
-// So many turns of reduce_sum are faster than anything else.
-constexpr int64_t kFewTurns = 4;
 
 // Items side by side in a rTask of reduce_sum; 0: it is not for this.
 int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
@@ -171,7 +163,8 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   phase.rtasks = ceil_div(rows.rows(), lanes);
   phase.work_bytes = request.vdevice.compute_threads / 32 * lanes * 16;
   phase.cost.activation_bytes = 16 * static_cast<double>(lanes * (rows.reduced_elements() + 1));
-  phase.cost.latency_us = kTurnUs * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
+  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
+  phase.cost.latency_us = request.vdevice.cost("reduce.sum_turn_us") * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
   RKernel rkernel;
   rkernel.family = "reduce";
   rkernel.name = "reduce_sum<" + std::to_string(phase.rtasks) + ">";
@@ -219,7 +212,9 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t veus = request.vdevice.veus(), lanes = sum_lanes(request.graph, rop, rows, request.vdevice);
   std::vector<RKernel> out;
   if (lanes > 0) out.push_back(sum_rkernel_of(request, rows, lanes));
-  if (lanes > 0 && sum_turns(rows, lanes, request.vdevice) <= kFewTurns) return out;
+  // Few turns of reduce_sum are faster than anything else.
+  const double few_turns = request.vdevice.cost("reduce.sum_few_turns");
+  if (lanes > 0 && static_cast<double>(sum_turns(rows, lanes, request.vdevice)) <= few_turns) return out;
   out.push_back(rkernel_of(request, rows, veus, 1));
   const int64_t rtasks = out.back().rtasks();
   if (rtasks > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, veus / 4), 1));

@@ -5,13 +5,10 @@
 // unfinished values `split_stride` apart, for a second phase to combine. No atomics: the same result every time.
 #pragma once
 
+#include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.cuh"
 
 namespace rk {
-
-enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };
-enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
-enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };
 
 struct ReduceArgs {
   RowsArgs rows;

@@ -44,7 +44,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   phase.cost.activation_bytes = elements * (kept > 0 ? 8 : 16);
   phase.cost.flops = elements * 120 + static_cast<double>(vdevice.compute_threads) * 400;
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = vdevice.cost("softmax.efficiency");
   RKernel rkernel;
   rkernel.family = "softmax";
   rkernel.name = "softmax<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";

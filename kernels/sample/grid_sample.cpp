@@ -61,7 +61,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
   const auto share = static_cast<double>(per_rtask);
   phase.cost.activation_bytes = share * 4 * static_cast<double>(3 + taps);
   phase.cost.flops = share * (80 + 12 * static_cast<double>(taps));  // places and weights are found for every element
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = request.vdevice.cost("grid_sample.efficiency");
   RKernel rkernel;
   rkernel.family = "grid_sample";
   rkernel.name = std::string("grid_sample<") + name_of(attrs.mode) + ", " + std::to_string(phase.rtasks) + ">";

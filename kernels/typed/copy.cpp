@@ -2,12 +2,13 @@
 #include <optional>
 
 #include "kernels/args.h"
+#include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
+constexpr size_t kRank = rk::kNestRank;
 
 struct Copy {
   Loop out, in;       // one operand each

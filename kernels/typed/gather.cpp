@@ -1,11 +1,12 @@
 // Host side of gather.cuh.
 #include "kernels/args.h"
+#include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
+constexpr size_t kRank = rk::kNestRank;
 
 // Operands: output, x, indices.
 Loop loop_of(const Graph& graph, const ROperator& rop) {

@@ -5,13 +5,15 @@
 #include <optional>
 
 #include "kernels/args.h"
+#include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kInputs = 8, kSteps = 16, kConstants = 32, kRank = 8;  // kInputs, kConstants, kRank: rk::kMapInputs and so on
-constexpr int64_t kFirstInput = 32, kFirstConstant = 64, kNone = 255;
+constexpr size_t kInputs = rk::kMapInputs, kSteps = 16, kConstants = rk::kMapConstants, kRank = rk::kNestRank;
+constexpr int64_t kFirstInput = rk::kMapFirstInput, kFirstConstant = rk::kMapFirstConstant, kNone = rk::kMapNone;
+static_assert(kSteps <= rk::kMapFirstInput);
 
 struct Program {
   std::vector<std::string> steps;

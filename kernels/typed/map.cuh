@@ -5,11 +5,10 @@
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
+#include "kernels/typed/numbers.cuh"
 #include "kernels/vdevice/cells.cuh"
 
 namespace rk {
-
-constexpr int kMapInputs = 8, kMapConstants = 32;
 
 struct TypedMapArgs {
   TensorRef out;
@@ -23,8 +22,7 @@ struct TypedMapArgs {
 };
 static_assert(sizeof(TypedMapArgs) <= 768, "an argument slot has 768 bytes");
 
-// A step as a template argument: function, x, y, z, type of the result, from the lowest byte on. Operands: s = result of step s,
-// 32 + i = input i, 64 + c = constant c, 255 = none.
+// A step as a template argument: function, x, y, z, type of the result, from the lowest byte on.
 RK_INLINE constexpr uint32_t map_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
 
 // The formula of function kOp.
@@ -39,12 +37,12 @@ RK_INLINE T map_function(T x, T y, T z) {
 
 template <uint32_t kCode, class T>
 RK_INLINE T map_operand(const TypedMapArgs& args, const T* results, const T* inputs) {
-  if constexpr (kCode < 32)
+  if constexpr (kCode < kMapFirstInput)
     return results[kCode];
-  else if constexpr (kCode < 64)
-    return inputs[kCode - 32];
-  else if constexpr (kCode < 64 + kMapConstants)
-    return static_cast<T>(args.constants[kCode - 64]);
+  else if constexpr (kCode < kMapFirstConstant)
+    return inputs[kCode - kMapFirstInput];
+  else if constexpr (kCode < kMapFirstConstant + kMapConstants)
+    return static_cast<T>(args.constants[kCode - kMapFirstConstant]);
   else
     return T{};
 }

@@ -2,12 +2,19 @@
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
 namespace {
 
-constexpr size_t kRank = 8;
+constexpr size_t kRank = rk::kNestRank;
+static_assert(static_cast<int>(ReduceKind::sum) == rk::kReduceSum && static_cast<int>(ReduceKind::mean) == rk::kReduceMean &&
+              static_cast<int>(ReduceKind::max) == rk::kReduceMax && static_cast<int>(ReduceKind::min) == rk::kReduceMin &&
+              static_cast<int>(ReduceKind::prod) == rk::kReduceProd && static_cast<int>(ReduceKind::l1) == rk::kReduceL1 &&
+              static_cast<int>(ReduceKind::l2) == rk::kReduceL2 && static_cast<int>(ReduceKind::sum_square) == rk::kReduceSumSquare &&
+              static_cast<int>(ReduceKind::log_sum) == rk::kReduceLogSum &&
+              static_cast<int>(ReduceKind::log_sum_exp) == rk::kReduceLogSumExp);
 
 struct Sets {
   Loop kept;     // operands: output, input

@@ -2,22 +2,10 @@
 // (compiler/ops/reduce.cpp). T is double for floats, int64_t for integers and bool, uint64_t for u64. One result a thread.
 #pragma once
 
+#include "kernels/typed/numbers.cuh"
 #include "kernels/vdevice/cells.cuh"
 
 namespace rk {
-
-enum Reduction : int32_t {  // the numbers of ReduceKind (compiler/ir/ops.h)
-  kReduceSum,
-  kReduceMean,
-  kReduceMax,
-  kReduceMin,
-  kReduceProd,
-  kReduceL1,
-  kReduceL2,
-  kReduceSumSquare,
-  kReduceLogSum,
-  kReduceLogSumExp,
-};
 
 struct TypedReduceArgs {
   TensorRef out, in;

@@ -5,6 +5,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/shared/numbers.h"
+#include "kernels/typed/numbers.cuh"
 
 namespace tamp::kernels {
 
@@ -39,7 +40,7 @@ std::string number_text(DType dtype) { return is_float(dtype) ? "double" : dtype
 std::string cell_text(DType dtype) { return "uint" + std::to_string(8 * bytes_of(dtype)) + "_t"; }
 
 ArgValue nest_arg(const Loop& loop) {
-  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), 7)}};
+  return ArgValue{ArgList{arg(static_cast<int64_t>(loop.size())), divisors_arg(inner_extents(loop), rk::kNestRank - 1)}};
 }
 
 Loop merged(Loop loop) {
@@ -61,7 +62,7 @@ RKernel typed_rkernel(const Request& request, const std::string& name, int64_t e
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes = share * 8 * (1 + reads);
   phase.cost.flops = share * flops;
-  phase.cost.efficiency = 0.1;
+  phase.cost.efficiency = request.vdevice.cost("typed.efficiency");
   RKernel rkernel;
   rkernel.family = "typed_" + name;
   rkernel.name = "typed_" + name;

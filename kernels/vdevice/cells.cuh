@@ -67,7 +67,6 @@ RK_INLINE void store_number(void* array, int64_t at, uint32_t type, T value) {
 }
 
 // A nest of up to kNestRank dimensions, outermost first, that numbers the elements of an operand or of several.
-constexpr int kNestRank = 8;
 struct Nest {
   uint32_t rank;
   Divisor divisors[kNestRank - 1];  // extents of dimensions 1..

@@ -1,12 +1,9 @@
 // Activations, and the epilogue y = act(acc + bias + residual) or act(acc + bias) + residual (compiler/ir/graph.h).
-// The numbers of `Activation` are those of compiler/ir/ops.h.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
-
-enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
 
 RK_INLINE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

@@ -18,8 +18,6 @@ namespace rk {
 
 // --- the tables (one line of a lane is 16 bytes) -----------------------------------------------------------------------
 
-constexpr int kWaits = 3;  // further waits take an instruction of their own
-
 struct alignas(16) Instruction {
   uint16_t record;        // row of the record table, or kNone16: nothing to run
   uint16_t signal;        // event, or kNone16
@@ -57,8 +55,6 @@ struct Tables {
 };
 
 // --- trace (compiled in with -DTAMP_TRACE only) ---------------------------------------------------------------------------
-
-enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
 
 RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn column) {
 #if defined(TAMP_TRACE)

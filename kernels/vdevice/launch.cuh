@@ -8,7 +8,6 @@ namespace rk {
 constexpr uint16_t kNone16 = 0xffff;
 
 constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
-constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;
 
 // Written by the first wait that outlives its budget; host memory that the device can write.
 struct Report {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the cost constants of kernels come from: kShapes of kernels/conv/staged_conv_plan.cpp, kTiles of kernels/conv/implicit_gemm.cpp.
+"""Where the costs of products come from: "staged_conv" and "implicit_gemm" of "costs" in compiler/ir/vdevices/h200.json (docs/vdevices.md).
 
     python3 test/bench/calibrate.py --tamp build/release/bin/tamp --models FOLDER NAME...     trace on a GPU, write records, fit
     python3 test/bench/calibrate.py --fit                                                     fit the records that are there
@@ -11,7 +11,7 @@ rOperator, mean over traces, in the clock of the vDevice that select/cost.cpp di
 
     cycles = fixed + step * steps + input_byte * input_bytes        (no coefficient below zero)
 
-with the 5, 50 and 95 % points of fit / measured. Only kernels that were chosen are traced: a shape without records keeps its constants. Rops of
+with the 5, 50 and 95 % points of fit / measured. Only kernels that were chosen are traced: a shape without records keeps its costs. Rops of
 more than one rTask a vEU are left out of the fit, later rounds find warm code."""
 import argparse, collections, concurrent.futures, json, os, pathlib, statistics, subprocess, sys, tempfile
 

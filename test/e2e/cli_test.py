@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -533,6 +534,54 @@ def test_a_model_that_crashes_is_reported_with_its_signal(tamp):
 def test_no_compiler_is_said(tamp):
     relu(tamp)
     tamp("run", "relu.onnx", "--device", "cpu", code=1, says="g++ is not found", env={"PATH": str(tamp.folder)})
+
+
+# --- vDevices --------------------------------------------------------------------------------------------------------
+
+
+H200 = harness.ROOT / "compiler/ir/vdevices/h200.json"
+
+
+def test_wrong_costs_of_a_vdevice_name_the_file_and_the_field(tamp):
+    relu(tamp)
+    device = json.loads(H200.read_text())
+    for costs, says in [
+        ({"pool": {"efficiency": 2}}, "mine.json: field 'costs.pool.efficiency' is 2, expected at most 1"),
+        ({"pool": {"strip_turn_us": -1}}, "mine.json: field 'costs.pool.strip_turn_us' is -1, expected"),
+        ({"pool": {"strip_turn": 1}}, "mine.json: unknown field 'costs.pool.strip_turn'"),
+        ({"staged_conv": {"64x32": 5}}, "mine.json: field 'costs.staged_conv.64x32' has the wrong type: 5; expected an object of costs"),
+        ([1], "mine.json: field 'costs' has the wrong type: array; expected an object of costs"),
+    ]:
+        (tamp.folder / "mine.json").write_text(json.dumps({**device, "costs": costs}))
+        tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "mine.json", code=1, says=says)
+        assert not (tamp.folder / "out").exists()
+
+
+def test_costs_that_a_vdevice_leaves_out_are_the_h200s_and_others_change_the_estimate(tamp):
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    device = json.loads(H200.read_text())
+
+    def estimate(name, costs):
+        (tamp.folder / "h200_again.json").write_text(json.dumps({key: value for key, value in {**device, "costs": costs}.items() if value is not None}))
+        tamp("compile", "conv.onnx", "-o", name, "--vdevice", "h200_again.json", "--precision", "tf32", "--records", "none")
+        return digests(tamp.folder / name), json.loads((tamp.folder / name / "conv.rprogram.json").read_text())["estimated_us"]
+
+    whole, without = estimate("whole", device["costs"]), estimate("without", None)
+    assert whole == without
+    slow = {"implicit_gemm": {tile: {**values, "fixed_cycles": 1e6} for tile, values in device["costs"]["implicit_gemm"].items() if isinstance(values, dict)},
+            "staged_conv": {tile: {**values, "fixed_cycles": 1e6} for tile, values in device["costs"]["staged_conv"].items() if isinstance(values, dict)},
+            "patch_conv": {"start_us": 1e3}, "direct": {tile: {"efficiency": 1e-6} for tile in device["costs"]["direct"]}}
+    assert estimate("slow", slow)[1] > whole[1] + 10
+
+
+def test_every_cost_is_in_the_documentation(tamp):
+    def names(group, prefix=""):
+        for key, value in group.items():
+            name = prefix + ("TILE" if re.fullmatch(r"\d+(x\d+)+", key) else key)
+            yield from names(value, name + ".") if isinstance(value, dict) else [name]
+
+    documented = re.findall(r"^\| `([a-zA-Z0-9_.]+)` \|", (harness.ROOT / "docs/vdevices.md").read_text(), re.M)
+    assert sorted(documented) == sorted(set(names(json.loads(H200.read_text())["costs"])))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // fuse_depthwise: what becomes the prologue of a convolution, what must not, and that the answers stay. Whether a rKernel exists
-// for it is a callback, so these tests need none.
+// for it is the estimator's to say, so these tests need none.
 #include "compiler/passes/fuse_depthwise.h"
 
 #include "compiler/passes/passes.h"
@@ -13,7 +13,8 @@ using namespace tamp::test;
 
 namespace {
 
-bool always(const Graph&, const ROperator&) { return true; }
+std::optional<Estimate> always(const Graph&, const ROperator&) { return Estimate{1}; }
+std::optional<Estimate> never(const Graph&, const ROperator&) { return std::nullopt; }
 
 struct Row {
   const char* why;
@@ -252,16 +253,16 @@ TEST_CASE("fuse_depthwise leaves alone what would become wrong") {
 TEST_CASE("fuse_depthwise does nothing where no rKernel takes a prologue") {
   const Graph source = parse_graph(kSeparable);
   CHECK(print(passes::fuse_depthwise(source, {})) == print(source));
-  CHECK(print(passes::fuse_depthwise(source, [](const Graph&, const ROperator&) { return false; })) == print(source));
+  CHECK(print(passes::fuse_depthwise(source, never)) == print(source));
   for (const passes::Pass& pass : passes::pipeline()) {
     if (pass.name == "fuse_depthwise") CHECK(print(pass.run(source)) == print(source));
   }
 }
 
-TEST_CASE("the callback is asked about the rOperator that would be made") {
+TEST_CASE("the estimator is asked about the rOperator that would be made") {
   const auto no_activation = [](const Graph& graph, const ROperator& rop) {
     CHECK_NOTHROW(ops::verify_shapes(graph));
-    return std::get<Conv>(rop.attrs).input_activation.kind == Activation::none;
+    return std::get<Conv>(rop.attrs).input_activation.kind == Activation::none ? always(graph, rop) : never(graph, rop);
   };
   const Graph source = parse_graph(kSeparable);
   const Graph fused = passes::fuse_depthwise(source, no_activation);
@@ -292,7 +293,7 @@ TEST_CASE("the pipeline fuses in front of folded convolutions and lays results o
     outputs(q, s)
   )");
   Graph graph = source;
-  for (const passes::Pass& pass : passes::pipeline({.recurrent_us = {}, .product_us = {}, .takes_prologue = always})) {
+  for (const passes::Pass& pass : passes::pipeline(always)) {
     graph = pass.run(std::move(graph));
     check_pass(source, graph);
   }
@@ -362,7 +363,7 @@ TEST_CASE("what a prologue reads lies so that boxes can be cut from it, or is co
     INFO(row.why);
     const Graph source = parse_graph(row.text);
     Graph graph = source;
-    for (const passes::Pass& pass : passes::pipeline({.recurrent_us = {}, .product_us = {}, .takes_prologue = always})) {
+    for (const passes::Pass& pass : passes::pipeline(always)) {
       graph = pass.run(std::move(graph));
       check_pass(source, graph);
     }
@@ -376,8 +377,7 @@ TEST_CASE("what a prologue reads lies so that boxes can be cut from it, or is co
 
 TEST_CASE("rKernels that know no prologue refuse a rOperator that has one") {
   Graph graph = parse_graph(kSeparable);
-  for (const passes::Pass& pass : passes::pipeline({.recurrent_us = {}, .product_us = {}, .takes_prologue = always}))
-    graph = pass.run(std::move(graph));
+  for (const passes::Pass& pass : passes::pipeline(always)) graph = pass.run(std::move(graph));
   REQUIRE(graph.rops.size() == 1);
   const ROperator& rop = graph.rops[0];
   CHECK_FALSE(kernels::product_of(graph, rop).has_value());

@@ -206,6 +206,12 @@ std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision pre
   return kernels::separable_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
 }
 
+// As a pass asks before tensors have places.
+std::optional<Estimate> estimate_of(Case c, const VDevice& vdevice, Precision precision) {
+  for (Tensor& tensor : c.graph.tensors) tensor.place = {};
+  return kernels::estimate({c.graph, c.graph.rops[0], vdevice, precision});
+}
+
 }  // namespace
 
 TEST_CASE("depthwise and pointwise convolutions in one agree with the reference in tf32") {
@@ -218,7 +224,7 @@ TEST_CASE("every tile of separable_conv fits its vDevice, and is what the pass w
     for (const Case& c : all_cases()) {
       const std::vector<RKernel> rkernels = offers(c, vdevice, Precision::tf32);
       INFO(name << " " << c.name);
-      CHECK((!kernels::takes_prologue(c.graph, c.graph.rops[0], vdevice, Precision::tf32) || !rkernels.empty()));
+      CHECK((!estimate_of(c, vdevice, Precision::tf32) || !rkernels.empty()));
       for (const RKernel& rkernel : rkernels) {
         INFO(rkernel.name);
         const Phase& phase = rkernel.phases.at(0);
@@ -264,9 +270,16 @@ TEST_CASE("a large map with many output channels keeps its depthwise convolution
       case_of({.name = "small", .in = {1, 384, 14, 14}, .out_channels = 64, .taps = 3, .pads_begin = {1, 1}, .pads_end = {1, 1}});
   const Case large =
       case_of({.name = "large", .in = {1, 256, 80, 80}, .out_channels = 512, .taps = 5, .pads_begin = {2, 2}, .pads_end = {2, 2}});
-  CHECK(kernels::takes_prologue(small.graph, small.graph.rops[0], h200, Precision::tf32));
-  CHECK_FALSE(kernels::takes_prologue(small.graph, small.graph.rops[0], h200, Precision::fp32));
-  CHECK_FALSE(kernels::takes_prologue(large.graph, large.graph.rops[0], h200, Precision::tf32));
+  const std::optional<Estimate> estimate = estimate_of(small, h200, Precision::tf32);
+  REQUIRE(estimate);
+  CHECK(estimate->us > 0);
+  CHECK(estimate->us <= h200.cost("separable_conv.two_roperators_us"));
+  CHECK_FALSE(estimate_of(small, h200, Precision::fp32));
+  CHECK_FALSE(estimate_of(large, h200, Precision::tf32));
+  // What is worth it is the device's to say.
+  VDevice dear = h200;
+  dear.costs["separable_conv.two_roperators_us"] = estimate->us / 2;
+  CHECK_FALSE(estimate_of(small, dear, Precision::tf32));
 }
 
 }  // namespace tamp::test

@@ -2,8 +2,10 @@
 // cycle of it, and the input's product ahead where that is cheaper.
 #include "compiler/passes/stack_recurrences.h"
 
-#include <limits>
+#include <functional>
+#include <optional>
 
+#include "compiler/ops/ops.h"
 #include "test/support/check_pass.h"
 
 using namespace tamp;
@@ -11,15 +13,32 @@ using namespace tamp::test;
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kFree = 0, kDear = 1000;
+
+Graph with_rop(Graph graph, const ROperator& rop) {
+  graph.rops = {rop};
+  return graph;
+}
+
+using GangTime = std::function<std::optional<Estimate>(const Recurrent& recurrent)>;
 
 // A gang costs the same however many cells it has, so joining always wins; the product ahead never does.
-double joined(const Recurrent&, const std::vector<int64_t>&) { return 10; }
-double free_product(int64_t, int64_t, int64_t) { return 0; }
-double dear_product(int64_t, int64_t, int64_t) { return 1000; }
+std::optional<Estimate> joined(const Recurrent&) { return Estimate{10}; }
+std::optional<Estimate> gates_are_faster(const Recurrent& recurrent) { return Estimate{recurrent.cells[0].x_is_gates ? 5.0 : 10.0}; }
 
-Graph stacked(const Graph& source, const passes::RecurrentCost& cost = joined, const passes::ProductCost& product = dear_product) {
-  Graph graph = passes::stack_recurrences(source, cost, product);
+// Also checks that what the pass asks about is a rOperator with all its operands.
+Graph stacked(const Graph& source, const GangTime& gang = joined, double product_us = kDear) {
+  const Estimator estimator = [&](const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {
+    for (const TensorId id : reads_of(rop)) CHECK(id.index() < graph.tensors.size());
+    if (const auto* recurrent = std::get_if<Recurrent>(&rop.attrs)) {
+      for (const RecurrentCell& cell : recurrent->cells) CHECK((cell.w < 0) == cell.x_is_gates);
+      return gang(*recurrent);
+    }
+    REQUIRE(std::holds_alternative<MatMul>(rop.attrs));
+    CHECK_NOTHROW(ops::verify_shapes(with_rop(graph, rop)));
+    return Estimate{product_us};
+  };
+  Graph graph = passes::stack_recurrences(source, estimator);
   check_pass(source, graph);
   return graph;
 }
@@ -62,15 +81,15 @@ TEST_CASE("layers become one rOperator through reshapes and transposes that keep
   CHECK(graph.rops[0].outputs.size() == 1);
 }
 
-TEST_CASE("without a cost, or where no gang can run them, recurrences stay as they are") {
+TEST_CASE("without an estimator, or where no gang can run them, recurrences stay as they are") {
   const Graph source = parse_graph(kTwoLayers);
-  CHECK(print(passes::stack_recurrences(source, nullptr, nullptr)) == print(source));
-  const Graph graph = stacked(source, [](const Recurrent&, const auto&) { return kNever; });
+  CHECK(print(passes::stack_recurrences(source, {})) == print(source));
+  const Graph graph = stacked(source, [](const Recurrent&) { return std::nullopt; });
   CHECK(count_rops(graph, "Recurrent") == 2);
 }
 
 TEST_CASE("what does not gain stays apart") {
-  const auto no_gain = [](const Recurrent& recurrent, const auto&) { return 10.0 * static_cast<double>(recurrent.cells.size()); };
+  const auto no_gain = [](const Recurrent& recurrent) { return Estimate{10.0 * static_cast<double>(recurrent.cells.size())}; };
   CHECK(count_rops(stacked(parse_graph(kTwoLayers), no_gain), "Recurrent") == 2);
 }
 
@@ -171,7 +190,6 @@ TEST_CASE("layers of opposite directions or other steps are not linked by their 
 }
 
 TEST_CASE("the product of a known input goes ahead where that is faster, its bias with it") {
-  const auto gates_are_faster = [](const Recurrent& recurrent, const auto&) { return recurrent.cells[0].x_is_gates ? 5.0 : 10.0; };
   for (const bool with_bias : {true, false}) {
     CAPTURE(with_bias);
     const Graph source = parse_graph(with_bias ? kTwoLayers : R"(
@@ -181,7 +199,7 @@ TEST_CASE("the product of a known input goes ahead where that is faster, its bia
       y = Recurrent(x, w, r) {batch=2, cell=[kind=GRU steps=5 hidden=4 linear_before_reset=1 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
       outputs(y)
     )");
-    const Graph graph = stacked(source, gates_are_faster, free_product);
+    const Graph graph = stacked(source, gates_are_faster, kFree);
     CHECK(count_rops(graph, "MatMul") == 1);
     REQUIRE(count_rops(graph, "Recurrent") == 1);
     CHECK(cells_of(graph)[0].x_is_gates);
@@ -189,8 +207,16 @@ TEST_CASE("the product of a known input goes ahead where that is faster, its bia
   }
 }
 
+TEST_CASE("where only a gang without the input's product fits, that goes ahead however dear it is") {
+  const auto only_gates = [](const Recurrent& recurrent) {
+    return recurrent.cells[0].x_is_gates ? std::optional(Estimate{10}) : std::nullopt;
+  };
+  const Graph graph = stacked(parse_graph(kTwoLayers), only_gates);
+  CHECK(count_rops(graph, "MatMul") >= 1);
+  CHECK(cells_of(graph)[0].x_is_gates);
+}
+
 TEST_CASE("weights made at run time keep their product inside") {
-  const auto gates_are_faster = [](const Recurrent& recurrent, const auto&) { return recurrent.cells[0].x_is_gates ? 5.0 : 10.0; };
   const Graph graph = stacked(parse_graph(R"(
     x = input f32[5,2,3]
     w = input f32[4,3]
@@ -198,7 +224,7 @@ TEST_CASE("weights made at run time keep their product inside") {
     y = Recurrent(x, w, r) {batch=2, cell=[kind=RNN steps=5 hidden=4 x=0 w=1 r=2 y=0]} -> f32[5,2,4]
     outputs(y)
   )"),
-                              gates_are_faster, free_product);
+                              gates_are_faster, kFree);
   CHECK(count_rops(graph, "MatMul") == 0);
 }
 

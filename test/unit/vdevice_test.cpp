@@ -99,6 +99,9 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
       {"fp32_tflops", 0, "mine.json: field 'fp32_tflops' must be positive"},
       {"dram_gb_per_s", -1, "mine.json: field 'dram_gb_per_s' must be positive"},
       {"tf32", true, "mine.json: field 'tf32_tflops' must be positive where 'tf32' is true"},
+      {"edge_us", -0.5, "mine.json: field 'edge_us' must not be negative"},
+      {"rtask_us", -1, "mine.json: field 'rtask_us' must not be negative"},
+      {"lone_veu_shares", 0, "mine.json: field 'lone_veu_shares' must be positive"},
       {"smss", 4, "mine.json: unknown field 'smss'"},
   };
   for (const Row& row : rows) {
@@ -112,6 +115,74 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
     object.erase(field);
     CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), "mine.json: field '" + field + "' is missing");
   }
+}
+
+TEST_CASE("costs of bodies are the h200's where a file gives none") {
+  const VDevice none = parse_vdevice(good().dump(), "mine.json");
+  CHECK(none.costs.empty());
+  CHECK(none.lone_veu_shares == 3);
+  json object = good();
+  object["costs"] = {{"pool", {{"strip_turn_us", 7}}}, {"staged_conv", {{"64x32", {{"fixed_cycles", 5}}}}}};
+  const VDevice some = parse_vdevice(object.dump(), "mine.json");
+  CHECK(some.costs.size() == 2);
+  CHECK(some.cost("pool.strip_turn_us") == 7);
+  CHECK(some.cost("staged_conv.64x32.fixed_cycles") == 5);
+  REQUIRE_FALSE(default_costs().empty());
+  for (const auto& [name, value] : default_costs()) {
+    INFO(name);
+    CHECK(read_vdevice("h200").cost(name) == value);
+    CHECK(none.cost(name) == value);
+    if (name != "pool.strip_turn_us" && name != "staged_conv.64x32.fixed_cycles") CHECK(some.cost(name) == value);
+  }
+  CHECK_THROWS_AS(none.cost("pool.no_such_us"), InternalError);
+}
+
+// What a family asks for is in the h200's file by itself: VDevice::cost checks it, and every family's tests ask.
+TEST_CASE("the h200's own costs are as sound as a user's must be") {
+  for (const auto& [name, value] : default_costs()) {
+    INFO(name);
+    CHECK(value > 0);
+    const std::string last = name.substr(name.rfind('.') + 1);
+    if (last.ends_with("efficiency")) CHECK(value <= 1);
+  }
+}
+
+TEST_CASE("wrong costs are refused with the file, the path of the field and what was expected") {
+  struct Row {
+    json costs;
+    const char* sentence;
+  };
+  const Row rows[] = {
+      {7, "mine.json: field 'costs' has the wrong type: 7; expected an object of costs"},
+      {json::array(), "mine.json: field 'costs' has the wrong type: array; expected an object of costs"},
+      {{{"pool", 7}}, "mine.json: field 'costs.pool' has the wrong type: 7; expected an object of costs"},
+      {{{"pool", {{"strip_turn_us", "fast"}}}},
+       "mine.json: field 'costs.pool.strip_turn_us' has the wrong type: \\x22fast\\x22; expected a number"},
+      {{{"pool", {{"strip_turn_us", nullptr}}}}, "mine.json: field 'costs.pool.strip_turn_us' has the wrong type: null; expected a number"},
+      {{{"pool", {{"strip_turn_us", {{"deep", 1}}}}}},
+       "mine.json: field 'costs.pool.strip_turn_us' has the wrong type: object; expected a number"},
+      {{{"pool", {{"strip_turn_us", -1}}}}, "mine.json: field 'costs.pool.strip_turn_us' is -1, expected 0.000001 to 1000000000"},
+      {{{"pool", {{"strip_turn_us", 0}}}}, "mine.json: field 'costs.pool.strip_turn_us' is 0, expected 0.000001 to 1000000000"},
+      {{{"pool", {{"strip_turn_us", 1e300}}}}, "mine.json: field 'costs.pool.strip_turn_us' is 1e+300, expected 0.000001 to 1000000000"},
+      {{{"pool", {{"efficiency", 1.5}}}}, "mine.json: field 'costs.pool.efficiency' is 1.5, expected at most 1: it is a share of the peak"},
+      {{{"pool", {{"strip_turn", 1}}}}, "mine.json: unknown field 'costs.pool.strip_turn'"},
+      {{{"pol", json::object()}}, "mine.json: unknown field 'costs.pol'"},
+      {{{"staged_conv", {{"64x33", json::object()}}}}, "mine.json: unknown field 'costs.staged_conv.64x33'"},
+      {{{"pool.strip_turn_us", 1}}, "mine.json: unknown field 'costs.pool.strip_turn_us'; a group of costs is an object of its own"},
+      {{{"", 1}}, "mine.json: unknown field 'costs.'"},
+  };
+  for (const Row& row : rows) {
+    json object = good();
+    object["costs"] = row.costs;
+    CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), row.sentence);
+  }
+  std::string text = good().dump();
+  text.pop_back();
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  CHECK_THROWS_WITH(parse_vdevice(text + ",\"costs\":" + deep + "}", "mine.json"),
+                    "mine.json: field 'costs' has the wrong type: array; expected an object of costs");
+  CHECK_THROWS_WITH(parse_vdevice(text + ",\"tf32_tflops\":" + deep + "}", "mine.json"),
+                    "mine.json: field 'tf32_tflops' has the wrong type: array");
 }
 
 TEST_CASE("text that is not a JSON object, and unknown names, are the user's errors") {
