@@ -1,6 +1,6 @@
-// ConvTranspose, said as a Conv. Without strides it is a Conv by the kernel turned round. With a stride s every s-th element of the result sees every
-// s-th tap: the taps of each of the s phases become output channels of one Conv, whose results are then put side by side. So a stride of 2
-// with a kernel of 2 x 2 (U-Net) is a product with four times the channels and one copy.
+// ConvTranspose, said as a Conv. Without strides it is a Conv by the kernel turned round. With a stride s every s-th element of the result
+// sees every s-th tap: the taps of each of the s phases become output channels of one Conv, whose results are then put side by side. So a
+// stride of 2 with a kernel of 2 x 2 (U-Net) is a product with four times the channels and one copy.
 //
 //   one dimension, stride 2, taps a b c d:   y[2q] = x[q] a + x[q-1] c,   y[2q+1] = x[q] b + x[q-1] d
 //   the Conv's kernels, turned round: (c, a) and (d, b)
@@ -88,8 +88,8 @@ int64_t phases_of(const Transposed& op) {
   return phases;
 }
 
-// W[C, M/group, kernel..] -> [M * phases, C/group, taps..]. Without groups a phase is M neighbouring channels, so that the copy behind the Conv
-// moves long runs; with groups each channel has its phases beside it, because a Conv wants groups to be neighbours.
+// W[C, M/group, kernel..] -> [M * phases, C/group, taps..]. Without groups a phase is M neighbouring channels, so that the copy behind the
+// Conv moves long runs; with groups each channel has its phases beside it, because a Conv wants groups to be neighbours.
 TensorId conv_weights(NodeImport& n, TensorId w, const Transposed& op) {
   const Shape shape = n.shape(w);
   for (size_t d = 0; d < op.axes.size(); ++d) {
@@ -212,7 +212,8 @@ void set_parts(NodeImport& n, std::vector<Axis>& axes, SpatialWindow& window) {
       axis.begin = auto_pad == AutoPad::upper ? total / 2 : total - total / 2;
     }
     if (axis.out < 1 || axis.out > kMaxAttribute || axis.last() < axis.first())
-      throw n.bad(fmt::format("dimension {} of the result would have {} elements from element {} on of {}", d + 2, axis.out, axis.begin, all));
+      throw n.bad(
+          fmt::format("dimension {} of the result would have {} elements from element {} on of {}", d + 2, axis.out, axis.begin, all));
   }
 }
 
@@ -229,8 +230,10 @@ void import_conv_transpose(NodeImport& n) {
   SpatialWindow window = read_strides(n, kernel_of_weights(n, xs, ws), /*dilated=*/true);
   Transposed op;
   op.group = n.attr_int("group", 1);
-  if (op.group < 1 || xs[1] % op.group != 0) throw n.bad(fmt::format("attribute 'group' is {}, it must divide the {} channels of X", op.group, xs[1]));
-  if (ws[0] != xs[1]) throw n.bad(fmt::format("X has shape {}, W has shape {}: expected {} channels first", shape_text(xs), shape_text(ws), xs[1]));
+  if (op.group < 1 || xs[1] % op.group != 0)
+    throw n.bad(fmt::format("attribute 'group' is {}, it must divide the {} channels of X", op.group, xs[1]));
+  if (ws[0] != xs[1])
+    throw n.bad(fmt::format("X has shape {}, W has shape {}: expected {} channels first", shape_text(xs), shape_text(ws), xs[1]));
   if (ws[1] > kMaxAttribute / op.group) throw n.bad(fmt::format("W has shape {} and there are {} groups", shape_text(ws), op.group));
   if (bias.valid() && n.shape(bias) != Shape{ws[1] * op.group})
     throw n.bad(fmt::format("B has shape {}, expected [{}]", shape_text(n.shape(bias)), ws[1] * op.group));
@@ -254,7 +257,8 @@ void import_col2im(NodeImport& n) {
   if (image.size() != spatial) throw n.bad(fmt::format("image_shape is {}, block_shape is {}", shape_text(image), shape_text(block)));
   int64_t taps = 1, blocks = 1;
   for (const int64_t extent : block) {
-    if (extent < 1 || extent > 4096 || taps > 4096) throw n.refuse(fmt::format("block_shape is {}, supported: up to 4096 elements", shape_text(block)));
+    if (extent < 1 || extent > 4096 || taps > 4096)
+      throw n.refuse(fmt::format("block_shape is {}, supported: up to 4096 elements", shape_text(block)));
     taps *= extent;
   }
   if (taps > 4096) throw n.refuse(fmt::format("block_shape is {}, supported: up to 4096 elements", shape_text(block)));

@@ -1,5 +1,5 @@
-// DeformConv: each tap of a convolution is sampled at a place of its own, then all of them are multiplied by the weights. So a GridSample whose
-// places are pixels, a product with the mask, and a Conv of one tap whose channels are the taps.
+// DeformConv: each tap of a convolution is sampled at a place of its own, then all of them are multiplied by the weights. So a GridSample
+// whose places are pixels, a product with the mask, and a Conv of one tap whose channels are the taps.
 #include <fmt/format.h>
 
 #include <cstring>

@@ -60,7 +60,8 @@ void import_affine_grid(NodeImport& n) {
   const Shape given = n.shape(theta);
   const Ints size = n.ints(1, "size");
   const bool align_corners = n.attr_flag("align_corners", false);
-  if (size.size() != 4 && size.size() != 5) throw n.bad(fmt::format("input size is {}, expected [N,C,H,W] or [N,C,D,H,W]", shape_text(size)));
+  if (size.size() != 4 && size.size() != 5)
+    throw n.bad(fmt::format("input size is {}, expected [N,C,H,W] or [N,C,D,H,W]", shape_text(size)));
   const Shape extents(size.begin() + 2, size.end());
   int64_t pixels = 1;
   for (const int64_t extent : extents) pixels *= std::clamp<int64_t>(extent, 0, 1 << 20);

@@ -1,5 +1,6 @@
-// MaxPool, AveragePool, LpPool, MaxUnpool and the global pools. A Pool has two spatial dimensions at most; more of them are pooled one after another,
-// because a maximum of maxima is the maximum of all, and the count that an average divides by is the product of one per dimension.
+// MaxPool, AveragePool, LpPool, MaxUnpool and the global pools. A Pool has two spatial dimensions at most; more of them are pooled one
+// after another, because a maximum of maxima is the maximum of all, and the count that an average divides by is the product of one per
+// dimension.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -206,7 +207,8 @@ void import_max_unpool(NodeImport& n) {
   }
   TensorId y = n.add(MaxUnpool{shape}, {x, indices});
   if (const std::optional<Ints> wanted = n.optional_ints(2, "output_shape")) {
-    if (wanted->size() != shape.size()) throw n.bad(fmt::format("input output_shape is {}, X has shape {}", shape_text(*wanted), shape_text(xs)));
+    if (wanted->size() != shape.size())
+      throw n.bad(fmt::format("input output_shape is {}, X has shape {}", shape_text(*wanted), shape_text(xs)));
     Pad pad{Ints(shape.size(), 0), {}};
     for (size_t d = 0; d < shape.size(); ++d) {
       pad.after.push_back((*wanted)[d] - shape[d]);

@@ -32,7 +32,8 @@ void import_roi_align(NodeImport& n) {
   if (n.version() >= 16) {
     const std::string place = n.attr_string("coordinate_transformation_mode", "half_pixel");
     if (place != "half_pixel" && place != "output_half_pixel")
-      throw n.bad(fmt::format("attribute 'coordinate_transformation_mode' is '{}', expected half_pixel or output_half_pixel", printable(place)));
+      throw n.bad(
+          fmt::format("attribute 'coordinate_transformation_mode' is '{}', expected half_pixel or output_half_pixel", printable(place)));
     align.half_pixel = place == "half_pixel";
   }
   n.result(0, n.add(align, {x, n.cast(rois, DType::f32), n.cast(batch, DType::f32)}));
@@ -63,7 +64,8 @@ void import_center_crop_pad(NodeImport& n) {
   } else {
     for (int64_t d = 0; d < n.rank(x); ++d) dimensions.push_back(d);
   }
-  if (wanted.size() != dimensions.size()) throw n.bad(fmt::format("input shape is {}, expected {} values", shape_text(wanted), dimensions.size()));
+  if (wanted.size() != dimensions.size())
+    throw n.bad(fmt::format("input shape is {}, expected {} values", shape_text(wanted), dimensions.size()));
   Slice crop = whole_slice(shape);
   Pad pad{Ints(shape.size(), 0), Ints(shape.size(), 0)};
   for (size_t i = 0; i < wanted.size(); ++i) {

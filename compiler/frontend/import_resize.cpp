@@ -1,5 +1,5 @@
-// Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes; or, where an element is
-// the copy of one other and no float, a Gather per axis.
+// Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes; or, where an element
+// is the copy of one other and no float, a Gather per axis.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,7 +62,8 @@ std::vector<float> floats_of(NodeImport& n, size_t i, const char* name) {
   if (!n.has(i)) return {};
   n.expect_constant(i, name);
   if (!is_float(n.dtype(n.in(i)))) throw n.bad(fmt::format("input {} ({}) is {}, expected f32", i, name, name_of(n.dtype(n.in(i)))));
-  if (n.rank(n.in(i)) != 1) throw n.bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i)))));
+  if (n.rank(n.in(i)) != 1)
+    throw n.bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i)))));
   const ops::Value value = n.value(n.cast(n.in(i), DType::f32));
   std::vector<float> floats(static_cast<size_t>(element_count(value.shape)));
   if (!floats.empty()) std::memcpy(floats.data(), value.data->data(), floats.size() * sizeof(float));
@@ -75,7 +76,7 @@ void set_scales(NodeImport& n, std::vector<ResizeAxis>& axes, const std::vector<
     if (!(scales[a] > 0) || !std::isfinite(scales[a])) throw n.bad(fmt::format("scale {} is {}, expected more than 0", a, scales[a]));
     const float out = std::floor(static_cast<float>(axes[a].in) * scales[a]);  // in float, as ONNX infers it
     if (!(out >= 1 && out <= static_cast<float>(kMaxAttribute)))
-      throw n.bad(fmt::format("scale {} makes {} of the extent {}", scales[a], out, axes[a].in));
+      throw n.bad(fmt::format("scale {} is {}, which makes {} of the extent {}", a, scales[a], out, axes[a].in));
     axes[a].scale = static_cast<double>(scales[a]);
     axes[a].out = static_cast<int64_t>(out);
   }
@@ -101,7 +102,8 @@ void set_sizes(NodeImport& n, std::vector<ResizeAxis>& axes, const Ints& sizes, 
 
 void set_roi(NodeImport& n, std::vector<ResizeAxis>& axes, bool by_scales) {
   const std::vector<float> roi = floats_of(n, 1, "roi");
-  if (roi.size() != 2 * axes.size()) throw n.bad(fmt::format("input roi has {} values for {} axes, expected two each", roi.size(), axes.size()));
+  if (roi.size() != 2 * axes.size())
+    throw n.bad(fmt::format("input roi has {} values for {} axes, expected two each", roi.size(), axes.size()));
   for (size_t a = 0; a < axes.size(); ++a) {
     axes[a].roi_begin = static_cast<double>(roi[a]);
     axes[a].roi_end = static_cast<double>(roi[a + axes.size()]);

@@ -102,9 +102,7 @@ bool TapTable::is_identity(int64_t in) const {
   return true;
 }
 
-int64_t taps_of(const ResizeRule& rule, double scale) {
-  return rule.mode == ResizeMode::nearest ? 1 : 2 * left_of(rule, scale) + 2;
-}
+int64_t taps_of(const ResizeRule& rule, double scale) { return rule.mode == ResizeMode::nearest ? 1 : 2 * left_of(rule, scale) + 2; }
 
 TapTable tap_table(const ResizeRule& rule, const ResizeAxis& axis) {
   TapTable table;

@@ -28,8 +28,8 @@ struct ResizeRule {
 
 struct ResizeAxis {
   int64_t in = 0, out = 0;
-  double scale = 1;                     // as the model says it: not always out / in
-  double roi_begin = 0, roi_end = 1;    // tf_crop_and_resize
+  double scale = 1;                   // as the model says it: not always out / in
+  double roi_begin = 0, roi_end = 1;  // tf_crop_and_resize
 };
 
 // out rows of `taps` entries. An index of -1 (tf_crop_and_resize): the element is outside of the input.

@@ -109,9 +109,9 @@ struct MatMul {
 };
 
 enum class PoolKind : uint8_t { max, average };
-// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode the last window may hang over the end, if it
-// begins before the end pad. average divides by the count of elements inside the input, or, with count_include_pad, inside
-// input plus pads (never the overhang of ceil_mode).
+// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
+// the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
+// with count_include_pad, inside input plus pads (never the overhang of ceil_mode).
 struct Pool {
   PoolKind kind = PoolKind::max;
   std::vector<int64_t> kernel, strides, dilations;
@@ -153,7 +153,7 @@ struct PoolIndices {
 };
 
 // Y of `shape` is zeros, but for Y[I[i]] = X[i], counted row by row. X, and I of X's shape (i64). An index outside of Y writes nothing; of
-// equal indices any may be the last.
+// equal indices the last counts.
 struct MaxUnpool {
   std::vector<int64_t> shape;
   bool operator==(const MaxUnpool&) const = default;
@@ -386,8 +386,8 @@ struct Gather {
 };
 
 // y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y) in [-1, 1], from the middle of the first pixel to the
-// middle of the last (align_corners) or from edge to edge; or in pixels from the middle of the first (in_pixels). cubic is Keys' kernel with
-// a = -0.75.
+// middle of the last (align_corners) or from edge to edge; or in pixels from the middle of the first (in_pixels). cubic is Keys' kernel
+// with a = -0.75.
 enum class Interpolation : uint8_t { linear, nearest, cubic };
 std::span<const char* const> names_of(Interpolation);
 enum class Outside : uint8_t { zeros, border, reflection };  // what lies around x
@@ -410,9 +410,9 @@ struct GridSample {
   }
 };
 
-// X with other extents along `axes`, one to three of them: along each, y[o] = sum over t of weights[o,t] * x[indices[o,t]]. Inputs X and, for
-// each axis, indices i32[extent,taps] and weights f32[extent,taps], constants. Where an index is -1, all of y there is `outside`. Resize and
-// Upsample are this, with tables that the frontend makes.
+// X with other extents along `axes`, one to three of them: along each, y[o] = sum over t of weights[o,t] * x[indices[o,t]]. Inputs X and,
+// for each axis, indices i64[extent,taps] and weights f32[extent,taps], constants. Where an index is -1, all of y there is `outside`.
+// Resize and Upsample are this, with tables that the frontend makes.
 struct Resample {
   std::vector<int64_t> axes;  // ascending
   float outside = 0;
@@ -427,8 +427,8 @@ struct Resample {
 };
 
 // y[r,c] is image batch[r] of X[N,C,H,W] in the rectangle rois[r] = (x1, y1, x2, y2), times spatial_scale, in height x width bins: the mean
-// (or with `largest` the largest term) of sampling_ratio^2 places of each bin, between pixels; 0: as many as the bin has pixels. half_pixel: pixels
-// have their middles at halves. Inputs X, rois f32[R,4], batch f32[R].
+// (or with `largest` the largest term) of sampling_ratio^2 places of each bin, between pixels; 0: as many as the bin has pixels.
+// half_pixel: pixels have their middles at halves. Inputs X, rois f32[R,4], batch f32[R].
 struct RoiAlign {
   int64_t height = 1, width = 1, sampling_ratio = 0;
   float spatial_scale = 1;
@@ -447,8 +447,8 @@ struct RoiAlign {
   }
 };
 
-// y[r,c] is the largest pixel of each of height x width bins of the rectangle rois[r] = (batch, x1, y1, x2, y2), times spatial_scale and rounded,
-// ends included; 0 where a bin has none. Inputs X[N,C,H,W], rois f32[R,5].
+// y[r,c] is the largest pixel of each of height x width bins of the rectangle rois[r] = (batch, x1, y1, x2, y2), times spatial_scale and
+// rounded, ends included; 0 where a bin has none. Inputs X[N,C,H,W], rois f32[R,5].
 struct MaxRoiPool {
   int64_t height = 1, width = 1;
   float spatial_scale = 1;

@@ -34,7 +34,8 @@ std::vector<Value> evaluate(const MaxRoiPool& op, const Call& call) {
       for (int64_t by = 0; by < op.height; ++by) {
         const auto rows = rk::region_bin(rois[5 * r + 2], rois[5 * r + 4], op.spatial_scale, static_cast<int32_t>(by), height, in_height);
         for (int64_t bx = 0; bx < op.width; ++bx) {
-          const auto columns = rk::region_bin(rois[5 * r + 1], rois[5 * r + 3], op.spatial_scale, static_cast<int32_t>(bx), width, in_width);
+          const auto columns =
+              rk::region_bin(rois[5 * r + 1], rois[5 * r + 3], op.spatial_scale, static_cast<int32_t>(bx), width, in_width);
           double largest = -INFINITY;
           for (int64_t i = rows.begin; i < rows.end; ++i) {
             for (int64_t j = columns.begin; j < columns.end; ++j) largest = max_of(largest, pixels[i * x[3] + j]);

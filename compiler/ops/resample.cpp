@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kMaxAxes = 3;
 
 // x seen as [before, extent, after]; so is the result.
-std::vector<double> along(const std::vector<double>& x, int64_t before, int64_t extent, int64_t after, const Value& table, const Value& factors,
-                          double outside) {
+std::vector<double> along(const std::vector<double>& x, int64_t before, int64_t extent, int64_t after, const Value& table,
+                          const Value& factors, double outside) {
   const int64_t made = table.shape[0], taps = table.shape[1];
   const Numbers<int64_t> indices(table);
   const Numbers<double> weights(factors);
@@ -77,7 +77,8 @@ bool is_f32_only(const Resample&, DType) { return true; }
 int64_t own_work(const Resample& op, const Given& given, const TensorTypes& results) {
   int64_t taps = 0;
   for (size_t a = 0; a < op.axes.size(); ++a) taps = saturating_sum(taps, given.shape(1 + 2 * a)[1] + kWorkOfRead);
-  return saturating_product({saturating_sum(element_count(results[0].shape), given.elements(0)), taps, static_cast<int64_t>(op.axes.size())});
+  return saturating_product(
+      {saturating_sum(element_count(results[0].shape), given.elements(0)), taps, static_cast<int64_t>(op.axes.size())});
 }
 
 }  // namespace tamp::ops

@@ -57,7 +57,8 @@ std::vector<Value> evaluate(const RoiAlign& op, const Call& call) {
   const Shape &x = call.input(0).shape, &y = call.output().shape;
   const Numbers<double> images(call.input(0));
   const Numbers<float> rois(call.input(1)), batch(call.input(2));
-  const auto ratio = static_cast<int32_t>(op.sampling_ratio), width = static_cast<int32_t>(op.width), height = static_cast<int32_t>(op.height);
+  const auto ratio = static_cast<int32_t>(op.sampling_ratio), width = static_cast<int32_t>(op.width),
+             height = static_cast<int32_t>(op.height);
   std::vector<double> result;
   result.reserve(static_cast<size_t>(element_count(y)));
   for (int64_t r = 0; r < y[0]; ++r) {

@@ -31,6 +31,7 @@ std::vector<RKernel> offers(const Request& request) {
   Phase& phase = rkernel.phases[0];
   phase.cost.activation_bytes += 8 * static_cast<double>(given);
   phase.cost.flops += 20 * static_cast<double>(given);
+  phase.work_bytes = 16;
   phase.header = "kernels/pool/max_unpool.cuh";
   phase.body = "rk::max_unpool";
   phase.args_type = "rk::MaxUnpoolArgs";

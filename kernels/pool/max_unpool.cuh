@@ -1,5 +1,8 @@
 // y[i[e]] = x[e] for every element e, zeros elsewhere. A rTask has a share of y: it writes zeros, then goes through all indices and takes
 // those that point into its share. So every element of y is written by one rTask, whatever the indices are; one outside of y is nobody's.
+//
+// Of several values for one element the last counts. Threads write in any order, then look whether their values are still there; where one
+// is not, a single thread goes through all of them again, in their order. Pooling whose windows do not disagree never comes to that.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -16,10 +19,25 @@ struct MaxUnpoolArgs {
 };
 static_assert(sizeof(MaxUnpoolArgs) <= 768, "an argument slot has 768 bytes");
 
-RK_INLINE int64_t unpool_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
+RK_INLINE int64_t max_unpool_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
   int64_t offset = 0;
   for_each_coordinate(nest, element, [&](int d, uint32_t at) { offset += static_cast<int64_t>(at) * strides[d]; });
   return offset;
+}
+
+// Calls f(where in y, value) for the elements first, first + step, .. that point into [begin, end) of y.
+template <class Veu, class F>
+RK_INLINE void max_unpool_each(const Task<Veu>& task, const MaxUnpoolArgs& args, uint32_t first, uint32_t step, uint32_t begin,
+                               uint32_t end, F f) {
+  const float* const in = task.address(args.in);
+  const uint64_t* const indices = reinterpret_cast<const uint64_t*>(task.address(args.indices));
+#pragma unroll 1
+  for (uint32_t element = first; element < args.elements_in; element += step) {
+    const uint64_t index = load_cell(indices + max_unpool_offset(args.index_nest, args.index_strides, element));
+    if (index < begin || index >= end) continue;  // a negative one is far outside
+    f(task.address(args.out) + max_unpool_offset(args.out_nest, args.out_strides, static_cast<uint32_t>(index)),
+      load1(in + max_unpool_offset(args.in_nest, args.in_strides, element)));
+  }
 }
 
 template <class Veu>
@@ -27,20 +45,21 @@ RK_BODY void max_unpool(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const MaxUnpoolArgs& args = task.template arguments<MaxUnpoolArgs>();
   float* const out = task.address(args.out);
-  const float* const in = task.address(args.in);
-  const uint64_t* const indices = reinterpret_cast<const uint64_t*>(task.address(args.indices));
+  uint32_t* const is_lost = task.template work_as<uint32_t>();
   const uint32_t begin = task.index * args.elements_per_rtask, end = min(begin + args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = begin + threadIdx.x; element < end; element += Veu::kComputeThreads)
-    store1(out + unpool_offset(args.out_nest, args.out_strides, element), 0.0f);
+    store1(out + max_unpool_offset(args.out_nest, args.out_strides, element), 0.0f);
+  if (threadIdx.x == 0) *is_lost = 0;
   sync_compute<Veu>();
-#pragma unroll 1
-  for (uint32_t element = threadIdx.x; element < args.elements_in; element += Veu::kComputeThreads) {
-    const uint64_t index = load_cell(indices + unpool_offset(args.index_nest, args.index_strides, element));
-    if (index < begin || index >= end) continue;  // a negative one is far outside
-    const float value = load1(in + unpool_offset(args.in_nest, args.in_strides, element));
-    store1(out + unpool_offset(args.out_nest, args.out_strides, static_cast<uint32_t>(index)), value);
-  }
+  const auto put = [](float* to, float value) { store1(to, value); };
+  max_unpool_each(task, args, threadIdx.x, Veu::kComputeThreads, begin, end, put);
+  sync_compute<Veu>();
+  max_unpool_each(task, args, threadIdx.x, Veu::kComputeThreads, begin, end, [is_lost](float* to, float value) {
+    if (__float_as_uint(load1(to)) != __float_as_uint(value)) *is_lost = 1;
+  });
+  sync_compute<Veu>();
+  if (*is_lost != 0 && threadIdx.x == 0) max_unpool_each(task, args, 0u, 1u, begin, end, put);
 }
 
 }  // namespace rk

@@ -11,9 +11,9 @@ struct MaxRoiPoolArgs {
   TensorRef in, rois, out;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank];
-  int32_t channel_strides[kNestRank];                                                 // in x; 0 along what is no channel
-  int32_t region_steps[kNestRank], row_steps[kNestRank], column_steps[kNestRank];    // 1 along the dimension that they are named after
-  int32_t images, height, width;                                                      // of x
+  int32_t channel_strides[kNestRank];                                              // in x; 0 along what is no channel
+  int32_t region_steps[kNestRank], row_steps[kNestRank], column_steps[kNestRank];  // 1 along the dimension that they are named after
+  int32_t images, height, width;                                                   // of x
   int32_t image_stride, row_stride, column_stride;
   int32_t roi_strides[2];
   int32_t rows, columns;

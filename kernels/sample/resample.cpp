@@ -64,7 +64,8 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
 bool has_vectors(const Graph& graph, const ROperator& rop, const Loop& loop) {
   if (loop.empty() || loop.back().extent % 4 != 0) return false;
   const std::vector<int64_t>& inner = loop.back().strides;
-  if (inner[0] != 1 || inner[1] != 1 || std::any_of(inner.begin() + 2, inner.end(), [](int64_t stride) { return stride != 0; })) return false;
+  if (inner[0] != 1 || inner[1] != 1 || std::any_of(inner.begin() + 2, inner.end(), [](int64_t stride) { return stride != 0; }))
+    return false;
   const Tensor &out = graph.tensor(rop.outputs[0]), &in = graph.tensor(rop.inputs[0]);
   bool aligned = out.place.offset % 4 == 0 && in.place.offset % 4 == 0;
   for (size_t d = 0; d + 1 < loop.size(); ++d) aligned &= loop[d].strides[0] % 4 == 0 && loop[d].strides[1] % 4 == 0;

@@ -1,7 +1,7 @@
-// y = x with other extents along up to three axes: y[o0,o1,o2] = sum over taps of w0 * w1 * w2 * x[i0,i1,i2], where each axis has a table of taps
-// per output coordinate: an offset in x and a weight. Nearest, linear, cubic and antialiased resizing are tables. An item is one element, or
-// four neighbours (kVector) that have all taps in common, in the output's memory order. kRows and kColumns are the taps of the two innermost
-// axes, 0: as many as the arguments say.
+// y = x with other extents along up to three axes: y[o0,o1,o2] = sum over taps of w0 * w1 * w2 * x[i0,i1,i2], where each axis has a table
+// of taps per output coordinate: an offset in x and a weight. Nearest, linear, cubic and antialiased resizing are tables. An item is one
+// element, or four neighbours (kVector) that have all taps in common, in the output's memory order. kRows and kColumns are the taps of the
+// two innermost axes, 0: as many as the arguments say.
 #pragma once
 
 #include "kernels/sample/numbers.cuh"
@@ -16,8 +16,8 @@ struct ResampleTap {
 };
 
 struct ResampleArgs {
-  TensorRef in, out, taps;  // taps: ResampleTap, packed
-  Nest nest;                // of the output, in items
+  TensorRef in, out, taps;                                    // taps: ResampleTap, packed
+  Nest nest;                                                  // of the output, in items
   int32_t out_strides[kNestRank], in_strides[kNestRank];      // in_strides: 0 along the axes
   int32_t tap_strides[kResampleAxes][kNestRank];              // from one coordinate's taps to the next's; 0 along what is not this axis
   uint32_t first_tap[kResampleAxes], taps_of[kResampleAxes];  // of each axis; what is no axis has one tap of weight 1

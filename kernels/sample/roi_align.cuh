@@ -11,9 +11,9 @@ struct RoiAlignArgs {
   TensorRef in, rois, batch, out;
   Nest nest;  // of the output
   int32_t out_strides[kNestRank];
-  int32_t channel_strides[kNestRank];                                                 // in x; 0 along what is no channel
-  int32_t region_steps[kNestRank], row_steps[kNestRank], column_steps[kNestRank];    // 1 along the dimension that they are named after
-  int32_t images, height, width;                                                      // of x
+  int32_t channel_strides[kNestRank];                                              // in x; 0 along what is no channel
+  int32_t region_steps[kNestRank], row_steps[kNestRank], column_steps[kNestRank];  // 1 along the dimension that they are named after
+  int32_t images, height, width;                                                   // of x
   int32_t image_stride, row_stride, column_stride;
   int32_t roi_strides[2], batch_stride;
   int32_t rows, columns, sampling_ratio, half_pixel;
@@ -32,7 +32,8 @@ struct RoiTotal {
 };
 
 template <bool kLargest>
-RK_INLINE float roi_bin(const RoiAlignArgs& args, const float* image, const RegionSide& ys, const RegionSide& xs, int32_t row, int32_t column) {
+RK_INLINE float roi_bin(const RoiAlignArgs& args, const float* image, const RegionSide& ys, const RegionSide& xs, int32_t row,
+                        int32_t column) {
   if (ys.samples == 0 || xs.samples == 0) return 0.0f;
   RoiTotal total{0.0f, -INFINITY};
 #pragma unroll 1

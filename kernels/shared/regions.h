@@ -1,6 +1,6 @@
-// Rectangles of images, for RoiAlign and MaxRoiPool: where their bins lie along one dimension. The reference and the device find them by the
-// same float arithmetic, because counts and ends jump. Rectangles come at run time, so any float must do: NaN, infinities, and what is far
-// outside of the image.
+// Rectangles of images, for RoiAlign and MaxRoiPool: where their bins lie along one dimension. The reference and the device find them by
+// the same float arithmetic, because counts and ends jump. Rectangles come at run time, so any float must do: NaN, infinities, and what is
+// far outside of the image.
 #pragma once
 
 #include <cmath>
