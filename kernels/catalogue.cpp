@@ -13,13 +13,18 @@
 #include "kernels/elementwise/indexed_copy.h"
 #include "kernels/gemm/gemv.h"
 #include "kernels/gemm/matmul_direct.h"
+#include "kernels/pool/max_unpool.h"
 #include "kernels/pool/pool.h"
+#include "kernels/pool/pool_indices.h"
 #include "kernels/recurrent/recurrent_direct.h"
 #include "kernels/recurrent/recurrent_gang.h"
 #include "kernels/reduce/lrn.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
 #include "kernels/sample/grid_sample.h"
+#include "kernels/sample/max_roi_pool.h"
+#include "kernels/sample/resample.h"
+#include "kernels/sample/roi_align.h"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
@@ -35,6 +40,8 @@ const std::vector<Family>& families() {
       direct(),          // every other Conv
       matmul_direct(),   // MatMul of two activations
       pool(),
+      pool_indices(),
+      max_unpool(),
       reduce(),
       softmax(),
       lrn(),
@@ -42,6 +49,9 @@ const std::vector<Family>& families() {
       byte_copy(),     // an output that is a constant of another type than f32
       indexed_copy(),  // Pad and Gather
       grid_sample(),
+      resample(),  // Resize
+      roi_align(),
+      max_roi_pool(),
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network
       typed_map(),         // from here on: operands of other types than f32

@@ -5,12 +5,32 @@
 
 namespace tamp::frontend {
 
-// import_conv_pool.cpp
+// import_conv.cpp
+struct SpatialWindow;
 void import_conv(NodeImport& n);
 TensorId convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias);  // with the node's attributes; operands of one type
+TensorId convolution_of(NodeImport& n, TensorId x, TensorId w, TensorId bias, const SpatialWindow& window, int64_t group);
+
+// import_conv_transpose.cpp
+void import_conv_transpose(NodeImport& n);
+void import_col2im(NodeImport& n);
+
+// import_pool.cpp
 void import_max_pool(NodeImport& n);
 void import_average_pool(NodeImport& n);
+void import_lp_pool(NodeImport& n);
+void import_max_unpool(NodeImport& n);
 void import_global_pool(NodeImport& n, ReduceKind kind);
+void import_global_lp_pool(NodeImport& n);
+
+// import_resize.cpp
+void import_resize(NodeImport& n);
+void import_upsample(NodeImport& n);
+
+// import_regions.cpp
+void import_roi_align(NodeImport& n);
+void import_max_roi_pool(NodeImport& n);
+void import_center_crop_pad(NodeImport& n);
 
 // import_normalization.cpp
 void import_batch_normalization(NodeImport& n);

@@ -12,6 +12,8 @@
 namespace tamp::frontend {
 
 // Importers with a file of their own are declared here, those of families in importers.h.
+void import_affine_grid(NodeImport& n);
+void import_deform_conv(NodeImport& n);
 void import_grid_sample(NodeImport& n);
 
 namespace {
@@ -28,17 +30,22 @@ void append_functions(std::vector<OpRow>& table) {
 
 std::vector<OpRow> make_table() {
   std::vector<OpRow> table = {
-      {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D and 2-D"},
+      {"AffineGrid", {20}, import_affine_grid, "size must be a constant"},
+      {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D to 6-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
       {"BitShift", {11, 28}, import_bit_shift, ""},
       {"Cast", {1, 6, 9, 13, 19, 21, 23, 24, 25, 28}, import_cast, ""},
       {"CastLike", {15, 19, 21, 23, 24, 25}, import_cast_like, ""},
+      {"CenterCropPad", {18}, import_center_crop_pad, "shape must be a constant"},
       {"Clip", {1, 6, 11, 12, 13}, import_clip, ""},
+      {"Col2Im", {18}, import_col2im, "1-D to 3-D, image_shape and block_shape must be constants"},
       {"Concat", {1, 4, 11, 13}, import_concat, ""},
       {"Constant", {1, 9, 11, 12, 13, 19, 21, 23, 24, 25}, import_constant, "no strings, no sparse tensors"},
       {"ConstantOfShape", {9, 20, 21, 23, 24, 25}, import_constant_of_shape, "shape must be a constant"},
-      {"Conv", {1, 11, 22}, import_conv, "1-D and 2-D"},
-      {"ConvInteger", {10}, import_conv_integer, "1-D and 2-D"},
+      {"Conv", {1, 11, 22}, import_conv, "1-D to 3-D"},
+      {"ConvInteger", {10}, import_conv_integer, "1-D to 3-D"},
+      {"ConvTranspose", {1, 11, 22}, import_conv_transpose, "1-D to 3-D"},
+      {"DeformConv", {19, 22}, import_deform_conv, "2-D"},
       {"DequantizeLinear",
        {10, 13, 19, 21, 23, 24, 25, 28},
        import_dequantize_linear,
@@ -52,26 +59,30 @@ std::vector<OpRow> make_table() {
       {"Gelu", {20}, import_gelu, ""},
       {"Gemm", {1, 6, 7, 9, 11, 13}, import_gemm, ""},
       {"GlobalAveragePool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::mean); }, ""},
+      {"GlobalLpPool", {1, 2, 22}, import_global_lp_pool, ""},
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
       {"GridSample", {16, 20, 22}, import_grid_sample, "2-D"},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
       {"IsInf", {10, 20}, import_is_inf, ""},
       {"LRN", {1, 13}, import_lrn, ""},
+      {"LpPool", {1, 2, 11, 18, 22}, import_lp_pool, "1-D to 6-D"},
       {"LSTM", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::lstm); }, ""},
       {"LogSoftmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, true); }, ""},
       {"Loop", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_loop, "trip count and condition must be constants; is unrolled"},
       {"MatMul", {1, 9, 13}, import_matmul, ""},
       {"MatMulInteger", {10}, import_matmul_integer, ""},
       {"Max", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::max); }, ""},
-      {"MaxPool", {1, 8, 10, 11, 12, 22}, import_max_pool, "1-D and 2-D, without Indices"},
+      {"MaxPool", {1, 8, 10, 11, 12, 22}, import_max_pool, "1-D to 6-D, with Indices to 3-D"},
+      {"MaxRoiPool", {1, 22}, import_max_roi_pool, ""},
+      {"MaxUnpool", {9, 11, 22}, import_max_unpool, "output_shape must be a constant"},
       {"Mean", {1, 6, 8, 13}, import_mean, ""},
       {"Min", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::min); }, ""},
       {"Mod", {10, 13, 28}, import_mod, ""},
       {"PRelu", {1, 6, 7, 9, 16}, import_prelu, ""},
       {"Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24, 25}, import_pad, "pads and value must be constants"},
       {"Pow", {1, 7, 12, 13, 15}, import_pow, ""},
-      {"QLinearConv", {10}, import_qlinear_conv, "1-D and 2-D"},
+      {"QLinearConv", {10}, import_qlinear_conv, "1-D to 3-D"},
       {"QLinearMatMul", {10, 21}, import_qlinear_matmul, "integers of 8 bits"},
       {"QuantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_quantize_linear, "integers of 8 and 16 bits, one scale or one per axis"},
       {"RNN", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::rnn); }, ""},
@@ -90,6 +101,8 @@ std::vector<OpRow> make_table() {
       {"ReduceSum", {1, 11, 13}, [](NodeImport& n) { import_reduce(n, ReduceKind::sum, 13); }, "axes must be constants"},
       {"ReduceSumSquare", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::sum_square, 18); }, "axes must be constants"},
       {"Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25}, import_reshape, "shape must be a constant"},
+      {"Resize", {10, 11, 13, 18, 19}, import_resize, "scales, sizes and roi must be constants"},
+      {"RoiAlign", {10, 16, 22}, import_roi_align, ""},
       {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
       {"Shape", {1, 13, 15, 19, 21, 23, 24, 25}, import_shape, ""},
       {"Size", {1, 13, 19, 21, 23, 24, 25}, import_size, ""},
@@ -101,6 +114,7 @@ std::vector<OpRow> make_table() {
       {"Tile", {1, 6, 13}, import_tile, "repeats must be constants"},
       {"Transpose", {1, 13, 21, 23, 24, 25}, import_transpose, ""},
       {"Unsqueeze", {1, 11, 13, 21, 23, 24, 25}, import_unsqueeze, "axes must be constants"},
+      {"Upsample", {1, 7, 9, 10}, import_upsample, "until opset 9; scales must be constants"},
       {"Where", {9, 16}, import_where, ""},
   };
   append_functions(table);

@@ -66,7 +66,7 @@ struct DepthwisePrologue {
   }
 };
 
-// Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions.
+// Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions; the frontend makes these of three.
 // passes/fuse_depthwise puts in front of it what would be rOperators of their own: an activation of X (pads stay zeros), then
 // a depthwise convolution, whose operands are DW[C,1,its kernel..] and DB[C]? behind the Conv's own: inputs X, W, B?, DW?, DB?.
 struct Conv {
@@ -109,9 +109,9 @@ struct MatMul {
 };
 
 enum class PoolKind : uint8_t { max, average };
-// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions. With ceil_mode the last window may hang over the end, if it
-// begins before the end pad. average divides by the count of elements inside the input, or, with count_include_pad, inside
-// input plus pads (never the overhang of ceil_mode).
+// Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
+// the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
+// with count_include_pad, inside input plus pads (never the overhang of ceil_mode).
 struct Pool {
   PoolKind kind = PoolKind::max;
   std::vector<int64_t> kernel, strides, dilations;
@@ -130,6 +130,38 @@ struct Pool {
     window_fields(op, f);
     f("count_include_pad", op.count_include_pad, false);
     f("ceil_mode", op.ceil_mode, false);
+  }
+};
+
+// Where MaxPool found the largest element of each window: i64, the number of that element in X, row by row; with column_major the
+// spatial dimensions count the other way round, the first fastest. Of equal elements the first is meant, and NaN is larger than all. One
+// to three spatial dimensions.
+struct PoolIndices {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  bool ceil_mode = false;
+  bool column_major = false;
+  bool operator==(const PoolIndices&) const = default;
+
+  static constexpr const char* kName = "PoolIndices";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+    f("ceil_mode", op.ceil_mode, false);
+    f("column_major", op.column_major, false);
+  }
+};
+
+// Y of `shape` is zeros, but for Y[I[i]] = X[i], counted row by row. X, and I of X's shape (i64). An index outside of Y writes nothing; of
+// equal indices the last counts.
+struct MaxUnpool {
+  std::vector<int64_t> shape;
+  bool operator==(const MaxUnpool&) const = default;
+
+  static constexpr const char* kName = "MaxUnpool";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("shape", op.shape, OfResult{});
   }
 };
 
@@ -354,7 +386,8 @@ struct Gather {
 };
 
 // y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y) in [-1, 1], from the middle of the first pixel to the
-// middle of the last (align_corners) or from edge to edge. cubic is Keys' kernel with a = -0.75.
+// middle of the last (align_corners) or from edge to edge; or in pixels from the middle of the first (in_pixels). cubic is Keys' kernel
+// with a = -0.75.
 enum class Interpolation : uint8_t { linear, nearest, cubic };
 std::span<const char* const> names_of(Interpolation);
 enum class Outside : uint8_t { zeros, border, reflection };  // what lies around x
@@ -364,6 +397,7 @@ struct GridSample {
   Interpolation mode = Interpolation::linear;
   Outside padding = Outside::zeros;
   bool align_corners = false;
+  bool in_pixels = false;
   bool operator==(const GridSample&) const = default;
 
   static constexpr const char* kName = "GridSample";
@@ -372,6 +406,60 @@ struct GridSample {
     f("mode", op.mode, Interpolation::linear);
     f("padding", op.padding, Outside::zeros);
     f("align_corners", op.align_corners, false);
+    f("in_pixels", op.in_pixels, false);
+  }
+};
+
+// X with other extents along `axes`, one to three of them: along each, y[o] = sum over t of weights[o,t] * x[indices[o,t]]. Inputs X and,
+// for each axis, indices i64[extent,taps] and weights f32[extent,taps], constants. Where an index is -1, all of y there is `outside`.
+// Resize and Upsample are this, with tables that the frontend makes.
+struct Resample {
+  std::vector<int64_t> axes;  // ascending
+  float outside = 0;
+  bool operator==(const Resample&) const = default;
+
+  static constexpr const char* kName = "Resample";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axes", op.axes);
+    f("outside", op.outside, 0.0F);
+  }
+};
+
+// y[r,c] is image batch[r] of X[N,C,H,W] in the rectangle rois[r] = (x1, y1, x2, y2), times spatial_scale, in height x width bins: the mean
+// (or with `largest` the largest term) of sampling_ratio^2 places of each bin, between pixels; 0: as many as the bin has pixels.
+// half_pixel: pixels have their middles at halves. Inputs X, rois f32[R,4], batch f32[R].
+struct RoiAlign {
+  int64_t height = 1, width = 1, sampling_ratio = 0;
+  float spatial_scale = 1;
+  bool largest = false, half_pixel = true;
+  bool operator==(const RoiAlign&) const = default;
+
+  static constexpr const char* kName = "RoiAlign";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("height", op.height);
+    f("width", op.width);
+    f("sampling_ratio", op.sampling_ratio, int64_t{0});
+    f("spatial_scale", op.spatial_scale, 1.0F);
+    f("largest", op.largest, false);
+    f("half_pixel", op.half_pixel, true);
+  }
+};
+
+// y[r,c] is the largest pixel of each of height x width bins of the rectangle rois[r] = (batch, x1, y1, x2, y2), times spatial_scale and
+// rounded, ends included; 0 where a bin has none. Inputs X[N,C,H,W], rois f32[R,5].
+struct MaxRoiPool {
+  int64_t height = 1, width = 1;
+  float spatial_scale = 1;
+  bool operator==(const MaxRoiPool&) const = default;
+
+  static constexpr const char* kName = "MaxRoiPool";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("height", op.height);
+    f("width", op.width);
+    f("spatial_scale", op.spatial_scale, 1.0F);
   }
 };
 
@@ -380,6 +468,8 @@ struct GridSample {
   X(Conv)                 \
   X(MatMul)               \
   X(Pool)                 \
+  X(PoolIndices)          \
+  X(MaxUnpool)            \
   X(Reduce)               \
   X(Softmax)              \
   X(Lrn)                  \
@@ -392,6 +482,9 @@ struct GridSample {
   X(Pad)                  \
   X(Gather)               \
   X(GridSample)           \
+  X(Resample)             \
+  X(RoiAlign)             \
+  X(MaxRoiPool)           \
   X(Recurrent)
 
 namespace detail {

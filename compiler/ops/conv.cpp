@@ -156,7 +156,7 @@ Shape multiplied_shape(const Conv& op, const Given& given) {
 
 TensorTypes infer(const Conv& op, const Given& given) {
   given.expect(2, kDepthwiseBias + 1);
-  expect_spatial(given, "convolution");
+  expect_spatial(given, 3, "convolution");
   const Shape &x = given.shape(0), &w = given.shape(1);
   if (w.size() != x.size()) throw bad_input("W has shape " + shape_text(w) + ", X has shape " + shape_text(x) + ": ranks differ");
   if (!std::equal(op.kernel.begin(), op.kernel.end(), w.begin() + 2, w.end()))

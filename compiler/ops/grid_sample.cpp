@@ -10,10 +10,11 @@
 namespace tamp::ops {
 namespace {
 
-// A place in [-1, 1] as a coordinate in pixels.
-double pixel_of(double place, int64_t extent, bool align_corners) {
+// A place as a coordinate in pixels.
+double pixel_of(double place, int64_t extent, const GridSample& op) {
   const auto n = static_cast<double>(extent);
-  return align_corners ? (place + 1) / 2 * (n - 1) : ((place + 1) * n - 1) / 2;
+  if (op.in_pixels) return place;
+  return op.align_corners ? (place + 1) / 2 * (n - 1) : ((place + 1) * n - 1) / 2;
 }
 
 // Thrown back at the borders until it lies between them.
@@ -49,7 +50,7 @@ int64_t inside(double x, int64_t extent) { return x >= 0 && x <= static_cast<dou
 
 Neighbours neighbours_of(double place, int64_t extent, const GridSample& op) {
   Neighbours found;
-  double x = pixel_of(place, extent, op.align_corners);
+  double x = pixel_of(place, extent, op);
   if (op.mode == Interpolation::cubic) {  // the padding is of each neighbour
     const double whole = std::floor(x);
     found.weight = cubic_weights(x - whole);

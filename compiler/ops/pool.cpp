@@ -47,7 +47,7 @@ double pool_at(const Pool& attrs, const Window& w, const double* image, int64_t 
 
 TensorTypes infer(const Pool& op, const Given& given) {
   given.expect(1);
-  expect_spatial(given, "pooling");
+  expect_spatial(given, kMaxPooled, "pooling");
   return {{given.dtype(0), slid(op, given, given.shape(0)[1], op.ceil_mode)}};
 }
 

@@ -4,11 +4,12 @@
 
 namespace tamp::ops {
 
-void expect_spatial(const Given& given, const char* what) {
+void expect_spatial(const Given& given, size_t most, const char* what) {
   const Shape& x = given.shape(0);
   if (x.size() < 3) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,spatial...]");
-  if (x.size() > 4) {
-    throw unsupported(std::to_string(x.size() - 2) + "-D " + what + " (X has shape " + shape_text(x) + "), supported: 1-D and 2-D");
+  if (x.size() > most + 2) {
+    throw unsupported(std::to_string(x.size() - 2) + "-D " + what + " (X has shape " + shape_text(x) + "), supported: 1-D to " +
+                      std::to_string(most) + "-D");
   }
 }
 

@@ -1,11 +1,12 @@
 // The sliding window of Conv and Pool: the shape that it gives, and for the reference its two dimensions. With one spatial
-// dimension the height is 1.
+// dimension the height is 1. A Conv or Pool of more has a shape, so that the frontend can ask for it, but is never in a graph.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "compiler/ops/operator.h"
+#include "compiler/support/error.h"
 
 namespace tamp::ops {
 
@@ -27,12 +28,15 @@ WindowAxis window_axis(const ConvOrPool& attrs, const Shape& in, const Shape& ou
 
 template <class ConvOrPool>
 Window window_of(const ConvOrPool& attrs, const Shape& in, const Shape& out) {
+  TAMP_CHECK(attrs.kernel.size() <= 2, "a window of more than two dimensions");
   if (attrs.kernel.size() == 1) return Window{WindowAxis{}, window_axis(attrs, in, out, 0)};
   return Window{window_axis(attrs, in, out, 0), window_axis(attrs, in, out, 1)};
 }
 
-// X has one or two spatial dimensions; `what` is a word for what is done to it.
-void expect_spatial(const Given& given, const char* what);
+constexpr size_t kMaxPooled = 6;  // spatial dimensions of a pool
+
+// X has one spatial dimension to `most` of them; `what` is a word for what is done to it.
+void expect_spatial(const Given& given, size_t most, const char* what);
 
 // How many elements of a dimension one window spans.
 template <class Windowed>

@@ -56,7 +56,8 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
                 {"column_stride", arg(in.place.strides[3])},
                 {"coordinate_stride", arg(grid.place.strides[3])},
                 {"padding", arg(static_cast<int64_t>(attrs.padding))},
-                {"align_corners", arg(int64_t{attrs.align_corners})}};
+                {"align_corners", arg(int64_t{attrs.align_corners})},
+                {"in_pixels", arg(int64_t{attrs.in_pixels})}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(elements, per_rtask));
   const auto share = static_cast<double>(per_rtask);
   phase.cost.activation_bytes = share * 4 * static_cast<double>(3 + taps);

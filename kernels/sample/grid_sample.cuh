@@ -19,6 +19,7 @@ struct GridSampleArgs {
   int32_t coordinate_stride;                         // from x to y in the grid
   int32_t padding;                                   // a SamplePadding
   int32_t align_corners;
+  int32_t in_pixels;  // the grid's places are pixels of x already
 };
 static_assert(sizeof(GridSampleArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -52,9 +53,9 @@ RK_INLINE float cubic_near(float x) { return (1.25f * x - 2.25f) * x * x + 1.0f;
 RK_INLINE float cubic_far(float x) { return ((-0.75f * x + 3.75f) * x - 6.0f) * x + 3.0f; }
 
 template <int kMode>
-RK_INLINE SampleTaps<kMode> sample_taps(float place, int32_t extent, int32_t padding, bool align_corners) {
+RK_INLINE SampleTaps<kMode> sample_taps(float place, int32_t extent, int32_t padding, bool align_corners, bool in_pixels) {
   const float n = static_cast<float>(extent);
-  float x = align_corners ? (place + 1.0f) * 0.5f * (n - 1.0f) : ((place + 1.0f) * n - 1.0f) * 0.5f;
+  float x = in_pixels ? place : align_corners ? (place + 1.0f) * 0.5f * (n - 1.0f) : ((place + 1.0f) * n - 1.0f) * 0.5f;
   SampleTaps<kMode> taps;
   if (kMode == kSampleNearest) {
     taps.at[0] = sample_inside(sample_pad(rintf(x), extent, padding, align_corners), extent);
@@ -81,9 +82,9 @@ RK_INLINE SampleTaps<kMode> sample_taps(float place, int32_t extent, int32_t pad
 template <int kMode>
 RK_INLINE float sample(const GridSampleArgs& args, const float* image, float x, float y) {
   constexpr int kCount = SampleTaps<kMode>::kCount;
-  const bool align = args.align_corners != 0;
-  const SampleTaps<kMode> columns = sample_taps<kMode>(x, args.width, args.padding, align);
-  const SampleTaps<kMode> rows = sample_taps<kMode>(y, args.height, args.padding, align);
+  const bool align = args.align_corners != 0, pixels = args.in_pixels != 0;
+  const SampleTaps<kMode> columns = sample_taps<kMode>(x, args.width, args.padding, align, pixels);
+  const SampleTaps<kMode> rows = sample_taps<kMode>(y, args.height, args.padding, align, pixels);
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {

@@ -334,7 +334,7 @@ case("conv_group_does_not_divide", BAD, m.conv(group=3), "'group' is 3")
 case("conv_channels", BAD, m.conv(w=(6, 5, 3, 3)), "channels")
 case("conv_kernel_against_w", BAD, m.conv(kernel_shape=[5, 5]), "'kernel_shape' is [5,5]")
 case("conv_bias_length", BAD, m.conv(bias=5), "B has shape [5]")
-case("conv_3d", UNSUPPORTED, m.conv(x=(1, 4, 8, 8, 8), w=(6, 4, 3, 3, 3), y=(1, 6, 6, 6, 6)), "3-D convolution")
+case("conv_4d", UNSUPPORTED, m.conv(x=(1, 4, 8, 8, 8, 8), w=(6, 4, 3, 3, 3, 3), y=(1, 6, 6, 6, 6, 6)), "4-D convolution")
 case(
     "batch_norm_scale_length",
     BAD,
@@ -343,7 +343,18 @@ case(
 )
 case("matmul_inner_extent", BAD, m.unary("MatMul", [1, 4], [1, 3], [m.constant("w", np.ones((5, 3)))], "w"), "inner extents 4 and 5")
 case("broadcast_impossible", BAD, m.unary("Add", [1, 4], [1, 4], [m.constant("w", [1.0, 2, 3])], "w"), "broadcast")
-case("max_pool_indices", UNSUPPORTED, lambda f: edit(m.pool(), lambda x: x.graph.node[0].output.append("i")), "Indices")
+case("resize_scale_0", BAD, m.unary("Resize", [1, 4], None, [m.constant("s", [1.0, 0.0])], ["", "s"]), "scale 1 is 0")
+case("resize_scale_nan", BAD, m.unary("Resize", [1, 4], None, [m.constant("s", [1.0, np.nan])], ["", "s"]), "scale 1 is nan")
+case("resize_scale_huge", BAD, m.unary("Resize", [1, 4], None, [m.constant("s", [1.0, 1e30])], ["", "s"]), "which makes")
+case("resize_sizes_huge", BAD, m.unary("Resize", [1, 4], None, [m.ints("s", [1, 2**30])], ["", "", "s"]), "would make a constant")
+case("resize_sizes_overflow", BAD, m.unary("Resize", [1, 4], None, [m.ints("s", [1, 2**62])], ["", "", "s"]), "sizes are")
+case("conv_transpose_pads", BAD, m.unary("ConvTranspose", [1, 2, 4], None, [m.constant("w", np.ones((2, 3, 3)))], ["w"], pads=[3, 3]), "would have 0 elements")
+case("conv_transpose_output_shape_huge", BAD, m.unary("ConvTranspose", [1, 2, 4], None, [m.constant("w", np.ones((2, 3, 3)))], ["w"], output_shape=[2**62]), "would have")
+case("conv_transpose_output_shape_negative", BAD, m.unary("ConvTranspose", [1, 2, 4], None, [m.constant("w", np.ones((2, 3, 3)))], ["w"], output_shape=[-(2**62)]), "would have")
+case("col2im_huge_image", BAD, m.unary("Col2Im", [1, 4, 4], None, [m.ints("i", [2**62, 5]), m.ints("b", [2, 2])], ["i", "b"], opset=18), "does not fit")
+case("center_crop_pad_negative", BAD, m.unary("CenterCropPad", [1, 4], None, [m.ints("s", [1, -4])], ["s"], opset=18), "input shape is")
+case("max_unpool_huge", BAD, m.model([m.node("MaxUnpool", ["x", "i", "s"], ["y"], "u", kernel_shape=[2])], [m.value("x", [1, 1, 4]), m.value("i", [1, 1, 4], m.TensorProto.INT64)],
+                                     [m.value("y", None)], [m.ints("s", [1, 1, 2**62])]), "output_shape")
 
 # --- operands --------------------------------------------------------------------------------------------------------
 

@@ -123,12 +123,12 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
 def test_inspect_and_compile_say_the_same(tamp):
     """The complete list, whatever it is that is not supported; and no more and no less in one than in the other."""
     versions = m.model([m.node("Frobnicate", ["x"], ["a"], "f"), m.node("Conv", ["v", "w"], ["c"], "deep"), m.node("Relu", ["i"], ["r"])],
-                       [m.value("x", [1, 4]), m.value("v", [1, 1, 2, 2, 2]), m.value("i", ["batch", 4])], [m.value("a", [1, 4])],
-                       [m.constant("w", np.ones((1, 1, 1, 1, 1)))], opset=9999, ir=99)
+                       [m.value("x", [1, 4]), m.value("v", [1, 1, 2, 2, 2, 2]), m.value("i", ["batch", 4])], [m.value("a", [1, 4])],
+                       [m.constant("w", np.ones((1, 1, 1, 1, 1, 1)))], opset=9999, ir=99)
     cases = {
         "versions": (versions, 2, ["IR version 99", "opset 9999", "'f' (Frobnicate", "'deep' (Conv", "--dim batch=value"]),
-        "attribute": (m.model([m.node("Conv", ["x", "w"], ["y"], "deep")], [m.value("x", [1, 1, 2, 2, 2])], [m.value("y", [1, 1, 2, 2, 2])],
-                              [m.constant("w", np.ones((1, 1, 1, 1, 1)))]), 2, ["'deep' (Conv, opset 17): 3-D convolution"]),
+        "attribute": (m.model([m.node("Conv", ["x", "w"], ["y"], "deep")], [m.value("x", [1, 1, 2, 2, 2, 2])], [m.value("y", [1, 1, 2, 2, 2, 2])],
+                              [m.constant("w", np.ones((1, 1, 1, 1, 1, 1)))]), 2, ["'deep' (Conv, opset 17): 4-D convolution"]),
         "operand": (m.model([m.node("Reshape", ["x", "s"], ["y"], "r")], [m.value("x", [1, 4]), m.value("s", [2], m.TensorProto.INT64)], [m.value("y", [2, 2])]),
                     2, ["input 1 (shape, tensor 's') is known only at run time"]),
         "type": (m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [4], m.TensorProto.COMPLEX64)], [m.value("y", [4], m.TensorProto.COMPLEX64)]), 2, ["COMPLEX64"]),

@@ -3,8 +3,11 @@
 
     conformance.py TAMP [--device cpu|cuda] [FOLDER...]
 
-Without folders: the cases of the recurrent operators and of GridSample in Debian's libonnx-testdata. A case passes when all outputs have the expected
-type and shape and every value is within rtol 1e-3, atol 1e-5."""
+Without folders: the cases of the recurrent operators, of GridSample, and of those over windows and pixels, in Debian's libonnx-testdata. A case passes
+when all outputs have the expected type and shape and every value is within rtol 1e-3, atol 1e-5.
+
+Cases give operands as inputs of the model that many operators need as constants (the scales of a Resize, say): CONSTANTS names those, which become
+initializers before the model is compiled."""
 import json
 import pathlib
 import sys
@@ -16,7 +19,9 @@ from onnx import numpy_helper
 import harness
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
-PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*")
+PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*", "test_averagepool*", "test_maxpool*", "test_maxunpool*",
+            "test_lppool*", "test_global*pool*", "test_basic_conv*", "test_conv*", "test_resize*", "test_upsample*", "test_roialign*")
+CONSTANTS = {"Resize": [1, 2, 3], "Upsample": [1], "AffineGrid": [1], "CenterCropPad": [1], "Col2Im": [1, 2], "MaxUnpool": [2]}  # operator: its operands
 
 
 def tensors(folder, kind):
@@ -27,11 +32,18 @@ def tensors(folder, kind):
 
 def case_test(folder, device):
     def test(tamp):
-        graph = onnx.load(str(folder / "model.onnx")).graph
+        model = onnx.load(str(folder / "model.onnx"))
+        graph = model.graph
         constants = {tensor.name for tensor in graph.initializer}
-        ports = [entry.name for entry in graph.input if entry.name not in constants]
-        arguments = [word for name, (path, _) in zip(ports, tensors(folder, "input")) for word in ("--input", f"{name}={path}")]
-        tamp("run", folder / "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
+        ports = {entry.name: given for entry, given in zip([entry for entry in graph.input if entry.name not in constants], tensors(folder, "input"))}
+        operands = {node.input[i] for node in graph.node for i in CONSTANTS.get(node.op_type, []) if i < len(node.input)}
+        for name in sorted(operands & ports.keys()):
+            graph.initializer.append(numpy_helper.from_array(ports.pop(name)[1], name))
+        for entry in [entry for entry in graph.input if entry.name not in ports]:
+            graph.input.remove(entry)
+        onnx.save(model, str(tamp.folder / "model.onnx"))
+        arguments = [word for name, (path, _) in ports.items() for word in ("--input", f"{name}={path}")]
+        tamp("run", "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
         files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
         expected = tensors(folder, "output")
         assert len(files) == len(expected) == len(graph.output), f"{len(files)} outputs, expected {len(expected)}"

@@ -192,8 +192,8 @@ TEST_CASE("an operator is refused where its definition does not allow what is as
 
 TEST_CASE("all that is not supported is listed at once, in the file's order") {
   Model model(13);
-  model.input("x", {1, 1, 2, 2, 2}).input("i", {1}, onnx::TensorProto::COMPLEX64).constant(tensor("w", {1, 1, 1, 1, 1}, {1}));
-  model.node("Frob", {"x"}, {"a"}, {}, "f").node("Relu", {"a"}, {"b"}).node("Conv", {"x", "w"}, {"c"}, {}, "3d");
+  model.input("x", {1, 1, 2, 2, 2, 2}).input("i", {1}, onnx::TensorProto::COMPLEX64).constant(tensor("w", {1, 1, 1, 1, 1, 1}, {1}));
+  model.node("Frob", {"x"}, {"a"}, {}, "f").node("Relu", {"a"}, {"b"}).node("Conv", {"x", "w"}, {"c"}, {}, "4d");
   model.node("Gelu", {"b"}, {"d"}).node("Add", {"c", "d"}, {"y"}).output("y");
   CHECK(
       refusal(model) ==
@@ -201,7 +201,7 @@ TEST_CASE("all that is not supported is listed at once, in the file's order") {
       "export the model without it\n"
       "m.onnx: node #0 'f' (Frob, opset 13): the operator is not supported ('tamp ops' lists what is); export with another opset, or "
       "without it\n"
-      "m.onnx: node #2 '3d' (Conv, opset 13): 3-D convolution (X has shape [1,1,2,2,2]), supported: 1-D and 2-D; change the model, or "
+      "m.onnx: node #2 '4d' (Conv, opset 13): 4-D convolution (X has shape [1,1,2,2,2,2]), supported: 1-D to 3-D; change the model, or "
       "export it with another opset\n"
       "m.onnx: node #3 (Gelu, opset 13): the operator came with opset 20; export with that one or a newer one");
 }

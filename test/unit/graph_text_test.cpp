@@ -44,6 +44,11 @@ TEST_CASE("every operator and attribute survives print and parse") {
     b = const f32[6]
     v = const f32[4] {1, 2, 3, 4}
     s = const bool[1] {1}
+    rois = const f32[3,4]
+    regions = const f32[3,5]
+    of = const f32[3] {0, 1, 1}
+    ti = const i64[9,2]
+    tw = const f32[9,2]
     conv = Conv(x, w, none) {kernel=[1,1], strides=[2,2], pads=[0,0,2,2], group=2} epilogue{bias=b, act=leaky_relu, a=0.1, b=0} -> f32[2,6,4,4]
     res = Conv(x, w) {kernel=[1,1], strides=[2,2], pads=[0,0,2,2], group=2} epilogue{residual=conv, act=relu, residual_after_activation=1} -> f32[2,6,4,4]
     mm = MatMul(m, m) {trans_b=1, alpha=0.5} -> f32[2,2]
@@ -63,9 +68,16 @@ TEST_CASE("every operator and attribute survives print and parse") {
     pd = Pad(x) {before=[0,0,1,1], after=[0,0,2,-1], mode=reflect, value=0.5} -> f32[2,4,9,6]
     ga = Gather(x, i) {axis=1} -> f32[2,2,6,6]
     gs = GridSample(x, g) {mode=cubic, padding=reflection, align_corners=1} -> f32[2,4,3,2]
+    rz = Resample(x, ti, tw) {axes=[3], outside=0.5} -> f32[2,4,6,9]
+    ra = RoiAlign(x, rois, of) {height=2, width=3, sampling_ratio=2, spatial_scale=0.25, largest=1, half_pixel=0} -> f32[3,4,2,3]
+    mr = MaxRoiPool(x, regions) {height=2, width=3, spatial_scale=0.5} -> f32[3,4,2,3]
+    gp = GridSample(x, g) {in_pixels=1} -> f32[2,4,3,2]
+    pi = PoolIndices(x) {kernel=[3,3], strides=[2,2], ceil_mode=1, column_major=1} -> i64[2,4,3,3]
+    cm = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
+    mu = MaxUnpool(cm, pi) -> f32[2,4,6,6]
     ce = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
     ex = Elementwise(b) {identity(i0)} -> f32[3,6]
-    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, gs, ce, ex)
+    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, gs, rz, ra, mr, gp, mu, ce, ex)
   )");
   const std::string printed = print(graph);
   const Graph again = parse_graph(printed);

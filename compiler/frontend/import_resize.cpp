@@ -1,0 +1,262 @@
+// Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes; or, where an element
+// is the copy of one other and no float, a Gather per axis.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/frontend/resize_taps.h"
+#include "compiler/frontend/spatial_window.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+constexpr size_t kAxesAtOnce = 3;
+constexpr int64_t kTapsAtOnce = 16;  // of all axes together: beyond that one after another is less work
+
+struct Named {
+  const char* name;
+  int value;
+  int since, until;  // versions that have it
+};
+
+template <size_t kCount>
+int choice(NodeImport& n, const char* attribute, const char* fallback, const Named (&names)[kCount]) {
+  const std::string word = n.attr_string(attribute, fallback);
+  std::string known;
+  for (const Named& row : names) {
+    if (n.version() < row.since || n.version() > row.until) continue;
+    if (word == row.name) return row.value;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  throw n.bad(fmt::format("attribute '{}' is '{}', expected one of {}", attribute, printable(word), known));
+}
+
+constexpr int kEver = 1000;
+constexpr Named kModes[] = {{"nearest", static_cast<int>(ResizeMode::nearest), 1, kEver},
+                            {"linear", static_cast<int>(ResizeMode::linear), 7, kEver},
+                            {"bilinear", static_cast<int>(ResizeMode::linear), 1, 1},
+                            {"cubic", static_cast<int>(ResizeMode::cubic), 11, kEver}};
+constexpr Named kPlaces[] = {{"half_pixel", static_cast<int>(ResizePlace::half_pixel), 11, kEver},
+                             {"half_pixel_symmetric", static_cast<int>(ResizePlace::half_pixel_symmetric), 19, kEver},
+                             {"pytorch_half_pixel", static_cast<int>(ResizePlace::pytorch_half_pixel), 11, kEver},
+                             {"align_corners", static_cast<int>(ResizePlace::align_corners), 11, kEver},
+                             {"asymmetric", static_cast<int>(ResizePlace::asymmetric), 11, kEver},
+                             {"tf_half_pixel_for_nn", static_cast<int>(ResizePlace::tf_half_pixel_for_nn), 11, 11},
+                             {"tf_crop_and_resize", static_cast<int>(ResizePlace::tf_crop_and_resize), 11, kEver}};
+constexpr Named kNearest[] = {{"round_prefer_floor", static_cast<int>(ResizeNearest::round_prefer_floor), 11, kEver},
+                              {"round_prefer_ceil", static_cast<int>(ResizeNearest::round_prefer_ceil), 11, kEver},
+                              {"floor", static_cast<int>(ResizeNearest::floor), 11, kEver},
+                              {"ceil", static_cast<int>(ResizeNearest::ceil), 11, kEver}};
+enum class Policy { stretch, not_larger, not_smaller };
+constexpr Named kPolicies[] = {{"stretch", static_cast<int>(Policy::stretch), 18, kEver},
+                               {"not_larger", static_cast<int>(Policy::not_larger), 18, kEver},
+                               {"not_smaller", static_cast<int>(Policy::not_smaller), 18, kEver}};
+
+// The values of a constant operand of floats; none where it is left out or empty.
+std::vector<float> floats_of(NodeImport& n, size_t i, const char* name) {
+  if (!n.has(i)) return {};
+  n.expect_constant(i, name);
+  if (!is_float(n.dtype(n.in(i)))) throw n.bad(fmt::format("input {} ({}) is {}, expected f32", i, name, name_of(n.dtype(n.in(i)))));
+  if (n.rank(n.in(i)) != 1)
+    throw n.bad(fmt::format("input {} ({}) has shape {}, expected one dimension", i, name, shape_text(n.shape(n.in(i)))));
+  const ops::Value value = n.value(n.cast(n.in(i), DType::f32));
+  std::vector<float> floats(static_cast<size_t>(element_count(value.shape)));
+  if (!floats.empty()) std::memcpy(floats.data(), value.data->data(), floats.size() * sizeof(float));
+  return floats;
+}
+
+void set_scales(NodeImport& n, std::vector<ResizeAxis>& axes, const std::vector<float>& scales) {
+  if (scales.size() != axes.size()) throw n.bad(fmt::format("{} scales for {} axes", scales.size(), axes.size()));
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (!(scales[a] > 0) || !std::isfinite(scales[a])) throw n.bad(fmt::format("scale {} is {}, expected more than 0", a, scales[a]));
+    const float out = std::floor(static_cast<float>(axes[a].in) * scales[a]);  // in float, as ONNX infers it
+    if (!(out >= 1 && out <= static_cast<float>(kMaxAttribute)))
+      throw n.bad(fmt::format("scale {} is {}, which makes {} of the extent {}", a, scales[a], out, axes[a].in));
+    axes[a].scale = static_cast<double>(scales[a]);
+    axes[a].out = static_cast<int64_t>(out);
+  }
+}
+
+void set_sizes(NodeImport& n, std::vector<ResizeAxis>& axes, const Ints& sizes, Policy policy) {
+  if (sizes.size() != axes.size()) throw n.bad(fmt::format("{} sizes for {} axes", sizes.size(), axes.size()));
+  double least = INFINITY, most = 0;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (sizes[a] < 1 || sizes[a] > kMaxAttribute) throw n.bad(fmt::format("sizes are {}, each must be at least 1", shape_text(sizes)));
+    axes[a].out = sizes[a];
+    axes[a].scale = static_cast<double>(sizes[a]) / static_cast<double>(axes[a].in);
+    least = std::min(least, axes[a].scale);
+    most = std::max(most, axes[a].scale);
+  }
+  if (policy == Policy::stretch) return;
+  for (ResizeAxis& axis : axes) {
+    axis.scale = policy == Policy::not_larger ? least : most;
+    axis.out = std::max<int64_t>(1, static_cast<int64_t>(std::floor(axis.scale * static_cast<double>(axis.in) + 0.5)));
+    if (axis.out > kMaxAttribute) throw n.bad(fmt::format("sizes {} make an extent of {}", shape_text(sizes), axis.out));
+  }
+}
+
+void set_roi(NodeImport& n, std::vector<ResizeAxis>& axes, bool by_scales) {
+  const std::vector<float> roi = floats_of(n, 1, "roi");
+  if (roi.size() != 2 * axes.size())
+    throw n.bad(fmt::format("input roi has {} values for {} axes, expected two each", roi.size(), axes.size()));
+  for (size_t a = 0; a < axes.size(); ++a) {
+    axes[a].roi_begin = static_cast<double>(roi[a]);
+    axes[a].roi_end = static_cast<double>(roi[a + axes.size()]);
+    if (!std::isfinite(axes[a].roi_begin) || !std::isfinite(axes[a].roi_end)) throw n.bad("input roi has a value that is not finite");
+    // What extent a part of the input has after scaling is said in two ways.
+    if (by_scales && (axes[a].roi_begin != 0 || axes[a].roi_end != 1))
+      throw n.refuse("input roi of a part of X together with scales, supported: with sizes");
+  }
+}
+
+struct Table {
+  int64_t axis = 0;
+  double growth = 1;
+  TapTable taps;
+};
+
+TensorId weights_constant(NodeImport& n, const TapTable& table, const Shape& shape) {
+  Bytes bytes(table.weights.size() * sizeof(float));
+  std::memcpy(bytes.data(), table.weights.data(), bytes.size());
+  return n.constant({DType::f32, shape, std::make_shared<const Bytes>(std::move(bytes))});
+}
+
+TensorId resampled(NodeImport& n, TensorId x, std::vector<Table> tables, float outside) {
+  std::sort(tables.begin(), tables.end(), [](const Table& a, const Table& b) { return a.axis < b.axis; });
+  Resample attrs{{}, outside};
+  std::vector<TensorId> inputs = {x};
+  for (const Table& table : tables) {
+    const Shape shape{static_cast<int64_t>(table.taps.indices.size()) / table.taps.taps, table.taps.taps};
+    attrs.axes.push_back(table.axis);
+    inputs.push_back(n.constant_i64(table.taps.indices, shape));
+    inputs.push_back(weights_constant(n, table.taps, shape));
+  }
+  return n.add(attrs, inputs);
+}
+
+// Those that shrink X most come first.
+TensorId resized(NodeImport& n, TensorId x, std::vector<Table> tables, bool copies, float outside) {
+  std::stable_sort(tables.begin(), tables.end(), [](const Table& a, const Table& b) { return a.growth < b.growth; });
+  const DType dtype = n.dtype(x);
+  const bool narrow = dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+  const bool any_outside = std::any_of(tables.begin(), tables.end(), [](const Table& table) { return table.taps.has_outside(); });
+  if (copies && !narrow && !any_outside) {
+    for (const Table& table : tables)
+      x = n.add(Gather{table.axis}, {x, n.constant_i64(table.taps.indices, {static_cast<int64_t>(table.taps.indices.size())})});
+    return x;
+  }
+  if (!is_float(dtype)) throw n.refuse(fmt::format("interpolation of {}, supported: f32, f16, bf16; or mode 'nearest'", name_of(dtype)));
+  int64_t taps = 1;
+  for (const Table& table : tables) taps = std::min(taps * table.taps.taps, kMaxAttribute);
+  const size_t at_once = taps > kTapsAtOnce ? 1 : kAxesAtOnce;
+  for (size_t first = 0; first < tables.size(); first += at_once) {
+    const auto begin = tables.begin() + static_cast<std::ptrdiff_t>(first);
+    x = resampled(n, x, {begin, begin + static_cast<std::ptrdiff_t>(std::min(at_once, tables.size() - first))}, outside);
+  }
+  return x;
+}
+
+// `dimensions`: of X, one for each of `axes`.
+void resize(NodeImport& n, TensorId x, const ResizeRule& rule, const std::vector<ResizeAxis>& axes, const Ints& dimensions, float outside) {
+  std::vector<Table> tables;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const int64_t row_bytes = taps_of(rule, axes[a].scale) * static_cast<int64_t>(sizeof(int64_t) + sizeof(float));
+    n.charge(row_bytes > kMaxAttribute / 16 ? INT64_MAX / 2 : axes[a].out * row_bytes);
+    Table table{dimensions[a], static_cast<double>(axes[a].out) / static_cast<double>(axes[a].in), tap_table(rule, axes[a])};
+    if (!table.taps.is_identity(axes[a].in)) tables.push_back(std::move(table));
+  }
+  n.result(0, tables.empty() ? x : resized(n, x, std::move(tables), rule.mode == ResizeMode::nearest, outside));
+}
+
+// All axes, or those of the attribute 'axes', in its order.
+std::vector<ResizeAxis> axes_of(NodeImport& n, TensorId x, Ints& dimensions) {
+  const Shape shape = n.shape(x);
+  if (shape.empty()) throw n.bad("input X is a scalar");
+  std::vector<ResizeAxis> axes;
+  for (const int64_t d : dimensions) {
+    const int64_t in = shape[static_cast<size_t>(d)];
+    if (in < 1) throw n.refuse(fmt::format("input X has shape {}, which has no elements to resize", shape_text(shape)));
+    axes.push_back({in, in, 1, 0, 1});
+  }
+  return axes;
+}
+
+Ints all_dimensions(NodeImport& n, TensorId x) {
+  Ints dimensions;
+  for (int64_t d = 0; d < n.rank(x); ++d) dimensions.push_back(d);
+  return dimensions;
+}
+
+}  // namespace
+
+void import_resize(NodeImport& n) {
+  const bool is_first = n.version() == 10;
+  n.expect_inputs(is_first ? 2 : 1, is_first ? 2 : 4);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  Ints dimensions = all_dimensions(n, x);
+  ResizeRule rule;
+  rule.mode = static_cast<ResizeMode>(choice(n, "mode", "nearest", kModes));
+  float outside = 0;
+  Policy policy = Policy::stretch;
+  if (is_first) {
+    rule.place = ResizePlace::asymmetric;
+    rule.nearest = ResizeNearest::floor;
+  } else {
+    rule.place = static_cast<ResizePlace>(choice(n, "coordinate_transformation_mode", "half_pixel", kPlaces));
+    rule.nearest = static_cast<ResizeNearest>(choice(n, "nearest_mode", "round_prefer_floor", kNearest));
+    rule.cubic_coeff_a = static_cast<double>(n.attr_float("cubic_coeff_a", -0.75F));
+    rule.exclude_outside = n.attr_flag("exclude_outside", false);
+    outside = n.attr_float("extrapolation_value", 0);
+  }
+  if (n.version() >= 18) {
+    rule.antialias = n.attr_flag("antialias", false);
+    policy = static_cast<Policy>(choice(n, "keep_aspect_ratio_policy", "stretch", kPolicies));
+    if (const std::optional<Ints> axes = n.find_ints("axes")) {
+      n.axes(*axes, n.rank(x));  // no dimension twice
+      dimensions.clear();
+      for (const int64_t axis : *axes) dimensions.push_back(n.axis(axis, n.rank(x), "axes"));
+    }
+  }
+  std::vector<ResizeAxis> axes = axes_of(n, x, dimensions);
+  const std::vector<float> scales = floats_of(n, is_first ? 1 : 2, "scales");
+  const Ints sizes = is_first ? Ints{} : n.optional_ints(3, "sizes").value_or(Ints{});
+  if (!axes.empty() && scales.empty() == sizes.empty())
+    throw n.bad(scales.empty() ? "neither scales nor sizes are given" : "both scales and sizes are given");
+  if (!scales.empty()) set_scales(n, axes, scales);
+  if (!sizes.empty()) set_sizes(n, axes, sizes, policy);
+  if (rule.place == ResizePlace::tf_crop_and_resize) set_roi(n, axes, !scales.empty());
+  resize(n, x, rule, axes, dimensions, outside);
+}
+
+// What Resize 10 does.
+void import_upsample(NodeImport& n) {
+  if (n.version() >= 10) throw n.bad("the operator ended with opset 9; Resize took its place");
+  n.expect_inputs(n.version() >= 9 ? 2 : 1, n.version() >= 9 ? 2 : 1);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  Ints dimensions = all_dimensions(n, x);
+  std::vector<ResizeAxis> axes = axes_of(n, x, dimensions);
+  ResizeRule rule;
+  rule.mode = static_cast<ResizeMode>(choice(n, "mode", "nearest", kModes));
+  rule.place = ResizePlace::asymmetric;
+  rule.nearest = ResizeNearest::floor;
+  std::vector<float> scales;
+  if (n.version() >= 9) {
+    scales = floats_of(n, 1, "scales");
+  } else if (n.version() >= 7) {
+    scales = n.find_floats("scales").value_or(std::vector<float>{});
+  } else {
+    if (axes.size() != 4) throw n.bad(fmt::format("input X has shape {}, expected [N,C,H,W]", shape_text(n.shape(x))));
+    scales = {1, 1, n.attr_float("height_scale", 0), n.attr_float("width_scale", 0)};
+  }
+  set_scales(n, axes, scales);
+  resize(n, x, rule, axes, dimensions, 0);
+}
+
+}  // namespace tamp::frontend

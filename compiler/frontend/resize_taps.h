@@ -1,0 +1,48 @@
+// Which elements of an axis make which of the resized one, and with what weights: ONNX's Resize, one axis at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tamp::frontend {
+
+enum class ResizeMode { nearest, linear, cubic };
+enum class ResizePlace {  // coordinate_transformation_mode
+  half_pixel,
+  half_pixel_symmetric,
+  pytorch_half_pixel,
+  align_corners,
+  asymmetric,
+  tf_half_pixel_for_nn,
+  tf_crop_and_resize
+};
+enum class ResizeNearest { round_prefer_floor, round_prefer_ceil, floor, ceil };
+
+struct ResizeRule {
+  ResizeMode mode = ResizeMode::nearest;
+  ResizePlace place = ResizePlace::half_pixel;
+  ResizeNearest nearest = ResizeNearest::round_prefer_floor;
+  bool antialias = false, exclude_outside = false;
+  double cubic_coeff_a = -0.75;
+};
+
+struct ResizeAxis {
+  int64_t in = 0, out = 0;
+  double scale = 1;                   // as the model says it: not always out / in
+  double roi_begin = 0, roi_end = 1;  // tf_crop_and_resize
+};
+
+// out rows of `taps` entries. An index of -1 (tf_crop_and_resize): the element is outside of the input.
+struct TapTable {
+  int64_t taps = 0;
+  std::vector<int64_t> indices;
+  std::vector<float> weights;
+
+  bool has_outside() const;
+  bool is_identity(int64_t in) const;  // every element is itself
+};
+
+int64_t taps_of(const ResizeRule& rule, double scale);  // of a row
+TapTable tap_table(const ResizeRule& rule, const ResizeAxis& axis);
+
+}  // namespace tamp::frontend

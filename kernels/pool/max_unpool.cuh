@@ -1,0 +1,65 @@
+// y[i[e]] = x[e] for every element e, zeros elsewhere. A rTask has a share of y: it writes zeros, then goes through all indices and takes
+// those that point into its share. So every element of y is written by one rTask, whatever the indices are; one outside of y is nobody's.
+//
+// Of several values for one element the last counts. Threads write in any order, then look whether their values are still there; where one
+// is not, a single thread goes through all of them again, in their order. Pooling whose windows do not disagree never comes to that.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+#include "kernels/vdevice/sync.cuh"
+
+namespace rk {
+
+struct MaxUnpoolArgs {
+  TensorRef out, in, indices;
+  Nest out_nest, in_nest, index_nest;  // each row by row
+  int32_t out_strides[kNestRank], in_strides[kNestRank], index_strides[kNestRank];
+  uint32_t elements, elements_per_rtask;  // of y
+  uint32_t elements_in;
+};
+static_assert(sizeof(MaxUnpoolArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE int64_t max_unpool_offset(const Nest& nest, const int32_t* strides, uint32_t element) {
+  int64_t offset = 0;
+  for_each_coordinate(nest, element, [&](int d, uint32_t at) { offset += static_cast<int64_t>(at) * strides[d]; });
+  return offset;
+}
+
+// Calls f(where in y, value) for the elements first, first + step, .. that point into [begin, end) of y.
+template <class Veu, class F>
+RK_INLINE void max_unpool_each(const Task<Veu>& task, const MaxUnpoolArgs& args, uint32_t first, uint32_t step, uint32_t begin,
+                               uint32_t end, F f) {
+  const float* const in = task.address(args.in);
+  const uint64_t* const indices = reinterpret_cast<const uint64_t*>(task.address(args.indices));
+#pragma unroll 1
+  for (uint32_t element = first; element < args.elements_in; element += step) {
+    const uint64_t index = load_cell(indices + max_unpool_offset(args.index_nest, args.index_strides, element));
+    if (index < begin || index >= end) continue;  // a negative one is far outside
+    f(task.address(args.out) + max_unpool_offset(args.out_nest, args.out_strides, static_cast<uint32_t>(index)),
+      load1(in + max_unpool_offset(args.in_nest, args.in_strides, element)));
+  }
+}
+
+template <class Veu>
+RK_BODY void max_unpool(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const MaxUnpoolArgs& args = task.template arguments<MaxUnpoolArgs>();
+  float* const out = task.address(args.out);
+  uint32_t* const is_lost = task.template work_as<uint32_t>();
+  const uint32_t begin = task.index * args.elements_per_rtask, end = min(begin + args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = begin + threadIdx.x; element < end; element += Veu::kComputeThreads)
+    store1(out + max_unpool_offset(args.out_nest, args.out_strides, element), 0.0f);
+  if (threadIdx.x == 0) *is_lost = 0;
+  sync_compute<Veu>();
+  const auto put = [](float* to, float value) { store1(to, value); };
+  max_unpool_each(task, args, threadIdx.x, Veu::kComputeThreads, begin, end, put);
+  sync_compute<Veu>();
+  max_unpool_each(task, args, threadIdx.x, Veu::kComputeThreads, begin, end, [is_lost](float* to, float value) {
+    if (__float_as_uint(load1(to)) != __float_as_uint(value)) *is_lost = 1;
+  });
+  sync_compute<Veu>();
+  if (*is_lost != 0 && threadIdx.x == 0) max_unpool_each(task, args, 0u, 1u, begin, end, put);
+}
+
+}  // namespace rk

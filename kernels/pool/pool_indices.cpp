@@ -1,0 +1,81 @@
+// Host side of pool_indices.cuh.
+#include "kernels/pool/pool_indices.h"
+
+#include "kernels/args.h"
+#include "kernels/typed/typed.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kSpatial = 3;
+
+// [N,C,spatial..] with three spatial dimensions, of which the first may be added.
+std::vector<int64_t> in_five(std::vector<int64_t> values, int64_t added) {
+  while (values.size() < kSpatial + 2) values.insert(values.begin() + 2, added);
+  return values;
+}
+std::vector<int64_t> in_three(std::vector<int64_t> values, int64_t added) {
+  while (values.size() < kSpatial) values.insert(values.begin(), added);
+  return values;
+}
+
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  const std::vector<int64_t> shape = in_five(out.shape, 1), out_strides = in_five(out.place.strides, 0);
+  Loop loop;
+  for (size_t d = 0; d < shape.size(); ++d) loop.push_back({shape[d], {out_strides[d]}});
+  return loop;
+}
+
+// What a step along image, channel, plane, row, column of x adds to an element's number.
+std::vector<int64_t> counts_of(const std::vector<int64_t>& shape, bool column_major) {
+  const int64_t depth = shape[2], height = shape[3], width = shape[4], pixels = depth * height * width;
+  if (column_major) return {shape[1] * pixels, pixels, 1, depth, depth * height};
+  return {shape[1] * pixels, pixels, height * width, width, 1};
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const auto* attrs = std::get_if<PoolIndices>(&rop.attrs);
+  if (attrs == nullptr || has_epilogue(rop) || !all_plain(request.graph, rop)) return {};
+  const Tensor& in = request.graph.tensor(rop.inputs[0]);
+  if (in.dtype != DType::f32) return {};
+  const Loop loop = loop_of(request.graph, rop);
+  const int64_t elements = loop_elements(loop);
+  double taps = 1;
+  for (const int64_t extent : attrs->kernel) taps *= static_cast<double>(extent);
+  RKernel rkernel = typed_rkernel(request, "conv", elements, taps, 20 * taps);
+  rkernel.family = rkernel.name = "pool_indices";
+  const std::vector<int64_t> shape = in_five(in.shape, 1);
+  Phase& phase = rkernel.phases[0];
+  phase.header = "kernels/pool/pool_indices.cuh";
+  phase.body = "rk::pool_indices";
+  phase.args_type = "rk::PoolIndicesArgs";
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"in", arg(TensorArg{rop.inputs[0]})},
+                {"nest", nest_arg(loop)},
+                {"out_strides", array_arg(strides(loop, 0))},
+                {"in_strides", array_arg(in_five(in.place.strides, 0))},
+                {"counts", array_arg(counts_of(shape, attrs->column_major))},
+                {"extents", array_arg({shape[2], shape[3], shape[4]})},
+                {"kernel", array_arg(in_three(attrs->kernel, 1))},
+                {"stride", array_arg(in_three(attrs->strides, 1))},
+                {"dilation", array_arg(in_three(attrs->dilations, 1))},
+                {"pad", array_arg(in_three(attrs->pads_begin, 0))},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+  return {rkernel};
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace
+
+const Family& pool_indices() {
+  static const Family family{"pool_indices", offers, no_pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

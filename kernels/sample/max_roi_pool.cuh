@@ -1,0 +1,61 @@
+// y[r,c] = the largest pixel of each bin of rectangle rois[r] of x: element by element in the output's memory order;
+// kernels/shared/regions.h says where the bins are. NaN in a bin is the result.
+#pragma once
+
+#include "kernels/shared/regions.h"
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+struct MaxRoiPoolArgs {
+  TensorRef in, rois, out;
+  Nest nest;  // of the output
+  int32_t out_strides[kNestRank];
+  int32_t channel_strides[kNestRank];                                              // in x; 0 along what is no channel
+  int32_t region_steps[kNestRank], row_steps[kNestRank], column_steps[kNestRank];  // 1 along the dimension that they are named after
+  int32_t images, height, width;                                                   // of x
+  int32_t image_stride, row_stride, column_stride;
+  int32_t roi_strides[2];
+  int32_t rows, columns;
+  float spatial_scale;
+  uint32_t elements, elements_per_rtask;
+};
+static_assert(sizeof(MaxRoiPoolArgs) <= 768, "an argument slot has 768 bytes");
+
+template <class Veu>
+RK_BODY void max_roi_pool(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const MaxRoiPoolArgs& args = task.template arguments<MaxRoiPoolArgs>();
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    int64_t to = 0, from = 0;
+    int32_t region = 0, row = 0, column = 0;
+    for_each_coordinate(args.nest, element, [&](int d, uint32_t c) {
+      const int32_t at = static_cast<int32_t>(c);
+      to += static_cast<int64_t>(at) * args.out_strides[d];
+      from += static_cast<int64_t>(at) * args.channel_strides[d];
+      region += at * args.region_steps[d];
+      row += at * args.row_steps[d];
+      column += at * args.column_steps[d];
+    });
+    const float* const roi = task.address(args.rois) + static_cast<int64_t>(region) * args.roi_strides[0];
+    const int64_t step = args.roi_strides[1];
+    const RegionBin xs = region_bin(load1(roi + step), load1(roi + 3 * step), args.spatial_scale, column, args.columns, args.width);
+    const RegionBin ys = region_bin(load1(roi + 2 * step), load1(roi + 4 * step), args.spatial_scale, row, args.rows, args.height);
+    from += static_cast<int64_t>(region_image(load1(roi), args.images)) * args.image_stride;
+    const float* const image = task.address(args.in) + from;
+    float largest = -INFINITY;
+#pragma unroll 1
+    for (int32_t y = ys.begin; y < ys.end; ++y) {
+#pragma unroll 1
+      for (int32_t x = xs.begin; x < xs.end; ++x) {
+        const float v = load1(image + static_cast<int64_t>(y) * args.row_stride + static_cast<int64_t>(x) * args.column_stride);
+        largest = v != v || v > largest ? v : largest;
+      }
+    }
+    store1(task.address(args.out) + to, ys.begin < ys.end && xs.begin < xs.end ? largest : 0.0f);
+  }
+}
+
+}  // namespace rk

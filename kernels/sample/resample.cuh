@@ -1,0 +1,90 @@
+// y = x with other extents along up to three axes: y[o0,o1,o2] = sum over taps of w0 * w1 * w2 * x[i0,i1,i2], where each axis has a table
+// of taps per output coordinate: an offset in x and a weight. Nearest, linear, cubic and antialiased resizing are tables. An item is one
+// element, or four neighbours (kVector) that have all taps in common, in the output's memory order. kRows and kColumns are the taps of the
+// two innermost axes, 0: as many as the arguments say.
+#pragma once
+
+#include "kernels/sample/numbers.cuh"
+#include "kernels/vdevice/cells.cuh"
+#include "kernels/vdevice/window.cuh"
+
+namespace rk {
+
+struct ResampleTap {
+  int32_t at;  // elements from the axis's first; kResampleOutside: y is args.outside here
+  float weight;
+};
+
+struct ResampleArgs {
+  TensorRef in, out, taps;                                    // taps: ResampleTap, packed
+  Nest nest;                                                  // of the output, in items
+  int32_t out_strides[kNestRank], in_strides[kNestRank];      // in_strides: 0 along the axes
+  int32_t tap_strides[kResampleAxes][kNestRank];              // from one coordinate's taps to the next's; 0 along what is not this axis
+  uint32_t first_tap[kResampleAxes], taps_of[kResampleAxes];  // of each axis; what is no axis has one tap of weight 1
+  uint32_t items, items_per_rtask;
+  float outside;
+};
+static_assert(sizeof(ResampleArgs) <= 768, "an argument slot has 768 bytes");
+
+RK_INLINE ResampleTap resample_tap(const ResampleTap* tap) {
+  const uint2 bits = load_weight2(tap);
+  ResampleTap loaded;
+  loaded.at = static_cast<int32_t>(bits.x);
+  memcpy(&loaded.weight, &bits.y, sizeof loaded.weight);
+  return loaded;
+}
+
+template <int kVector, int kRows, int kColumns>
+RK_INLINE float4 resample_sum(const ResampleArgs& args, const float* in, const ResampleTap* planes, const ResampleTap* rows,
+                              const ResampleTap* columns) {
+  const int row_count = kRows > 0 ? kRows : static_cast<int>(args.taps_of[1]);
+  const int column_count = kColumns > 0 ? kColumns : static_cast<int>(args.taps_of[2]);
+  const int plane_count = static_cast<int>(args.taps_of[0]);
+  float4 sum = splat(0.0f);
+#pragma unroll 1
+  for (int p = 0; p < plane_count; ++p) {
+    const ResampleTap plane = resample_tap(planes + p);
+#pragma unroll
+    for (int r = 0; r < row_count; ++r) {
+      const ResampleTap row = resample_tap(rows + r);
+      const float* const line = in + plane.at + row.at;
+      float4 across = splat(0.0f);
+#pragma unroll
+      for (int c = 0; c < column_count; ++c) {
+        const ResampleTap column = resample_tap(columns + c);
+        add_product(across, load_channels<kVector>(line + column.at), splat(column.weight));
+      }
+      add_product(sum, across, splat(plane.weight * row.weight));
+    }
+  }
+  return sum;
+}
+
+template <class Veu, int kVector, int kRows, int kColumns>
+RK_BODY void resample(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const ResampleArgs& args = task.template arguments<ResampleArgs>();
+  const ResampleTap* const taps = reinterpret_cast<const ResampleTap*>(task.address(args.taps));
+  const uint32_t end = min((task.index + 1) * args.items_per_rtask, args.items);
+#pragma unroll 1
+  for (uint32_t item = task.index * args.items_per_rtask + threadIdx.x; item < end; item += Veu::kComputeThreads) {
+    int64_t to = 0, from = 0;
+    int64_t at[kResampleAxes] = {args.first_tap[0], args.first_tap[1], args.first_tap[2]};
+    for_each_coordinate(args.nest, item, [&](int d, uint32_t c) {
+      to += static_cast<int64_t>(c) * args.out_strides[d];
+      from += static_cast<int64_t>(c) * args.in_strides[d];
+      for (int a = 0; a < kResampleAxes; ++a) at[a] += static_cast<int64_t>(c) * args.tap_strides[a][d];
+    });
+    bool outside = false;
+    for (int a = 0; a < kResampleAxes; ++a) outside |= resample_tap(taps + at[a]).at == kResampleOutside;
+    float4 sum = splat(args.outside);
+    if (!outside)
+      sum = resample_sum<kVector, kRows, kColumns>(args, task.address(args.in) + from, taps + at[0], taps + at[1], taps + at[2]);
+    if (kVector == 4)
+      store4(task.address(args.out) + to, sum);
+    else
+      store1(task.address(args.out) + to, sum.x);
+  }
+}
+
+}  // namespace rk
