@@ -3,8 +3,11 @@
 
     conformance.py TAMP [--device cpu|cuda] [FOLDER...]
 
-Without folders: the cases of the recurrent operators and of GridSample in Debian's libonnx-testdata. A case passes when all outputs have the expected
-type and shape and every value is within rtol 1e-3, atol 1e-5."""
+Without folders: the cases of the recurrent operators, of GridSample, and of those that order elements or take them from places, in Debian's libonnx-testdata. A case
+passes when all outputs have the expected type and shape and every value is within rtol 1e-3, atol 1e-5.
+
+Cases give operands as inputs of the model that many operators need as constants (the axis of a CumSum, say): CONSTANTS names those, which become
+initializers before the model is compiled."""
 import json
 import pathlib
 import sys
@@ -16,7 +19,10 @@ from onnx import numpy_helper
 import harness
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
-PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*")
+PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*", "test_top_k*", "test_arg*", "test_hardmax*", "test_gather*",
+            "test_scatter*", "test_onehot*", "test_cumsum*", "test_tril*", "test_triu*", "test_eyelike*", "test_reversesequence*", "test_depthtospace*",
+            "test_spacetodepth*", "test_compress*", "test_nonzero*", "test_unique*")
+CONSTANTS = {"TopK": [1], "OneHot": [1], "CumSum": [1], "CumProd": [1], "Compress": [1], "NonZero": [0], "Unique": [0]}  # operator: its operands
 
 
 def tensors(folder, kind):
@@ -27,11 +33,17 @@ def tensors(folder, kind):
 
 def case_test(folder, device):
     def test(tamp):
-        graph = onnx.load(str(folder / "model.onnx")).graph
+        model = onnx.load(str(folder / "model.onnx"))
+        graph = model.graph
         constants = {tensor.name for tensor in graph.initializer}
-        ports = [entry.name for entry in graph.input if entry.name not in constants]
-        arguments = [word for name, (path, _) in zip(ports, tensors(folder, "input")) for word in ("--input", f"{name}={path}")]
-        tamp("run", folder / "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
+        ports = {entry.name: given for entry, given in zip([entry for entry in graph.input if entry.name not in constants], tensors(folder, "input"))}
+        for name in {node.input[i] for node in graph.node for i in CONSTANTS.get(node.op_type, []) if node.input[i] in ports}:
+            graph.initializer.append(numpy_helper.from_array(ports.pop(name)[1], name))
+        for entry in [entry for entry in graph.input if entry.name not in ports]:
+            graph.input.remove(entry)
+        onnx.save(model, str(tamp.folder / "model.onnx"))
+        arguments = [word for name, (path, _) in ports.items() for word in ("--input", f"{name}={path}")]
+        tamp("run", "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
         files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
         expected = tensors(folder, "output")
         assert len(files) == len(expected) == len(graph.output), f"{len(files)} outputs, expected {len(expected)}"
