@@ -60,6 +60,9 @@ const std::vector<Family>& families() {
       typed_reduce(),
       typed_matmul(),
       typed_conv(),
+      typed_top_k(),  // from here on: f32, too
+      typed_cumulate(),
+      typed_scatter(),
   };
   return list;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -115,13 +116,16 @@ PadMode pad_mode(NodeImport& n) {
   throw n.bad(fmt::format("attribute 'mode' is '{}', expected constant, reflect, edge, or (from opset 19) wrap", printable(mode)));
 }
 
-// Pad's constant is a float: wide types must not lose digits.
-float pad_value(NodeImport& n, double value) {
+// Pad's constant is a float. None where the value is known only at run time, or is a number of a wide type that has more digits.
+std::optional<float> narrow_value(NodeImport& n, size_t i) {
+  if (!n.is_constant(n.in(i))) return std::nullopt;
+  constexpr double kExact = 9007199254740992.0;  // 2^53: from here on a double stands for several integers
+  const double value = n.number(i, "constant_value");
+  if (is_integer(n.dtype(n.in(i))) && std::fabs(value) >= kExact) return std::nullopt;
   const auto narrow = static_cast<float>(value);
   const DType dtype = n.dtype(n.in(0));
   const bool is_narrow = dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
-  if (!is_narrow && static_cast<double>(narrow) != value)
-    throw n.refuse(fmt::format("constant_value is {} of type {}, supported: values that f32 holds exactly", value, name_of(dtype)));
+  if (!is_narrow && static_cast<double>(narrow) != value) return std::nullopt;
   return narrow;
 }
 
@@ -137,7 +141,6 @@ void read_pads(NodeImport& n, Pad& pad, const Shape& shape) {
     pad.value = n.attr_float("value", 0);
   } else {
     pads = n.ints(1, "pads");
-    if (n.has(2)) pad.value = pad_value(n, n.number(2, "constant_value"));
     if (n.has(3)) axes = n.ints(3, "axes");
   }
   n.axes(axes, rank);
@@ -247,7 +250,19 @@ void import_pad(NodeImport& n) {
   const auto is_zero = [](int64_t one) { return one == 0; };
   const bool nothing =
       std::all_of(pad.before.begin(), pad.before.end(), is_zero) && std::all_of(pad.after.begin(), pad.after.end(), is_zero);
-  n.result(0, nothing ? x : n.add(pad, {x}));
+  if (nothing) return n.result(0, x);
+  if (n.version() < 11 || !n.has(2) || pad.mode != PadMode::constant) return n.result(0, n.add(pad, {x}));
+  const TensorId value = n.in(2);
+  if (element_count(n.shape(value)) != 1)
+    throw n.bad(fmt::format("input 2 (constant_value) has shape {}, expected one element", shape_text(n.shape(value))));
+  const std::optional<float> narrow = narrow_value(n, 2);
+  pad.value = narrow.value_or(0);
+  const TensorId padded = n.add(pad, {x});
+  if (narrow) return n.result(0, padded);
+  n.expect_same_dtype({x, value});
+  pad.value = 0;  // of what says where x is
+  const TensorId is_inside = n.add(pad, {n.expand(n.constant_bool(true), shape)});
+  n.result(0, n.elementwise(ElementwiseOp::where, {is_inside, padded, n.reshape(value, {})}));
 }
 
 // A wild index among constants is found here; one of run time takes the nearest element that there is (kernels/typed/gather.cuh).

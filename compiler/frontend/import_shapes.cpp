@@ -52,6 +52,27 @@ std::optional<Ints> read_axes(NodeImport& n, bool required) {
   return axes;
 }
 
+constexpr int64_t kMaxBlock = 1 << 15;  // its square is an extent
+
+// [batch, depth, height, width] and the blocksize of DepthToSpace and SpaceToDepth.
+struct Blocks {
+  Shape shape;
+  int64_t size = 0;
+  bool depth_first = false;  // mode CRD: an element's own depth counts before its place in the block
+};
+Blocks blocks_of(NodeImport& n, bool has_mode) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  Blocks blocks{n.shape(n.in(0)), n.attr_int("blocksize", 0)};
+  if (blocks.shape.size() != 4) throw n.bad(fmt::format("input has shape {}, expected four dimensions", shape_text(blocks.shape)));
+  if (blocks.size < 1 || blocks.size > kMaxBlock)
+    throw n.bad(fmt::format("attribute 'blocksize' is {}, expected 1 to {}", blocks.size, kMaxBlock));
+  const std::string mode = has_mode ? n.attr_string("mode", "DCR") : "DCR";
+  if (mode != "DCR" && mode != "CRD") throw n.bad(fmt::format("attribute 'mode' is '{}', expected DCR or CRD", printable(mode)));
+  blocks.depth_first = mode == "CRD";
+  return blocks;
+}
+
 }  // namespace
 
 void import_reshape(NodeImport& n) {
@@ -106,6 +127,30 @@ void import_unsqueeze(NodeImport& n) {
     result.push_back(added ? 1 : shape[from++]);
   }
   n.result(0, n.reshape(x, result));
+}
+
+void import_depth_to_space(NodeImport& n) {
+  const Blocks blocks = blocks_of(n, n.version() >= 11);
+  const int64_t b = blocks.size, batch = blocks.shape[0], height = blocks.shape[2], width = blocks.shape[3];
+  if (blocks.shape[1] % (b * b) != 0)
+    throw n.bad(fmt::format("input of shape {} has a depth that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b));
+  const int64_t depth = blocks.shape[1] / (b * b);
+  const Shape apart = blocks.depth_first ? Shape{batch, depth, b, b, height, width} : Shape{batch, b, b, depth, height, width};
+  const Ints perm = blocks.depth_first ? Ints{0, 1, 4, 2, 5, 3} : Ints{0, 3, 4, 1, 5, 2};
+  n.result(0, n.reshape(n.add(Transpose{perm}, {n.reshape(n.in(0), apart)}), {batch, depth, height * b, width * b}));
+}
+
+// The way back. A mode came with version 28.
+void import_space_to_depth(NodeImport& n) {
+  const Blocks blocks = blocks_of(n, n.version() >= 28);
+  const int64_t b = blocks.size, batch = blocks.shape[0], depth = blocks.shape[1];
+  if (blocks.shape[2] % b != 0 || blocks.shape[3] % b != 0)
+    throw n.bad(
+        fmt::format("input of shape {} has a height or width that blocks of {} by {} do not divide", shape_text(blocks.shape), b, b));
+  const int64_t height = blocks.shape[2] / b, width = blocks.shape[3] / b;
+  const Ints perm = blocks.depth_first ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4};
+  const TensorId apart = n.reshape(n.in(0), {batch, depth, height, b, width, b});
+  n.result(0, n.reshape(n.add(Transpose{perm}, {apart}), {batch, depth * b * b, height, width}));
 }
 
 // start and end (version 15) are clamped as in numpy's slices.

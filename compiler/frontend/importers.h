@@ -99,6 +99,30 @@ void import_unsqueeze(NodeImport& n);
 void import_shape(NodeImport& n);
 void import_size(NodeImport& n);
 
+void import_depth_to_space(NodeImport& n);
+void import_space_to_depth(NodeImport& n);
+
+// import_indexing.cpp
+void import_gather_elements(NodeImport& n);
+void import_gather_nd(NodeImport& n);
+void import_scatter_elements(NodeImport& n);
+void import_scatter_nd(NodeImport& n);
+void import_reverse_sequence(NodeImport& n);
+void import_compress(NodeImport& n);
+void import_non_zero(NodeImport& n);
+
+// import_masks.cpp
+void import_one_hot(NodeImport& n);
+void import_trilu(NodeImport& n);
+void import_eye_like(NodeImport& n);
+
+// import_order.cpp
+void import_top_k(NodeImport& n);
+void import_arg_extreme(NodeImport& n, bool largest);  // ArgMax, ArgMin
+void import_hardmax(NodeImport& n);
+void import_cumulate(NodeImport& n, bool product);  // CumSum, CumProd
+void import_unique(NodeImport& n);
+
 // import_constants.cpp
 void import_constant(NodeImport& n);
 void import_constant_of_shape(NodeImport& n);

@@ -86,6 +86,12 @@ std::span<const char* const> names_of(Outside) {
   return kNames;
 }
 
+std::span<const char* const> names_of(ScatterKind) {
+  static constexpr std::array kNames = {"none", "add", "mul", "max", "min"};
+  static_assert(kNames.size() == static_cast<size_t>(ScatterKind::min) + 1);
+  return kNames;
+}
+
 std::span<const char* const> names_of(CellKind) {
   static constexpr std::array kNames = {"LSTM", "GRU", "RNN"};
   static_assert(kNames.size() == static_cast<size_t>(CellKind::rnn) + 1);

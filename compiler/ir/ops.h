@@ -463,6 +463,67 @@ struct MaxRoiPool {
   }
 };
 
+// The first `k` elements along `axis` in their order, and where they stood there (i64): two results. Of equal elements the one that stood
+// before the other comes first, with last_of_equals the other one. NaN comes before everything, or, without nan_first, behind it.
+struct TopK {
+  int64_t axis = 0, k = 1;
+  bool largest = true;  // first, else the smallest
+  bool last_of_equals = false;
+  bool nan_first = true;
+  bool operator==(const TopK&) const = default;
+
+  static constexpr const char* kName = "TopK";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axis", op.axis);
+    f("k", op.k);
+    f("largest", op.largest, true);
+    f("last_of_equals", op.last_of_equals, false);
+    f("nan_first", op.nan_first, true);
+  }
+};
+
+// y[i] = the sum (CumSum) or product (CumProd) of the x[j] along `axis` with j <= i; exclusive: with j < i; reverse: from the other end.
+struct Cumulate {
+  int64_t axis = 0;
+  bool product = false;
+  bool exclusive = false;
+  bool reverse = false;
+  bool operator==(const Cumulate&) const = default;
+
+  static constexpr std::array kNames = {"CumSum", "CumProd"};
+  template <class Self>
+  static auto& which(Self& op) {
+    return op.product;
+  }
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axis", op.axis);
+    f("exclusive", op.exclusive, false);
+    f("reverse", op.reverse, false);
+  }
+};
+
+enum class ScatterKind : uint8_t { none, add, mul, max, min };
+std::span<const char* const> names_of(ScatterKind);
+
+// y = x, and then for one update after the other, in their order: y[.., index, ..] = f(y[.., index, ..], update). The index stands in the
+// place of the update's coordinate along `axis`; f is the update alone (none), or one of the others. inputs X, indices (i32/i64, negative
+// counts from the end), updates: of X's rank, and along other axes of at most X's extents. indices have the updates' extents, or 1 along
+// other axes, where one index is for all. An update whose index is outside of x changes nothing.
+struct Scatter {
+  int64_t axis = 0;
+  ScatterKind kind = ScatterKind::none;
+  bool operator==(const Scatter&) const = default;
+
+  static constexpr const char* kName = "Scatter";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axis", op.axis);
+    f("kind", op.kind, ScatterKind::none);
+  }
+};
+
 // The list of operators; Recurrent is in recurrent.h. A new operator gets its struct above and its entry here.
 #define TAMP_OPERATORS(X) \
   X(Conv)                 \
@@ -485,6 +546,9 @@ struct MaxRoiPool {
   X(Resample)             \
   X(RoiAlign)             \
   X(MaxRoiPool)           \
+  X(TopK)                 \
+  X(Cumulate)             \
+  X(Scatter)              \
   X(Recurrent)
 
 namespace detail {

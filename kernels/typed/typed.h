@@ -14,6 +14,9 @@ const Family& typed_gather();  // Gather with indices of run time
 const Family& typed_reduce();
 const Family& typed_matmul();
 const Family& typed_conv();
+const Family& typed_top_k();
+const Family& typed_cumulate();
+const Family& typed_scatter();
 
 // Placed, and of extents that a 32-bit index of the device can walk, whatever its element type.
 bool is_plain(const Tensor& tensor);

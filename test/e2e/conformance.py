@@ -3,8 +3,8 @@
 
     conformance.py TAMP [--device cpu|cuda] [FOLDER...]
 
-Without folders: the cases of the recurrent operators, of GridSample, and of those over windows and pixels, in Debian's libonnx-testdata. A case passes
-when all outputs have the expected type and shape and every value is within rtol 1e-3, atol 1e-5.
+Without folders: the cases of the recurrent operators, of GridSample, of those over windows and pixels, and of those that order elements or take them from
+places, in Debian's libonnx-testdata. A case passes when all outputs have the expected type and shape and every value is within rtol 1e-3, atol 1e-5.
 
 Cases give operands as inputs of the model that many operators need as constants (the scales of a Resize, say): CONSTANTS names those, which become
 initializers before the model is compiled."""
@@ -20,8 +20,11 @@ import harness
 
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
 PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*", "test_averagepool*", "test_maxpool*", "test_maxunpool*",
-            "test_lppool*", "test_global*pool*", "test_basic_conv*", "test_conv*", "test_resize*", "test_upsample*", "test_roialign*")
-CONSTANTS = {"Resize": [1, 2, 3], "Upsample": [1], "AffineGrid": [1], "CenterCropPad": [1], "Col2Im": [1, 2], "MaxUnpool": [2]}  # operator: its operands
+            "test_lppool*", "test_global*pool*", "test_basic_conv*", "test_conv*", "test_resize*", "test_upsample*", "test_roialign*",
+            "test_top_k*", "test_arg*", "test_hardmax*", "test_gather*", "test_scatter*", "test_onehot*", "test_cumsum*", "test_tril*", "test_triu*",
+            "test_eyelike*", "test_reversesequence*", "test_depthtospace*", "test_spacetodepth*", "test_compress*", "test_nonzero*", "test_unique*")
+CONSTANTS = {"Resize": [1, 2, 3], "Upsample": [1], "AffineGrid": [1], "CenterCropPad": [1], "Col2Im": [1, 2], "MaxUnpool": [2], "TopK": [1], "OneHot": [1], "CumSum": [1],
+             "CumProd": [1], "Compress": [1], "NonZero": [0], "Unique": [0]}  # operator: its operands
 
 
 def tensors(folder, kind):

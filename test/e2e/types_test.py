@@ -31,6 +31,7 @@ class Net:
 
     def __init__(self):
         self.nodes, self.ports, self.constants, self.inputs, self.results = [], [], [], {}, {}
+        self.model = None  # as of check()
 
     def input(self, name, values):
         self.inputs[name] = values
@@ -63,6 +64,7 @@ class Net:
             self.nodes.append(m.node("Concat", parts, [out], out, axis=0))
             outputs.append(m.value(out, [sum(values.size for _, values in results)], onnx_type(dtype)))
         made = m.model(self.nodes, self.ports, outputs, self.constants, opset=opset)
+        self.model = made
         (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
         arguments = []
         for name, values in self.inputs.items():

@@ -40,6 +40,7 @@ TEST_CASE("every operator and attribute survives print and parse") {
     m = input f32[2,5]
     i = const i32[2] {3, 0}
     g = const f32[2,3,2,2]
+    at = const i64[2,1,1,6]
     w = const f32[6,2,1,1]
     b = const f32[6]
     v = const f32[4] {1, 2, 3, 4}
@@ -75,9 +76,13 @@ TEST_CASE("every operator and attribute survives print and parse") {
     pi = PoolIndices(x) {kernel=[3,3], strides=[2,2], ceil_mode=1, column_major=1} -> i64[2,4,3,3]
     cm = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
     mu = MaxUnpool(cm, pi) -> f32[2,4,6,6]
+    tv, tx = TopK(x) {axis=3, k=2, largest=0, nan_first=0} -> f32[2,4,6,2], i64[2,4,6,2]
+    cs = CumSum(x) {axis=1, exclusive=1} -> f32[2,4,6,6]
+    cp = CumProd(x) {axis=2, reverse=1} -> f32[2,4,6,6]
+    sc = Scatter(x, at, x) {axis=3, kind=max} -> f32[2,4,6,6]
     ce = MaxPool(x) {kernel=[3,3], strides=[2,2], ceil_mode=1} -> f32[2,4,3,3]
     ex = Elementwise(b) {identity(i0)} -> f32[3,6]
-    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, gs, rz, ra, mr, gp, mu, ce, ex)
+    outputs(res, mm, mt, mp, ap, r, sm, ls, lrn, bn, ew, rs, tr, sl, cc, pd, ga, gs, rz, ra, mr, gp, mu, tv, tx, cs, cp, sc, ce, ex)
   )");
   const std::string printed = print(graph);
   const Graph again = parse_graph(printed);

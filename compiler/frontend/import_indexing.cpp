@@ -1,0 +1,358 @@
+// Operators that take elements from places, or put them there, which other tensors name. All but Scatter are said as Gather from x with its
+// leading dimensions as one, whose indices are arithmetic on the given ones: folded where they are constants, a chain of integers
+// otherwise.
+//
+// A wild index among constants is refused here. At run time reading takes the nearest element along the dimension, writing leaves the
+// update out (docs/getting-started.md); nothing outside of a tensor is ever touched.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+TensorId number(NodeImport& n, int64_t value) { return n.constant_i64({value}, {}); }
+
+TensorId plus(NodeImport& n, TensorId a, TensorId b) {
+  if (!a.valid()) return b;
+  return n.elementwise(ElementwiseOp::add, {a, b});
+}
+
+TensorId times(NodeImport& n, TensorId a, int64_t factor) {
+  return factor == 1 ? a : n.elementwise(ElementwiseOp::mul, {a, number(n, factor)});
+}
+
+// 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
+TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64_t step = 1) {
+  Ints numbers;
+  for (int64_t i = 0; i < extent; ++i) numbers.push_back(i * step);
+  Shape shape(rank, 1);
+  shape[axis] = extent;
+  return n.constant_i64(numbers, shape);
+}
+
+// In i64; those of constants are checked. `extent` is what `axis` of x has.
+TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_t axis) {
+  const DType dtype = n.dtype(indices);
+  if (dtype != DType::i64 && dtype != DType::i32) throw n.bad(fmt::format("indices are {}, expected i64", name_of(dtype)));
+  for (const int64_t index : n.is_constant(indices) ? n.flat_ints(indices) : Ints()) {
+    if (index < -extent || index >= extent) throw n.bad(fmt::format("index {} is outside the {} elements of axis {}", index, extent, axis));
+  }
+  return n.cast(indices, DType::i64);
+}
+
+// Counted from the beginning.
+TensorId from_beginning(NodeImport& n, TensorId indices, int64_t extent) {
+  const TensorId is_negative = n.elementwise(ElementwiseOp::less, {indices, number(n, 0)});
+  return n.elementwise(ElementwiseOp::where, {is_negative, plus(n, indices, number(n, extent)), indices});
+}
+
+// And the nearest that there is.
+TensorId nearest(NodeImport& n, TensorId indices, int64_t extent) {
+  const TensorId counted = from_beginning(n, indices, extent);
+  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {counted, number(n, 0)}), number(n, extent - 1)});
+}
+
+// Nothing of that type and shape.
+TensorId empty(NodeImport& n, DType dtype, const Shape& shape) { return n.expand(n.cast(n.constant_f32(0), dtype), shape); }
+
+Shape part_of(const Shape& shape, size_t begin, size_t end) {
+  return {shape.begin() + static_cast<std::ptrdiff_t>(begin), shape.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+Shape joined(Shape a, const Shape& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// x with its first `count` dimensions as one.
+TensorId with_joint_front(NodeImport& n, TensorId x, size_t count) {
+  const Shape shape = n.shape(x);
+  return n.reshape(x, joined({element_count(part_of(shape, 0, count))}, part_of(shape, count, shape.size())));
+}
+
+// Elements between neighbours along each dimension.
+Ints steps_of(const Shape& shape) {
+  Ints steps(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) steps[d - 1] = steps[d] * shape[d];
+  return steps;
+}
+
+void expect_elements(NodeImport& n, const Shape& data, TensorId indices) {
+  if (element_count(data) == 0 && element_count(n.shape(indices)) > 0)
+    throw n.bad(fmt::format("data has shape {}, which has no elements to take", shape_text(data)));
+}
+
+// Column `j` of the last dimension of indices, which hold a coordinate each.
+TensorId column(NodeImport& n, TensorId indices, int64_t j) {
+  const Shape shape = n.shape(indices);
+  Slice slice = whole_slice(shape);
+  slice.starts.back() = j;
+  slice.extents.back() = 1;
+  const TensorId one = shape.back() == 1 ? indices : n.add(slice, {indices});
+  return n.reshape(one, part_of(shape, 0, shape.size() - 1));
+}
+
+// The last dimension of indices has 1 to `most` coordinates.
+size_t coordinates_of(NodeImport& n, TensorId indices, size_t most) {
+  const Shape shape = n.shape(indices);
+  if (shape.empty() || shape.back() < 1 || shape.back() > static_cast<int64_t>(most)) {
+    throw n.bad(fmt::format("indices have shape {}, expected a last dimension of 1 to {}, the dimensions of data that they select from",
+                            shape_text(shape), most));
+  }
+  return static_cast<size_t>(shape.back());
+}
+
+ScatterKind scatter_kind(NodeImport& n) {
+  const std::string reduction = n.version() >= 16 ? n.attr_string("reduction", "none") : "none";
+  if (reduction == "none") return ScatterKind::none;
+  if (reduction == "add") return ScatterKind::add;
+  if (reduction == "mul") return ScatterKind::mul;
+  if (reduction == "max" && n.version() >= 18) return ScatterKind::max;
+  if (reduction == "min" && n.version() >= 18) return ScatterKind::min;
+  throw n.bad(fmt::format("attribute 'reduction' is '{}', expected none, add, mul, or (from opset 18) max or min", printable(reduction)));
+}
+
+struct Scattering {
+  TensorId x, indices, updates;  // as of Scatter
+  int64_t axis = 0;
+  ScatterKind kind = ScatterKind::none;
+};
+
+// With constant indices that only replace, what each element becomes is known: it is a Gather from x and the updates behind each other. The
+// table has an entry for each element (or, with `rows`, for each row of x, whose indices are for whole rows).
+bool has_table(NodeImport& n, const Scattering& s, bool rows) {
+  constexpr int64_t kFewUpdates = 4;  // looking for them costs less than copying
+  const Shape x = n.shape(s.x), updates = n.shape(s.updates);
+  const int64_t entries = rows ? x[0] : element_count(x);
+  const bool all_constant = n.is_constant(s.x) && n.is_constant(s.updates);
+  return s.kind == ScatterKind::none && n.is_constant(s.indices) && !all_constant && updates[static_cast<size_t>(s.axis)] > kFewUpdates &&
+         entries * 4 <= kFoldTensorBytes && element_count(x) + element_count(updates) <= kMaxElements;
+}
+
+TensorId scattered_by_table(NodeImport& n, const Scattering& s, bool rows) {
+  const Shape shape = n.shape(s.x), updates = n.shape(s.updates);
+  const auto axis = static_cast<size_t>(s.axis);
+  const int64_t count = rows ? shape[0] : element_count(shape), extent = shape[axis];
+  const Ints indices = n.flat_ints(s.indices), steps = rows ? Ints{1} : steps_of(shape);
+  Ints table(static_cast<size_t>(count));
+  std::iota(table.begin(), table.end(), 0);
+  for (size_t u = 0; u < indices.size(); ++u) {
+    const int64_t index = indices[u] < 0 ? indices[u] + extent : indices[u];
+    int64_t at = index * steps[axis], rest = static_cast<int64_t>(u);
+    for (size_t d = rows ? 0 : shape.size(); d-- > 0;) {
+      if (d != axis) at += rest % updates[d] * steps[d];
+      rest /= updates[d];
+    }
+    table[static_cast<size_t>(at)] = count + static_cast<int64_t>(u);
+  }
+  n.charge(count * 4);
+  const auto flat = [&](TensorId id) { return rows ? id : n.reshape(id, {element_count(n.shape(id))}); };
+  const TensorId all = n.add(Concat{0}, {flat(s.x), flat(s.updates)});
+  const TensorId places = n.cast(n.constant_i64(table, rows ? Shape{count} : shape), DType::i32);
+  return n.add(Gather{0}, {all, places});
+}
+
+TensorId scattered(NodeImport& n, const Scattering& s, bool rows) {
+  if (has_table(n, s, rows)) return scattered_by_table(n, s, rows);
+  return n.add(Scatter{s.axis, s.kind}, {s.x, s.indices, s.updates});
+}
+
+}  // namespace
+
+void import_gather_elements(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x), wanted = n.shape(n.in(1));
+  const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
+  const auto along = static_cast<size_t>(axis);
+  bool fits = wanted.size() == shape.size();
+  for (size_t d = 0; fits && d < shape.size(); ++d) fits = d == along || wanted[d] <= shape[d];
+  if (!fits)
+    throw n.bad(fmt::format("indices have shape {}, which does not fit data of shape {} along axis {}", shape_text(wanted),
+                            shape_text(shape), axis));
+  expect_elements(n, shape, n.in(1));
+  const TensorId indices = checked_indices(n, n.in(1), shape[along], axis);
+  if (element_count(wanted) == 0) return n.result(0, empty(n, n.dtype(x), wanted));
+  if (shape.size() == 1) return n.result(0, n.add(Gather{0}, {x, indices}));
+  const Ints steps = steps_of(shape);
+  TensorId place;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (d != along && wanted[d] > 1) place = plus(n, place, counting(n, wanted[d], shape.size(), d, steps[d]));
+  }
+  place = plus(n, place, times(n, nearest(n, indices, shape[along]), steps[along]));
+  n.result(0, n.add(Gather{0}, {with_joint_front(n, x, shape.size()), place}));
+}
+
+void import_gather_nd(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x), given = n.shape(n.in(1));
+  const int64_t batch_dims = n.version() >= 12 ? n.attr_int("batch_dims", 0) : 0;
+  const auto least_rank = static_cast<int64_t>(std::min(shape.size(), given.size()));
+  if (batch_dims < 0 || batch_dims >= std::max<int64_t>(1, least_rank)) {
+    throw n.bad(fmt::format("attribute 'batch_dims' is {}, expected 0 to {} for data of shape {} and indices of shape {}", batch_dims,
+                            std::max<int64_t>(0, least_rank - 1), shape_text(shape), shape_text(given)));
+  }
+  const auto batch = static_cast<size_t>(batch_dims);
+  if (part_of(shape, 0, batch) != part_of(given, 0, batch))
+    throw n.bad(fmt::format("data of shape {} and indices of shape {} differ in their first {} dimensions", shape_text(shape),
+                            shape_text(given), batch));
+  const size_t coordinates = coordinates_of(n, n.in(1), shape.size() - batch), selected = batch + coordinates;
+  const Shape front = part_of(given, 0, given.size() - 1), result = joined(front, part_of(shape, selected, shape.size()));
+  if (element_count(result) == 0) return n.result(0, empty(n, n.dtype(x), result));
+  expect_elements(n, shape, n.in(1));
+  const Ints steps = steps_of(part_of(shape, 0, selected));
+  TensorId place;
+  for (size_t d = 0; d < batch; ++d) {
+    if (shape[d] > 1) place = plus(n, place, counting(n, shape[d], front.size(), d, steps[d]));
+  }
+  for (size_t j = 0; j < coordinates; ++j) {
+    const size_t d = batch + j;
+    const TensorId indices = checked_indices(n, column(n, n.in(1), static_cast<int64_t>(j)), shape[d], static_cast<int64_t>(d));
+    place = plus(n, place, times(n, nearest(n, indices, shape[d]), steps[d]));
+  }
+  n.result(0, n.add(Gather{0}, {with_joint_front(n, x, selected), place}));
+}
+
+// Scatter is the same by its first name.
+void import_scatter_elements(NodeImport& n) {
+  n.expect_inputs(3, 3);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0), updates = n.in(2);
+  const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
+  const ScatterKind kind = scatter_kind(n);
+  if (n.shape(n.in(1)) != n.shape(updates)) {
+    throw n.bad(fmt::format("indices have shape {}, updates have {}, expected the same", shape_text(n.shape(n.in(1))),
+                            shape_text(n.shape(updates))));
+  }
+  const TensorId indices = checked_indices(n, n.in(1), n.shape(x)[static_cast<size_t>(axis)], axis);
+  n.infer(Scatter{axis, kind}, {x, indices, updates});
+  if (element_count(n.shape(x)) == 0 || element_count(n.shape(updates)) == 0) return n.result(0, x);
+  n.result(0, scattered(n, {x, indices, updates, axis, kind}, /*rows=*/false));
+}
+
+// Rows of x with its selected dimensions as one; a row that is outside in any of them is numbered behind the last one.
+void import_scatter_nd(NodeImport& n) {
+  n.expect_inputs(3, 3);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0), updates = n.in(2);
+  n.expect_same_dtype({x, updates});
+  const ScatterKind kind = scatter_kind(n);
+  const Shape shape = n.shape(x), given = n.shape(n.in(1));
+  if (shape.empty()) throw n.bad("data is a scalar, expected at least one dimension");
+  const size_t coordinates = coordinates_of(n, n.in(1), shape.size());
+  const Shape front = part_of(given, 0, given.size() - 1), wanted = joined(front, part_of(shape, coordinates, shape.size()));
+  if (n.shape(updates) != wanted) {
+    throw n.bad(fmt::format("updates have shape {}, expected {} for data of shape {} and indices of shape {}", shape_text(n.shape(updates)),
+                            shape_text(wanted), shape_text(shape), shape_text(given)));
+  }
+  if (element_count(shape) == 0 || element_count(wanted) == 0) return n.result(0, x);
+  const Shape selected = part_of(shape, 0, coordinates);
+  const Ints steps = steps_of(selected);
+  const int64_t rows = element_count(selected), width = element_count(shape) / rows, count = element_count(front);
+  TensorId place;
+  for (size_t d = 0; d < coordinates; ++d) {
+    const TensorId indices = checked_indices(n, column(n, n.in(1), static_cast<int64_t>(d)), shape[d], static_cast<int64_t>(d));
+    if (coordinates == 1) {
+      place = indices;
+      continue;
+    }
+    const TensorId counted = from_beginning(n, indices, shape[d]);
+    const TensorId is_inside =
+        n.elementwise(ElementwiseOp::logical_and, {n.elementwise(ElementwiseOp::greater_equal, {counted, number(n, 0)}),
+                                                   n.elementwise(ElementwiseOp::less, {counted, number(n, shape[d])})});
+    place = plus(n, place, n.elementwise(ElementwiseOp::where, {is_inside, times(n, counted, steps[d]), number(n, rows)}));
+  }
+  const Scattering scattering{n.reshape(x, {rows, width}), n.reshape(place, {count, 1}), n.reshape(updates, {count, width}), 0, kind};
+  n.result(0, n.reshape(scattered(n, scattering, /*rows=*/true), shape));
+}
+
+// y[t] = x[length - 1 - t] before the end of a sequence, x[t] behind it.
+void import_reverse_sequence(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  TensorId lengths = n.in(1);
+  const Shape shape = n.shape(x);
+  if (shape.size() < 2) throw n.bad(fmt::format("input has shape {}, expected at least two dimensions", shape_text(shape)));
+  const int64_t time = n.attr_int("time_axis", 0), batch = n.attr_int("batch_axis", 1);
+  if (time + batch != 1 || time * batch != 0)
+    throw n.bad(fmt::format("attributes 'time_axis' and 'batch_axis' are {} and {}, expected 0 and 1 or 1 and 0", time, batch));
+  const auto t = static_cast<size_t>(time), b = static_cast<size_t>(batch);
+  if (n.shape(lengths) != Shape{shape[b]} || (n.dtype(lengths) != DType::i64 && n.dtype(lengths) != DType::i32)) {
+    throw n.bad(fmt::format("sequence_lens is {}{}, expected i64[{}]", name_of(n.dtype(lengths)), shape_text(n.shape(lengths)), shape[b]));
+  }
+  for (const int64_t length : n.is_constant(lengths) ? n.flat_ints(lengths) : Ints()) {
+    if (length < 0 || length > shape[t]) throw n.bad(fmt::format("sequence_lens has {}, expected 0 to {}", length, shape[t]));
+  }
+  if (element_count(shape) == 0) return n.result(0, x);
+  Shape across(2, 1);
+  across[b] = shape[b];
+  lengths = n.reshape(n.cast(lengths, DType::i64), across);
+  lengths = n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {lengths, number(n, 0)}), number(n, shape[t])});
+  const TensorId at = counting(n, shape[t], 2, t), at_batch = counting(n, shape[b], 2, b, time == 0 ? 1 : shape[t]);
+  const TensorId is_before_end = n.elementwise(ElementwiseOp::less, {at, lengths});
+  const TensorId last = plus(n, lengths, number(n, -1));
+  const TensorId from = n.elementwise(ElementwiseOp::where, {is_before_end, n.elementwise(ElementwiseOp::sub, {last, at}), at});
+  const TensorId place = plus(n, at_batch, times(n, from, time == 0 ? shape[1] : 1));
+  n.result(0, n.add(Gather{0}, {with_joint_front(n, x, 2), place}));
+}
+
+// Of all elements behind each other without an axis.
+void import_compress(NodeImport& n) {
+  n.expect_inputs(2, 2);
+  n.expect_outputs(1);
+  TensorId x = n.in(0);
+  n.expect_bool({n.in(1)});
+  if (n.shape(n.in(1)).size() != 1)
+    throw n.bad(fmt::format("input 1 (condition) has shape {}, expected one dimension", shape_text(n.shape(n.in(1)))));
+  if (!n.is_constant(n.in(1))) {
+    throw n.refuse(
+        "the result's shape depends on the values of input 1 (condition), which are known only at run time, supported: a constant");
+  }
+  std::optional<int64_t> axis = n.find_int("axis");
+  if (axis) axis = n.axis(*axis, n.rank(x), "attribute 'axis'");
+  if (!axis) x = n.reshape(x, {element_count(n.shape(x))});
+  const int64_t along = axis.value_or(0), extent = n.shape(x)[static_cast<size_t>(along)];
+  const ops::Value condition = n.value(n.in(1));
+  Ints chosen;
+  for (int64_t i = 0; i < condition.shape[0]; ++i) {
+    if ((*condition.data)[static_cast<size_t>(i)] == std::byte{0}) continue;
+    if (i >= extent) throw n.bad(fmt::format("condition chooses element {} of the {} along axis {}", i, extent, along));
+    chosen.push_back(i);
+  }
+  n.result(0, n.add(Gather{along}, {x, n.constant_i64(chosen, {static_cast<int64_t>(chosen.size())})}));
+}
+
+// The coordinates of all elements that are not zero, a row for each dimension.
+void import_non_zero(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  if (!n.is_constant(x)) {
+    throw n.refuse(
+        "the result's shape depends on the values of input X, which are known only at run time, supported: a constant (say it with "
+        "Where, which needs no list of places)");
+  }
+  const ops::Value truths = n.value(n.cast(x, DType::boolean));
+  const Ints steps = steps_of(truths.shape);
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < element_count(truths.shape); ++i) {
+    if ((*truths.data)[static_cast<size_t>(i)] != std::byte{0}) found.push_back(i);
+  }
+  n.charge(static_cast<int64_t>(found.size() * steps.size() * sizeof(int64_t)));
+  Ints coordinates;
+  for (size_t d = 0; d < steps.size(); ++d) {
+    for (const int64_t i : found) coordinates.push_back(i / steps[d] % truths.shape[d]);
+  }
+  n.result(0, n.constant_i64(coordinates, {static_cast<int64_t>(steps.size()), static_cast<int64_t>(found.size())}));
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,111 @@
+// Operators whose result depends on where an element stands: comparisons of coordinates, which are constants, with what is given.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/frontend/importers.h"
+#include "compiler/frontend/initializers.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+TensorId number(NodeImport& n, int64_t value) { return n.constant_i64({value}, {}); }
+
+// first, first + 1, .. of shape `shape`, which has one extent that is not 1.
+TensorId counting(NodeImport& n, int64_t first, int64_t count, const Shape& shape) {
+  Ints numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return n.constant_i64(numbers, shape);
+}
+
+// The diagonal `k` of a matrix, no further away than just outside of it, so that no sum overflows.
+TensorId diagonal(NodeImport& n, TensorId k, int64_t rows, int64_t columns) {
+  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {k, number(n, -rows)}), number(n, columns)});
+}
+
+// The extent, and behind it so many dimensions of 1.
+Shape upright(int64_t extent, size_t behind) {
+  Shape shape(behind + 1, 1);
+  shape[0] = extent;
+  return shape;
+}
+
+}  // namespace
+
+// An index from the end counts from version 11 on; one outside gives off values only.
+void import_one_hot(NodeImport& n) {
+  n.expect_inputs(3, 3);
+  n.expect_outputs(1);
+  TensorId indices = n.in(0);
+  const TensorId values = n.in(2);
+  n.expect_number({indices});
+  const Shape given = n.shape(indices);
+  if (n.shape(values) != Shape{2})
+    throw n.bad(fmt::format("input 2 (values) has shape {}, expected [2]: the off value and the on value", shape_text(n.shape(values))));
+  const double wanted = n.number(1, "depth");
+  if (!(wanted >= 0 && wanted <= static_cast<double>(kMaxElements)))
+    throw n.bad(fmt::format("input 1 (depth) is {}, expected 0 to {}", wanted, kMaxElements));
+  const auto depth = static_cast<int64_t>(wanted);
+  const auto axis = static_cast<size_t>(n.axis(n.attr_int("axis", -1), n.rank(indices) + 1, "attribute 'axis'"));
+  Shape apart = given;
+  apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+  if (apart.size() > kMaxRank) throw n.refuse(fmt::format("the result has {} dimensions, supported: up to {}", apart.size(), kMaxRank));
+  n.charge(depth * static_cast<int64_t>(sizeof(int64_t)));
+  const DType dtype = n.dtype(indices);
+  const bool is_unsigned = dtype == DType::u8 || dtype == DType::u16 || dtype == DType::u32 || dtype == DType::u64;
+  indices = n.reshape(n.cast(indices, DType::i64), apart);
+  const Shape along = upright(depth, given.size() - axis);
+  TensorId is_on = n.elementwise(ElementwiseOp::equal, {indices, counting(n, 0, depth, along)});
+  if (!is_unsigned && n.version() >= 11) {
+    const TensorId from_end = n.elementwise(ElementwiseOp::equal, {indices, counting(n, -depth, depth, along)});
+    is_on = n.elementwise(ElementwiseOp::logical_or, {is_on, from_end});
+  }
+  n.result(0, n.elementwise(ElementwiseOp::where, {is_on, n.part(values, 1), n.part(values, 0)}));
+}
+
+void import_trilu(NodeImport& n) {
+  n.expect_inputs(1, 2);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0);
+  const Shape shape = n.shape(x);
+  if (shape.size() < 2) throw n.bad(fmt::format("input has shape {}, expected at least two dimensions", shape_text(shape)));
+  const int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  const bool upper = n.attr_flag("upper", true);
+  TensorId k = number(n, 0);
+  if (n.has(1)) {
+    n.expect_whole({n.in(1)});
+    if (element_count(n.shape(n.in(1))) != 1)
+      throw n.bad(fmt::format("input 1 (k) has shape {}, expected one element", shape_text(n.shape(n.in(1)))));
+    k = n.cast(n.reshape(n.in(1), {}), DType::i64);
+  }
+  n.charge((rows + columns) * static_cast<int64_t>(sizeof(int64_t)));
+  const TensorId row = counting(n, 0, rows, upright(rows, 1)), column = counting(n, 0, columns, {columns});
+  const TensorId on_diagonal = n.elementwise(ElementwiseOp::add, {row, diagonal(n, k, rows, columns)});
+  const TensorId stays = n.elementwise(upper ? ElementwiseOp::greater_equal : ElementwiseOp::less_equal, {column, on_diagonal});
+  const TensorId zero = n.cast(n.constant_f32(0), n.dtype(x));
+  n.result(0, n.elementwise(ElementwiseOp::where, {stays, x, zero}));
+}
+
+void import_eye_like(NodeImport& n) {
+  n.expect_inputs(1, 1);
+  n.expect_outputs(1);
+  const Shape shape = n.shape(n.in(0));
+  if (shape.size() != 2) throw n.bad(fmt::format("input has shape {}, expected two dimensions", shape_text(shape)));
+  DType dtype = n.dtype(n.in(0));
+  if (const std::optional<int64_t> given = n.find_int("dtype")) {
+    const int type = *given >= 0 && *given < 1000 ? static_cast<int>(*given) : 999;
+    const std::optional<DType> known = dtype_of_onnx(type);
+    if (!known && is_onnx_type(type)) throw n.refuse(fmt::format("attribute 'dtype' is {}, which is not supported", onnx_type_name(type)));
+    if (!known) throw n.bad(fmt::format("attribute 'dtype' is {}, which is no element type", *given));
+    dtype = *known;
+  }
+  n.charge((shape[0] + shape[1]) * static_cast<int64_t>(sizeof(int64_t)));
+  const TensorId k = diagonal(n, number(n, n.attr_int("k", 0)), shape[0], shape[1]);
+  const TensorId row = counting(n, 0, shape[0], upright(shape[0], 1)), column = counting(n, 0, shape[1], {shape[1]});
+  const TensorId is_one = n.elementwise(ElementwiseOp::equal, {column, n.elementwise(ElementwiseOp::add, {row, k})});
+  n.result(0, n.cast(is_one, dtype));
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,114 @@
+// Scatter, for elements of any type. One result a thread, which looks through the indices that may name it, and takes the updates
+// that do in their order: so an answer never depends on who comes first, and nothing is written twice. An index counts from the end
+// if it is negative; one outside of x names no element.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+enum ScatterFunction : int32_t {  // the numbers of ScatterKind (compiler/ir/ops.h)
+  kScatterNone,
+  kScatterAdd,
+  kScatterMul,
+  kScatterMax,
+  kScatterMin,
+};
+
+struct TypedScatterArgs {
+  TensorRef out, in, indices, updates;
+  Nest nest;  // of the output: its dimensions
+  int32_t out_strides[kNestRank], in_strides[kNestRank];
+  int32_t index_strides[kNestRank], update_strides[kNestRank];  // 0 along the axis
+  uint32_t limits[kNestRank];                                   // extents of the updates, along the axis that of x
+  int32_t index_step, update_step;                              // along the axis
+  int32_t axis;
+  uint32_t extent;  // of x along the axis
+  uint32_t count;   // of the updates along the axis
+  uint32_t type, index_type;
+  uint32_t elements, elements_per_rtask;
+};
+static_assert(sizeof(TypedScatterArgs) <= 768, "an argument slot has 768 bytes");
+
+struct ScatterPlace {
+  int64_t out, in, index, update;
+  int64_t target;  // coordinate along the axis
+  bool reached;    // by updates, if one has its index
+};
+
+RK_INLINE ScatterPlace scatter_place(const TypedScatterArgs& args, uint32_t element) {
+  ScatterPlace place{0, 0, 0, 0, 0, true};
+  for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
+    place.out += static_cast<int64_t>(at) * args.out_strides[d];
+    place.in += static_cast<int64_t>(at) * args.in_strides[d];
+    place.index += static_cast<int64_t>(at) * args.index_strides[d];
+    place.update += static_cast<int64_t>(at) * args.update_strides[d];
+    if (at >= args.limits[d]) place.reached = false;
+    if (d == args.axis) place.target = at;
+  });
+  return place;
+}
+
+RK_INLINE bool names_target(const TypedScatterArgs& args, const void* indices, const ScatterPlace& place, uint32_t update) {
+  const int64_t at = place.index + static_cast<int64_t>(update) * args.index_step;
+  const int64_t index = load_number<int64_t>(indices, at, args.index_type);
+  return (index < 0 ? index + static_cast<int64_t>(args.extent) : index) == place.target;
+}
+
+template <class T, int32_t kFunction>
+RK_INLINE T scattered(T x, T y) {
+  if constexpr (kFunction == kScatterAdd)
+    return functions::sum(x, y);
+  else if constexpr (kFunction == kScatterMul)
+    return functions::product(x, y);
+  else if constexpr (kFunction == kScatterMax)
+    return functions::max_of(x, y);
+  else
+    return functions::min_of(x, y);
+}
+
+// The last update counts. Cell is an unsigned integer of the element's size.
+template <class Veu, class Cell>
+RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
+  const void* const indices = task.address(args.indices);
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    const ScatterPlace place = scatter_place(args, element);
+    uint32_t update = place.reached ? args.count : 0;
+#pragma unroll 1
+    while (update > 0 && !names_target(args, indices, place, update - 1)) --update;
+    const Cell* from = reinterpret_cast<const Cell*>(task.address(args.in)) + place.in;
+    if (update > 0) {
+      const int64_t at = place.update + static_cast<int64_t>(update - 1) * args.update_step;
+      from = reinterpret_cast<const Cell*>(task.address(args.updates)) + at;
+    }
+    store_cell(reinterpret_cast<Cell*>(task.address(args.out)) + place.out, load_cell(from));
+  }
+}
+
+// T is double for floats, int64_t for integers and bool, uint64_t for u64; rounded or wrapped after each update.
+template <class Veu, class T, int32_t kFunction>
+RK_BODY void typed_scatter(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
+  const void* const indices = task.address(args.indices);
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    const ScatterPlace place = scatter_place(args, element);
+    T x = load_number<T>(task.address(args.in), place.in, args.type);
+    const uint32_t count = place.reached ? args.count : 0;
+#pragma unroll 1
+    for (uint32_t update = 0; update < count; ++update) {
+      if (!names_target(args, indices, place, update)) continue;
+      const int64_t at = place.update + static_cast<int64_t>(update) * args.update_step;
+      x = settled(scattered<T, kFunction>(x, load_number<T>(task.address(args.updates), at, args.type)), args.type);
+    }
+    store_number(task.address(args.out), place.out, args.type, x);
+  }
+}
+
+}  // namespace rk
