@@ -17,6 +17,7 @@
 #include "kernels/recurrent/recurrent_direct.h"
 #include "kernels/recurrent/recurrent_gang.h"
 #include "kernels/reduce/lrn.h"
+#include "kernels/reduce/normalize.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
 #include "kernels/sample/grid_sample.h"
@@ -37,6 +38,7 @@ const std::vector<Family>& families() {
       pool(),
       reduce(),
       softmax(),
+      normalize(),
       lrn(),
       elementwise(),
       byte_copy(),     // an output that is a constant of another type than f32
