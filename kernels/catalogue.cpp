@@ -19,6 +19,7 @@
 #include "kernels/recurrent/recurrent_direct.h"
 #include "kernels/recurrent/recurrent_gang.h"
 #include "kernels/reduce/lrn.h"
+#include "kernels/reduce/normalize.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/reduce/softmax.h"
 #include "kernels/sample/grid_sample.h"
@@ -44,6 +45,7 @@ const std::vector<Family>& families() {
       max_unpool(),
       reduce(),
       softmax(),
+      normalize(),
       lrn(),
       elementwise(),
       byte_copy(),     // an output that is a constant of another type than f32

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "compiler/frontend/graph_order.h"
@@ -19,6 +20,20 @@ int64_t size_of(const onnx::GraphProto& graph) {
   int64_t size = 1;
   for (const auto& node : graph.node()) size += 1 + (node.input_size() + node.output_size()) / 8;
   return size;
+}
+
+// A call of one of the model's own functions, as a row of the table of operators.
+const OpRow& call_row() {
+  static const OpRow row{"",
+                         {1},
+                         [](NodeImport& n) {
+                           std::vector<TensorId> operands;
+                           for (size_t i = 0; i < n.input_count(); ++i) operands.push_back(n.in(i));
+                           const std::vector<TensorId> results = n.run_body("body", operands);
+                           for (size_t k = 0; k < n.output_count(); ++k) n.result(k, results[k]);
+                         },
+                         ""};
+  return row;
 }
 
 bool is_readable(const Node& node, const Scope& scope) {
@@ -39,19 +54,40 @@ const TensorId* Scope::find(const std::string& name) const {
 }
 
 GraphImport::GraphImport(Builder& builder, Refusals& refusals, const onnx::ModelProto& model, int64_t opset, TensorSource source)
-    : builder_(builder), refusals_(refusals), functions_(function_names(model)), opset_(opset), source_(std::move(source)) {}
+    : builder_(builder), refusals_(refusals), functions_(model), opset_(opset), source_(std::move(source)) {}
+
+OpChoice GraphImport::choose(const onnx::NodeProto& proto) const {
+  if (functions_.find(proto)) return {&call_row(), 1, ""};
+  return choose_op(proto.domain(), proto.op_type(), opset_);
+}
+
+Node GraphImport::read(onnx::NodeProto& proto, size_t index, const OpChoice& choice, const std::string& where) {
+  const onnx::FunctionProto* function = functions_.find(proto);
+  Node node;
+  if (function) {
+    function_bytes_ += static_cast<int64_t>(function->ByteSizeLong());
+    if (function_bytes_ > kMaxFunctionBytes) {
+      throw unsupported(fmt::format("{}: the bodies of all calls of functions come to more than {}, which is the limit", where,
+                                    bytes_text(kMaxFunctionBytes)));
+    }
+    node = read_call(*function, proto, index, opset_, where);
+  } else {
+    node = read_node(proto, index, opset_, source_, where);
+  }
+  node.version = choice.version;
+  return node;
+}
 
 void GraphImport::import_node(onnx::NodeProto& proto, size_t index, Scope& scope, const std::string& file) {
   const Place place{file, "", "", static_cast<int64_t>(index)};
   for (const std::string& name : proto.output()) {
     if (!name.empty()) scope.values[name] = TensorId();
   }
-  const OpChoice choice = choose_op(functions_, proto, opset_);
+  const OpChoice choice = choose(proto);
   if (!choice.row) return;
   refusals_.collect(place.top_node, [&] {
     const std::string where = node_text(file, index, proto, opset_);
-    Node node = read_node(proto, index, opset_, source_, where);
-    node.version = choice.version;
+    const Node node = read(proto, index, choice, where);
     if (is_readable(node, scope)) import_one(node, *choice.row, where, place, scope);
   });
 }
@@ -64,6 +100,7 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
     const std::string which = iteration < 0 ? "" : fmt::format(", iteration {}", iteration);
     const std::string suffix = iteration < 0 ? place.suffix : fmt::format("{}.{}", place.suffix, iteration);
     const std::string label = node.name.empty() ? fmt::format("{}{}#{}", place.prefix, node.op_type, node.index) : node.name;
+    if (body.is_function()) return import_call(body, operands, {fmt::format("{}: function", where), label + "/", suffix, place.top_node});
     return import_body(body, operands, {fmt::format("{}: {}{}", where, name, which), label + "/", suffix, place.top_node}, scope);
   };
   NodeImport import(builder_, node, std::move(context), std::move(inputs));
@@ -81,19 +118,18 @@ void GraphImport::read_body(Subgraph& body, const Place& place) {
     const TensorId id = builder_.add_value(builder_.unique_tensor_name(initializer.name()), read_tensor(initializer, source_, where));
     body.constants.emplace_back(initializer.name(), id);
   }
-  for (const size_t i : order_nodes(place.where, *body.proto, opset_, /*is_body=*/true)) {
+  for (const size_t i : order_nodes(place.where, *body.proto, opset_, /*is_body=*/!body.is_function())) {
     onnx::NodeProto& proto = *body.proto->mutable_node(static_cast<int>(i));
-    const OpChoice choice = choose_op(functions_, proto, opset_);
+    const OpChoice choice = choose(proto);
     const std::string where = node_text(place.where, i, proto, opset_);
     const OpRow* row = nullptr;
     Node node;
     refusals_.collect(place.top_node, [&] {
       if (!choice.row) throw unsupported(fmt::format("{}: {}", where, choice.refusal));
-      node = read_node(proto, i, opset_, source_, where);
+      node = read(proto, i, choice, where);
       row = choice.row;
     });
     if (!row) node.outputs.assign(proto.output().begin(), proto.output().end());
-    node.version = choice.version;
     body.rows.push_back(row);
     body.nodes.push_back(std::move(node));
   }
@@ -110,14 +146,42 @@ void GraphImport::bind_inputs(const Subgraph& body, const std::vector<TensorId>&
   for (size_t i = 0; i < inputs.size(); ++i) scope.values[graph.input(static_cast<int>(i)).name()] = inputs[i];
 }
 
+// A function sees its inputs and nothing around it, and means operators by its own opset.
+std::vector<TensorId> GraphImport::import_call(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place) {
+  const onnx::FunctionProto* function = body.function;
+  std::vector<std::string> chain;
+  for (const onnx::FunctionProto* caller : calls_) chain.push_back(name_of_function(*caller));
+  if (std::find(calls_.begin(), calls_.end(), function) != calls_.end()) {
+    chain.push_back(name_of_function(*function));
+    throw unsupported(
+        fmt::format("{}: calls itself ({}), which never ends; supported: functions without recursion", place.where, join(chain, " -> ")));
+  }
+  if (calls_.size() >= kMaxFunctionDepth)
+    throw unsupported(fmt::format("{}: calls of functions nest deeper than {}, which is the limit", place.where, kMaxFunctionDepth));
+  const int64_t caller_opset = opset_;
+  struct Return {
+    GraphImport& import;
+    int64_t opset;
+    ~Return() {
+      import.calls_.pop_back();
+      import.opset_ = opset;
+    }
+  };
+  calls_.push_back(function);
+  const Return leave{*this, caller_opset};
+  opset_ = body.opset;
+  return import_body(body, inputs, place, Scope{});
+}
+
 std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place,
                                                const Scope& outer) {
   const size_t refused_before = refusals_.lines.size();
   read_body(body, place);
   unrolled_ += body.size;
   if (unrolled_ > kMaxUnrolledNodes) {
-    throw unsupported(fmt::format("{}: control flow unrolls to more than {} nodes, which is the limit; give fewer iterations", place.where,
-                                  kMaxUnrolledNodes));
+    const char* what = body.is_function() ? "the bodies of functions come" : "control flow unrolls";
+    const char* advice = body.is_function() ? "" : "; give fewer iterations";
+    throw unsupported(fmt::format("{}: {} to more than {} nodes, which is the limit{}", place.where, what, kMaxUnrolledNodes, advice));
   }
   Scope scope{&outer, {}};
   bind_inputs(body, inputs, place, scope);

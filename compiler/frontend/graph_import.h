@@ -11,19 +11,23 @@
 
 #include "compiler/frontend/builder.h"
 #include "compiler/frontend/initializers.h"
+#include "compiler/frontend/local_functions.h"
 #include "compiler/frontend/node.h"
 #include "compiler/frontend/op_table.h"
 #include "compiler/frontend/refusals.h"
 
 namespace onnx {
+class FunctionProto;
 class ModelProto;
 class NodeProto;
 }  // namespace onnx
 
 namespace tamp::frontend {
 
-// A Loop of some bytes can ask for any number of nodes. A node with many operands counts as several.
+// A Loop, or functions that call each other, of some bytes can ask for any number of nodes. A node with many operands counts as several.
 inline constexpr int64_t kMaxUnrolledNodes = 100'000;
+inline constexpr size_t kMaxFunctionDepth = 64;                           // calls within calls
+inline constexpr int64_t kMaxFunctionBytes = int64_t{512} * 1024 * 1024;  // of all bodies: they may hold constants
 
 // The values by name that a graph sees: its own and, in a body, those of the graphs around it. A none id = refused.
 struct Scope {
@@ -48,17 +52,21 @@ class GraphImport {
     int64_t top_node = -1;
   };
 
+  OpChoice choose(const onnx::NodeProto& proto) const;
+  Node read(onnx::NodeProto& proto, size_t index, const OpChoice& choice, const std::string& where);
   void import_one(const Node& node, const OpRow& row, const std::string& where, const Place& place, Scope& scope);
   std::vector<TensorId> import_body(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place, const Scope& outer);
+  std::vector<TensorId> import_call(Subgraph& body, const std::vector<TensorId>& inputs, const Place& place);
   void read_body(Subgraph& body, const Place& place);
   void bind_inputs(const Subgraph& body, const std::vector<TensorId>& inputs, const Place& place, Scope& scope) const;
 
   Builder& builder_;
   Refusals& refusals_;
-  FunctionNames functions_;
-  int64_t opset_;
+  LocalFunctions functions_;
+  std::vector<const onnx::FunctionProto*> calls_;  // the functions whose bodies are being imported, outermost first
+  int64_t opset_;                                  // of the graph that is being imported
   TensorSource source_;
-  int64_t unrolled_ = 0;
+  int64_t unrolled_ = 0, function_bytes_ = 0;
 };
 
 }  // namespace tamp::frontend

@@ -9,6 +9,7 @@
 #include "compiler/frontend/initializers.h"
 
 namespace onnx {
+class FunctionProto;
 class GraphProto;
 class NodeProto;
 }  // namespace onnx
@@ -38,7 +39,8 @@ struct Node {
   std::vector<Attribute> attributes;
 };
 
-// A graph that a node holds: the branch of an If, the body of a Loop or Scan. GraphImport reads it when it is first needed.
+// A graph that a node holds: the branch of an If, the body of a Loop or Scan, or of the model's own function that the node calls
+// (local_functions.h). GraphImport reads it when it is first needed.
 struct Subgraph {
   onnx::GraphProto* proto = nullptr;
   size_t outputs = 0;
@@ -46,7 +48,11 @@ struct Subgraph {
   std::vector<Node> nodes = {};                // every operand is made before it is read
   std::vector<const struct OpRow*> rows = {};  // of each node; null = refused
   std::vector<std::pair<std::string, TensorId>> constants = {};
-  int64_t size = 0;  // in nodes, for kMaxUnrolledNodes
+  int64_t size = 0;                              // in nodes, for kMaxUnrolledNodes
+  std::shared_ptr<onnx::GraphProto> owned = {};  // of a function: `proto` with the call's attributes in it
+  const onnx::FunctionProto* function = nullptr;
+  int64_t opset = 0;  // of a function: its own, of the default domain
+  bool is_function() const { return function != nullptr; }
 };
 
 // "int", "floats", "tensor": the kind of an attribute's value, for messages.

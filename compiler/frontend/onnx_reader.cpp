@@ -262,7 +262,8 @@ Graph read_onnx(const std::string& path, const ReadOptions& options) { return Re
 
 std::vector<SupportedOp> supported_ops() {
   std::vector<SupportedOp> supported;
-  for (const OpRow& row : op_table()) supported.push_back({"ai.onnx", row.name, row.versions, row.limits});
+  for (const OpRow& row : op_table())
+    supported.push_back({row.domain.empty() ? "ai.onnx" : row.domain, row.name, row.versions, row.limits});
   return supported;
 }
 

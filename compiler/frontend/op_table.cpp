@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "compiler/frontend/container.h"
 #include "compiler/frontend/importers.h"
@@ -15,6 +16,25 @@ namespace tamp::frontend {
 void import_affine_grid(NodeImport& n);
 void import_deform_conv(NodeImport& n);
 void import_grid_sample(NodeImport& n);
+// import_normalize.cpp
+void import_layer_normalization(NodeImport& n);
+void import_rms_normalization(NodeImport& n, bool has_deviation);
+void import_instance_normalization(NodeImport& n);
+void import_group_normalization(NodeImport& n);
+void import_mean_variance_normalization(NodeImport& n);
+void import_lp_normalization(NodeImport& n);
+// import_einsum.cpp, import_attention.cpp
+void import_einsum(NodeImport& n);
+void import_attention(NodeImport& n);
+void import_rotary_embedding(NodeImport& n);
+// import_microsoft.cpp
+void import_ms_gelu(NodeImport& n);
+void import_bias_gelu(NodeImport& n, ElementwiseOp gelu);
+void import_quick_gelu(NodeImport& n);
+void import_fused_matmul(NodeImport& n);
+void import_skip_layer_normalization(NodeImport& n, bool centered);
+void import_embed_layer_normalization(NodeImport& n);
+void import_ms_attention(NodeImport& n);
 
 namespace {
 
@@ -28,11 +48,31 @@ void append_functions(std::vector<OpRow>& table) {
   }
 }
 
+// com.microsoft, version 1. What ONNX Runtime counts to the default domain (LayerNormalization before opset 17,
+// SimplifiedLayerNormalization) has its rows there.
+void append_microsoft(std::vector<OpRow>& table) {
+  const auto row = [&](const char* name, std::function<void(NodeImport&)> import, const char* limits = "") {
+    table.push_back({name, {static_cast<int>(kMicrosoftVersion)}, std::move(import), limits, kMicrosoft});
+  };
+  row("Attention", import_ms_attention, "without rotary embedding; a mask of [batch], [batch,keys], or [batch,length,keys]");
+  row("BiasGelu", [](NodeImport& n) { import_bias_gelu(n, ElementwiseOp::gelu); });
+  row("EmbedLayerNormalization", import_embed_layer_normalization);
+  row("FastGelu", [](NodeImport& n) { import_bias_gelu(n, ElementwiseOp::gelu_tanh); });
+  row("FusedMatMul", import_fused_matmul, "without transBatchA and transBatchB");
+  row("Gelu", import_ms_gelu);
+  row("LayerNormalization", import_layer_normalization);
+  row("QuickGelu", import_quick_gelu);
+  row("SimplifiedLayerNormalization", [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/true); });
+  row("SkipLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/true); });
+  row("SkipSimplifiedLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/false); });
+}
+
 std::vector<OpRow> make_table() {
   std::vector<OpRow> table = {
       {"AffineGrid", {20}, import_affine_grid, "size must be a constant"},
       {"ArgMax", {1, 11, 12, 13}, [](NodeImport& n) { import_arg_extreme(n, true); }, ""},
       {"ArgMin", {1, 11, 12, 13}, [](NodeImport& n) { import_arg_extreme(n, false); }, ""},
+      {"Attention", {23, 24, 25}, import_attention, "Softmax in f32, f16, or bf16"},
       {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D to 6-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
       {"BitShift", {11, 28}, import_bit_shift, ""},
@@ -58,6 +98,7 @@ std::vector<OpRow> make_table() {
        "integers of 8 to 32 bits, one scale or one per axis"},
       {"Dropout", {1, 6, 7, 10, 12, 13, 22}, import_dropout, "inference"},
       {"DynamicQuantizeLinear", {11}, import_dynamic_quantize_linear, ""},
+      {"Einsum", {12, 28}, import_einsum, ""},
       {"Expand", {8, 13}, import_expand, "shape must be a constant"},
       {"EyeLike", {9, 22}, import_eye_like, ""},
       {"Flatten", {1, 9, 11, 13, 21, 23, 24, 25}, import_flatten, ""},
@@ -70,16 +111,20 @@ std::vector<OpRow> make_table() {
       {"GlobalAveragePool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::mean); }, ""},
       {"GlobalLpPool", {1, 2, 22}, import_global_lp_pool, ""},
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
+      {"GroupNormalization", {18, 21}, import_group_normalization, ""},
       {"GridSample", {16, 20, 22}, import_grid_sample, "2-D"},
       {"Hardmax", {1, 11, 13}, import_hardmax, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
       {"IsInf", {10, 20}, import_is_inf, ""},
+      {"InstanceNormalization", {1, 6, 22}, import_instance_normalization, ""},
       {"LRN", {1, 13}, import_lrn, ""},
       {"LpPool", {1, 2, 11, 18, 22}, import_lp_pool, "1-D to 6-D"},
       {"LSTM", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::lstm); }, ""},
+      {"LayerNormalization", {1, 17}, import_layer_normalization, ""},  // 1: ONNX Runtime's own
       {"LogSoftmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, true); }, ""},
       {"Loop", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_loop, "trip count and condition must be constants; is unrolled"},
+      {"LpNormalization", {1, 22}, import_lp_normalization, ""},
       {"MatMul", {1, 9, 13}, import_matmul, ""},
       {"MatMulInteger", {10}, import_matmul_integer, ""},
       {"Max", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::max); }, ""},
@@ -87,6 +132,7 @@ std::vector<OpRow> make_table() {
       {"MaxRoiPool", {1, 22}, import_max_roi_pool, ""},
       {"MaxUnpool", {9, 11, 22}, import_max_unpool, "output_shape must be a constant"},
       {"Mean", {1, 6, 8, 13}, import_mean, ""},
+      {"MeanVarianceNormalization", {9, 13}, import_mean_variance_normalization, ""},
       {"Min", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::min); }, ""},
       {"Mod", {10, 13, 28}, import_mod, ""},
       {"NonZero", {9, 13}, import_non_zero, "of constants"},
@@ -97,6 +143,7 @@ std::vector<OpRow> make_table() {
       {"QLinearConv", {10}, import_qlinear_conv, "1-D to 3-D"},
       {"QLinearMatMul", {10, 21}, import_qlinear_matmul, "integers of 8 bits"},
       {"QuantizeLinear", {10, 13, 19, 21, 23, 24, 25, 28}, import_quantize_linear, "integers of 8 and 16 bits, one scale or one per axis"},
+      {"RMSNormalization", {23}, [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/false); }, ""},
       {"RNN", {1, 7, 14, 22}, [](NodeImport& n) { import_recurrent(n, CellKind::rnn); }, ""},
       {"Range", {11, 27}, import_range, "operands must be constants"},
       {"ReduceL1", {1, 11, 13, 18}, [](NodeImport& n) { import_reduce(n, ReduceKind::l1, 18); }, "axes must be constants"},
@@ -116,11 +163,13 @@ std::vector<OpRow> make_table() {
       {"Resize", {10, 11, 13, 18, 19}, import_resize, "scales, sizes and roi must be constants"},
       {"ReverseSequence", {10, 28}, import_reverse_sequence, ""},
       {"RoiAlign", {10, 16, 22}, import_roi_align, ""},
+      {"RotaryEmbedding", {23}, import_rotary_embedding, ""},
       {"Scan", {8, 9, 11, 16, 19, 21, 23, 24, 25}, import_scan, "from opset 9; is unrolled"},
       {"Scatter", {9, 11}, import_scatter_elements, ""},
       {"ScatterElements", {11, 13, 16, 18}, import_scatter_elements, ""},
       {"ScatterND", {11, 13, 16, 18}, import_scatter_nd, ""},
       {"Shape", {1, 13, 15, 19, 21, 23, 24, 25}, import_shape, ""},
+      {"SimplifiedLayerNormalization", {1}, [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/true); }, ""},
       {"Size", {1, 13, 19, 21, 23, 24, 25}, import_size, ""},
       {"Slice", {1, 10, 11, 13}, import_slice, "starts, ends, axes, steps must be constants"},
       {"Softmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, false); }, ""},
@@ -138,7 +187,9 @@ std::vector<OpRow> make_table() {
       {"Where", {9, 16}, import_where, ""},
   };
   append_functions(table);
-  std::sort(table.begin(), table.end(), [](const OpRow& a, const OpRow& b) { return a.name < b.name; });
+  append_microsoft(table);
+  std::sort(table.begin(), table.end(),
+            [](const OpRow& a, const OpRow& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
   return table;
 }
 
@@ -159,15 +210,19 @@ const std::vector<OpRow>& op_table() {
 
 OpChoice choose_op(std::string_view domain, std::string_view op_type, int64_t opset) {
   OpChoice choice;
-  if (!is_default_domain(std::string(domain))) {
-    choice.refusal = "operators of other domains than ai.onnx are not supported; export with ONNX's own";
+  const std::string_view key = is_default_domain(std::string(domain)) ? "" : domain;
+  if (!key.empty() && key != kMicrosoft) {
+    choice.refusal = "operators of other domains than ai.onnx and com.microsoft are not supported; export with ONNX's own";
     return choice;
   }
   const auto& table = op_table();
-  const auto row =
-      std::lower_bound(table.begin(), table.end(), op_type, [](const OpRow& r, std::string_view name) { return r.name < name; });
-  if (row == table.end() || row->name != op_type) {
-    choice.refusal = why_unknown(op_type);
+  const auto before = [](const OpRow& row, const std::pair<std::string_view, std::string_view>& wanted) {
+    return std::pair<std::string_view, std::string_view>(row.domain, row.name) < wanted;
+  };
+  const auto row = std::lower_bound(table.begin(), table.end(), std::pair(key, op_type), before);
+  if (row == table.end() || row->domain != key || row->name != op_type) {
+    choice.refusal = key.empty() ? why_unknown(op_type)
+                                 : "the operator of ONNX Runtime is not supported ('tamp ops' lists what is); export without its fusions";
     return choice;
   }
   const auto newer = std::upper_bound(row->versions.begin(), row->versions.end(), opset);

@@ -11,16 +11,21 @@ namespace tamp::frontend {
 class NodeImport;
 
 struct OpRow {
-  std::string name;           // in the default domain
+  std::string name;           // in `domain`
   std::vector<int> versions;  // every since_version up to kNewestOpset, ascending
   std::function<void(NodeImport&)> import;
-  std::string limits;  // for people; empty = whole
+  std::string limits;       // for people; empty = whole
+  std::string domain = "";  // the default domain is ""
 };
 
-const std::vector<OpRow>& op_table();  // sorted by name
+// Operators of ONNX Runtime, which its own tools write into models.
+inline constexpr const char* kMicrosoft = "com.microsoft";
+inline constexpr int64_t kMicrosoftVersion = 1;  // the only one there is
 
-// Which definition of an operator a model of `opset` means. An operator that is missing, or was not there yet, gives no row
-// and the reason in words.
+const std::vector<OpRow>& op_table();  // sorted by domain and name
+
+// Which definition of an operator a model of `opset` (of the default domain) means. An operator that is missing, or was not there yet,
+// gives no row and the reason in words.
 struct OpChoice {
   const OpRow* row = nullptr;
   int version = 0;

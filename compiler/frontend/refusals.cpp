@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compiler/frontend/container.h"
+#include "compiler/frontend/local_functions.h"
 #include "compiler/frontend/node.h"
 #include "compiler/support/text.h"
 
@@ -32,19 +33,6 @@ void Refusals::throw_if_any() const {
   if (!lines.empty()) throw unsupported(join(sorted(), "\n"));
 }
 
-FunctionNames function_names(const onnx::ModelProto& model) {
-  FunctionNames names;
-  for (const auto& function : model.functions()) names.emplace(function.domain(), function.name());
-  return names;
-}
-
-OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, int64_t opset) {
-  if (!functions.empty() && functions.contains({node.domain(), node.op_type()})) {
-    return {nullptr, 0, "local functions of a model are not supported; inline them (onnx.inliner)"};
-  }
-  return choose_op(node.domain(), node.op_type(), opset);
-}
-
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset) {
   Refusals refusals;
   const std::string file = file_text(path);
@@ -60,10 +48,25 @@ Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, i
     refusals.add(
         fmt::format("{}: initializer '{}' is sparse, which is not supported; store it whole", file, printable(sparse.values().name())));
   }
-  const FunctionNames functions = function_names(model);
+  for (const auto& import : model.opset_import()) {
+    if (import.domain() != kMicrosoft || import.version() <= kMicrosoftVersion) continue;
+    refusals.add(fmt::format("{}: opset {} of domain {} is newer than {}, the newest whose operators are known", file, import.version(),
+                             kMicrosoft, kMicrosoftVersion));
+  }
+  const LocalFunctions functions(model);
+  if (!functions.twice().empty())
+    refusals.add(fmt::format("{}: has two functions '{}' of one domain and overload, supported: one", file, functions.twice()));
+  for (const auto& function : model.functions()) {
+    for (const auto& import : function.opset_import()) {
+      if (!is_default_domain(import.domain()) || import.version() <= kNewestOpset) continue;
+      refusals.add(fmt::format("{}: function '{}' imports opset {}, which is newer than {}, the newest whose operators are known", file,
+                               name_of_function(function), import.version(), kNewestOpset));
+    }
+  }
   for (int i = 0; i < model.graph().node_size(); ++i) {
     const auto& node = model.graph().node(i);
-    const OpChoice choice = choose_op(functions, node, opset);
+    if (functions.find(node)) continue;
+    const OpChoice choice = choose_op(node.domain(), node.op_type(), opset);
     if (choice.row) continue;
     refusals.add(fmt::format("{}: {}", node_text(file, static_cast<size_t>(i), node, opset), choice.refusal), i);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +40,8 @@ struct Refusals {
   void throw_if_any() const;  // Error (unsupported), one line each
 };
 
-using FunctionNames = std::set<std::pair<std::string, std::string>>;  // domain, name
-FunctionNames function_names(const onnx::ModelProto& model);
-// As op_table.h's, for a node of a model that may have functions of its own.
-OpChoice choose_op(const FunctionNames& functions, const onnx::NodeProto& node, int64_t opset);
-
-// Everything that can be refused by name alone: operators, domains, versions, sparse initializers.
+// Everything that can be refused by name alone: operators, domains, versions, sparse initializers. What the bodies of nodes and of the
+// model's functions hold is found when they are imported.
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset);
 
 }  // namespace tamp::frontend

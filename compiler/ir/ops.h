@@ -231,6 +231,24 @@ struct BatchNorm {
   }
 };
 
+// y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if
+// not `centered`, x / sqrt(mean of x^2 + epsilon) * scale + bias. Inputs X, scale?, B?, which broadcast one way to X. Layer, instance,
+// group and root mean square normalisation are this.
+struct Normalize {
+  std::vector<int64_t> axes;
+  bool centered = true;
+  float epsilon = 1e-5F;
+  bool operator==(const Normalize&) const = default;
+
+  static constexpr const char* kName = "Normalize";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("axes", op.axes);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon);
+  }
+};
+
 // The elementwise functions: the rows of kernels/shared/functions.h, which says what they are. `a` and `b` are attributes.
 enum class ElementwiseOp : uint8_t {
 #define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula) name,
@@ -535,6 +553,7 @@ struct Scatter {
   X(Softmax)              \
   X(Lrn)                  \
   X(BatchNorm)            \
+  X(Normalize)            \
   X(Elementwise)          \
   X(Reshape)              \
   X(Transpose)            \

@@ -117,17 +117,18 @@ case(
     "(A, opset 17)",
     lines=3,
 )
-case(
-    "local_function",
-    UNSUPPORTED,
-    lambda f: edit(
-        m.model([m.node("Twice", ["x"], ["y"], domain="my")]),
-        lambda x: x.functions.append(
-            helper.make_function("my", "Twice", ["a"], ["b"], [m.node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)])
-        ),
-    ),
-    "local functions",
-)
+
+
+def local_function(attributes):
+    """A call of a function of the model's own."""
+    made = m.model([m.node("Twice", ["x"], ["y"], domain="my", **attributes)])
+    body = [m.node("Add", ["a", "a"], ["b"])]
+    made.functions.append(helper.make_function("my", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    return made
+
+
+case("accept_local_function", ACCEPT, local_function({}))
+case("local_function_with_unknown_attribute", BAD, local_function({"alpha": 1.0}), "(my.Twice, opset 17): unknown attribute 'alpha'")
 
 
 def function_bomb(folder):
@@ -148,8 +149,8 @@ def function_recursion(folder):
     return made
 
 
-case("function_bomb", UNSUPPORTED, function_bomb, "local functions")
-case("function_recursion", UNSUPPORTED, function_recursion, "local functions")
+case("function_bomb", UNSUPPORTED, function_bomb, "the bodies of functions come to more than 100000 nodes")
+case("function_recursion", UNSUPPORTED, function_recursion, "calls itself (my.R -> my.R)")
 
 # --- graph -----------------------------------------------------------------------------------------------------------
 

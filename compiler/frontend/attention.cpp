@@ -1,0 +1,75 @@
+#include "compiler/frontend/attention.h"
+
+#include <fmt/format.h>
+
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+
+TensorId scalar_of(NodeImport& n, float value, DType dtype) { return n.cast(n.constant_f32(value), dtype); }
+
+TensorId bias_of(NodeImport& n, TensorId kept, float otherwise, DType dtype) {
+  return n.elementwise(ElementwiseOp::where, {kept, scalar_of(n, 0, dtype), scalar_of(n, otherwise, dtype)});
+}
+
+TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step) {
+  Slice slice = whole_slice(n.shape(x));
+  const auto d = static_cast<size_t>(axis);
+  if (start == 0 && extent == slice.extents[d] && step == 1) return x;
+  slice.starts[d] = extent == 0 ? 0 : start;
+  slice.steps[d] = extent > 1 ? step : 1;
+  slice.extents[d] = extent;
+  return n.add(slice, {x});
+}
+
+TensorId take_rows(NodeImport& n, TensorId table, TensorId ids, const char* table_name) {
+  const Shape shape = n.shape(table);
+  if (shape.size() != 2 || shape[0] < 1)
+    throw n.bad(fmt::format("input {} has shape {}, expected [rows,size] with at least one row", table_name, shape_text(shape)));
+  if (n.dtype(ids) != DType::i64 && n.dtype(ids) != DType::i32)
+    throw n.bad(fmt::format("indices into input {} are {}, expected i32 or i64", table_name, name_of(n.dtype(ids))));
+  for (const int64_t id : n.is_constant(ids) ? n.flat_ints(ids) : Ints()) {
+    if (id < 0 || id >= shape[0]) throw n.bad(fmt::format("index {} is outside the {} rows of input {}", id, shape[0], table_name));
+  }
+  return n.add(Gather{0}, {table, ids});
+}
+
+TensorId split_heads(NodeImport& n, TensorId x, int64_t heads) {
+  const Shape shape = n.shape(x);
+  return n.add(Transpose{{0, 2, 1, 3}}, {n.reshape(x, {shape[0], shape[1], heads, shape[2] / heads})});
+}
+
+TensorId join_heads(NodeImport& n, TensorId x) {
+  const Shape shape = n.shape(x);
+  return n.reshape(n.add(Transpose{{0, 2, 1, 3}}, {x}), {shape[0], shape[2], shape[1] * shape[3]});
+}
+
+AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const AttentionOptions& options, const AttentionMask& mask) {
+  const Shape queries = n.shape(q), keys = n.shape(k), values = n.shape(v);
+  const int64_t shared = queries[1] / keys[1];
+  // Heads that share their keys lie in a dimension of their own, along which keys and values are repeated by broadcasting.
+  const auto grouped = [&](TensorId x, const Shape& shape, int64_t group) {
+    return shared == 1 ? x : n.reshape(x, {shape[0], keys[1], group, shape[2], shape[3]});
+  };
+  const auto joined = [&](TensorId x, int64_t last) { return n.reshape(x, {queries[0], queries[1], queries[2], last}); };
+  const DType dtype = n.dtype(q);
+
+  AttentionParts parts;
+  const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, options.scale, 1};
+  parts.scores = joined(n.add(scores, {grouped(q, queries, shared), grouped(k, keys, 1), TensorId()}), keys[2]);
+  parts.capped = parts.scores;
+  if (options.softcap != 0) {
+    const TensorId cap = scalar_of(n, options.softcap, dtype);
+    const TensorId bounded = n.elementwise(ElementwiseOp::tanh, {n.elementwise(ElementwiseOp::div, {parts.scores, cap})});
+    parts.capped = n.elementwise(ElementwiseOp::mul, {bounded, cap});
+  }
+  parts.biased = mask.bias.valid() ? n.elementwise(ElementwiseOp::add, {parts.capped, mask.bias}) : parts.capped;
+  const DType softmax_type = options.softmax_type.value_or(dtype);
+  parts.weights = n.cast(n.add(Softmax{3, 3, /*log=*/false}, {n.cast(parts.biased, softmax_type)}), dtype);
+  if (mask.kept.valid()) parts.weights = n.elementwise(ElementwiseOp::where, {mask.kept, parts.weights, scalar_of(n, 0, dtype)});
+  const Shape weights = n.shape(parts.weights);
+  parts.y = joined(n.add(MatMul{}, {grouped(parts.weights, weights, shared), grouped(n.cast(v, dtype), values, 1), TensorId()}), values[3]);
+  return parts;
+}
+
+}  // namespace tamp::frontend

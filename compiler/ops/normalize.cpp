@@ -1,0 +1,103 @@
+// Normalize: two walks over the elements of every mean, one for the mean and one for the variance, and a third that writes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+// Offsets of an operand that is walked with `strides` in `shape`: those of the kept dimensions and those of the normalised ones.
+struct Offsets {
+  std::vector<int64_t> kept, normalised;
+};
+
+bool is_normalised(const Normalize& op, size_t d) {
+  return std::find(op.axes.begin(), op.axes.end(), static_cast<int64_t>(d)) != op.axes.end();
+}
+
+Offsets offsets_of(const Normalize& op, const Shape& shape, const std::vector<int64_t>& strides) {
+  std::array<Shape, 2> extents;
+  std::array<std::vector<int64_t>, 2> steps;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const size_t part = is_normalised(op, d) ? 1 : 0;
+    extents[part].push_back(shape[d]);
+    steps[part].push_back(strides[d]);
+  }
+  Offsets offsets;
+  for_each_offset(extents[0], steps[0], 0, [&](int64_t at) { offsets.kept.push_back(at); });
+  for_each_offset(extents[1], steps[1], 0, [&](int64_t at) { offsets.normalised.push_back(at); });
+  return offsets;
+}
+
+// Scale or bias; `absent` where there is none.
+class Factor {
+ public:
+  Factor(const Normalize& op, const Call& call, size_t input, double absent) : absent_(absent) {
+    if (!call.has_input(input)) return;
+    const Value& value = call.input(input);
+    const Shape& shape = call.output().shape;
+    numbers_.emplace(value);
+    offsets_ = offsets_of(op, shape, broadcast_strides(value.shape, shape));
+  }
+  double at(size_t kept, size_t i) const { return numbers_ ? (*numbers_)[offsets_.kept[kept] + offsets_.normalised[i]] : absent_; }
+
+ private:
+  double absent_;
+  std::optional<Numbers<double>> numbers_;
+  Offsets offsets_;
+};
+
+}  // namespace
+
+TensorTypes infer(const Normalize& op, const Given& given) {
+  static constexpr std::array kNames = {"X", "Scale", "B"};
+  given.expect(1, kNames.size());
+  const Shape& x = given.shape(0);
+  int64_t before = -1;
+  for (const int64_t axis : op.axes) {
+    if (axis <= before || axis >= given.rank(0))
+      throw bad_input("axes " + shape_text(op.axes) + " of input X of shape " + shape_text(x) + ", expected ascending dimensions of it");
+    before = axis;
+  }
+  for (size_t i = 1; i < kNames.size(); ++i) {
+    if (!given.has(i) || broadcasts_to(given.shape(i), x)) continue;
+    throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", which does not broadcast to X's " +
+                    shape_text(x));
+  }
+  return {given.type(0)};
+}
+
+std::vector<Value> evaluate(const Normalize& op, const Call& call) {
+  const Shape& shape = call.output().shape;
+  const Numbers<double> x(call.input(0));
+  std::vector<double> y(static_cast<size_t>(element_count(shape)));
+  if (y.empty()) return {output_from(call, y)};
+  const Offsets offsets = offsets_of(op, shape, dense_strides(shape));
+  const Factor scale(op, call, 1, 1), bias(op, call, 2, 0);
+  const auto count = static_cast<double>(offsets.normalised.size());
+  for (size_t row = 0; row < offsets.kept.size(); ++row) {
+    const int64_t from = offsets.kept[row];
+    double mean = 0, squares = 0;
+    if (op.centered) {
+      for (const int64_t at : offsets.normalised) mean += x[from + at];
+      mean /= count;
+    }
+    for (const int64_t at : offsets.normalised) squares += (x[from + at] - mean) * (x[from + at] - mean);
+    const double factor = 1 / std::sqrt(squares / count + op.epsilon);
+    for (size_t i = 0; i < offsets.normalised.size(); ++i) {
+      const int64_t at = from + offsets.normalised[i];
+      y[static_cast<size_t>(at)] = (x[at] - mean) * factor * scale.at(row, i) + bias.at(row, i);
+    }
+  }
+  return {output_from(call, y)};
+}
+
+Layout layout_of(const Normalize&) { return Layout::row_major; }
+bool is_identity(const Normalize&, const Shape&) { return false; }
+bool is_f32_only(const Normalize&, DType) { return true; }
+int64_t own_work(const Normalize&, const Given& given, const TensorTypes&) { return 2 * kWorkOfRead * given.elements(0); }
+
+}  // namespace tamp::ops

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Small transformers as exporters write them, on the stand-in, compared with ONNX Runtime: token ids and masks, layer normalisation in one
+operator and written out, f16 and bf16 models, Attention and RotaryEmbedding of ONNX, and the operators of ONNX Runtime's optimiser.
+
+    transformers_test.py TAMP [WORD...]
+"""
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import harness
+import models as m
+from models_test import port, random
+
+HIDDEN, HEADS, LENGTH, WORDS = 24, 2, 7, 50
+SIZE = HIDDEN // HEADS
+
+
+class Net:
+    """Nodes and weights in the making; each method returns the name of what it makes."""
+
+    def __init__(self):
+        self.nodes, self.weights = [], []
+
+    def add(self, op, *operands, outputs=1, **attributes):
+        names = [f"t{len(self.nodes)}{'abcd'[k]}" for k in range(outputs)]
+        self.nodes.append(m.node(op, list(operands), names, f"{op.lower()}{len(self.nodes)}", **attributes))
+        return names[0] if outputs == 1 else names
+
+    def constant(self, values, dtype=np.float32):
+        self.weights.append(m.constant(f"w{len(self.weights)}", values, dtype))
+        return self.weights[-1].name
+
+    def weight(self, *shape, scale=None):
+        values = random(f"w{len(self.weights)}", *shape) * (scale or shape[0] ** -0.5)
+        return self.constant(values)
+
+    def ints(self, *values):
+        return self.constant(values, np.int64)
+
+    def linear(self, x, rows, columns):
+        return self.add("Add", self.add("MatMul", x, self.weight(rows, columns)), self.weight(columns, scale=0.1))
+
+    def norm_factors(self):
+        return self.constant(1 + 0.1 * random(f"s{len(self.weights)}", HIDDEN)), self.weight(HIDDEN, scale=0.1)
+
+    def norm(self, x):
+        return self.add("LayerNormalization", x, *self.norm_factors(), epsilon=1e-6)
+
+    def norm_written_out(self, x):
+        centred = self.add("Sub", x, self.add("ReduceMean", x, axes=[-1]))
+        variance = self.add("ReduceMean", self.add("Pow", centred, self.constant(2.0)), axes=[-1])
+        quotient = self.add("Div", centred, self.add("Sqrt", self.add("Add", variance, self.constant(1e-6))))
+        scale, bias = self.norm_factors()
+        return self.add("Add", self.add("Mul", quotient, scale), bias)
+
+    def gelu(self, x):
+        one = self.add("Add", self.add("Erf", self.add("Div", x, self.constant(2 ** 0.5))), self.constant(1.0))
+        return self.add("Mul", self.add("Mul", x, one), self.constant(0.5))
+
+    def heads(self, x, perm):
+        return self.add("Transpose", self.add("Reshape", x, self.ints(0, 0, HEADS, SIZE)), perm=perm)
+
+    def self_attention(self, x, mask=None):
+        q, k, v = (self.heads(self.linear(x, HIDDEN, HIDDEN), perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+        scores = self.add("Div", self.add("MatMul", q, k), self.constant(SIZE ** 0.5))
+        if mask:
+            scores = self.add("Add", scores, mask)
+        mixed = self.add("Transpose", self.add("MatMul", self.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        return self.linear(self.add("Reshape", mixed, self.ints(0, 0, HIDDEN)), HIDDEN, HIDDEN)
+
+    def feed_forward(self, x, gelu):
+        return self.linear(gelu(self.linear(x, HIDDEN, 2 * HIDDEN)), 2 * HIDDEN, HIDDEN)
+
+    def model(self, inputs, outputs, **options):
+        return m.model(self.nodes, inputs, outputs, self.weights, **options)
+
+
+def whole(name, *shape):
+    return m.value(name, list(shape), TensorProto.INT64)
+
+
+def named(net, last, name="y"):
+    net.nodes.append(m.node("Identity", [last], [name], name))
+
+
+def bert(written_out=False):
+    """Two layers: embeddings of ids, a mask of run time, normalisation behind each part."""
+    net = Net()
+    norm = net.norm_written_out if written_out else net.norm
+    words = net.add("Gather", net.weight(WORDS, HIDDEN), "ids")
+    positions = net.add("Gather", net.weight(16, HIDDEN), net.ints(*range(LENGTH)))
+    x = norm(net.add("Add", words, positions))
+    axes = {"axes": [1, 2]} if written_out else {}
+    kept = net.add("Unsqueeze", "mask", *([] if written_out else [net.ints(1, 2)]), **axes)
+    mask = net.add("Mul", net.add("Sub", net.constant(1.0), net.add("Cast", kept, to=TensorProto.FLOAT)), net.constant(-10000.0))
+    for _ in range(2):
+        x = norm(net.add("Add", x, net.self_attention(x, mask)))
+        x = norm(net.add("Add", x, net.feed_forward(x, net.gelu)))
+    named(net, x)
+    return net.model([whole("ids", 2, LENGTH), whole("mask", 2, LENGTH)], [port("y", 2, LENGTH, HIDDEN)], opset=12 if written_out else 17)
+
+
+def bert_inputs():
+    ids = np.random.default_rng(5).integers(0, WORDS, (2, LENGTH))
+    return {"ids": ids, "mask": np.array([[1] * LENGTH, [1] * 4 + [0] * (LENGTH - 4)], np.int64)}
+
+
+def vit():
+    """Patches by a convolution, a class token before them, normalisation before each part."""
+    net = Net()
+    patches = net.add("Conv", "x", net.weight(HIDDEN, 3, 4, 4, scale=0.15), net.weight(HIDDEN, scale=0.1), kernel_shape=[4, 4], strides=[4, 4])
+    x = net.add("Transpose", net.add("Reshape", patches, net.ints(0, HIDDEN, -1)), perm=[0, 2, 1])
+    token = net.add("Expand", net.weight(1, 1, HIDDEN, scale=1), net.ints(2, 1, 1))
+    x = net.add("Add", net.add("Concat", token, x, axis=1), net.weight(1, 17, HIDDEN, scale=0.3))
+    x = net.add("Add", x, net.self_attention(net.norm(x)))
+    x = net.add("Add", x, net.feed_forward(net.norm(x), lambda y: net.add("Gelu", y)))
+    first = net.add("Gather", net.norm(x), net.constant(0, np.int64), axis=1)
+    net.nodes.append(m.node("Gemm", [first, net.weight(HIDDEN, 10), net.weight(10)], ["y"], "head"))
+    return net.model([port("x", 2, 3, 16, 16)], [port("y", 2, 10)], opset=20)
+
+
+def decoder():
+    """A layer of a decoder in operators of opset 23: root mean squares, rotated positions, grouped heads with a past, a gate."""
+    net = Net()
+    x = net.add("RMSNormalization", "x", net.norm_factors()[0])
+    angles = np.outer(np.arange(16), 10000.0 ** -(np.arange(SIZE // 2) / (SIZE / 2)))
+    cosine, sine, ids = net.constant(np.cos(angles)), net.constant(np.sin(angles)), net.constant(np.arange(3, 3 + LENGTH)[None], np.int64)
+    q, k, v = net.linear(x, HIDDEN, HIDDEN), net.linear(x, HIDDEN, SIZE), net.linear(x, HIDDEN, SIZE)
+    q = net.add("RotaryEmbedding", q, cosine, sine, ids, num_heads=HEADS)
+    k = net.add("RotaryEmbedding", k, cosine, sine, ids, num_heads=1, interleaved=1)
+    y, key, value = net.add("Attention", q, k, v, "", "past_k", "past_v", outputs=3, q_num_heads=HEADS, kv_num_heads=1, is_causal=1, softcap=5.0)
+    x = net.add("Add", "x", net.linear(y, HIDDEN, HIDDEN))
+    gate = net.linear(x, HIDDEN, HIDDEN)
+    x = net.add("Add", x, net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), net.linear(x, HIDDEN, HIDDEN)))
+    for name, last in (("y", x), ("k", key), ("v", value)):
+        named(net, last, name)
+    past = [port(name, 1, 1, 3, SIZE) for name in ("past_k", "past_v")]
+    return net.model([port("x", 1, LENGTH, HIDDEN), *past], [port("y", 1, LENGTH, HIDDEN), port("k", 1, 1, 3 + LENGTH, SIZE), port("v", 1, 1, 3 + LENGTH, SIZE)], opset=23, ir=11)
+
+
+def optimised():
+    """What ONNX Runtime's optimiser makes of two layers, the second of which looks back only."""
+    net = Net()
+    ms = lambda op, *operands, **attributes: net.add(op, *operands, domain="com.microsoft", **attributes)
+    tables = net.weight(WORDS, HIDDEN), net.weight(16, HIDDEN), net.weight(2, HIDDEN)
+    x, index = ms("EmbedLayerNormalization", "ids", "segments", *tables, *net.norm_factors(), "mask", outputs=2, epsilon=1e-12)
+    for layer in range(2):
+        weights, bias = net.weight(HIDDEN, 3 * HIDDEN), net.weight(3 * HIDDEN, scale=0.1)
+        y = ms("Attention", x, weights, bias, "mask" if layer == 0 else index, num_heads=HEADS, unidirectional=layer)
+        x = ms("SkipLayerNormalization", net.add("MatMul", y, net.weight(HIDDEN, HIDDEN)), x, *net.norm_factors(), net.weight(HIDDEN), epsilon=1e-12)
+        y = ms("FusedMatMul", x, net.weight(2 * HIDDEN, HIDDEN, scale=0.3), transB=1, alpha=0.5)
+        y = ms("BiasGelu" if layer == 0 else "FastGelu", y, net.weight(2 * HIDDEN, scale=0.1))
+        x = ms("SkipLayerNormalization", net.linear(y, 2 * HIDDEN, HIDDEN), x, *net.norm_factors(), epsilon=1e-12)
+    named(net, ms("QuickGelu", ms("Gelu", x), alpha=1.5))
+    named(net, index, "lengths")
+    inputs = [m.value(name, [2, LENGTH], TensorProto.INT32) for name in ("ids", "segments", "mask")]
+    made = net.model(inputs, [port("y", 2, LENGTH, HIDDEN), m.value("lengths", [2], TensorProto.INT32)])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def norms():
+    """Normalisations of images, one output each."""
+    net = Net()
+    eight = lambda: net.weight(8, scale=1)
+    results = [net.add("InstanceNormalization", "x", eight(), eight()), net.add("GroupNormalization", "x", eight(), eight(), num_groups=4),
+               net.add("MeanVarianceNormalization", "x"), net.add("LpNormalization", "x", axis=1), net.add("LpNormalization", "x", axis=-1, p=1),
+               net.add("Einsum", "x", "x", equation="nchw,ndhw->ncd"), *net.add("LayerNormalization", "x", net.weight(5, 3), outputs=3, axis=2)]
+    shapes = [(2, 8, 5, 3)] * 5 + [(2, 8, 8), (2, 8, 5, 3), (2, 8, 1, 1), (2, 8, 1, 1)]
+    for k, last in enumerate(results):
+        named(net, last, f"y{k}")
+    return net.model([port("x", 2, 8, 5, 3)], [port(f"y{k}", *shape) for k, shape in enumerate(shapes)], opset=21, ir=10)
+
+
+def in_type(made, onnx_type):
+    """The model with f16 or bf16 instead of f32 everywhere: inputs, weights, casts, outputs."""
+    made = onnx.ModelProto.FromString(made.SerializeToString())
+    for tensor in made.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            values = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(helper.make_tensor(tensor.name, onnx_type, values.shape, values.ravel()))
+    for entry in (*made.graph.input, *made.graph.output):
+        if entry.type.tensor_type.elem_type == TensorProto.FLOAT:
+            entry.type.tensor_type.elem_type = onnx_type
+    for node in made.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.i == TensorProto.FLOAT:
+                attribute.i = onnx_type
+    return made
+
+
+def answers(tamp, made, inputs, *options):
+    """What the program answers, by output; --check compares it with tamp's own reference on the way."""
+    (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
+    arguments = []
+    for name, values in inputs.items():
+        np.save(tamp.folder / f"{name}.npy", values)
+        arguments += ["--input", f"{name}={name}.npy"]
+    tamp("run", "model.onnx", "--device", "cpu", "--check", "--output-dir", "out", *arguments, *options, env={"TAMP_SEED": "7"})
+    files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
+    return {name: np.load(tamp.folder / "out" / file) for name, file in files.items()}
+
+
+def compare(got, expected, limit):
+    for name, values in expected.items():
+        assert got[name].shape == values.shape and got[name].dtype == values.dtype, f"{name}: {got[name].dtype}{got[name].shape}, expected {values.dtype}{values.shape}"
+        if values.dtype.kind != "f":
+            np.testing.assert_array_equal(got[name], values, err_msg=name)
+            continue
+        difference = got[name].astype(np.float64) - values
+        error = np.linalg.norm(difference.ravel()) / (np.linalg.norm(values.astype(np.float64).ravel()) or 1)
+        assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
+
+
+def check(tamp, made, inputs=None, limit=1e-4, precision="fp32"):
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = inputs or {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
+    expected = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, inputs)))
+    compare(answers(tamp, made, inputs, "--precision", precision), expected, limit)
+
+
+def test_bert(tamp):
+    check(tamp, bert(), bert_inputs())
+
+
+def test_bert_with_written_out_normalisation(tamp):
+    check(tamp, bert(written_out=True), bert_inputs())
+    done = tamp("inspect", "model.onnx", "--dump-graph") if False else tamp("compile", "model.onnx", "-o", "made")
+    assert "Normalize" in (tamp.folder / "made" / "made.rprogram.json").read_text() or "normalize" in (tamp.folder / "made" / "made.cu").read_text(), done.stdout
+
+
+def test_vit_in_tf32(tamp):
+    check(tamp, vit(), limit=5e-3, precision="tf32")
+
+
+def test_decoder(tamp):
+    check(tamp, decoder())
+
+
+def test_what_the_optimiser_writes(tamp):
+    inputs = bert_inputs()
+    inputs["segments"] = np.arange(2 * LENGTH).reshape(2, LENGTH) // 9
+    check(tamp, optimised(), {name: values.astype(np.int32) for name, values in inputs.items()})
+
+
+def test_normalisations(tamp):
+    check(tamp, norms())
+
+
+def test_f16_model(tamp):
+    check(tamp, in_type(bert(), TensorProto.FLOAT16), bert_inputs(), limit=1e-2)
+
+
+def test_bf16_model(tamp):
+    """ONNX Runtime has no bf16 on CPUs; the f32 model's answer is as near as bf16 lets it be."""
+    session = onnxruntime.InferenceSession(bert().SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, bert_inputs())[0]
+    made = in_type(bert(), TensorProto.BFLOAT16)
+    made.graph.node.append(m.node("Cast", ["y"], ["wide"], "widen", to=TensorProto.FLOAT))
+    del made.graph.output[:]
+    made.graph.output.append(port("wide", 2, LENGTH, HIDDEN))
+    compare(answers(tamp, made, bert_inputs()), {"wide": expected}, 5e-2)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))

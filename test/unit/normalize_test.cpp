@@ -1,0 +1,205 @@
+// Normalize: the reference against values worked out by hand, what the importers make of it and what they refuse, the pass that finds it
+// in what exporters write, and the device body against the reference over the stand-in. ONNX's own cases are in onnx_cases_test.cpp.
+#include "kernels/reduce/normalize.h"
+
+#include "compiler/passes/recognise_normalizations.h"
+#include "test/kernels/light_bench.h"
+#include "test/support/catch.h"
+#include "test/support/check_pass.h"
+#include "test/support/of_result.h"
+#include "test/support/onnx_model.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+Floats run(const Model& model, const Shape& shape, const Floats& x) { return floats_of(ops::run(model.read(), {value(shape, x)})[0]); }
+
+void check_near(const Floats& got, const Floats& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-5).margin(1e-6));
+}
+
+}  // namespace
+
+TEST_CASE("LayerNormalization takes mean and variance from axis on, and gives both on demand") {
+  Model model(17);
+  model.input("x", {2, 2}).constant(tensor("s", {2}, {2, 10})).constant(tensor("b", {2}, {1, 0}));
+  model.node("LayerNormalization", {"x", "s", "b"}, {"y", "mean", "inverse"}, {attribute("epsilon", 0.0F)});
+  model.output("y").output("mean").output("inverse");
+  const std::vector<ops::Value> all = ops::run(model.read(), {value({2, 2}, {1, 3, -4, 4})});
+  check_near(floats_of(all[0]), {-1, 10, -1, 10});
+  CHECK(all[1].shape == Shape{2, 1});
+  check_near(floats_of(all[1]), {2, 0});
+  check_near(floats_of(all[2]), {1, 0.25F});
+
+  Model whole(17);  // axis 0: one mean for all, and a scale that broadcasts
+  whole.input("x", {2, 2}).constant(tensor("s", {1}, {2}));
+  whole.node("LayerNormalization", {"x", "s"}, {"y"}, {attribute("axis", 0), attribute("epsilon", 0.0F)}).output("y");
+  check_near(run(whole, {2, 2}, {-2, -2, 2, 2}), {-2, -2, 2, 2});
+}
+
+TEST_CASE("RMSNormalization subtracts no mean") {
+  Model model(23);
+  model.input("x", {1, 2}).constant(tensor("s", {2}, {1, 2})).node("RMSNormalization", {"x", "s"}, {"y"}, {attribute("epsilon", 0.0F)});
+  check_near(run(model.output("y"), {1, 2}, {3, 3}), {1, 2});
+}
+
+TEST_CASE("groups are of channels: a scale for each group before opset 21, for each channel from then on") {
+  const auto model = [](int opset, const Floats& scale) {
+    Model made(opset);
+    const auto count = static_cast<int64_t>(scale.size());
+    made.input("x", {1, 4, 1}).constant(tensor("s", {count}, scale)).constant(tensor("b", {count}, Floats(scale.size(), 1)));
+    made.node("GroupNormalization", {"x", "s", "b"}, {"y"}, {attribute("num_groups", 2), attribute("epsilon", 0.0F)}, "g");
+    return made.output("y");
+  };
+  check_near(run(model(18, {1, 2}), {1, 4, 1}, {1, 3, 5, 9}), {0, 2, -1, 3});
+  check_near(run(model(21, {1, 2, 3, 4}), {1, 4, 1}, {1, 3, 5, 9}), {0, 3, -2, 5});
+  CHECK_THAT(refusal(model(18, {1, 2, 3, 4})), Contains("'g'") && Contains("input scale has shape [4], expected [2]"));
+  CHECK_THAT(refusal(model(21, {1, 2})), Contains("input scale has shape [2], expected [4]"));
+}
+
+TEST_CASE("instance, mean-variance and Lp normalisation") {
+  Model instance(17);
+  instance.input("x", {1, 2, 2}).constant(tensor("s", {2}, {1, 2})).constant(tensor("b", {2}, {0, 1}));
+  instance.node("InstanceNormalization", {"x", "s", "b"}, {"y"}, {attribute("epsilon", 0.0F)}).output("y");
+  check_near(run(instance, {1, 2, 2}, {1, 3, 5, 9}), {-1, 1, -1, 3});
+
+  Model mvn(17);  // by default over all but the channels; where all are equal, zeros
+  mvn.input("x", {1, 2, 1, 2}).node("MeanVarianceNormalization", {"x"}, {"y"}).output("y");
+  check_near(run(mvn, {1, 2, 1, 2}, {1, 3, 7, 7}), {-1, 1, 0, 0});
+
+  Model lp(17);
+  lp.input("x", {3, 2}).node("LpNormalization", {"x"}, {"y"}).output("y");
+  check_near(run(lp, {3, 2}, {3, -4, 0, 0, 0, 2}), {0.6F, -0.8F, 0, 0, 0, 1});
+  Model l1(22);
+  l1.input("x", {2, 2}).node("LpNormalization", {"x"}, {"y"}, {attribute("p", 1), attribute("axis", 0)}).output("y");
+  check_near(run(l1, {2, 2}, {3, -4, 1, 0}), {0.75F, -1, 0.25F, 0});
+}
+
+TEST_CASE("normalisations name operand and attribute that they do not take") {
+  const auto layer = [](const Shape& scale, std::vector<onnx::AttributeProto> attributes) {
+    Model made(17);
+    made.input("x", {2, 3}).input("s", scale).node("LayerNormalization", {"x", "s"}, {"y"}, attributes, "norm");
+    return refusal(made.output("y"));
+  };
+  CHECK(layer({3}, {}) == "read");
+  CHECK_THAT(layer({2}, {}), Contains("'norm'") && Contains("input Scale has shape [2], which does not broadcast to X's [2,3]"));
+  CHECK_THAT(layer({3}, {attribute("axis", 2)}), Contains("attribute 'axis' is 2"));
+  CHECK_THAT(layer({3}, {attribute("stash_type", 10)}), Contains("attribute 'stash_type' is FLOAT16, supported: FLOAT"));
+  Model flat(17);
+  flat.input("x", {2, 3}).input("s", {3}).node("InstanceNormalization", {"x", "s", "s"}, {"y"}).output("y");
+  CHECK_THAT(refusal(flat), Contains("input X has shape [2,3], expected [N,C,...]"));
+  Model lp(17);
+  lp.input("x", {2, 3}).node("LpNormalization", {"x"}, {"y"}, {attribute("p", 3)}).output("y");
+  CHECK_THAT(refusal(lp), Contains("attribute 'p' is 3, expected 1 or 2"));
+}
+
+TEST_CASE("BatchNormalization for training is refused by name") {
+  const auto model = [](int opset, std::vector<onnx::AttributeProto> attributes, const std::vector<std::string>& outputs) {
+    Model made(opset);
+    made.input("x", {1, 2, 3});
+    for (const char* name : {"s", "b", "m", "v"}) made.constant(tensor(name, {2}, {1, 1}));
+    made.node("BatchNormalization", {"x", "s", "b", "m", "v"}, outputs, attributes, "bn");
+    for (const std::string& name : outputs) made.output(name);
+    return refusal(made);
+  };
+  CHECK(model(9, {}, {"y"}) == "read");
+  CHECK_THAT(model(9, {}, {"y", "mean", "var", "saved_mean", "saved_var"}),
+             Contains("'bn'") && Contains("output 1 is used, which is of training only"));
+  CHECK_THAT(model(14, {attribute("training_mode", 1)}, {"y"}), Contains("attribute 'training_mode' is 1, supported: 0"));
+}
+
+namespace {
+
+// What exporters write below opset 17, step by step.
+Graph written_out(bool centered, const std::string& after = "") {
+  const std::string head = centered
+                               ? "m = Reduce(x) {kind=mean, axes=[2]} -> f32[2,3,1]\nd = Elementwise(x, m) {sub(i0, i1)} -> f32[2,3,8]\n"
+                               : "d = Elementwise(x) {neg(i0)} -> f32[2,3,8]\n";
+  return parse_graph(
+      "x = input f32[2,3,8]\ntwo = const f32[] {2}\neps = const f32[] {0.00001}\n"
+      "s = const f32[8] {1, 2, 3, 4, 5, 6, 7, 8}\nb = const f32[8] {1, 1, 2, 2, 3, 3, 4, 4}\n" +
+      head + R"(
+    p = Elementwise(d, two) {pow(i0, i1)} -> f32[2,3,8]
+    v = Reduce(p) {kind=mean, axes=[2]} -> f32[2,3,1]
+    e = Elementwise(v, eps) {add(i0, i1)} -> f32[2,3,1]
+    r = Elementwise(e) {sqrt(i0)} -> f32[2,3,1]
+    n = Elementwise(d, r) {div(i0, i1)} -> f32[2,3,8]
+    k = Elementwise(n, s) {mul(i0, i1)} -> f32[2,3,8]
+    y = Elementwise(k, b) {add(i0, i1)} -> f32[2,3,8]
+)" + (after.empty() ? "outputs(y)" : after));
+}
+
+}  // namespace
+
+TEST_CASE("the steps that exporters write are recognised as one normalisation") {
+  for (const bool centered : {true, false}) {
+    const Graph source = written_out(centered);
+    const Graph made = passes::recognise_normalizations(source);
+    check_pass(source, made);
+    CHECK(count_rops(made, "Normalize") == 1);
+    CHECK(made.rops.size() == (centered ? 1 : 2));
+    CHECK(std::get<Normalize>(made.rops.back().attrs).centered == centered);
+    CHECK(made.rops.back().inputs.size() == 3);
+  }
+}
+
+TEST_CASE("what else reads a step of a normalisation stays, and what is none is left alone") {
+  const Graph read = written_out(true, "outputs(y, r)");
+  const Graph made = passes::recognise_normalizations(read);
+  check_pass(read, made);
+  CHECK(count_rops(made, "Normalize") == 1);
+  CHECK(count_rops(made, "Reduce") == 2);
+
+  Graph cubed = written_out(true);  // not a variance
+  for (Tensor& tensor : cubed.tensors) {
+    if (tensor.name != "two") continue;
+    const float three = 3;
+    Bytes bytes(sizeof three);
+    std::memcpy(bytes.data(), &three, sizeof three);
+    tensor.data = std::make_shared<const Bytes>(bytes);
+  }
+  CHECK(count_rops(passes::recognise_normalizations(cubed), "Normalize") == 0);
+}
+
+namespace {
+
+Case normalize_case(const std::string& name, const Normalize& op, const Shape& shape, Lay in, Lay out, const Shape& scale,
+                    const Shape& bias, bool constant = true) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(shape, in);
+  std::vector<TensorId> inputs = {x};
+  for (const Shape* factor : {&scale, &bias}) {
+    if (!factor->empty()) inputs.push_back(constant ? maker.constant(*factor) : maker.input(*factor));
+  }
+  return maker.finish(op, inputs, maker.output(shape, out));
+}
+
+std::vector<Case> normalize_cases() {
+  const Lay last = Lay::channels_last, slice = Lay::slice, rows = Lay::rows;
+  const float eps = 1e-5F;
+  return {
+      normalize_case("one element", {{0}, true, eps}, {1}, rows, rows, {1}, {1}),
+      normalize_case("a row of 768", {{1}, true, eps}, {5, 768}, rows, rows, {768}, {768}),
+      normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 67, 63}, rows, rows, {63}, {63}),
+      normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
+      normalize_case("root mean square", {{1}, false, eps}, {7, 129}, rows, rows, {129}, {}),
+      normalize_case("root mean square of a long row", {{1}, false, eps}, {1, 7777}, rows, rows, {}, {}),
+      normalize_case("two dimensions of the end", {{2, 3}, true, eps}, {2, 3, 5, 7}, rows, rows, {5, 7}, {7}),
+      normalize_case("scale and bias of run time", {{1, 2}, true, eps}, {4, 5, 9}, rows, rows, {5, 9}, {9}, false),
+      normalize_case("instances", {{2, 3}, true, eps}, {2, 8, 9, 11}, rows, rows, {8, 1, 1}, {8, 1, 1}),
+      normalize_case("instances of channels-last pixels", {{2, 3}, true, eps}, {2, 8, 9, 11}, last, last, {8, 1, 1}, {8, 1, 1}),
+      normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, slice, slice, {5, 1, 1}, {5, 1, 1}),
+      normalize_case("groups", {{2, 3, 4}, true, eps}, {2, 3, 4, 5, 3}, rows, rows, {3, 4, 1, 1}, {3, 4, 1, 1}),
+      normalize_case("all but the channels", {{0, 2, 3}, true, 1e-18F}, {3, 5, 6, 7}, rows, last, {}, {}),
+      normalize_case("reversed", {{1}, true, eps}, {6, 33}, Lay::reversed, rows, {33}, {33}),
+  };
+}
+
+}  // namespace
+
+TEST_CASE("the body of Normalize agrees with the reference") { expect_no_problems(normalize_cases(), {kernels::normalize()}, "normalize"); }
+
+}  // namespace tamp::test
