@@ -22,6 +22,8 @@ int64_t size_of(const onnx::GraphProto& graph) {
   return size;
 }
 
+constexpr int64_t kCallNodes = 8;  // what copying a function's body costs, as nodes
+
 // A call of one of the model's own functions, as a row of the table of operators.
 const OpRow& call_row() {
   static const OpRow row{"",
@@ -167,6 +169,7 @@ std::vector<TensorId> GraphImport::import_call(Subgraph& body, const std::vector
       import.opset_ = opset;
     }
   };
+  unrolled_ += kCallNodes;
   calls_.push_back(function);
   const Return leave{*this, caller_opset};
   opset_ = body.opset;
