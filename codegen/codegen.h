@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/ir/rprogram.h"
 
@@ -14,6 +15,8 @@ namespace tamp::codegen {
 struct ModelOrigin {
   uint64_t content = 0;  // a hash
   std::map<std::string, int64_t> dims;
+  std::vector<std::string> frozen = {};  // inputs that were made constants
+  int64_t batch = 0;                     // that was asked for, or 0
 };
 
 // The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier, after "m_" where the files or

@@ -153,7 +153,10 @@ ordered_json launches_json(const RProgram& program) {
 
 ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   if (!origin) return nullptr;
-  return {{"content", fmt::format("{:016x}", origin->content)}, {"dims", origin->dims}};
+  ordered_json out = {{"content", fmt::format("{:016x}", origin->content)}, {"dims", origin->dims}};
+  if (!origin->frozen.empty()) out["frozen"] = origin->frozen;
+  if (origin->batch != 0) out["batch"] = origin->batch;
+  return out;
 }
 
 }  // namespace

@@ -135,7 +135,8 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   Prepared prepared;
   prepared.precision = choose_precision(options.precision, vdevice);
   Stopwatch stopwatch;
-  prepared.source = frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true});
+  prepared.source =
+      frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true, .frozen = options.frozen, .batch = options.batch});
   tamp::verify(prepared.source);
   ops::verify_shapes(prepared.source);
   dump("read", prepared.source);
@@ -153,9 +154,12 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
-  RProgram program = schedule::schedule(
-      std::move(graph), prepared.vdevice,
-      {.policy = options.policy, .precision = prepared.precision, .records = persistent ? records : nullptr, .forced = forced});
+  RProgram program = schedule::schedule(std::move(graph), prepared.vdevice,
+                                        {.policy = options.policy,
+                                         .precision = prepared.precision,
+                                         .records = persistent ? records : nullptr,
+                                         .forced = forced,
+                                         .share_memory = !options.keep_all});
   if (!persistent) {
     program.launches = schedule::launches_of(program);
     program.estimated_us = schedule::simulate(program);

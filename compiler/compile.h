@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/ops/ops.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 
@@ -17,8 +18,12 @@ struct CompileOptions {
   schedule::Policy policy = schedule::Policy::wavefront;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
-  std::string records;   // of measurements: a file, "none", or empty = those in this program
-  std::string dump_dir;  // empty = no dumps
+  std::map<std::string, ops::Value> frozen;  // inputs that become constants
+  int64_t batch = 0;                         // 0 = as the model says
+  std::string records;                       // of measurements: a file, "none", or empty = those in this program
+  std::string dump_dir;                      // empty = no dumps
+  // Every buffer gets memory of its own, so that all that rOperators made is still there after a run.
+  bool keep_all = false;
 };
 
 struct Compiled {

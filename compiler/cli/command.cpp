@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "codegen/codegen.h"
+#include "compiler/cli/ports.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -39,6 +40,11 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                   "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")
       ->option_text("E");
   add_repeated(command, "--dim", arguments.dims, "Value of a symbolic dimension of the model; may be repeated")->option_text("NAME=N");
+  command.add_option("--batch", arguments.batch, "First extent of all inputs, also where the model was exported with another one")
+      ->option_text("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_repeated(command, "--freeze", arguments.frozen, "Make an input a constant, from a .npy or .pb (TensorProto) file; may be repeated")
+      ->option_text("NAME=FILE");
 }
 
 void add_records_option(CLI::App& command, ModelArguments& arguments) {
@@ -72,7 +78,19 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
     }
     if (!options.dims.emplace(name, extent).second) throw bad_input(fmt::format("--dim '{}' is given twice", printable(name)));
   }
+  options.batch = arguments.batch;
+  options.frozen = frozen_values(arguments.frozen);
   return options;
+}
+
+std::map<std::string, ops::Value> frozen_values(const std::vector<std::string>& assignments) {
+  std::map<std::string, ops::Value> frozen;
+  for (const std::string& text : assignments) {
+    const auto [name, file] = split_assignment("--freeze", text);
+    if (frozen.contains(name)) throw bad_input(fmt::format("--freeze '{}' is given twice", printable(name)));
+    frozen[name] = read_value(file);
+  }
+  return frozen;
 }
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }

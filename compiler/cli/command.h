@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,12 +34,16 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
 // The options of everything that compiles.
 struct ModelArguments {
   std::string vdevice, precision, policy = "wavefront", execution, records;
-  std::vector<std::string> dims;
+  std::vector<std::string> dims, frozen;
+  int64_t batch = 0;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
-// Error (bad input) on a malformed --dim. `default_vdevice` is used where the user named none.
+// Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `default_vdevice` is used where the user named none.
 CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice);
+
+// The files of NAME=FILE arguments of --freeze. Error (bad input) names what is wrong.
+std::map<std::string, ops::Value> frozen_values(const std::vector<std::string>& assignments);
 
 // The name of the generated symbols and files: the model's file name made a legal identifier.
 std::string model_name(const std::string& model_path);

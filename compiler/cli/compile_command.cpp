@@ -49,6 +49,7 @@ void write_depfile(const CompileArguments& arguments, const std::string& name) {
   for (std::string& file : frontend::external_files(arguments.model)) files.push_back(std::move(file));
   if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
   if (!arguments.options.records.empty() && arguments.options.records != "none") files.push_back(arguments.options.records);
+  for (const std::string& text : arguments.options.frozen) files.push_back(split_assignment("--freeze", text).second);
   std::ofstream out(arguments.depfile, std::ios::binary);
   out << make_path((std::filesystem::path(arguments.output) / (name + ".cu")).string()) << ":";
   for (const std::string& file : files) out << " \\\n  " << make_path(file);
@@ -64,7 +65,7 @@ ExitCode compile_model(const CompileArguments& arguments) {
   CompileOptions options = compile_options(arguments.options, "h200");
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
-  emitting.origin = origin_of(arguments.model, compiled.source, options.dims);
+  emitting.origin = origin_of(arguments.model, compiled.source, options);
   codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
@@ -78,6 +79,8 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile resnet50.onnx -o resnet50/\n"
                                   "  tamp compile model.onnx -o model/ --vdevice a100 --precision fp32\n"
                                   "  tamp compile model.onnx -o model/ --dim batch=8 --dim sequence=128\n"
+                                  "  tamp compile model.onnx -o model/ --batch 8\n"
+                                  "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
                                   "  tamp compile model.onnx -o model/ --dump stages/");
   auto arguments = std::make_shared<CompileArguments>();
   command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");

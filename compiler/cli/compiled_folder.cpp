@@ -74,6 +74,8 @@ std::optional<codegen::ModelOrigin> read_origin(const json& object) {
   if (found == object.end() || found->is_null()) return std::nullopt;
   codegen::ModelOrigin origin;
   found->at("dims").get_to(origin.dims);
+  origin.frozen = found->value("frozen", origin.frozen);
+  origin.batch = found->value("batch", origin.batch);
   const auto content = found->at("content").get<std::string>();
   const auto [end, failure] = std::from_chars(content.data(), content.data() + content.size(), origin.content, 16);
   if (failure != std::errc() || end != content.data() + content.size()) throw bad_input("field 'content' is not a hash");
@@ -148,17 +150,25 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
   }
 }
 
-codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const std::map<std::string, int64_t>& dims) {
+codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options) {
   const std::string file = read_text(path);
   uint64_t content = hash_bytes(file.data(), file.size());
   // Weights may be in files of their own.
   for (const Tensor& tensor : source.tensors) {
     if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);
   }
-  return {content, dims};
+  codegen::ModelOrigin origin{content, options.dims};
+  for (const auto& [name, value] : options.frozen) {
+    origin.frozen.push_back(name);
+    const std::string type = name_of(value.dtype) + shape_text(value.shape);
+    origin.content = hash_bytes(type.data(), type.size(), origin.content);
+    origin.content = hash_bytes(value.data->data(), value.data->size(), origin.content);
+  }
+  origin.batch = options.batch;
+  return origin;
 }
 
-Graph read_model_of(const CompiledFolder& compiled, const std::string& given) {
+Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen) {
   const std::string folder = printable(compiled.folder.string());
   if (!compiled.origin) throw bad_input(fmt::format("{}: does not say what it was compiled from; compile the model again", folder));
   const fs::path name = fs::path(compiled.source).filename();
@@ -173,8 +183,16 @@ Graph read_model_of(const CompiledFolder& compiled, const std::string& given) {
                                 printable(name.string()), folder));
   }
   const std::string path = found->lexically_normal().string();
-  Graph graph = frontend::read_onnx(path, {.dims = compiled.origin->dims});
-  if (origin_of(path, graph, compiled.origin->dims).content == compiled.origin->content) return graph;
+  for (const std::string& input : compiled.origin->frozen) {
+    if (!frozen.contains(input))
+      throw bad_input(fmt::format("--check: {} was compiled with --freeze {}=FILE; give it again", folder, printable(input)));
+  }
+  CompileOptions options;
+  options.dims = compiled.origin->dims;
+  options.frozen = frozen;
+  options.batch = compiled.origin->batch;
+  Graph graph = frontend::read_onnx(path, {.dims = options.dims, .load_weights = true, .frozen = frozen, .batch = options.batch});
+  if (origin_of(path, graph, options).content == compiled.origin->content) return graph;
   throw bad_input(
       fmt::format("{}: is not the model that {} was compiled from, or has changed since (its weights count, too); compile it again",
                   printable(path), folder));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/codegen.h"
+#include "compiler/compile.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ir/tensor.h"
 
@@ -47,11 +48,12 @@ struct CompiledFolder {
 CompiledFolder read_compiled_folder(const std::string& folder);
 
 // What to record of the model at `path`, read as `source`.
-codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const std::map<std::string, int64_t>& dims);
+codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options);
 
 // The model that the folder was compiled from, as it was read then: the file `given`, or the one of its name in the folder, beside it or
-// in the current folder. Error (bad input) if it is not there or not the same.
-Graph read_model_of(const CompiledFolder& compiled, const std::string& given);
+// in the current folder. `frozen`: the values of the inputs that were made constants then. Error (bad input) if it is not there or not
+// the same.
+Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen);
 
 // Error (bad input) if `folder` is something that writing the model NAME would damage: a file, a folder with another
 // compiled model, or one with a CMakeLists.txt that is not tamp's.

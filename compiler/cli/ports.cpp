@@ -30,12 +30,6 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-ops::Value read_file(const std::string& path) {
-  if (path.ends_with(".npy")) return read_npy(path);
-  if (path.ends_with(".pb")) return frontend::read_tensor_pb(path);
-  throw bad_input(fmt::format("{}: not a kind of file that is known; known: .npy, .pb (TensorProto)", printable(path)));
-}
-
 // NAME=FILE arguments by name; the '=' may also be part of the name, so the longest known name before one wins.
 std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports, const std::vector<std::string>& assignments) {
   std::map<std::string, std::string> files;
@@ -57,6 +51,12 @@ std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports,
 }
 
 }  // namespace
+
+ops::Value read_value(const std::string& path) {
+  if (path.ends_with(".npy")) return read_npy(path);
+  if (path.ends_with(".pb")) return frontend::read_tensor_pb(path);
+  throw bad_input(fmt::format("{}: not a kind of file that is known; known: .npy, .pb (TensorProto)", printable(path)));
+}
 
 double number_at(const ops::Value& value, int64_t i) {
   return ops::with_storage(value.dtype,
@@ -87,7 +87,7 @@ std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::v
       values.push_back(random_value(ports[i], seed, i));
       continue;
     }
-    values.push_back(read_file(file->second));
+    values.push_back(read_value(file->second));
     if (values[i].dtype != ports[i].dtype || values[i].shape != ports[i].shape) {
       throw bad_input(fmt::format("{}: holds {}, input '{}' is {}", printable(file->second), type_text(values[i].dtype, values[i].shape),
                                   printable(ports[i].name), type_text(ports[i].dtype, ports[i].shape)));

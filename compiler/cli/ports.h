@@ -17,6 +17,9 @@ std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::v
 // The same seed and position give the same values everywhere.
 ops::Value random_value(const Port& port, uint64_t seed, size_t position);
 
+// A .npy or TensorProto .pb file. Error (bad input) names it.
+ops::Value read_value(const std::string& path);
+
 // Raw bytes of one port.
 ops::Value read_raw(const std::filesystem::path& path, const Port& port);
 void write_raw(const std::filesystem::path& path, const ops::Value& value);

@@ -10,11 +10,14 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/each.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/test_data.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
+#include "compiler/frontend/onnx_reader.h"
 #include "compiler/schedule/races.h"
 #include "compiler/support/files.h"
 #include "compiler/support/text.h"
@@ -29,7 +32,9 @@ struct RunArguments {
   ModelArguments options;
   RunOptions run;
   uint64_t seed = 1;
-  bool check = false;
+  bool check = false, each = false;
+  std::string against;  // a folder of test data
+  Tolerance tolerance;
 };
 
 // What is run, and the graph to check against: of a model that was compiled here, or where a check is wanted.
@@ -52,6 +57,17 @@ void require_watchable(const RunArguments& arguments, Device device) {
   if (!arguments.run.races) return;
   if (device == Device::cuda) throw bad_input("--races needs the stand-in, which sees every access: --device cpu");
   if (std::filesystem::is_directory(arguments.model)) throw bad_input("--races needs the model, not a folder of 'tamp compile'");
+}
+
+// The same.
+void require_checkable(const RunArguments& arguments) {
+  const bool is_folder = std::filesystem::is_directory(arguments.model);
+  if (arguments.each && !arguments.check) throw bad_input("--each is of --check: give both");
+  if (arguments.each && is_folder) throw bad_input("--each needs the model, not a folder of 'tamp compile'");
+  if (arguments.each && arguments.run.races) throw bad_input("--each and --races: give one of them");
+  if (arguments.against.empty()) return;
+  if (!arguments.inputs.empty()) throw bad_input("--against has its own inputs; --input cannot be given with it");
+  if (!arguments.output_folder.empty()) throw bad_input("--against compares outputs; --output-dir cannot be given with it");
 }
 
 void require_traceable(const RunArguments& arguments, Device device, const std::string& execution) {
@@ -79,13 +95,13 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   require_watchable(arguments, subject.device);
   const bool named = !arguments.options.vdevice.empty();
   const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
-  const CompileOptions options = compile_options(arguments.options, vdevice);
+  CompileOptions options = compile_options(arguments.options, vdevice);
+  options.keep_all = arguments.each;
   Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
-  codegen::emit(
-      compiled.program,
-      {.name = name, .source_name = file_name(arguments.model), .origin = origin_of(arguments.model, compiled.source, options.dims)},
-      folder);
+  codegen::emit(compiled.program,
+                {.name = name, .source_name = file_name(arguments.model), .origin = origin_of(arguments.model, compiled.source, options)},
+                folder);
   subject.model = read_compiled_folder(folder);
   subject.precision = compiled.program.precision;
   subject.source = std::move(compiled.source);
@@ -95,18 +111,19 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
 
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
-  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || !o.execution.empty() || !o.records.empty() ||
+  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || o.batch != 0 || !o.execution.empty() || !o.records.empty() ||
       !arguments.keep.empty()) {
-    throw bad_input(fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim, --records and --keep need the model",
-                                printable(arguments.model)));
+    throw bad_input(
+        fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim, --batch, --records and --keep need the model",
+                    printable(arguments.model)));
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
   subject.device = choose_device(subject.model.arch == "cpu" && arguments.device.empty() ? "cpu" : arguments.device);
   require_traceable(arguments, subject.device, subject.model.execution);
   require_watchable(arguments, subject.device);
-  if (arguments.check) {
-    subject.source = read_model_of(subject.model, arguments.source);
+  if (arguments.check && arguments.against.empty()) {
+    subject.source = read_model_of(subject.model, arguments.source, frozen_values(arguments.options.frozen));
     subject.precision = parse_precision(subject.model.precision);
   }
   return subject;
@@ -190,7 +207,46 @@ void check_races(const RProgram& program, const RunResult& result) {
   fmt::print("races   none: {} rTasks read {} and wrote {}, as declared and in order\n", rtasks, bytes_text(read), bytes_text(written));
 }
 
+void print_each(const EachReport& report) {
+  for (const std::string& name : report.skipped) fmt::print("each    '{}' cannot be looked at alone\n", printable(name));
+  if (!report.departure.empty())
+    throw Error(ExitCode::check_failed, fmt::format("{}; {} before it are good", report.departure, report.checked));
+  fmt::print("each    {} rOperators, each as the reference\n", report.checked);
+}
+
+// Those of the model, in its order; those that became constants among them.
+std::vector<std::string> input_names(const RunArguments& arguments, const Subject& subject) {
+  std::vector<std::string> names;
+  if (subject.program) {
+    for (const auto& input : frontend::summarize_onnx(arguments.model).inputs) names.push_back(input.name);
+  } else {
+    for (const Port& port : subject.model.inputs) names.push_back(port.name);
+  }
+  return names;
+}
+
+// `inputs`: of each set.
+ExitCode run_against(const RunArguments& arguments, const Subject& subject, const std::vector<TestSet>& sets,
+                     const std::vector<std::vector<ops::Value>>& inputs, const std::filesystem::path& runner,
+                     const std::filesystem::path& work, const RunOptions& options) {
+  std::vector<std::string> wrong;
+  for (size_t s = 0; s < sets.size(); ++s) {
+    const TestSet& set = sets[s];
+    const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[s], options);
+    if (s == 0) print_times(subject, result, arguments.run);
+    const std::vector<std::string> sentences = departures(set, subject.model.outputs, result.outputs, arguments.tolerance);
+    const std::string name = printable(set.folder.filename().string());
+    fmt::print("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
+    for (const std::string& sentence : sentences) wrong.push_back(fmt::format("{}: {}", name, sentence));
+    if (arguments.each) print_each(check_each(*subject.program, inputs[s], result.outputs, result.arena));
+  }
+  if (wrong.empty()) return ExitCode::ok;
+  throw Error(ExitCode::check_failed, fmt::format("{}: {}", subject.model.name, join(wrong, "\n  ")));
+}
+
 ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work) {
+  require_checkable(arguments);
+  const std::vector<TestSet> sets = arguments.against.empty() ? std::vector<TestSet>() : test_sets(arguments.against);
   require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
   require_writable("--trace", arguments.trace, std::filesystem::path("." / std::filesystem::path(arguments.trace)).parent_path());
   const Subject subject = std::filesystem::is_directory(arguments.model) ? compiled_subject(arguments) : compile_subject(arguments, work);
@@ -198,18 +254,23 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
   if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
     throw bad_input("--graph and --instances need a GPU");
-  const std::vector<ops::Value> inputs = read_inputs(subject.model.inputs, arguments.inputs, arguments.seed);
+  std::vector<std::vector<ops::Value>> inputs;  // of each run
+  for (const TestSet& set : sets) inputs.push_back(read_test_inputs(set, input_names(arguments, subject), subject.model.inputs));
+  if (sets.empty()) inputs.push_back(read_inputs(subject.model.inputs, arguments.inputs, arguments.seed));
   RunOptions options = arguments.run;
+  options.arena = arguments.each;
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
-  const RunResult result = run_model(subject.model, subject.device, runner, work, inputs, options);
+  if (!sets.empty()) return run_against(arguments, subject, sets, inputs, runner, work, options);
+  const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[0], options);
   print_times(subject, result, arguments.run);
   for (size_t i = 0; i < result.outputs.size(); ++i)
     fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
   if (options.races) check_races(*subject.program, result);
   if (!arguments.trace.empty()) write_trace(arguments, subject.model, result);
-  return arguments.check ? check_outputs(subject, inputs, result.outputs) : ExitCode::ok;
+  if (arguments.each) print_each(check_each(*subject.program, inputs[0], result.outputs, result.arena));
+  return arguments.check ? check_outputs(subject, inputs[0], result.outputs) : ExitCode::ok;
 }
 
 ExitCode run_command(const RunArguments& arguments) {
@@ -232,6 +293,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
                   "  tamp run model.onnx --repeat 100\n"
                   "  tamp run model.onnx --trace trace.json\n"
+                  "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
+                  "  tamp run model.onnx --check --each               (which rOperator is it?)\n"
                   "  tamp run resnet50/ --device cpu --check     (a folder of 'tamp compile')\n"
                   "Inputs that are not given are random: floats uniform with mean 0 and variance 1, integers and booleans 0 or 1.\n"
                   "--check accepts a relative L2 distance of 1e-4 in fp32, of 5e-3 in tf32 and fp16, and of 4e-2 in bf16.");
@@ -246,6 +309,16 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")
       ->option_text("DIR");
   command->add_flag("--check", arguments->check, "Compare with the reference; exit code 4 if too far off");
+  command->add_flag("--each", arguments->each, "With --check: compare every rOperator's result, and name the first that is wrong");
+  command
+      ->add_option("--against", arguments->against,
+                   "Run with the inputs and compare with the outputs of a folder of ONNX test data, instead of the reference")
+      ->option_text("DIR");
+  command
+      ->add_option("--rtol", arguments->tolerance.relative, "With --against: |found - expected| <= ATOL + RTOL * |expected| (default 1e-3)")
+      ->option_text("RTOL")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--atol", arguments->tolerance.absolute, "(default 1e-5)")->option_text("ATOL")->check(CLI::NonNegativeNumber);
   command->add_option("--model", arguments->source, "With --check of a folder: the model it was compiled from, where it is not found")
       ->option_text("FILE.onnx");
   command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")

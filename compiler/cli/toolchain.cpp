@@ -50,7 +50,12 @@ std::string find_nvcc() {
 std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOptions& options) {
   const std::string nvcc = find_nvcc();
   if (nvcc.empty()) throw bad_input("nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit or use --device cpu");
-  std::vector<std::string> arguments = {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner", "main.cpp", model.name + ".cu"};
+  std::vector<std::string> arguments = {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner"};
+  if (options.arena) {
+    arguments.push_back("main.cu");
+  } else {
+    arguments.insert(arguments.end(), {"main.cpp", model.name + ".cu"});
+  }
   if (options.trace) arguments.push_back("-DTAMP_TRACE");
   return arguments;
 }
@@ -66,16 +71,23 @@ std::vector<std::string> gxx_arguments(std::vector<std::string> more) {
 // With `races` every load and store of the .cu is a call of a function in cpu_races.h; the sanitizer's own are not linked.
 std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, const RunOptions& options) {
   const std::string source = model.name + ".cu";
+  if (options.arena) return {gxx_arguments({"-o", "runner", "-x", "c++", "main.cu", "-x", "none", "-lboost_context"})};
   if (!options.races) return {gxx_arguments({"-o", "runner", "-x", "c++", "main.cpp", source, "-x", "none", "-lboost_context"})};
   return {gxx_arguments({"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-c", "-o", "model.o", "-x", "c++", source}),
           gxx_arguments({"-DTAMP_RACES", "-o", "runner", "main.cpp", "model.o", "-lboost_context"})};
 }
 
-void write_sources(const CompiledFolder& model, Device device, const fs::path& work) {
+void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
   // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
   write_text(work / "main.cpp",
              fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
+  if (options.arena) {  // a member of the context, which only the generated source knows
+    write_text(work / "main.cu",
+               fmt::format("#define TAMP_ARENA\n#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
+                           "#include \"runner.cpp\"\n",
+                           model.name));
+  }
   for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
   if (device == Device::cuda) return;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -155,7 +167,7 @@ fs::path build_runner(const CompiledFolder& model, Device device, const fs::path
   TAMP_CHECK(device == Device::cpu || !options.races, "only the stand-in sees every access");
   using Commands = std::vector<std::vector<std::string>>;
   const Commands commands = device == Device::cuda ? Commands{nvcc_arguments(model, options)} : gxx_commands(model, options);
-  write_sources(model, device, work);
+  write_sources(model, device, work, options);
   spdlog::info("builds with {}", device == Device::cuda ? "nvcc for " + model.arch : "g++ and the stand-in");
   for (const std::vector<std::string>& arguments : commands) {
     const ProcessResult built = run_process(arguments, work / "build", work);
@@ -176,6 +188,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (options.trace) add("--trace", "trace.raw");
   if (options.trace && options.trace_all) arguments.push_back("--trace-all");
   if (options.races) add("--races", "races.raw");
+  if (options.arena) add("--arena", "arena.raw");
   for (const auto& [begin, end] : options.kept) add("--kept", fmt::format("{}:{}", begin, end));
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
@@ -194,6 +207,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   for (size_t i = 0; i < model.outputs.size(); ++i)
     result.outputs.push_back(read_raw(work / fmt::format("output{}.raw", i), model.outputs[i]));
   if (options.trace) result.stamps = read_rows<uint64_t>(work / "trace.raw");
+  if (options.arena) result.arena = read_rows<std::byte>(work / "arena.raw");
   if (options.races) result.accesses = read_rows<AccessRow>(work / "races.raw");
   return result;
 }

@@ -30,6 +30,7 @@ struct RunOptions {
   bool trace_all = false;                              // with `trace`: the stamps of every run, one after another
   int train = 0;                                       // also this many launches back to back, several times
   bool races = false;                                  // log what every rTask touches; stand-in only
+  bool arena = false;                                  // also read all activations back after the run
   std::vector<std::pair<int64_t, int64_t>> kept = {};  // with `races`: bytes of the arena that are not made NaN before each run
 };
 
@@ -46,6 +47,7 @@ struct RunResult {
   std::vector<double> train_microseconds;  // per launch, where `train` is asked for
   std::vector<uint64_t> stamps;            // of the last run or of all, where traced; see trace.h
   std::vector<AccessRow> accesses;         // where `races` is asked for; those of a rTask together
+  Bytes arena;                             // where it is asked for
 };
 
 // Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.

@@ -74,6 +74,28 @@ std::optional<Shape> DimBinding::bind(const DeclaredType& type, const std::strin
   return complete ? std::optional(shape) : std::nullopt;
 }
 
+void DimBinding::bind_to(const DeclaredType& type, const Shape& shape, const std::string& where) {
+  if (!type.dims) return;
+  bool fits = type.dims->size() == shape.size();
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    const DeclaredDim& dim = (*type.dims)[d];
+    if (dim.symbol.empty()) {
+      fits = dim.extent == shape[d];
+      continue;
+    }
+    bind_symbol(dim.symbol, shape[d], fmt::format("{}, frozen to a value of shape {},", where, shape_text(shape)));
+  }
+  if (!fits) throw bad_input(fmt::format("{} has shape {}, the value that it is frozen to {}", where, dims_text(type), shape_text(shape)));
+}
+
+void DimBinding::bind_symbol(const std::string& symbol, int64_t extent, const std::string& why) {
+  if (seen_.insert(symbol).second) symbols_.push_back(symbol);
+  const auto [entry, is_new] = dims_.emplace(symbol, extent);
+  if (is_new) by_other_options_.insert(symbol);
+  if (entry->second == extent) return;
+  throw bad_input(fmt::format("{} makes dimension {} {}, elsewhere it is {}", why, printable(symbol, 40), extent, entry->second));
+}
+
 void DimBinding::check_names() const {
   std::vector<std::string> all;
   for (const std::string& symbol : symbols_) all.push_back(printable(symbol, 40));
@@ -82,7 +104,8 @@ void DimBinding::check_names() const {
       throw bad_input(fmt::format("{}: --dim {}: no input has a dimension of that name; symbolic dimensions: {}", file_, printable(name),
                                   all.empty() ? "none" : join(all, ", ")));
     }
-    if (value < 1) throw bad_input(fmt::format("{}: --dim {}={}: must be at least 1", file_, printable(name), value));
+    if (value < 1 && !by_other_options_.contains(name))
+      throw bad_input(fmt::format("{}: --dim {}={}: must be at least 1", file_, printable(name), value));
   }
 }
 

@@ -35,7 +35,12 @@ std::string dims_text(const DeclaredType& type);
 
 class DimBinding {
  public:
-  DimBinding(std::string file, const std::map<std::string, int64_t>& dims) : file_(std::move(file)), dims_(dims) {}
+  DimBinding(std::string file, std::map<std::string, int64_t> dims) : file_(std::move(file)), dims_(std::move(dims)) {}
+
+  // Gives the symbols of a declared type the extents of a value. Error (bad input), beginning with `where`, if they do not fit.
+  void bind_to(const DeclaredType& type, const Shape& shape, const std::string& where);
+  // Gives a symbol a value by another option than --dim, which `why` names: "--batch 8". Error (bad input) if it has another one.
+  void bind_symbol(const std::string& symbol, int64_t extent, const std::string& why);
 
   // Notes the symbols of an input; none if one of them is not bound. Error (bad input): no rank, negative extent.
   std::optional<Shape> bind(const DeclaredType& type, const std::string& where);
@@ -46,8 +51,9 @@ class DimBinding {
 
  private:
   std::string file_;
-  const std::map<std::string, int64_t>& dims_;
-  std::vector<std::string> symbols_;  // in the order of the inputs
+  std::map<std::string, int64_t> dims_;
+  std::set<std::string> by_other_options_;  // of dims_, those that --dim did not give
+  std::vector<std::string> symbols_;        // in the order of the inputs
   std::set<std::string> seen_;
 };
 

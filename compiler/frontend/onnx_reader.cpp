@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "compiler/frontend/graph_import.h"
 #include "compiler/frontend/graph_order.h"
 #include "compiler/frontend/op_table.h"
+#include "compiler/frontend/rebatch.h"
 #include "compiler/frontend/refusals.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -86,12 +88,15 @@ class Reader {
     return graph;
   }
 
+  int64_t own_batch() const { return own_batch_; }
+
  private:
   void read_graph() {
     builder_.graph.name = std::filesystem::path(path_).stem().string();
     const std::vector<size_t> order = order_nodes(file_, model_.graph(), opset_, /*is_body=*/false);
     reserve_names();
     read_initializers();
+    check_frozen();
     read_inputs();
     GraphImport nodes(builder_, refusals_, model_, opset_, source_);
     for (const size_t i : order) nodes.import_node(*model_.mutable_graph()->mutable_node(static_cast<int>(i)), i, scope_, file_);
@@ -135,18 +140,76 @@ class Reader {
     return value;
   }
 
+  // What --freeze names must be inputs, and no defaults of inputs.
+  void check_frozen() const {
+    std::vector<std::string> names;
+    std::set<std::string> found;
+    for (const auto& input : model_.graph().input()) {
+      if (scope_.values.contains(input.name())) continue;
+      names.push_back(fmt::format("'{}'", printable(input.name())));
+      found.insert(input.name());
+    }
+    for (const auto& [name, value] : options_.frozen) {
+      if (found.contains(name)) continue;
+      throw bad_input(fmt::format("{}: --freeze {}: the model has no input of that name, its inputs are {}", file_, printable(name),
+                                  names.empty() ? "none" : join(names, ", ")));
+    }
+  }
+
+  // Values that --freeze gives come first: they also say what the symbols in their inputs' shapes are.
+  void freeze_inputs(DimBinding& binding) {
+    for (const auto& input : model_.graph().input()) {
+      const auto frozen = options_.frozen.find(input.name());
+      if (frozen == options_.frozen.end()) continue;
+      const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
+      const DeclaredType type = declared_type(input);
+      const ops::Value& value = frozen->second;
+      if (type.kind != "tensor")
+        throw bad_input(fmt::format("{} is frozen to a tensor, it is a {}", where, type.kind.empty() ? "value without a type" : type.kind));
+      if (dtype_of_onnx(type.element_type) != value.dtype) {
+        throw bad_input(fmt::format("{} has element type {}, the value that it is frozen to {}", where, onnx_type_name(type.element_type),
+                                    name_of(value.dtype)));
+      }
+      if (const std::string limit = shape_limit(value.shape); !limit.empty()) throw unsupported(fmt::format("{} {}", where, limit));
+      binding.bind_to(type, value.shape, where);
+      scope_.values[input.name()] = builder_.add_value(input.name(), value);
+    }
+  }
+
+  // The first extent of every input becomes --batch: a symbol gets it as its value, a number is replaced.
+  void set_batch(DeclaredType& type, const std::string& where, DimBinding& binding) {
+    if (options_.batch == 0 || !type.dims || type.dims->empty()) return;
+    DeclaredDim& first = type.dims->front();
+    if (!first.symbol.empty()) {
+      binding.bind_symbol(first.symbol, options_.batch, fmt::format("--batch {}", options_.batch));
+      return;
+    }
+    if (first.extent < 1) throw bad_input(fmt::format("{} begins with extent {}, which is no batch", where, first.extent));
+    if (own_batch_ != 0 && first.extent != own_batch_) {
+      throw bad_input(
+          fmt::format("{} begins with extent {}, another one with {}: --batch needs inputs whose first extent is the batch; "
+                      "--freeze makes a constant of an input that has none",
+                      where, first.extent, own_batch_));
+    }
+    own_batch_ = first.extent;
+    first.extent = options_.batch;
+  }
+
   void read_inputs() {
     DimBinding binding(file_, options_.dims);
+    freeze_inputs(binding);
     std::vector<Tensor> bound;
     for (const auto& input : model_.graph().input()) {
-      if (scope_.values.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it
+      if (scope_.values.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it; or frozen
       const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
+      DeclaredType type = declared_type(input);
+      set_batch(type, where, binding);
       scope_.values[input.name()] = TensorId();
       std::optional<Shape> shape;
       Tensor tensor;
       tensor.name = input.name();
       tensor.role = Role::input;
-      refusals_.collect(-1, [&] { shape = input_shape(declared_type(input), tensor.dtype, where, binding); });
+      refusals_.collect(-1, [&] { shape = input_shape(type, tensor.dtype, where, binding); });
       if (!shape) continue;
       tensor.shape = *shape;
       bound.push_back(std::move(tensor));
@@ -201,7 +264,7 @@ class Reader {
     if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype) {
       throw bad_input(fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype)));
     }
-    if (!claim.dims) return;
+    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // it speaks of another batch
     bool fits = claim.dims->size() == tensor.shape.size();
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
       const DeclaredDim& dim = (*claim.dims)[d];
@@ -253,12 +316,40 @@ class Reader {
   Refusals refusals_;
   Scope scope_;
   std::string unbound_;                                         // says which symbolic dimensions have no value
+  int64_t own_batch_ = 0;                                       // with --batch: the number that it replaces, or 0
   std::map<std::string, std::shared_ptr<const Bytes>> ranges_;  // of external files, by what names them
 };
 
 }  // namespace
 
-Graph read_onnx(const std::string& path, const ReadOptions& options) { return Reader(path, options).read(); }
+Graph read_onnx(const std::string& path, const ReadOptions& options) {
+  Reader reader(path, options);
+  if (options.batch == 0) return reader.read();
+  std::optional<Graph> graph;
+  std::optional<Error> refusal;
+  try {
+    graph = reader.read();
+  } catch (const Error& error) {
+    refusal = error;
+  }
+  const int64_t own = reader.own_batch();
+  if (own == 0 || own == options.batch) {  // a model that was exported for any batch, or for this one
+    if (refusal) throw *refusal;
+    return std::move(*graph);
+  }
+  const auto read_at = [&](int64_t batch) {
+    ReadOptions with = options;
+    with.batch = batch;
+    return Reader(path, with).read();
+  };
+  const Graph original = read_at(own);  // what is wrong with the model itself is said first
+  if (refusal) {
+    throw Error(refusal->code(), fmt::format("{}; this is with --batch {}: the model was exported with batch {} and keeps to it there",
+                                             refusal->what(), options.batch, own));
+  }
+  require_batch(file_text(path), original, own, *graph, options.batch, read_at);
+  return std::move(*graph);
+}
 
 std::vector<SupportedOp> supported_ops() {
   std::vector<SupportedOp> supported;

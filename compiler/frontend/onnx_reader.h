@@ -11,14 +11,19 @@
 
 namespace tamp::frontend {
 
+using Frozen = std::map<std::string, ops::Value>;
+
 struct ReadOptions {
   std::map<std::string, int64_t> dims;  // --dim N=8: symbolic dimensions
   bool load_weights = true;             // false: external data is checked for presence and size but not read (inspect)
+  Frozen frozen = {};                   // --freeze X=FILE: inputs that become constants
+  int64_t batch = 0;                    // --batch N: the first extent of all inputs that are left; 0 = as the model says
 };
 
 // The graph as the model words it: unfused, in topological order, shapes static, integer shape arithmetic folded.
 // Throws Error: bad input (not an ONNX model, broken graph, lying shapes, unsafe external data) or unsupported (all
-// operators, versions and element types that are not supported, listed at once, one a line).
+// operators, versions and element types that are not supported, listed at once, one a line). A batch other than the model's own is
+// proved to be one (rebatch.h).
 Graph read_onnx(const std::string& path, const ReadOptions& options);
 
 // What `tamp inspect MODEL.onnx` prints; works for models that cannot be compiled.

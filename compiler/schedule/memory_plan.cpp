@@ -27,13 +27,13 @@ struct Item {
 
 class Planner {
  public:
-  explicit Planner(RProgram& program) : program_(program), clocks_(program) {}
+  Planner(RProgram& program, bool share) : program_(program), share_(share), clocks_(program) {}
 
   void run() {
     TAMP_CHECK(clocks_.is_complete(), "memory plan of a rProgram that cannot end");
     find_extents();
     collect();
-    find_conflicts();
+    if (share_) find_conflicts();
     place();
     place_exchanges();
   }
@@ -112,7 +112,7 @@ class Planner {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items_[a].bytes > items_[b].bytes; });
     for (const size_t i : order) {
       Item& item = items_[i];
-      *item.offset = best_gap(item);
+      *item.offset = share_ ? best_gap(item) : program_.memory.arena_bytes;
       program_.memory.arena_bytes = std::max(program_.memory.arena_bytes, *item.offset + item.bytes);
     }
   }
@@ -144,6 +144,7 @@ class Planner {
   }
 
   RProgram& program_;
+  bool share_;
   Clocks clocks_;
   std::vector<Extent> extents_;  // per rOperator
   std::vector<size_t> first_;    // per rOperator: place in the order of its first rTask
@@ -152,9 +153,9 @@ class Planner {
 
 }  // namespace
 
-void plan_memory(RProgram& program) {
+void plan_memory(RProgram& program, bool share) {
   program.memory = {};
-  Planner(program).run();
+  Planner(program, share).run();
 }
 
 int64_t unshared_bytes(const RProgram& program) {

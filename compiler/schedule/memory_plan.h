@@ -10,8 +10,8 @@ inline constexpr int64_t kAlignmentBytes = 256;  // of arena offsets and of weig
 inline constexpr int64_t kExchangeWordBytes = 8;
 
 // Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before
-// every write of the other; the plan never asks for another Wait.
-void plan_memory(RProgram& program);
+// every write of the other; the plan never asks for another Wait. Without `share` no two do.
+void plan_memory(RProgram& program, bool share = true);
 
 // Of all arena buffers and scratch, as if none were shared (for reports: arena_bytes against this).
 int64_t unshared_bytes(const RProgram& program);

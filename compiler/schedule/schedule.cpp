@@ -49,7 +49,7 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
   Plan plan = row_of(options.policy).run({program.graph, machine, dependencies.producers, dependencies.is_view, families, options});
   assemble(std::move(plan), program);
-  plan_memory(program);
+  plan_memory(program, options.share_memory);
   list_weights(program, families);
   program.estimated_us = simulate(program);
   spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),

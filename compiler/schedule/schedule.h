@@ -20,6 +20,7 @@ struct ScheduleOptions {
   Precision precision = Precision::fp32;
   const select::Records* records = nullptr;          // none: the model alone prices rKernels
   const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
+  bool share_memory = true;                          // false: no two buffers lie in the same memory
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

@@ -4,7 +4,7 @@
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
 //          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
-//          [--races FILE [--kept BEGIN:END]...]
+//          [--races FILE [--kept BEGIN:END]...] [--arena FILE]
 //
 // Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
 // timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
@@ -50,6 +50,7 @@ struct Job {
   double wait_budget_seconds = 0;
   std::string races;  // log of all accesses to device memory; needs a build with -DTAMP_RACES (cpu_races.h)
   std::vector<std::string> kept;
+  std::string arena;        // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
   int multiprocessors = 0;  // of the stand-in; 0: as many as it likes
 };
 
@@ -93,6 +94,8 @@ Job read_job(int argc, char** argv) {
       job.trace = value;
     else if (flag == "--races")
       job.races = value;
+    else if (flag == "--arena")
+      job.arena = value;
     else if (flag == "--kept")
       job.kept.push_back(value);
     else if (flag == "--multiprocessors")
@@ -254,6 +257,17 @@ void write_trace(const Job& job, const Instance& instance) {
 }
 #endif
 
+#if defined(TAMP_ARENA)
+void write_arena(const Job& job, const Instance& instance) {
+  std::vector<char> host(instance.context->model->arena_bytes);
+  CHECK_CUDA(cudaMemcpy(host.data(), instance.context->arena, host.size(), cudaMemcpyDeviceToHost));
+  std::ofstream file(job.arena, std::ios::binary);
+  file.write(host.data(), static_cast<std::streamsize>(host.size()));
+  file.close();
+  if (!file) stop(1, job.arena + ": cannot be written");
+}
+#endif
+
 #if defined(TAMP_RACES)
 cuda_on_cpu::AccessLog& access_log() {
   static cuda_on_cpu::AccessLog log;
@@ -337,6 +351,11 @@ int main(int argc, char** argv) {
   run_all(job, instances);
 #if defined(TAMP_RACES)
   if (!access_log().write(job.races.c_str())) stop(1, job.races + ": cannot be written");
+#endif
+#if defined(TAMP_ARENA)
+  if (!job.arena.empty()) write_arena(job, instances[0]);
+#else
+  if (!job.arena.empty()) stop(1, "--arena needs a build with -DTAMP_ARENA");
 #endif
   if (job.train > 0) run_train(job, instances[0]);
   for (Instance& instance : instances) free_instance(instance);

@@ -1,71 +1,200 @@
 #!/usr/bin/env python3
-"""ONNX's own test cases: folders with model.onnx and test_data_set_0/{input,output}_K.pb.
+"""ONNX's own test cases, on the generated source.
 
-    conformance.py TAMP [--device cpu|cuda] [FOLDER...]
+    conformance.py TAMP [WORD...]                 all cases that are installed (cases.py), or those whose name holds a WORD;
+                                                  results are compared with test/e2e/conformance.txt
+    conformance.py TAMP --update                  writes that file, from which docs/operators.md is made (operators.py)
+    conformance.py TAMP --cases DIR [WORD...]     cases below another folder, compared with nothing; may be repeated
+    conformance.py TAMP --device cuda --vdevice h200 ...     on a GPU
+    --list: says of every case what became of it, not only of those that are news
 
-Without folders: the cases of the recurrent operators, of GridSample, of those over windows and pixels, and of those that order elements or take them from
-places, in Debian's libonnx-testdata. A case passes when all outputs have the expected type and shape and every value is within rtol 1e-3, atol 1e-5.
-
-Cases give operands as inputs of the model that many operators need as constants (the scales of a Resize, say): CONSTANTS names those, which become
-initializers before the model is compiled."""
-import json
+A case passes when it has as many outputs as expected, of these types and shapes, and every value is near (integers: equal). It is refused when tamp says
+that it does not do this, and crashed when tamp, the compiler or the program ended in any other way. Wrong and crashed cases fail the test; so do cases
+that are refused and are not on the list."""
+import collections
 import pathlib
+import re
 import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
-import harness
+import cases
+import many
 
-DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data/node")
-PATTERNS = ("test_lstm_*", "test_gru_*", "test_rnn_*", "test_simple_rnn_*", "test_gridsample*", "test_averagepool*", "test_maxpool*", "test_maxunpool*",
-            "test_lppool*", "test_global*pool*", "test_basic_conv*", "test_conv*", "test_resize*", "test_upsample*", "test_roialign*",
-            "test_top_k*", "test_arg*", "test_hardmax*", "test_gather*", "test_scatter*", "test_onehot*", "test_cumsum*", "test_tril*", "test_triu*",
-            "test_eyelike*", "test_reversesequence*", "test_depthtospace*", "test_spacetodepth*", "test_compress*", "test_nonzero*", "test_unique*")
-CONSTANTS = {"Resize": [1, 2, 3], "Upsample": [1], "AffineGrid": [1], "CenterCropPad": [1], "Col2Im": [1, 2], "MaxUnpool": [2], "TopK": [1], "OneHot": [1], "CumSum": [1],
-             "CumProd": [1], "Compress": [1], "NonZero": [0], "Unique": [0]}  # operator: its operands
+RESULTS = pathlib.Path(__file__).with_name("conformance.txt")
+PART_NODES = 120   # of one program
+PART_CASES = 60
 
 
-def tensors(folder, kind):
-    """input_0.pb, input_1.pb, ... as paths and arrays."""
-    paths = sorted(folder.glob(f"test_data_set_0/{kind}_*.pb"), key=lambda path: int(path.stem.rsplit("_", 1)[1]))
-    return [(path, numpy_helper.to_array(onnx.load_tensor(str(path)))) for path in paths]
+class Outcome:
+    def __init__(self, case, kind, text="", proved=()):
+        self.case, self.kind, self.text, self.proved = case, kind, text, proved
+
+    def line(self):
+        text = " ".join(self.proved) if self.kind == "pass" else self.text
+        return f"{self.kind} {self.case.name} {text}".strip()
 
 
-def case_test(folder, device):
-    def test(tamp):
-        model = onnx.load(str(folder / "model.onnx"))
+# --- what a case proves ----------------------------------------------------------------------------------------------
+
+def versions_of(tamp):
+    """Of `tamp ops`: operator -> versions."""
+    done = many.call([tamp, "ops"], None, 60)
+    return {found[1]: [int(v) for v in found[2].split(",")] for found in re.finditer(r"^(\w+) +(\d[\d,]*)(?: |$)", done.stdout, re.M)}
+
+
+def element_types(model):
+    """Value -> tamp's name of its element type, as far as ONNX's inference knows."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:
         graph = model.graph
-        constants = {tensor.name for tensor in graph.initializer}
-        ports = {entry.name: given for entry, given in zip([entry for entry in graph.input if entry.name not in constants], tensors(folder, "input"))}
-        operands = {node.input[i] for node in graph.node for i in CONSTANTS.get(node.op_type, []) if i < len(node.input)}
-        for name in sorted(operands & ports.keys()):
-            graph.initializer.append(numpy_helper.from_array(ports.pop(name)[1], name))
-        for entry in [entry for entry in graph.input if entry.name not in ports]:
-            graph.input.remove(entry)
-        onnx.save(model, str(tamp.folder / "model.onnx"))
-        arguments = [word for name, (path, _) in ports.items() for word in ("--input", f"{name}={path}")]
-        tamp("run", "model.onnx", "--device", device, "--precision", "fp32", "--output-dir", "out", *arguments)
-        files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
-        expected = tensors(folder, "output")
-        assert len(files) == len(expected) == len(graph.output), f"{len(files)} outputs, expected {len(expected)}"
-        for entry, (_, values) in zip(graph.output, expected):
-            got = np.load(tamp.folder / "out" / files[entry.name])
-            assert got.shape == values.shape and got.dtype == values.dtype, f"{entry.name}: {got.dtype}{got.shape}, expected {values.dtype}{values.shape}"
-            np.testing.assert_allclose(got, values, rtol=1e-3, atol=1e-5, err_msg=entry.name)
-    test.__name__ = folder.name
-    return test
+    named = {onnx.TensorProto.FLOAT: "f32", onnx.TensorProto.DOUBLE: "f64", onnx.TensorProto.FLOAT16: "f16", onnx.TensorProto.BFLOAT16: "bf16",
+             onnx.TensorProto.BOOL: "bool"}
+    named |= {getattr(onnx.TensorProto, f"{kind}{bits}"): f"{kind[0].lower()}{bits}" for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)}
+    types = {entry.name: named.get(entry.type.tensor_type.elem_type, "") for entry in [*graph.input, *graph.output, *graph.value_info]}
+    return types | {entry.name: named.get(entry.data_type, "") for entry in graph.initializer}
+
+
+def proved_by(model, versions):
+    """OPERATOR:VERSION:TYPE of its nodes; the type is the first operand's, else the first result's."""
+    types, opset, found = element_types(model), many.opset_of(model), []
+    for node in model.graph.node:
+        since = [version for version in versions.get(node.op_type, []) if version <= opset]
+        kind = next((types[name] for name in [*node.input, *node.output] if types.get(name)), "")
+        if since and kind:
+            found.append(f"{node.op_type}:{max(since)}:{kind}")
+    return sorted(set(found))
+
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+class Ready:
+    """A case that tamp takes."""
+
+    def __init__(self, case, part, expected, proved):
+        self.case, self.part, self.expected, self.proved = case, part, expected, proved
+
+
+def look_at(tamp, case, options, versions):
+    """Compiles it alone, which starts no other compiler: Ready or Outcome."""
+    try:
+        model, inputs, expected = case.load()
+    except ValueError as failure:
+        return Outcome(case, "refused", f"test data: {failure}")
+    with tempfile.TemporaryDirectory(prefix="tamp-case-") as folder:
+        try:
+            many.compile_model(tamp, model, pathlib.Path(folder), options)
+        except many.Failure as failure:
+            return Outcome(case, failure.kind, failure.text)
+    return Ready(case, many.Part(case.name, model, inputs), expected, proved_by(model, versions))
+
+
+def programs(ready):
+    """Cases that become one program: of one opset, alike by name, so that they share bodies."""
+    by_opset, result = collections.defaultdict(list), []
+    for one in ready:
+        alone = one.case.name.startswith("light/") or one.part.model.functions
+        by_opset[one.case.name if alone else many.opset_of(one.part.model)].append(one)
+    for group in by_opset.values():
+        size = PART_NODES
+        for one in sorted(group, key=lambda one: one.case.name.split("/")[-1]):
+            nodes = len(one.part.model.graph.node)
+            if size + nodes > PART_NODES or len(result[-1]) >= PART_CASES:
+                result.append([])
+                size = 0
+            result[-1].append(one)
+            size += nodes
+    return sorted(result, key=len, reverse=True)
+
+
+def run_program(tamp, program, options):
+    outcomes = []
+    for one, found in zip(program, many.run(tamp, [one.part for one in program], options)):
+        if isinstance(found, many.Failure):  # alone tamp took it, so that a refusal is a fault, too
+            outcomes.append(Outcome(one.case, "crash", found.text))
+            continue
+        wrong = cases.difference(found, one.expected)
+        outcomes.append(Outcome(one.case, "wrong" if wrong else "pass", wrong, one.proved))
+    return outcomes
+
+
+def run_all(tamp, found, options):
+    versions, begin = versions_of(tamp), time.monotonic()
+    with ThreadPoolExecutor(many.jobs()) as pool:
+        looked_at = list(pool.map(lambda case: look_at(tamp, case, options, versions), found))
+        ready = [one for one in looked_at if isinstance(one, Ready)]
+        made = programs(ready)
+        print(f"{len(found)} cases, {len(ready)} of them in {len(made)} programs ({time.monotonic() - begin:.0f} s)", flush=True)
+        ran = [outcome for outcomes in pool.map(lambda program: run_program(tamp, program, options), made) for outcome in outcomes]
+    print(f"ran ({time.monotonic() - begin:.0f} s)", flush=True)
+    return sorted([one for one in looked_at if isinstance(one, Outcome)] + ran, key=lambda outcome: outcome.case.name)
+
+
+# --- what is expected of them ----------------------------------------------------------------------------------------
+
+def read_results():
+    """Case -> kind and text."""
+    lines = [line for line in RESULTS.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: (kind, text) for kind, name, text in ((line.split(" ", 2) + [""])[:3] for line in lines)}
+
+
+def write_results(outcomes):
+    head = ["# Written by conformance.py --update: what becomes of each of ONNX's cases. pass CASE OPERATOR:VERSION:TYPE.. or refused CASE REASON."]
+    RESULTS.write_text("\n".join(head + [outcome.line() for outcome in outcomes]) + "\n")
+
+
+def judge(outcomes, known):
+    """Lines about news, and how many of them are failures."""
+    lines, failed = [], 0
+    for outcome in outcomes:
+        before = known.get(outcome.case.name, ("", ""))[0] if known is not None else outcome.kind
+        is_new_refusal = outcome.kind == "refused" and before != "refused"
+        if outcome.kind in ("wrong", "crash") or is_new_refusal:
+            failed += 1
+            lines.append(f"FAILED {outcome.line()}" + (f"  (before: {before or 'no such case'}; --update if that is meant)" if is_new_refusal else ""))
+        elif outcome.kind == "pass" and before == "refused":
+            lines.append(f"passes now, --update says so: {outcome.case.name}")
+    return lines, failed
 
 
 def main():
-    words = sys.argv[2:]
-    device = "cpu"
-    if words[:1] == ["--device"]:
-        device, words = words[1], words[2:]
-    folders = [pathlib.Path(word).resolve() for word in words] or sorted(path for pattern in PATTERNS for path in DEBIAN.glob(pattern))
-    sys.argv[2:] = []
-    return harness.main([case_test(folder, device) for folder in folders])
+    tamp, words = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2:]
+    options, folders, chosen, update, listing = many.Options(), [], [], False, False
+    while words:
+        word = words.pop(0)
+        if word in ("--cases", "--device", "--vdevice", "--policy", "--execution", "--precision"):
+            value = words.pop(0)
+            if word == "--cases":
+                folders.append(value)
+            else:
+                setattr(options, word[2:], value)
+        elif word == "--update":
+            update = True
+        elif word == "--list":
+            listing = True
+        else:
+            chosen.append(word)
+    if options.device == "cuda" and options.vdevice == "cpu":
+        options.vdevice = "h200"
+    found = cases.find(folders) if folders else cases.installed()
+    found = [case for case in found if not chosen or any(word in case.name for word in chosen)]
+    if not found:
+        print("no cases found\n0 passed, 1 failed")
+        return 1
+    outcomes = run_all(tamp, found, options)
+    if update:
+        outcomes_to_keep = [outcome for outcome in outcomes if outcome.kind in ("pass", "refused")]
+        write_results(outcomes_to_keep)
+    lines, failed = judge(outcomes, None if folders else read_results())
+    print("\n".join([outcome.line() for outcome in outcomes] if listing else lines))
+    counts = collections.Counter(outcome.kind for outcome in outcomes)
+    print("  ".join(f"{kind} {counts[kind]}" for kind in ("pass", "wrong", "refused", "crash")))
+    print(f"{counts['pass']} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

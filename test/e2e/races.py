@@ -59,13 +59,13 @@ def clean_test(name, make, options):
 
 # --- wrong bodies ----------------------------------------------------------------------------------------------------
 
-def with_wrong_body(tamp, before, after):
+def with_wrong_body(tamp, before, after, name="*.cu"):
     """An environment whose g++ first changes the text of the generated source, as if the body had been written so."""
     wrapper = tamp.folder / "bin" / "g++"
     wrapper.parent.mkdir()
     wrapper.write_text(f"""#!{sys.executable}
 import os, pathlib, sys
-source, = pathlib.Path(".").glob("*.cu")
+source, = pathlib.Path(".").glob({name!r})
 text = source.read_text()
 if {after!r} not in text:
     assert text.count({before!r}) == 1, text.count({before!r})

@@ -1,0 +1,24 @@
+// `tamp run --check --each`: which rOperator is wrong. Each is judged alone: the reference computes from what the device itself read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::cli {
+
+struct EachReport {
+  int64_t checked = 0;  // rOperators
+  // Those that could not be looked at, by name: their operands' shapes are others than the reference takes.
+  std::vector<std::string> skipped;
+  // Of the first that departs, in the order of the graph: its name, its ONNX nodes, its rKernel, and the worst element. Empty: none.
+  std::string departure;
+};
+
+// `arena` is the device's memory after a run of a program in which no two buffers share any (CompileOptions::keep_all).
+EachReport check_each(const RProgram& program, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs,
+                      const Bytes& arena);
+
+}  // namespace tamp::cli

@@ -1,0 +1,136 @@
+#include "compiler/cli/test_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "compiler/cli/compare.h"
+#include "compiler/cli/ports.h"
+#include "compiler/frontend/onnx_reader.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// N of a name like PREFIX_N.SUFFIX, or -1.
+int number_in(const std::string& name, const std::string& prefix, const std::string& suffix) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return -1;
+  int number = -1;
+  const char* const end = name.data() + name.size() - suffix.size();
+  const auto [stop, failure] = std::from_chars(name.data() + prefix.size(), end, number);
+  return failure == std::errc() && stop == end ? number : -1;
+}
+
+std::map<int, fs::path> numbered(const fs::path& folder, const std::string& prefix, const std::string& suffix) {
+  std::map<int, fs::path> found;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    const int number = number_in(entry.path().filename().string(), prefix, suffix);
+    if (number >= 0) found[number] = entry.path();
+  }
+  if (failure) throw bad_input(fmt::format("{}: cannot be read: {}", printable(folder.string()), failure.message()));
+  return found;
+}
+
+std::vector<fs::path> without_gaps(const fs::path& folder, const std::string& prefix) {
+  std::vector<fs::path> files;
+  for (const auto& [number, path] : numbered(folder, prefix, ".pb")) {
+    if (number != static_cast<int>(files.size()))
+      throw bad_input(fmt::format("{}: has {}{}.pb, but no {}{}.pb", printable(folder.string()), prefix, number, prefix, files.size()));
+    files.push_back(path);
+  }
+  return files;
+}
+
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + shape_text(shape); }
+
+bool is_near(double found, double expected, DType dtype, const Tolerance& tolerance) {
+  if (found == expected || (std::isnan(found) && std::isnan(expected))) return true;
+  if (!is_float(dtype) || !std::isfinite(found) || !std::isfinite(expected)) return false;
+  return std::abs(found - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
+}
+
+// How far outside; infinite where only one of them is a number.
+double excess(double found, double expected, const Tolerance& tolerance) {
+  const double distance = std::abs(found - expected) - tolerance.relative * std::abs(expected);
+  return std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
+}
+
+// A number as it stands in the tensor; integers beyond 2^53 are rounded.
+std::string number_text(double x, DType dtype) { return is_float(dtype) ? fmt::format("{:.9g}", x) : fmt::format("{:.0f}", x); }
+
+bool same_bytes(const ops::Value& a, const ops::Value& b, int64_t i) {
+  const int64_t size = bytes_of(a.dtype);
+  return std::equal(a.data->begin() + i * size, a.data->begin() + (i + 1) * size, b.data->begin() + i * size);
+}
+
+std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance) {
+  const std::string output = fmt::format("output '{}'", printable(name));
+  if (found.dtype != expected.dtype || found.shape != expected.shape) {
+    return fmt::format("{} is {}, expected {}", output, type_text(found.dtype, found.shape), type_text(expected.dtype, expected.shape));
+  }
+  int64_t wrong = 0, worst = -1;
+  double furthest = -1;
+  for (int64_t i = 0; i < element_count(found.shape); ++i) {
+    const double a = number_at(found, i), b = number_at(expected, i);
+    const bool near = is_float(found.dtype) ? is_near(a, b, found.dtype, tolerance) : same_bytes(found, expected, i);
+    if (near) continue;
+    ++wrong;
+    const double distance = excess(a, b, tolerance);
+    if (distance <= furthest) continue;
+    furthest = distance;
+    worst = i;
+  }
+  if (wrong == 0) return "";
+  return fmt::format("{}: {} of {} elements are wrong (rtol {:g}, atol {:g}); the worst is {}: found {}, expected {}", output, wrong,
+                     element_count(found.shape), tolerance.relative, tolerance.absolute, index_text(worst, found.shape),
+                     number_text(number_at(found, worst), found.dtype), number_text(number_at(expected, worst), found.dtype));
+}
+
+}  // namespace
+
+std::vector<TestSet> test_sets(const std::string& folder) {
+  std::vector<fs::path> folders;
+  for (const auto& [number, path] : numbered(folder, "test_data_set_", "")) folders.push_back(path);
+  if (folders.empty()) folders.emplace_back(folder);
+  std::vector<TestSet> sets;
+  for (const fs::path& path : folders) {
+    sets.push_back({path, without_gaps(path, "input_"), without_gaps(path, "output_")});
+    if (sets.back().outputs.empty())
+      throw bad_input(fmt::format("--against {}: holds no test_data_set_N folder and no output_0.pb", printable(path.string())));
+  }
+  return sets;
+}
+
+std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports) {
+  if (set.inputs.size() != names.size()) {
+    throw bad_input(fmt::format("{}: has {} files input_I.pb, the model has {} inputs", printable(set.folder.string()), set.inputs.size(),
+                                names.size()));
+  }
+  std::vector<std::string> assignments;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_port = std::any_of(ports.begin(), ports.end(), [&](const Port& port) { return port.name == names[i]; });
+    if (is_port) assignments.push_back(names[i] + "=" + set.inputs[i].string());
+  }
+  return read_inputs(ports, assignments, /*seed=*/1);
+}
+
+std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
+                                    const Tolerance& tolerance) {
+  if (set.outputs.size() != ports.size()) return {fmt::format("the model has {} outputs, expected {}", ports.size(), set.outputs.size())};
+  std::vector<std::string> sentences;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const std::string sentence = departure(ports[i].name, found[i], frontend::read_tensor_pb(set.outputs[i].string()), tolerance);
+    if (!sentence.empty()) sentences.push_back(sentence);
+  }
+  return sentences;
+}
+
+}  // namespace tamp::cli

@@ -1,0 +1,34 @@
+// Folders of ONNX test data, as `tamp run --against DIR` compares with: DIR/test_data_set_N/{input,output}_I.pb, or one such set.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "compiler/cli/compiled_folder.h"
+#include "compiler/ops/ops.h"
+
+namespace tamp::cli {
+
+// |found - expected| <= absolute + relative * |expected|; integers and booleans must be equal.
+struct Tolerance {
+  double relative = 1e-3, absolute = 1e-5;
+};
+
+struct TestSet {
+  std::filesystem::path folder;
+  std::vector<std::filesystem::path> inputs, outputs;  // by their numbers, from 0
+};
+
+// Error (bad input) if there is none, or if the numbers of its files have a gap.
+std::vector<TestSet> test_sets(const std::string& folder);
+
+// One value a port. `names` are the model's inputs in its order, those that became constants (which are not among the ports) included.
+std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
+
+// Empty if all outputs are as expected: as many, of these types and shapes, and within the tolerance; else a sentence for each that is
+// not, with its worst element.
+std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
+                                    const Tolerance& tolerance);
+
+}  // namespace tamp::cli

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""`tamp run --check` against test data (--against DIR) and rOperator by rOperator (--each).
+
+    check_test.py TAMP [WORD...]
+"""
+import re
+import sys
+
+import numpy as np
+from onnx import numpy_helper
+
+import harness
+import models as m
+import races
+
+
+def network():
+    """A view between two nodes, and a chain that is fused."""
+    weights = [m.constant("w", np.random.default_rng(1).standard_normal((8, 3, 3, 3)) * 0.2), m.constant("f", np.random.default_rng(2).standard_normal((8, 6)) * 0.3)]
+    nodes = [m.node("Conv", ["x", "w"], ["a"], "conv1", pads=[1] * 4), m.node("Relu", ["a"], ["b"], "relu1"), m.node("Transpose", ["b"], ["c"], "last", perm=[0, 2, 3, 1]),
+             m.node("MatMul", ["c", "f"], ["d"], "fc"), m.node("Softmax", ["d"], ["y"], "soft", axis=-1), m.node("Sigmoid", ["d"], ["z"], "sig")]
+    return m.model(nodes, [m.value("x", [1, 3, 5, 7])], [m.value("y", [1, 5, 7, 6]), m.value("z", [1, 5, 7, 6])], weights)
+
+
+def write_set(folder, inputs, outputs):
+    folder.mkdir(parents=True)
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        for i, values in enumerate(tensors):
+            (folder / f"{kind}_{i}.pb").write_bytes(numpy_helper.from_array(np.asarray(values), "").SerializeToString())
+
+
+def test_test_data_is_compared_with(tamp):
+    model = m.model([m.node("Add", ["x", "c"], ["y"]), m.node("Cast", ["i"], ["j"], to=m.TensorProto.INT64)],
+                    [m.value("x", [2, 3]), m.value("c", [3]), m.value("i", [2], m.TensorProto.INT32)], [m.value("y", [2, 3]), m.value("j", [2], m.TensorProto.INT64)])
+    (tamp.folder / "sum.onnx").write_bytes(model.SerializeToString())
+    x, c, i = np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([1, 2, 4]), np.int32([5, -6])
+    np.save(tamp.folder / "c.npy", c)
+    y, j = x + c, i.astype(np.int64)
+    wrong, near = y.copy(), y + np.float32(0.0005)
+    wrong[1, 2] += 1
+    wrong[0, 0] += 0.5
+    cases = tamp.folder / "cases"
+    for number, outputs in enumerate([[y, j], [wrong, j], [y, j + [0, 1]], [y.reshape(3, 2), j], [y, i], [y], [near, j]]):
+        write_set(cases / f"test_data_set_{number}", [x, c, i], outputs)
+    words = ["run", "sum.onnx", "--device", "cpu", "--freeze", "c=c.npy", "--check", "--against"]
+    done = tamp(*words, "cases", code=4, says="test_data_set_1: output 'y': 2 of 6 elements are wrong (rtol 0.001, atol 1e-05); the worst is [1,2]: found 9, expected 10")
+    for says in ["test_data_set_2: output 'j': 1 of 2 elements are wrong", "the worst is [1]: found -6, expected -5", "test_data_set_3: output 'y' is f32[2,3], expected f32[3,2]",
+                 "test_data_set_4: output 'j' is i64[2], expected i32[2]", "test_data_set_5: the model has 2 outputs, expected 1"]:
+        assert says in done.stderr, f"does not say {says!r}: {done.stderr}"
+    assert "check   test_data_set_0: good" in done.stdout and "check   test_data_set_6: good" in done.stdout, done.stdout
+    tamp(*words, "cases/test_data_set_6", "--rtol", "0", "--atol", "1e-4", code=4, says="6 of 6 elements are wrong")
+    # A compiled folder, one set.
+    tamp("compile", "sum.onnx", "-o", "sum", "--freeze", "c=c.npy", "--vdevice", "cpu")
+    write_set(tamp.folder / "less", [x, i], [y, j])
+    assert "check   less: good" in tamp("run", "sum", "--device", "cpu", "--check", "--against", "less").stdout
+
+
+def test_wrong_test_data_is_bad_input(tamp):
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    x = np.ones((1, 4), np.float32)
+    write_set(tamp.folder / "empty", [], [])
+    write_set(tamp.folder / "many", [x, x], [x])
+    write_set(tamp.folder / "shape", [x.T], [x])
+    write_set(tamp.folder / "gap", [x], [x])
+    (tamp.folder / "gap" / "output_2.pb").write_bytes(b"")
+    write_set(tamp.folder / "torn", [x], [x])
+    (tamp.folder / "torn" / "input_0.pb").write_bytes(b"no tensor")
+    np.save(tamp.folder / "x.npy", x)
+    words = ["run", "relu.onnx", "--device", "cpu", "--check"]
+    for folder, says in [("none", "none: cannot be read"), ("empty", "holds no test_data_set_N folder and no output_0.pb"), ("many", "has 2 files input_I.pb, the model has 1 inputs"),
+                         ("shape", "holds f32[4,1], input 'x' is f32[1,4]"), ("gap", "has output_2.pb, but no output_1.pb"), ("torn", "not a tensor file")]:
+        tamp(*words, "--against", folder, code=1, says=says)
+    tamp(*words, "--against", "many", "--input", "x=x.npy", code=1, says="--against has its own inputs")
+    tamp("run", "relu.onnx", "--device", "cpu", "--each", code=1, says="--each is of --check")
+    tamp("compile", "relu.onnx", "-o", "relu", "--vdevice", "cpu")
+    tamp("run", "relu", "--device", "cpu", "--check", "--each", code=1, says="--each needs the model")
+
+
+def test_every_roperator_is_compared(tamp):
+    (tamp.folder / "net.onnx").write_bytes(network().SerializeToString())
+    for options in (["--policy", "sequential"], ["--execution", "graph", "--precision", "tf32", "--vdevice", "h200"]):
+        shown = tamp("run", "net.onnx", "--device", "cpu", "--check", "--each", *options).stdout
+        found = re.search(r"each +(\d+) rOperators, each as the reference", shown)
+        assert found and int(found[1]) >= 3, shown
+        assert "cannot be looked at" not in shown, shown
+
+
+def test_the_roperator_that_is_wrong_is_named(tamp):
+    """A body that is changed after it was written: one element of Softmax's result is stored wrong."""
+    (tamp.folder / "wide.onnx").write_bytes(m.model([m.node("Sigmoid", ["x"], ["a"], "before"), m.node("Softmax", ["a"], ["b"], "soft", axis=-1), m.node("Neg", ["b"], ["y"], "after")],
+                                                    [m.value("x", [8, 512])], [m.value("y", [8, 512])]).SerializeToString())
+    tamp("compile", "wide.onnx", "-o", "wide", "--vdevice", "cpu")
+    before, after = wrong_softmax((tamp.folder / "wide" / "wide.cu").read_text())
+    done = tamp("run", "wide.onnx", "--device", "cpu", "--check", "--each", code=4, env=races.with_wrong_body(tamp, before, after, "wide.cu"))
+    assert re.search(r"rOperator 'soft' \(Softmax\), rKernel [^,]*, ONNX nodes? 'soft'[^:]*: its result '[by]' differs from the reference, .*worst element \[\d+,\d+\]: \S+, expected \S+; \d+ before it",
+                     done.stderr), done.stderr
+
+
+def wrong_softmax(source):
+    """A line of the body of Softmax that computes its results, and one that computes others."""
+    found = re.search(r"const float scale = 1\.0f / sum;", source)
+    assert found, "the body of Softmax has another text; change this test"
+    return found[0], found[0].replace("1.0f", "1.5f")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""--freeze, --batch and --dim: what is asked of a model's inputs before it is compiled.
+
+    freeze_test.py TAMP [WORD...]
+"""
+import json
+import sys
+
+import numpy as np
+from onnx import numpy_helper
+
+import harness
+import models as m
+
+INT64 = m.TensorProto.INT64
+
+
+def write(tamp, model, name="model.onnx"):
+    (tamp.folder / name).write_bytes(model.SerializeToString())
+    return name
+
+
+def save(tamp, name, values):
+    np.save(tamp.folder / name, values)
+    return name
+
+
+def compiled(tamp, model, *options):
+    """What the generated program says of its ports: name -> shape."""
+    tamp("compile", write(tamp, model), "-o", "out", *options)
+    made = json.loads((tamp.folder / "out" / "model.rprogram.json").read_text())
+    return {port["name"]: port["shape"] for port in made["inputs"]}, {port["name"]: port["shape"] for port in made["outputs"]}, made
+
+
+# --- --freeze --------------------------------------------------------------------------------------------------------
+
+def reshape(shape_type=INT64, rows="N"):
+    return m.model([m.node("Reshape", ["x", "s"], ["a"], "view"), m.node("Relu", ["a"], ["y"], "r")], [m.value("x", [rows, 6]), m.value("s", [2], shape_type)],
+                   [m.value("y", [None, None])])
+
+
+def test_an_input_becomes_a_constant(tamp):
+    tamp("compile", write(tamp, reshape()), "-o", "out", "--dim", "N=2", code=2, says="known only at run time")
+    save(tamp, "s.npy", np.array([3, 4]))
+    (tamp.folder / "s.pb").write_bytes(numpy_helper.from_array(np.array([3, 4]), "anything").SerializeToString())
+    for file in ("s.npy", "s.pb"):
+        inputs, outputs, _ = compiled(tamp, reshape(), "--dim", "N=2", "--freeze", f"s={file}")
+        assert inputs == {"x": [2, 6]} and outputs == {"y": [3, 4]}, (inputs, outputs)
+        assert "supported   every node" in tamp("inspect", "model.onnx", "--dim", "N=2", "--freeze", f"s={file}").stdout
+
+
+def test_a_frozen_value_says_what_its_symbols_are(tamp):
+    model = m.model([m.node("Add", ["x", "c"], ["y"])], [m.value("x", ["N", 4]), m.value("c", ["N", 1])], [m.value("y", ["N", 4])])
+    save(tamp, "c.npy", np.ones((3, 1), np.float32))
+    inputs, _, _ = compiled(tamp, model, "--freeze", "c=c.npy")
+    assert inputs == {"x": [3, 4]}, inputs
+    tamp("compile", "model.onnx", "-o", "out", "--freeze", "c=c.npy", "--dim", "N=5", code=1, says="input 'c', frozen to a value of shape [3,1], makes dimension N 3, elsewhere it is 5")
+
+
+def test_what_cannot_be_frozen_is_said(tamp):
+    write(tamp, reshape(rows=2))
+    save(tamp, "float.npy", np.ones(2, np.float32))
+    save(tamp, "long.npy", np.ones(3, np.int64))
+    save(tamp, "good.npy", np.array([3, 4]))
+    for value, says in [("t=good.npy", "--freeze t: the model has no input of that name, its inputs are 'x', 's'"), ("s=none.npy", "none.npy: cannot be opened"),
+                        ("s=float.npy", "input 's' has element type INT64, the value that it is frozen to f32"), ("s", "--freeze 's': expected NAME=VALUE"),
+                        ("s=long.npy", "input 's' has shape [2], the value that it is frozen to [3]"), ("s=model.onnx", "not a kind of file that is known")]:
+        tamp("compile", "model.onnx", "-o", "out", "--freeze", value, code=1, says=says)
+    tamp("compile", "model.onnx", "-o", "out", "--freeze", "s=good.npy", "--freeze", "s=good.npy", code=1, says="--freeze 's' is given twice")
+    weighted = m.model([m.node("Add", ["x", "w"], ["y"])], [m.value("x", [4]), m.value("w", [4])], [m.value("y", [4])], [m.constant("w", np.ones(4))])
+    save(tamp, "w.npy", np.ones(4, np.float32))
+    tamp("compile", write(tamp, weighted), "-o", "out", "--freeze", "w=w.npy", code=1, says="no input of that name, its inputs are 'x'")
+
+
+def test_a_compiled_folder_is_checked_with_the_same_constants(tamp):
+    save(tamp, "s.npy", np.array([3, 4]))
+    save(tamp, "t.npy", np.array([4, 3]))
+    compiled(tamp, reshape(), "--dim", "N=2", "--freeze", "s=s.npy", "--vdevice", "cpu")
+    tamp("run", "out", "--device", "cpu", "--check", code=1, says="was compiled with --freeze s=FILE; give it again")
+    tamp("run", "out", "--device", "cpu", "--check", "--freeze", "s=t.npy", code=1, says="is not the model that out was compiled from")
+    assert "good, relative L2 0.00e+00" in tamp("run", "out", "--device", "cpu", "--check", "--freeze", "s=s.npy").stdout
+
+
+# --- --batch ---------------------------------------------------------------------------------------------------------
+
+def classifier(shape, batch=1):
+    """Conv, a Reshape to a written shape, Gemm; exported with a fixed batch."""
+    weights = [m.constant("w", np.full((4, 3, 3, 3), 0.1)), m.constant("f", np.random.default_rng(1).standard_normal((16, 5))), m.ints("s", shape)]
+    nodes = [m.node("Conv", ["x", "w"], ["a"], "conv"), m.node("Reshape", ["a", "s"], ["b"], "flat"), m.node("Gemm", ["b", "f"], ["y"], "fc")]
+    return m.model(nodes, [m.value("x", [batch, 3, 4, 4])], [m.value("y", [batch, 5])], weights)
+
+
+def test_a_fixed_batch_is_rewritten(tamp):
+    for own, shape in [(1, [-1, 16]), (1, [0, 16]), (1, [0, -1]), (4, [0, -1]), (4, [-1, 16])]:
+        for batch in (1, 2, 4, 6):
+            inputs, outputs, _ = compiled(tamp, classifier(shape, own), "--batch", batch)
+            assert inputs == {"x": [batch, 3, 4, 4]} and outputs == {"y": [batch, 5]}, (own, shape, inputs, outputs)
+
+
+def test_a_node_that_keeps_to_the_old_batch_is_named(tamp):
+    def refused(model, says, *options, code=2, batch=3):
+        tamp("compile", write(tamp, model), "-o", "out", "--batch", batch, *options, code=code, says=says)
+        assert not (tamp.folder / "out").exists()
+
+    x, y = [m.value("x", [1, 6])], [m.value("y", None)]
+    refused(classifier([1, 16]), "'flat' (Reshape, opset 17): ", code=1)
+    refused(classifier([1, 16]), "the model was exported with batch 1 and keeps to it there", code=1)
+    refused(classifier([1, -1]), "'fc' (Gemm", code=1)
+    # No shape is wrong in these, but their answers would be.
+    mixing = [m.node("Reshape", ["x", "s"], ["a"], "flat"), m.node("Softmax", ["a"], ["y"], "soft", axis=-1)]
+    refused(m.model(mixing, x, y, [m.ints("s", [1, -1])]), "--batch 3: node 'soft' (Softmax): its result 'y' is another one for the same element")
+    refused(m.model([m.node("Softmax", ["x"], ["y"], "soft", axis=0)], x, y), "node 'soft' (Softmax)")
+    refused(m.model([m.node("Gather", ["x", "i"], ["y"], "first", axis=0)], x, y, [m.ints("i", 0)]), "'y' is another one for the same element")
+    refused(m.model([m.node("ReduceMean", ["x"], ["y"], "mean", axes=[0])], x, y), "node 'mean'")
+    two = m.model([m.node("MatMul", ["x", "z"], ["y"])], [m.value("x", [1, 6]), m.value("z", [6, 2])], y)
+    refused(two, "input 'z' begins with extent 6, another one with 1: --batch needs inputs whose first extent is the batch", code=1)
+    refused(m.model([m.node("RNN", ["x", "w", "r"], ["y"], "rnn", hidden_size=4)], [m.value("x", [3, 1, 5])], [m.value("y", None)],
+                    [m.constant("w", np.full((1, 4, 5), 0.1)), m.constant("r", np.full((1, 4, 4), 0.1))]), "node 'rnn'", batch=6)
+
+
+def test_a_smaller_batch_must_be_proved_too(tamp):
+    model = m.model([m.node("Softmax", ["x"], ["y"], "soft", axis=0)], [m.value("x", [4, 6])], [m.value("y", None)])
+    tamp("compile", write(tamp, model), "-o", "out", "--batch", 2, code=2, says="node 'soft' (Softmax)")
+    inputs, outputs, _ = compiled(tamp, m.model([m.node("Softmax", ["x"], ["y"], axis=1)], [m.value("x", [4, 6])], [m.value("y", [4, 6])]), "--batch", 2)
+    assert inputs == {"x": [2, 6]} and outputs == {"y": [2, 6]}
+
+
+def test_the_batch_of_an_attention_moves_through_its_views(tamp):
+    """[N,S,H*D] -> [N,S,H,D] -> [N,H,S,D] -> scores -> back; and time before batch, as recurrent models have it."""
+    nodes = [m.node("Reshape", ["x", "heads"], ["h"], "split"), m.node("Transpose", ["h"], ["q"], "q", perm=[0, 2, 1, 3]), m.node("Transpose", ["h"], ["k"], "k", perm=[0, 2, 3, 1]),
+             m.node("MatMul", ["q", "k"], ["scores"], "qk"), m.node("Softmax", ["scores"], ["p"], "p", axis=-1), m.node("MatMul", ["p", "q"], ["v"], "pv"),
+             m.node("Transpose", ["v"], ["u"], "u", perm=[2, 0, 1, 3]), m.node("Reshape", ["u", "rows"], ["y"], "rows")]
+    model = m.model(nodes, [m.value("x", [2, 5, 8])], [m.value("y", [10, 8])], [m.ints("heads", [0, 0, 2, 4]), m.ints("rows", [-1, 8])])
+    inputs, outputs, _ = compiled(tamp, model, "--batch", 3)
+    assert inputs == {"x": [3, 5, 8]} and outputs == {"y": [15, 8]}, (inputs, outputs)
+
+
+def test_a_symbolic_batch_gets_its_value(tamp):
+    model = m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", ["N", "S"])], [m.value("y", ["N", "S"])])
+    inputs, _, made = compiled(tamp, model, "--batch", 3, "--dim", "S=7")
+    assert inputs == {"x": [3, 7]} and made["model"]["batch"] == 3
+    tamp("compile", "model.onnx", "-o", "out", "--batch", 3, "--dim", "S=7", "--dim", "N=4", code=1, says="--batch 3 makes dimension N 3, elsewhere it is 4")
+    for command in (["compile", "model.onnx", "-o", "new"], ["run", "model.onnx", "--device", "cpu"], ["inspect", "model.onnx"], ["tune", "model.onnx", "-o", "new", "--device", "cpu"]):
+        tamp(*command, code=1, says="symbolic dimensions without a value; give --dim N=value --dim S=value")
+        tamp(*command, "--batch", 2, code=1, says="symbolic dimensions without a value; give --dim S=value")
+        tamp(*command, "--batch", 0, code=1, says="--batch")
+
+
+def test_a_network_of_another_batch_runs_right(tamp):
+    """Against ONNX Runtime's answer for each element of the batch alone."""
+    import onnxruntime
+    model = classifier([-1, 16])
+    x = np.random.default_rng(2).standard_normal((3, 3, 4, 4)).astype(np.float32)
+    save(tamp, "x.npy", x)
+    alone = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = np.concatenate([alone.run(None, {"x": x[i:i + 1]})[0] for i in range(3)])
+    tamp("run", write(tamp, model), "--device", "cpu", "--batch", 3, "--check", "--input", "x=x.npy", "--output-dir", "got")
+    np.testing.assert_allclose(np.load(tamp.folder / "got" / "y.npy"), expected, rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(harness.tests_of(globals())))
