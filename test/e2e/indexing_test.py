@@ -242,7 +242,7 @@ def test_masks(tamp):
                 np.pad(a[..., 1:], [(0, 2), (1, 0), (0, 1)], constant_values=net.inputs[value]))
         if np.dtype(dtype).kind in "iu":
             end = np.iinfo(dtype).max
-            net.add("Pad", [x, net.constant(np.array([0, 0, 0, 0, 0, 1])), net.constant(np.array(end))], np.pad(a, [(0, 0), (0, 0), (0, 1)], constant_values=end))
+            net.add("Pad", [x, net.constant(np.array([0, 0, 0, 0, 0, 1])), net.constant(np.array(end, dtype))], np.pad(a, [(0, 0), (0, 0), (0, 1)], constant_values=end))
         net.add("ReverseSequence", [x, net.constant(np.array([4, 1, 3]))],
                 np.stack([np.concatenate([row[:length][::-1], row[length:]]) for row, length in zip(a, [4, 1, 3])]), time_axis=1, batch_axis=0)
         net.add("Compress", [x, net.constant(np.array([0, 1, 1], np.bool_))], a[:, 1:3], axis=1)

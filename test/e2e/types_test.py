@@ -58,7 +58,7 @@ class Net:
             parts = []
             for name, values in results:
                 parts.append(f"{name}_flat")
-                self.nodes.append(m.node("Reshape", [name, self.constant(np.array([values.size], np.int64))], [parts[-1]], parts[-1]))
+                self.nodes.append(m.node("Reshape", [name, self.constant(np.array([-1], np.int64))], [parts[-1]], parts[-1]))
             out = f"out_{dtype}"
             expected[out] = results
             self.nodes.append(m.node("Concat", parts, [out], out, axis=0))
