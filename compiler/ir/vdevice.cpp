@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr std::string_view kFolder = "compiler/ir/vdevices/";
 
 // For messages; of an array or an object only that it is one, as it may be large or nest deeply.
-std::string shown(const json& value) { return value.is_structured() ? value.type_name() : shown(value); }
+std::string shown(const json& value) { return value.is_structured() ? value.type_name() : printable(value.dump(), 40); }
 
 // Reads one field after another; remembers which names are known so that a misspelt one is refused.
 class FieldReader {
