@@ -136,4 +136,9 @@ void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions)
   append_box(graph, id, std::vector<int64_t>(shape.size(), 0), shape, regions);
 }
 
+void append_bias(const Graph& graph, const ROperator& rop, int64_t low, int64_t high, std::vector<Region>& regions) {
+  const TensorId bias = rop.epilogue.bias;
+  if (bias.valid()) regions.push_back({bias, {graph.tensor(bias).place.offset + low, 1, 0, high - low}});
+}
+
 }  // namespace tamp::kernels

@@ -42,7 +42,9 @@ void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t 
 // The box [low, high) of a placed tensor, in logical coordinates.
 void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low, const std::vector<int64_t>& high,
                 std::vector<Region>& regions);
-// The whole of a placed tensor; nothing of a constant.
+// The whole of a placed tensor.
 void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions);
+// The values for channels [low, high) of the epilogue's bias, where a body reads it as it is; nothing if there is none.
+void append_bias(const Graph& graph, const ROperator& rop, int64_t low, int64_t high, std::vector<Region>& regions);
 
 }  // namespace tamp::kernels

@@ -147,7 +147,7 @@ ArgValue window_arg(const Window& w, int64_t per_rtask) {
                           arg(int64_t{w.channels_innermost})}};
 }
 
-void window_accesses(const Graph& graph, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {
+void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {
   const std::array<int64_t, 4> extents = item_extents(w);
   const int64_t end = std::min((index + 1) * per_rtask, w.items());
   for_each_box({extents.begin(), extents.end()}, index * per_rtask, end,
@@ -156,6 +156,7 @@ void window_accesses(const Graph& graph, const Window& w, int64_t per_rtask, int
                  append_block(graph, w.out, block, out.writes);
                  if (w.residual.valid()) append_block(graph, w.residual, block, out.reads);
                  append_block(graph, w.in, input_block(w, block), out.reads);
+                 append_bias(graph, rop, block.low[1], block.high[1], out.reads);
                });
 }
 

@@ -43,8 +43,8 @@ int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rt
 
 ArgValue window_arg(const Window& window, int64_t items_per_rtask);
 
-// What rTask `index` touches: its outputs, its residuals, and the part of the input that their windows cover.
-void window_accesses(const Graph& graph, const Window& window, int64_t items_per_rtask, int64_t index, Accesses& out);
+// What rTask `index` touches: its outputs, their residuals and biases, and the part of the input that their windows cover.
+void window_accesses(const Graph& graph, const ROperator& rop, const Window& window, int64_t items_per_rtask, int64_t index, Accesses& out);
 
 // Bytes that `items` items read and write, as Cost wants it; every tap is a read.
 double window_bytes(const Window& window, double items, double reads_per_output);

@@ -96,7 +96,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  window_accesses(graph, window_with(graph, rop, rkernel.config_value("pixels")), rkernel.config_value("items_per_rtask"), index, out);
+  window_accesses(graph, rop, window_with(graph, rop, rkernel.config_value("pixels")), rkernel.config_value("items_per_rtask"), index, out);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Tile tile{rkernel.config_value("outputs"), 1, rkernel.config_value("pixels")};
-  window_accesses(graph, window_with(graph, rop, tile), rkernel.config_value("items_per_rtask"), index, out);
+  window_accesses(graph, rop, window_with(graph, rop, tile), rkernel.config_value("items_per_rtask"), index, out);
   if (graph.tensor(rop.inputs[1]).role != Role::constant) append_whole(graph, rop.inputs[1], out.reads);  // else packed
 }
 

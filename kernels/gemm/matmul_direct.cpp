@@ -171,6 +171,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     append_part(graph, p, kB, {batch, 0, p.k, n, n_end}, out.reads);
     append_part(graph, p, kC, {batch, m, m_end, n, n_end}, out.reads);
     append_part(graph, p, kResidual, {batch, m, m_end, n, n_end}, out.reads);
+    append_bias(graph, rop, n, n_end, out.reads);
   }
 }
 

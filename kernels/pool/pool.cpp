@@ -115,7 +115,7 @@ Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   Window window = pool_window(graph, rop);
   window.pixels = rkernel.config_value("pixels");
-  window_accesses(graph, window, rkernel.config_value("items_per_rtask"), index, out);
+  window_accesses(graph, rop, window, rkernel.config_value("items_per_rtask"), index, out);
 }
 
 }  // namespace

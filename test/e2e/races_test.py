@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""`tamp run --races`: what bodies touch is what they declare. Clean on small networks that together run every rKernel family, as one
+persistent kernel and as graphs; a body that reads or writes what it does not declare is caught.
+
+    races_test.py TAMP [WORD...]
+    races_test.py TAMP --random COUNT [SEED]     (by hand: random networks, a part of them as graphs)
+"""
+import json
+import os
+import re
+import sys
+
+from onnx import TensorProto
+
+import harness
+import models as m
+import models_test as nets
+import random_model
+import recurrent_test as recurrent
+
+
+def check_races(tamp, made, *options, code=0, says="", env=None):
+    path = tamp.folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    done = tamp("run", path, "--device", "cpu", "--races", "--check", "--keep", tamp.folder / "kept", *options, code=code, says=says, env=env)
+    if code == 0:
+        assert re.search(r"^races   none: [1-9]\d* rTasks read", done.stdout, re.M), done.stdout
+    return done
+
+
+# --- networks ----------------------------------------------------------------------------------------------------------
+
+def separable_behind_stem():
+    """A convolution of three channels; a depthwise one that the pointwise one behind it computes on the way."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4, strides=[2, 2]), m.node("Relu", ["a"], ["r"], "relu"),
+             m.node("Conv", ["r", "w2"], ["d"], "depthwise", pads=[1] * 4, group=32), m.node("Conv", ["d", "w3"], ["y"], "pointwise")]
+    return m.model(nodes, [nets.port("x", 1, 3, 33, 31)], [nets.port("y", 1, 48, 17, 16)],
+                   [nets.weight("w1", 32, 3, 3, 3), nets.weight("w2", 32, 1, 3, 3), nets.weight("w3", 48, 32, 1, 1)])
+
+
+def element_types():
+    """One rOperator of each plain body for other types than f32, an output that is a constant, and a GridSample."""
+    nodes = [m.node("Add", ["i", "j"], ["sum"], "add"), m.node("Transpose", ["i"], ["turned"], "transpose"), m.node("Pad", ["sum", "pads"], ["padded"], "pad"),
+             m.node("Gather", ["f", "at"], ["rows"], "gather"), m.node("ReduceSum", ["sum", "axes"], ["total"], "reduce"),
+             m.node("MatMulInteger", ["b", "wm"], ["product"], "matmul"), m.node("ConvInteger", ["image", "wc"], ["conved"], "conv", pads=[1] * 4),
+             m.node("GridSample", ["picture", "grid"], ["sampled"], "sample"), m.node("Identity", ["axes"], ["constant"], "constant")]
+    inputs = [m.value("i", [5, 7], TensorProto.INT32), m.value("j", [5, 7], TensorProto.INT32), nets.port("f", 6, 5), m.value("at", [4], TensorProto.INT64),
+              m.value("b", [3, 8], TensorProto.UINT8), m.value("image", [1, 4, 5, 6], TensorProto.UINT8), nets.port("picture", 1, 3, 6, 5),
+              nets.port("grid", 1, 4, 4, 2)]
+    outputs = [m.value("turned", [7, 5], TensorProto.INT32), m.value("padded", None, TensorProto.INT32), nets.port("rows", 4, 5), m.value("total", None, TensorProto.INT32),
+               m.value("product", None, TensorProto.INT32), m.value("conved", None, TensorProto.INT32), nets.port("sampled", 1, 3, 4, 4),
+               m.value("constant", None, TensorProto.INT64)]
+    weights = [m.ints("pads", [0, 1, 2, 0]), m.ints("axes", [1]), m.constant("wm", [[1, -2, 3]] * 8, "int8"), m.constant("wc", [[[[1, 2], [3, -4]]] * 4] * 3, "int8")]
+    return m.model(nodes, inputs, outputs, weights)
+
+
+def biased():
+    """Bodies that read a bias where the weights file has it: a depthwise and a grouped convolution, and a product of two activations."""
+    nodes = [m.node("Conv", ["x", "w1", "b1"], ["d"], "depthwise", pads=[2] * 4, group=8, dilations=[2, 2]),
+             m.node("Conv", ["x", "w2", "b2"], ["y"], "grouped", group=2), m.node("Conv", ["d", "w3", "b3"], ["z"], "odd", group=4),
+             m.node("MatMul", ["p", "q"], ["pq"], "product"), m.node("Add", ["pq", "b4"], ["r"], "shift")]
+    inputs = [nets.port("x", 1, 8, 9, 7), nets.port("p", 2, 5, 6), nets.port("q", 2, 6, 7)]
+    outputs = [nets.port("y", *[None] * 4), nets.port("z", *[None] * 4), nets.port("r", 2, 5, 7)]
+    weights = [nets.weight("w1", 8, 1, 3, 3), nets.weight("w2", 8, 4, 3, 3), nets.weight("w3", 12, 2, 2, 2)]
+    return m.model(nodes, inputs, outputs, weights + [m.constant(f"b{i + 1}", nets.random(f"b{i + 1}", n)) for i, n in enumerate([8, 8, 12, 7])])
+
+
+def gang():
+    return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
+
+
+CLEAN = [  # name, model, options, how the names of the rKernels begin that it must run
+    ("boxes", nets.boxed, ["--vdevice", "h200"], "staged_conv_tf32 implicit_gemm_tf32"),
+    ("separable", separable_behind_stem, ["--vdevice", "h200"], "patch_conv separable_conv"),
+    ("mobile", nets.mobile, ["--vdevice", "h200"], "depthwise direct gemv elementwise reduce_sum"),
+    ("biased", biased, [], "depthwise direct matmul_direct"),
+    ("conv_odd", nets.conv_odd, [], "implicit_gemm_fp32"),
+    ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),
+    ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
+    ("attention", nets.attention, [], "matmul_direct softmax"),
+    ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
+    ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
+    ("recurrent_direct", lambda: recurrent.one("GRU", (2, 2, 5), 3), ["--vdevice", "t4"], "recurrent_direct"),
+    ("element_types", element_types, [], "typed_map typed_copy typed_gather typed_reduce typed_matmul typed_conv byte_copy grid_sample"),
+    ("boxes_graph", nets.boxed, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 implicit_gemm_tf32"),
+    ("mobile_graph", nets.mobile, ["--execution", "graph"], "depthwise direct gemv"),
+    ("reductions_graph", nets.reductions, ["--execution", "graph"], "reduce lrn indexed_copy"),
+]
+
+
+def rops_of(tamp):
+    return json.loads((tamp.folder / "kept" / "model.rprogram.json").read_text())["rops"]
+
+
+def clean_test(name, make, options, rkernels):
+    def test(tamp):
+        check_races(tamp, make(), *options)
+        names = [rop["rkernel"] for rop in rops_of(tamp)]
+        for wanted in rkernels.split():
+            assert any(name.startswith(wanted) for name in names), f"no rKernel {wanted}, but {names}"
+    test.__name__ = f"test_{name}_is_clean"
+    return test
+
+
+def test_every_family_is_run_by_a_network_above(tamp):
+    listed = re.search(r"list = \{(.*?)\};", (harness.ROOT / "kernels/catalogue.cpp").read_text(), re.S)[1]
+    families = re.findall(r"^ *(\w+)\(\),", listed, re.M)
+    assert len(families) > 20, families
+    rkernels = " ".join(case[3] for case in CLEAN).split()
+    missing = [family for family in families if not any(name.startswith(family) for name in rkernels)]
+    assert not missing, f"families of kernels/catalogue.cpp that no network of CLEAN runs: {missing}"
+
+
+# --- wrong bodies ----------------------------------------------------------------------------------------------------
+
+def with_wrong_body(tamp, before, after, name="*.cu"):
+    """An environment whose g++ first changes the text of the generated source, as if the body had been written so."""
+    wrapper = tamp.folder / "bin" / "g++"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"""#!{sys.executable}
+import os, pathlib, sys
+source, = pathlib.Path(".").glob({name!r})
+text = source.read_text()
+if {after!r} not in text:
+    assert text.count({before!r}) == 1, text.count({before!r})
+    source.write_text(text.replace({before!r}, {after!r}))
+os.environ["PATH"] = {os.environ["PATH"]!r}
+os.execvp("g++", ["g++", *sys.argv[1:]])  # by its own name: it finds its parts from it
+""")
+    wrapper.chmod(0o755)
+    return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+
+
+def wide_relu():
+    """So many elements that several rTasks share them."""
+    return m.model([m.node("Relu", ["x"], ["y"], "wide")], [nets.port("x", 256, 1024)], [nets.port("y", 256, 1024)])
+
+
+def test_an_undeclared_read_is_caught(tamp):
+    """Every rTask reads 16 bytes of what the next one works on; the answer is right all the same."""
+    before = "values.inputs[i][g] = load4(from + (start + column[g] * 4));"
+    after = before + " if (task.index == 0) values.inputs[i][g].x += 0.0f * load1(from + (start + column[g] * 4 + args.groups_per_rtask * 4));"
+    says = r"'wide' rTask 0 \(vEU \d+\), rKernel [^,]*<.*>, reads byte \d+ of port 0, element \d+ of buffer \d+ \('x'\), which it does not declare; it declares"
+    done = check_races(tamp, wide_relu(), code=4, env=with_wrong_body(tamp, before, after))
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_an_undeclared_write_is_caught(tamp):
+    """The first rTask stores what another one stores, too: the same values, so that the answer may well be right."""
+    before = "store4(to, values.acc[g]);"
+    after = before + " if (task.index == 0) store4(to + 4 * args.groups_per_rtask, values.acc[g]);"
+    says = r"'wide' rTask 0 \(vEU \d+\), rKernel [^,]*<.*>, writes byte \d+ of port 1, element \d+ of buffer \d+ \('y'\), which it does not declare"
+    done = check_races(tamp, wide_relu(), code=4, env=with_wrong_body(tamp, before, after))
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_a_box_from_elsewhere_is_caught(tamp):
+    """The copies that a rTask's service warps make are its own: here they come from four rows below."""
+    before = "place.channel + channels, place.w, place.h, place.image, count, input.box_bytes"
+    says = r"'c2' rTask 0 \(vEU \d+\), rKernel staged_conv_tf32<.*>, reads byte \d+ of the arena, element \d+ of buffer \d+ \('r'\), which it does not declare"
+    done = check_races(tamp, nets.boxed(), "--vdevice", "h200", code=4, env=with_wrong_body(tamp, before, before.replace("place.h", "place.h + 4")))
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_a_word_of_another_one_of_the_gang_is_caught(tamp):
+    """A gang of several vEUs, of which the second one also publishes words that are not its own."""
+    before = "cuda_on_cpu::publish(word, make_word(value, epoch));"
+    after = before + " if (blockIdx.x == 1) cuda_on_cpu::publish(word + 128, make_word(value, epoch));"
+    done = check_races(tamp, gang(), "--vdevice", "h200", code=4, env=with_wrong_body(tamp, before, after))
+    assert [rop["rtasks"] > 2 for rop in rops_of(tamp) if rop["rkernel"].startswith("recurrent_gang")] == [True], rops_of(tamp)
+    assert re.search(r"'n' rTask \d+ \(vEU 1\), rKernel recurrent_gang<.*>, writes .*, which it does not declare", done.stderr), done.stderr
+
+
+def test_races_are_looked_for_on_the_stand_in_and_in_models_only(tamp):
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    tamp("compile", "relu.onnx", "-o", "relu")
+    tamp("run", "relu", "--device", "cpu", "--races", code=1, says="--races needs the model")
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+def random_test(seed):
+    def test(tamp):
+        made = random_model.make(seed)
+        options = ["--vdevice", ["cpu", "h200"][seed % 2], "--precision", ["fp32", "tf32", "fp16"][seed // 2 % 3]]
+        check_races(tamp, made, *options, *(["--execution", "graph"] if seed % 4 < 2 and not random_model.is_recurrent(made) else []))
+    test.__name__ = f"test_random_{seed}"
+    return test
+
+
+def all_tests():
+    if sys.argv[2:3] == ["--random"]:
+        count, first = int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1
+        sys.argv[2:] = []
+        return [random_test(seed) for seed in range(first, first + count)]
+    return [clean_test(*case) for case in CLEAN] + harness.tests_of(globals())
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main(all_tests()))
