@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import harness
 import models as m
-import races
+import races_test as races
 
 
 def network():

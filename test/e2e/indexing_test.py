@@ -10,7 +10,7 @@ import numpy as np
 
 import harness
 import models as m
-import races
+import races_test as races
 import types_test as types
 from types_test import Net
 

@@ -141,11 +141,11 @@ TEST_CASE("control flow that is decided at run time, or never ends, is refused")
 
 TEST_CASE("a body that cannot be read is refused once, with where it stands") {
   Model body = adding_body();
-  body.node("Frobnicate", {"h"}, {"a"}).node("Elu", {"a"}, {"b"}).node("Blah", {"h"}, {"c"});
+  body.node("Frobnicate", {"h"}, {"a"}).node("Elu", {"a"}, {"b"}).node("Nonesuch", {"h"}, {"c"});
   CHECK(refusal(loop_of(body, 3)) ==
         "2: m.onnx: node #0 'l' (Loop, opset 17): body, iteration 0: node #4 (Frobnicate, opset 17): the operator is not supported ('tamp "
         "ops' lists what is); export with another opset, or without it\n"
-        "m.onnx: node #0 'l' (Loop, opset 17): body, iteration 0: node #6 (Blah, opset 17): the operator is not supported ('tamp ops' "
+        "m.onnx: node #0 'l' (Loop, opset 17): body, iteration 0: node #6 (Nonesuch, opset 17): the operator is not supported ('tamp ops' "
         "lists what is); export with another opset, or without it");
   Model missing = adding_body();
   missing.node("Relu", {"nowhere"}, {"a"});
