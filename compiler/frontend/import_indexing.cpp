@@ -28,6 +28,7 @@ TensorId times(NodeImport& n, TensorId a, int64_t factor) {
 
 // 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
 TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64_t step = 1) {
+  n.charge(extent * static_cast<int64_t>(sizeof(int64_t)));
   Ints numbers;
   for (int64_t i = 0; i < extent; ++i) numbers.push_back(i * step);
   Shape shape(rank, 1);

@@ -33,6 +33,7 @@ TensorId place_of_first(NodeImport& n, TensorId x, int64_t axis, bool largest, b
 
 // 0, 1, .. along dimension `axis` of `rank`, the others of extent 1.
 TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis) {
+  n.charge(extent * static_cast<int64_t>(sizeof(int64_t)));
   Ints numbers(static_cast<size_t>(extent));
   std::iota(numbers.begin(), numbers.end(), 0);
   Shape shape(rank, 1);

@@ -236,6 +236,22 @@ TEST_CASE("what does not fit is refused in ONNX's words") {
              Contains("unknown attribute 'batch_dims'"));
 }
 
+TEST_CASE("a few bytes cannot ask for gigabytes of coordinates") {
+  const auto asks = [](const char* op, const Shape& x, const std::vector<onnx::AttributeProto>& attributes) {
+    Model model;
+    model.input("x", x);
+    if (std::string(op) == "GatherElements") {
+      model.input("i", {x[0], 1}, kInt64).node(op, {"x", "i"}, {"y"}, attributes);
+    } else {
+      model.node(op, {"x"}, {"y"}, attributes);
+    }
+    return refusal(model.output("y"));
+  };
+  CHECK_THAT(asks("GatherElements", {1 << 29, 2}, {attribute("axis", 1)}), Contains("would make a constant of"));
+  CHECK_THAT(asks("Hardmax", {1, 1 << 30}, {}), Contains("would make a constant of"));
+  CHECK_THAT(asks("Trilu", {1, 1 << 30}, {}), Contains("would make a constant of"));
+}
+
 TEST_CASE("elements and slices are gathered, by batches too") {
   CHECK(One{"GatherElements", 13, {2, 2}, {attribute("axis", 1)}, {whole_tensor("i", {2, 2}, {0, 0, 1, 0})}}.floats({1, 2, 3, 4}) ==
         Floats{1, 1, 4, 3});
