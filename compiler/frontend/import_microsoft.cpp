@@ -111,6 +111,10 @@ void import_embed_layer_normalization(NodeImport& n) {
   n.result(2, sum);
   if (!n.wants(1)) return;
   if (!n.has(kMask)) return n.result(1, n.expand(n.cast(n.constant_f32(0), DType::i32), {shape[0]}));
+  if (n.shape(n.in(kMask)) != shape || !is_integer(n.dtype(n.in(kMask)))) {
+    throw n.bad(fmt::format("input mask is {}{}, expected i32{}", name_of(n.dtype(n.in(kMask))), shape_text(n.shape(n.in(kMask))),
+                            shape_text(shape)));
+  }
   const TensorId one = n.cast(n.constant_f32(1), n.dtype(n.in(kMask)));
   const TensorId is_one = n.elementwise(ElementwiseOp::equal, {n.in(kMask), one});
   n.result(1, n.add(Reduce{ReduceKind::sum, {1}, /*keepdims=*/false}, {n.cast(is_one, DType::i32)}));
