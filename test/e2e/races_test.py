@@ -10,6 +10,7 @@ import os
 import re
 import sys
 
+import numpy as np
 from onnx import TensorProto
 
 import harness
@@ -65,6 +66,26 @@ def biased():
     return m.model(nodes, inputs, outputs, weights + [m.constant(f"b{i + 1}", nets.random(f"b{i + 1}", n)) for i, n in enumerate([8, 8, 12, 7])])
 
 
+def pixels():
+    """One rOperator of each body over windows and regions that is not a convolution."""
+    nodes = [m.node("Resize", ["x", "", "scales"], ["larger"], "resize", mode="linear"),
+             m.node("RoiAlign", ["x", "rois", "of"], ["aligned"], "align", output_height=2, output_width=3, sampling_ratio=2),
+             m.node("MaxRoiPool", ["x", "regions"], ["pooled"], "regions", pooled_shape=[2, 2]),
+             m.node("MaxPool", ["x"], ["p", "places"], "pool", kernel_shape=[2, 2], strides=[2, 2]), m.node("MaxUnpool", ["p", "places"], ["back"], "unpool", kernel_shape=[2, 2], strides=[2, 2])]
+    weights = [m.constant("scales", np.array([1, 1, 1.5, 2], np.float32)), m.constant("rois", np.array([[0, 0, 3, 4], [1, 1, 5, 5]], np.float32)), m.ints("of", [0, 0]),
+               m.constant("regions", np.array([[0, 0, 0, 3, 4], [0, 1, 1, 5, 5]], np.float32))]
+    return m.model(nodes, [nets.port("x", 1, 5, 6, 8)], [nets.port(name, *[None] * 4) for name in ("larger", "aligned", "pooled", "back")], weights)
+
+
+def order():
+    """Bodies that order elements or take and put them by places, and a normalisation."""
+    nodes = [m.node("TopK", ["x", "k"], ["most", "where"], "topk"), m.node("CumSum", ["x", "one"], ["sums"], "sums"),
+             m.node("ScatterElements", ["x", "at", "u"], ["put"], "put", axis=1), m.node("LayerNormalization", ["x", "scale"], ["even"], "norm", axis=-1)]
+    inputs = [nets.port("x", 37, 50), m.value("at", [37, 4], TensorProto.INT64), nets.port("u", 37, 4)]
+    outputs = [nets.port("most", 37, 3), m.value("where", [37, 3], TensorProto.INT64), nets.port("sums", 37, 50), nets.port("put", 37, 50), nets.port("even", 37, 50)]
+    return m.model(nodes, inputs, outputs, [m.ints("k", [3]), m.ints("one", [1]), m.constant("scale", nets.random("scale", 50))])
+
+
 def gang():
     return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
 
@@ -82,6 +103,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
     ("recurrent_direct", lambda: recurrent.one("GRU", (2, 2, 5), 3), ["--vdevice", "t4"], "recurrent_direct"),
     ("element_types", element_types, [], "typed_map typed_copy typed_gather typed_reduce typed_matmul typed_conv byte_copy grid_sample"),
+    ("pixels", pixels, [], "resample roi_align max_roi_pool pool_indices max_unpool"),
+    ("order", order, [], "typed_top_k typed_cumulate typed_scatter normalize"),
     ("boxes_graph", nets.boxed, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 implicit_gemm_tf32"),
     ("mobile_graph", nets.mobile, ["--execution", "graph"], "depthwise direct gemv"),
     ("reductions_graph", nets.reductions, ["--execution", "graph"], "reduce lrn indexed_copy"),
