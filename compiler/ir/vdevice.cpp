@@ -37,6 +37,12 @@ class FieldReader {
     known_.insert(name);
     if (object_.contains(name)) read(name, out);
   }
+  // As it is, without a copy, which would follow its depth; null: not there.
+  const json* optional(const char* name) {
+    known_.insert(name);
+    const auto at = object_.find(name);
+    return at == object_.end() ? nullptr : &*at;
+  }
   void refuse_unknown() const {
     for (const auto& [name, value] : object_.items()) {
       if (known_.count(name) == 0) throw bad_input(fmt::format("{}: unknown field '{}'", source_, printable(name)));
@@ -235,10 +241,9 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("rtask_us", d.rtask_us);
   fields.required("barrier_us", d.barrier_us);
   fields.required("launch_us", d.launch_us);
-  json costs = json::object();
-  fields.optional("costs", costs);
+  const json* const costs = fields.optional("costs");
   fields.refuse_unknown();
-  d.costs = read_costs(costs, default_costs(), source_name);
+  if (costs != nullptr) d.costs = read_costs(*costs, default_costs(), source_name);
 
   d.default_precision = parse_precision_field(precision, fields);
   fields.expect(d.arch == "cpu" || (d.arch.starts_with("sm_") && d.arch.size() >= 5 && d.arch.size() <= 8 && identifier(d.arch) == d.arch),
