@@ -99,7 +99,7 @@ TEST_CASE("exclude_outside, antialias and tf_crop_and_resize change weights as O
   CHECK(static_cast<double>(table.weights[3]) == Approx(next / (near + next)));
   // Half the length: a triangle of twice the width.
   check({18, 4, {}, {2}, {mode("linear"), attribute("antialias", 1)}, {}}, {1.625F, 3.375F});
-  check({18, 4, {}, {2}, {mode("linear"), attribute("antialias", 1), attribute("exclude_outside", 1)}, {}}, {1.5714286F, 3.4285714F});
+  check({18, 4, {}, {2}, {mode("linear"), attribute("antialias", 1), attribute("exclude_outside", 1)}, {}}, {1.7142857F, 3.2857143F});
   check({18, 4, {}, {8}, {mode("linear"), attribute("antialias", 1)}, {}}, {1, 1.25F, 1.75F, 2.25F, 2.75F, 3.25F, 3.75F, 4});
   check({13, 5, {}, {3}, {mode("linear"), place("tf_crop_and_resize"), attribute("extrapolation_value", 9.0F)}, {0.5F, 1.5F}}, {3, 5, 9});
   check({13, 5, {}, {3}, {place("tf_crop_and_resize"), attribute("extrapolation_value", 9.0F)}, {0, 0.5F}}, {1, 2, 3});

@@ -54,8 +54,8 @@ Array random_array(const Shape& shape, unsigned seed) {
   return array;
 }
 
-Floats floats_of(const Array& array) { return {array.data.begin(), array.data.end()}; }
-ops::Value value_of(const Array& array) { return value(array.shape, floats_of(array)); }
+Floats floats_in(const Array& array) { return {array.data.begin(), array.data.end()}; }
+ops::Value value_of(const Array& array) { return value(array.shape, floats_in(array)); }
 
 std::vector<ops::Value> run_model(const Model& model, const std::vector<ops::Value>& inputs) { return ops::run(model.read(), inputs); }
 
@@ -129,7 +129,7 @@ TEST_CASE("a convolution of three dimensions is what its definition says") {
   }));
   const Array x = random_array(row.x, 1), w = random_array(row.w, 2), b = random_array({row.w[0]}, 3);
   Model model;
-  model.input("x", row.x).constant(tensor("w", row.w, floats_of(w))).input("b", {row.w[0]}).output("y");
+  model.input("x", row.x).constant(tensor("w", row.w, floats_in(w))).input("b", {row.w[0]}).output("y");
   model.node("Conv", {"x", "w", "b"}, {"y"}, protos_of(row.a));
   Array expected = convolved(x, w, row.a);
   for_each(expected.shape, [&](const Ints& o) { expected.at(o) += b.at({o[1]}); });
@@ -167,7 +167,7 @@ TEST_CASE("a transposed convolution is what its definition says") {
   for_each(expected.shape, [&](const Ints& o) { expected.at(o) += b.at({o[1]}); });
 
   Model constant, made;
-  constant.input("x", row.x).constant(tensor("w", row.w, floats_of(w))).constant(tensor("b", b.shape, floats_of(b))).output("y");
+  constant.input("x", row.x).constant(tensor("w", row.w, floats_in(w))).constant(tensor("b", b.shape, floats_in(b))).output("y");
   constant.node("ConvTranspose", {"x", "w", "b"}, {"y"}, attributes);
   check_near(run_model(constant, {value_of(x)})[0], expected);
   made.input("x", row.x).input("w", row.w).input("b", b.shape).output("y").node("ConvTranspose", {"x", "w", "b"}, {"y"}, attributes);
@@ -194,14 +194,14 @@ TEST_CASE("a transposed convolution takes its pads from output_shape and auto_pa
   std::vector<onnx::AttributeProto> attributes = {attribute("strides", Ints{2}), attribute("auto_pad", row.auto_pad.c_str())};
   if (!row.output_shape.empty()) attributes.push_back(attribute("output_shape", row.output_shape));
   Model model;
-  model.input("x", x.shape).constant(tensor("w", w.shape, floats_of(w))).output("y").node("ConvTranspose", {"x", "w"}, {"y"}, attributes);
+  model.input("x", x.shape).constant(tensor("w", w.shape, floats_in(w))).output("y").node("ConvTranspose", {"x", "w"}, {"y"}, attributes);
   check_near(run_model(model, {value_of(x)})[0], transposed(x, w, {{2}, {1}, {0, 0}, 1}, {row.begin}, {row.extent}));
 }
 
 TEST_CASE("a transposed convolution with a stride is one Conv and one copy") {
   Model model;
   const Array w = random_array({4, 3, 2, 2}, 2);
-  model.input("x", {1, 4, 8, 8}).constant(tensor("w", w.shape, floats_of(w))).output("y");
+  model.input("x", {1, 4, 8, 8}).constant(tensor("w", w.shape, floats_in(w))).output("y");
   model.node("ConvTranspose", {"x", "w"}, {"y"}, {attribute("strides", Ints{2, 2})});
   const Graph graph = model.read();
   REQUIRE(graph.rops.size() == 4);
@@ -482,7 +482,7 @@ TEST_CASE("a deformed convolution takes each tap from a place of its own") {
   auto attributes = protos_of(row.a);
   attributes.push_back(attribute("offset_group", groups));
   Model model(19);
-  model.input("x", row.x).constant(tensor("w", row.w, floats_of(w))).input("o", offset.shape).constant(tensor("b", b.shape, floats_of(b)));
+  model.input("x", row.x).constant(tensor("w", row.w, floats_in(w))).input("o", offset.shape).constant(tensor("b", b.shape, floats_in(b)));
   model.input("m", mask.shape).output("y");
   model.node("DeformConv", {"x", "w", "o", "b", row.masked ? "m" : ""}, {"y"}, attributes);
   check_near(run_model(model, {value_of(x), value_of(offset), value_of(mask)})[0], expected);
