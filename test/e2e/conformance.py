@@ -3,7 +3,9 @@
 
     conformance.py TAMP [WORD...]                 all cases that are installed (cases.py), or those whose name holds a WORD;
                                                   results are compared with test/e2e/conformance.txt
-    conformance.py TAMP --update                  writes that file, from which docs/operators.md is made (operators.py)
+    conformance.py TAMP --update [WORD...]        writes that file, from which docs/operators.md is made (operators_test.py); with WORDs
+                                                  only the lines of these cases
+    conformance.py TAMP --refusals --update       the same, but only compiles: what is refused is news, what passed stays as it was
     conformance.py TAMP --cases DIR [WORD...]     cases below another folder, compared with nothing; may be repeated
     conformance.py TAMP --device cuda --vdevice h200 ...     on a GPU
     --list: says of every case what became of it, not only of those that are news
@@ -12,6 +14,7 @@ A case passes when it has as many outputs as expected, of these types and shapes
 that it does not do this, and crashed when tamp, the compiler or the program ended in any other way. Wrong and crashed cases fail the test; so do cases
 that are refused and are not on the list."""
 import collections
+import dataclasses
 import pathlib
 import re
 import sys
@@ -25,8 +28,7 @@ import cases
 import many
 
 RESULTS = pathlib.Path(__file__).with_name("conformance.txt")
-PART_NODES = 120   # of one program
-PART_CASES = 60
+PART_NODES = 120  # of one program
 
 
 class Outcome:
@@ -83,8 +85,8 @@ def look_at(tamp, case, options, versions):
     """Compiles it alone, which starts no other compiler: Ready or Outcome."""
     try:
         model, inputs, expected = case.load()
-    except ValueError as failure:
-        return Outcome(case, "refused", f"test data: {failure}")
+    except ValueError:
+        return Outcome(case, "refused", "its test data hold what is no tensor")
     with tempfile.TemporaryDirectory(prefix="tamp-case-") as folder:
         try:
             many.compile_model(tamp, model, pathlib.Path(folder), options)
@@ -100,19 +102,18 @@ def programs(ready):
         alone = one.case.name.startswith("light/") or one.part.model.functions
         by_opset[one.case.name if alone else many.opset_of(one.part.model)].append(one)
     for group in by_opset.values():
-        size = PART_NODES
+        nodes = ports = many.MOST_PORTS + PART_NODES  # no program yet that could take one more
         for one in sorted(group, key=lambda one: one.case.name.split("/")[-1]):
-            nodes = len(one.part.model.graph.node)
-            if size + nodes > PART_NODES or len(result[-1]) >= PART_CASES:
+            nodes, ports = nodes + len(one.part.model.graph.node), ports + many.port_count(one.part.model)
+            if nodes > PART_NODES or ports > many.MOST_PORTS:
                 result.append([])
-                size = 0
+                nodes, ports = len(one.part.model.graph.node), many.port_count(one.part.model)
             result[-1].append(one)
-            size += nodes
-    return sorted(result, key=len, reverse=True)
+    return sorted(result, key=lambda program: (program[0].case.name.startswith("light/"), len(program)), reverse=True)
 
 
 def run_program(tamp, program, options):
-    outcomes = []
+    options, outcomes = dataclasses.replace(options, is_heavy=program[0].case.name.startswith("light/")), []
     for one, found in zip(program, many.run(tamp, [one.part for one in program], options)):
         if isinstance(found, many.Failure):  # alone tamp took it, so that a refusal is a fault, too
             outcomes.append(Outcome(one.case, "crash", found.text))
@@ -122,13 +123,15 @@ def run_program(tamp, program, options):
     return outcomes
 
 
-def run_all(tamp, found, options):
+def run_all(tamp, found, options, only_compile=False):
     versions, begin = versions_of(tamp), time.monotonic()
     with ThreadPoolExecutor(many.jobs()) as pool:
         looked_at = list(pool.map(lambda case: look_at(tamp, case, options, versions), found))
         ready = [one for one in looked_at if isinstance(one, Ready)]
         made = programs(ready)
         print(f"{len(found)} cases, {len(ready)} of them in {len(made)} programs ({time.monotonic() - begin:.0f} s)", flush=True)
+        if only_compile:
+            return [one for one in looked_at if isinstance(one, Outcome)]
         ran = [outcome for outcomes in pool.map(lambda program: run_program(tamp, program, options), made) for outcome in outcomes]
     print(f"ran ({time.monotonic() - begin:.0f} s)", flush=True)
     return sorted([one for one in looked_at if isinstance(one, Outcome)] + ran, key=lambda outcome: outcome.case.name)
@@ -138,13 +141,17 @@ def run_all(tamp, found, options):
 
 def read_results():
     """Case -> kind and text."""
+    if not RESULTS.exists():
+        return {}
     lines = [line for line in RESULTS.read_text().splitlines() if line and not line.startswith("#")]
     return {name: (kind, text) for kind, name, text in ((line.split(" ", 2) + [""])[:3] for line in lines)}
 
 
-def write_results(outcomes):
+def write_results(outcomes, kept):
     head = ["# Written by conformance.py --update: what becomes of each of ONNX's cases. pass CASE OPERATOR:VERSION:TYPE.. or refused CASE REASON."]
-    RESULTS.write_text("\n".join(head + [outcome.line() for outcome in outcomes]) + "\n")
+    lines = {name: f"{kind} {name} {text}".strip() for name, (kind, text) in kept.items()}
+    lines |= {outcome.case.name: outcome.line() for outcome in outcomes if outcome.kind in ("pass", "refused")}
+    RESULTS.write_text("\n".join(head + [lines[name] for name in sorted(lines)]) + "\n")
 
 
 def judge(outcomes, known):
@@ -163,7 +170,7 @@ def judge(outcomes, known):
 
 def main():
     tamp, words = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2:]
-    options, folders, chosen, update, listing = many.Options(), [], [], False, False
+    options, folders, chosen, update, listing, refusals = many.Options(), [], [], False, False, False
     while words:
         word = words.pop(0)
         if word in ("--cases", "--device", "--vdevice", "--policy", "--execution", "--precision"):
@@ -176,6 +183,8 @@ def main():
             update = True
         elif word == "--list":
             listing = True
+        elif word == "--refusals":
+            refusals = True
         else:
             chosen.append(word)
     if options.device == "cuda" and options.vdevice == "cpu":
@@ -185,10 +194,11 @@ def main():
     if not found:
         print("no cases found\n0 passed, 1 failed")
         return 1
-    outcomes = run_all(tamp, found, options)
+    outcomes = run_all(tamp, found, options, refusals)
     if update:
-        outcomes_to_keep = [outcome for outcome in outcomes if outcome.kind in ("pass", "refused")]
-        write_results(outcomes_to_keep)
+        refused = {outcome.case.name for outcome in outcomes}
+        kept = {name: line for name, line in read_results().items() if line[0] == "pass" and name not in refused} if refusals else read_results() if chosen else {}
+        write_results(outcomes, kept)
     lines, failed = judge(outcomes, None if folders else read_results())
     print("\n".join([outcome.line() for outcome in outcomes] if listing else lines))
     counts = collections.Counter(outcome.kind for outcome in outcomes)

@@ -48,7 +48,7 @@ def proofs(results):
 
 def reason_of(text):
     """A refusal without the names of one case: what is counted."""
-    text = re.sub(r"node (?:'[^']*'|#\d+) \(([^)]*)\): ", r"\1: ", text.split(" | ")[0])
+    text = re.sub(r"node #\d+(?: '[^']*')? \(([^)]*)\): ", r"\1: ", text.split(" | ")[0])
     return re.sub(r"\b(?:initializer|input|output|value_info) '[^']*'", "a value", text).replace("|", "/")
 
 
@@ -62,7 +62,7 @@ def page(tamp):
         lines.append(f"| {name} | {', '.join(versions)} | {limits} | {'; '.join(proved) or '-'} | {counts[name] or '-'} |")
     refused = collections.Counter(reason_of(text) for kind, text in results.values() if kind == "refused")
     passed = sum(kind == "pass" for kind, _ in results.values())
-    lines += ["", "## ONNX's cases", "", f"Of {len(results)} cases {passed} pass; the others are refused, for these reasons:", "", "| cases | reason |", "|---|---|"]
+    lines += ["", "## ONNX's cases", "", f"Of the {len(results)} cases in test/e2e/conformance.txt {passed} pass; the others are refused, for these reasons:", "", "| cases | reason |", "|---|---|"]
     lines += [f"| {count} | {reason} |" for reason, count in sorted(refused.items(), key=lambda item: (-item[1], item[0]))]
     return "\n".join(lines) + "\n"
 

@@ -5,6 +5,7 @@
     random_test.py TAMP --random COUNT [SEED]  more of them, by hand; the seed of a model that fails is named"""
 import collections
 import dataclasses
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -14,12 +15,13 @@ import conformance
 import many
 import random_wide
 
-PER_PROGRAM = 16
-FIXED = 64
+PER_PROGRAM = 8  # about as many as have the ports of one program
+FIXED = 48
 
 
-def setting(number):
-    """Of program `number`: every policy with every execution, on two vDevices."""
+def setting(seed):
+    """Of a program, which holds seeds side by side: every policy with every execution, on two vDevices."""
+    number = seed // PER_PROGRAM
     return many.Options(policy=["wavefront", "sequential"][number % 2], execution=["persistent", "graph"][number // 2 % 2], vdevice=["cpu", "h200"][number // 4 % 2])
 
 
@@ -41,8 +43,8 @@ def refused(tamp, part, options):
     return None
 
 
-def run_program(tamp, number, seeds, operators):
-    options, outcomes, parts, expected = setting(number), [], [], []
+def run_program(tamp, seeds, operators):
+    options, outcomes, parts, expected = setting(seeds[0]), [], [], []
     for seed in seeds:
         part, values = random_wide.make(seed, operators)
         failure = refused(tamp, part, options)
@@ -64,11 +66,11 @@ def run_program(tamp, number, seeds, operators):
 def main():
     tamp = str(pathlib.Path(sys.argv[1]).resolve())
     by_hand = sys.argv[2:3] == ["--random"]
-    count, first = (int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1) if by_hand else (FIXED, 1)
+    count, first = (int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1) if by_hand else (FIXED, 0)
     operators = set(conformance.versions_of(tamp))
-    groups = [list(range(seed, min(seed + PER_PROGRAM, first + count))) for seed in range(first, first + count, PER_PROGRAM)]
+    groups = [list(group) for _, group in itertools.groupby(range(first, first + count), lambda seed: seed // PER_PROGRAM)]
     with ThreadPoolExecutor(many.jobs()) as pool:
-        outcomes = [one for group in pool.map(lambda item: run_program(tamp, item[0], item[1], operators), enumerate(groups)) for one in group]
+        outcomes = [one for group in pool.map(lambda seeds: run_program(tamp, seeds, operators), groups) for one in group]
     counts = collections.Counter(one.kind for one in outcomes)
     for one in outcomes:
         if one.kind in ("wrong", "crash"):

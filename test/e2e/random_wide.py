@@ -25,6 +25,11 @@ STEPS = ["Floor", "Ceil", "Round", "Sign"]        # on exact operands only: a sm
 REDUCE = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"]
 
 
+def fits_whole(values, dtype):
+    limits, wide = np.iinfo(dtype), values.astype(np.float64)
+    return wide.min() >= limits.min and wide.max() <= limits.max
+
+
 def is_float(dtype):
     return np.issubdtype(dtype, np.floating)
 
@@ -164,6 +169,24 @@ class Maker:
         if x:
             self.add(self.pick(["BitwiseAnd", "BitwiseOr", "BitwiseXor"]), [x, self.broadcast(x)])
 
+    def remainder(self):
+        x = self.some(lambda live: live.dtype.kind in "iu")
+        if x:
+            if x.dtype.kind == "u" and self.chance(40):
+                self.add("BitShift", [x, self.weight(self.random.integers(0, 4, [1]).astype(x.dtype))], direction=self.pick(["LEFT", "RIGHT"]))
+            else:
+                self.add("Mod", [x, self.weight(self.random.integers(1, 6, x.shape[-1:]).astype(x.dtype))])
+
+    def power(self):
+        x = self.some(lambda live: is_float(live.dtype) and live.values.min() > 0.05 and live.values.max() < 20)
+        if x:
+            self.add("Pow", [x, self.weight(np.array(self.pick([2, 3, 0.5, -1]), x.dtype))])
+
+    def not_a_number(self):
+        x = self.some(lambda live: is_float(live.dtype))
+        if x and self.chance(20):
+            self.add("IsNaN", [x], exact=True)
+
     def where(self):
         condition = self.some(lambda live: live.dtype == np.bool_)
         x = self.some(lambda live: condition and live.shape == condition.shape)
@@ -179,7 +202,7 @@ class Maker:
     def cast(self):
         x = self.some(lambda live: live.exact)
         to = self.pick(ALL)
-        if x and not (np.dtype(to).kind == "u" and x.dtype != np.bool_ and x.values.min() < 0):
+        if x and (is_float(to) or np.dtype(to).kind == "b" or fits_whole(x.values, to)):  # ONNX leaves open what others become
             self.add("Cast", [x], exact=True, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
     def move(self):
@@ -286,6 +309,17 @@ class Maker:
             operands = [x, weight] + ([self.weight(self.values(np.float32, [out]))] if self.chance(50) else [])
             self.add("Conv", operands, group=group, strides=[self.number(1, 2)] * spatial, pads=[self.number(0, 1)] * (2 * spatial), dilations=[self.pick([1, 1, 2])] * spatial)
 
+    def conv_whole(self):
+        x = self.some(lambda live: live.dtype in (np.uint8, np.int8) and live.rank == 4)
+        if x:
+            self.add("ConvInteger", [x, self.weight(self.values(x.dtype, [self.pick([1, 4, 9]), x.shape[1], 2, 2]))], pads=[0, 1, 0, 1])
+
+    def grid_sample(self):
+        x = self.some(lambda live: live.dtype == np.float32 and live.rank == 4)
+        if x:
+            grid = self.random.uniform(-1.2, 1.2, [x.shape[0], self.number(1, 5), self.number(1, 5), 2]).astype(np.float32)
+            self.add("GridSample", [x, self.weight(grid)], mode="linear", padding_mode=self.pick(["zeros", "border", "reflection"]), align_corners=self.number(0, 1))
+
     def pool(self):
         x = self.some(lambda live: is_float(live.dtype) and live.rank in (3, 4))
         if x:
@@ -315,9 +349,9 @@ class Maker:
         self.has_recurrent = len(self.nodes) > before
 
     def all_steps(self):
-        return [self.unary] * 3 + [self.binary] * 4 + [self.move] * 7 + [self.concat] * 2 + [
-            self.unary_whole, self.truth, self.bits, self.where, self.clip, self.cast, self.cast, self.gather_late, self.reduce, self.reduce, self.rows, self.matmul, self.matmul_whole,
-            self.conv, self.conv, self.pool, self.quantize, self.recurrent]
+        return [self.unary] * 6 + [self.binary] * 4 + [self.move] * 7 + [self.concat] * 2 + [
+            self.unary_whole, self.truth, self.bits, self.where, self.clip, self.cast, self.cast, self.gather_late, self.reduce, self.reduce, self.rows, self.matmul, self.matmul, self.matmul_whole,
+            self.conv, self.conv, self.conv, self.conv_whole, self.pool, self.grid_sample, self.remainder, self.power, self.not_a_number, self.quantize, self.recurrent]
 
     def finish(self):
         """As a Part with its expected outputs. What nobody reads is an output or, sometimes, is left unread."""
