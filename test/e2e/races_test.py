@@ -5,18 +5,24 @@ persistent kernel and as graphs; a body that reads or writes what it does not de
     races_test.py TAMP [WORD...]
     races_test.py TAMP --random COUNT [SEED]     (by hand: random networks, a part of them as graphs)
 """
+import dataclasses
 import json
 import os
+import pathlib
 import re
 import sys
+import tempfile
 
 import numpy as np
 from onnx import TensorProto
 
+import conformance
 import harness
+import many
 import models as m
 import models_test as nets
-import random_model
+import random_test as random_test_of_all
+import random_wide
 import recurrent_test as recurrent
 
 
@@ -202,12 +208,36 @@ def test_races_are_looked_for_on_the_stand_in_and_in_models_only(tamp):
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
 
-def random_test(seed):
+def accepted(tamp, seeds, options, operators):
+    """The random models of these seeds that tamp takes, in groups that fit into one program."""
+    groups, ports = [[]], 0
+    for seed in seeds:
+        part, _ = random_wide.make(seed, operators)
+        with tempfile.TemporaryDirectory(prefix="tamp-random-") as folder:
+            try:
+                many.compile_model(tamp.program, part.model, pathlib.Path(folder), options)
+            except many.Failure as failure:
+                assert failure.kind == "refused", f"seed {seed}: {failure.text}"
+                continue
+        if ports + many.port_count(part.model) > many.MOST_PORTS:
+            groups.append([])
+            ports = 0
+        groups[-1].append(part)
+        ports += many.port_count(part.model)
+    return [group for group in groups if group]
+
+
+def random_test(first, seeds):
+    """Several random models in one program: starting g++ is what each would cost."""
     def test(tamp):
-        made = random_model.make(seed)
-        options = ["--vdevice", ["cpu", "h200"][seed % 2], "--precision", ["fp32", "tf32", "fp16"][seed // 2 % 3]]
-        check_races(tamp, made, *options, *(["--execution", "graph"] if seed % 4 < 2 and not random_model.is_recurrent(made) else []))
-    test.__name__ = f"test_random_{seed}"
+        options = dataclasses.replace(random_test_of_all.setting(first), precision=["fp32", "tf32", "fp16"][first // len(seeds) % 3])
+        for group in accepted(tamp, seeds, options, set(conformance.versions_of(tamp.program))):
+            path = tamp.folder / "model.onnx"
+            path.write_bytes(many.merge(group).SerializeToString())
+            done = tamp("run", path, "--device", "cpu", "--races", *options.words())
+            assert re.search(r"^races   none: [1-9]\d* rTasks read", done.stdout, re.M), done.stdout
+            print(f"    {', '.join(part.name for part in group)}: none", flush=True)
+    test.__name__ = f"test_random_{seeds[0]}_to_{seeds[-1]}"
     return test
 
 
@@ -215,7 +245,7 @@ def all_tests():
     if sys.argv[2:3] == ["--random"]:
         count, first = int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 1
         sys.argv[2:] = []
-        return [random_test(seed) for seed in range(first, first + count)]
+        return [random_test(seed, range(seed, min(seed + 8, first + count))) for seed in range(first, first + count, 8)]
     return [clean_test(*case) for case in CLEAN] + harness.tests_of(globals())
 
 
