@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <span>
@@ -16,31 +15,13 @@
 #include <variant>
 #include <vector>
 
+#include "compiler/ir/activation.h"
 #include "compiler/ir/dtype.h"
 #include "compiler/ir/fields.h"
+#include "compiler/ir/functions.h"
 #include "compiler/ir/recurrent.h"
-#include "kernels/shared/functions.h"
 
 namespace tamp {
-
-// What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
-// residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
-enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
-std::span<const char* const> names_of(Activation);
-
-// An activation and its attributes (clip: min and max; leaky_relu: slope; hard_sigmoid: alpha, beta).
-struct ActivationCall {
-  Activation kind = Activation::none;
-  float a = 0, b = 0;
-  bool operator==(const ActivationCall&) const = default;
-
-  template <class Self, class F>
-  static void fields(Self& call, F&& f) {
-    f("act", call.kind, Activation::none);
-    f("a", call.a, 0.0F);
-    f("b", call.b, 0.0F);
-  }
-};
 
 // What Conv and Pool have in common.
 template <class Windowed, class F>
@@ -248,48 +229,6 @@ struct Normalize {
     f("epsilon", op.epsilon);
   }
 };
-
-// The elementwise functions: the rows of kernels/shared/functions.h, which says what they are. `a` and `b` are attributes.
-enum class ElementwiseOp : uint8_t {
-#define TAMP_ROW(name, arity, attributes, types, result, speed, price, onnx, formula) name,
-  RK_FUNCTIONS(TAMP_ROW)
-#undef TAMP_ROW
-};
-
-// A row without its formula.
-struct FunctionRow {
-  struct Attributes {
-    int count = 0;
-    std::array<const char*, 2> names{};
-    std::array<float, 2> defaults{};
-    constexpr Attributes() = default;
-    constexpr Attributes(const char* name, float value) : count(1), names{name}, defaults{value} {}
-    constexpr Attributes(const char* name, float value, const char* name2, float value2)
-        : count(2), names{name, name2}, defaults{value, value2} {}
-  };
-  struct Onnx {
-    const char* name = nullptr;  // none: no operator is this function and nothing else
-    std::array<int, 8> versions{};
-    size_t version_count = 0;
-    constexpr Onnx() = default;
-    constexpr Onnx(const char* name_, std::initializer_list<int> list) : name(name_) {
-      for (const int version : list) versions[version_count++] = version;
-    }
-  };
-  ElementwiseOp op;
-  const char* name;
-  int arity;
-  Attributes attributes;
-  rk::functions::Types types;
-  rk::functions::Result result;
-  rk::functions::Speed speed;
-  double price;
-  Onnx onnx;
-};
-std::span<const FunctionRow> function_rows();
-const FunctionRow& row_of(ElementwiseOp op);
-const char* name_of(ElementwiseOp op);
-int arity_of(ElementwiseOp op);
 
 // One step of a chain, in SSA form: operand v >= 0 is input number v of the rOperator, v < 0 is the result of step -1-v.
 struct ElementwiseStep {
