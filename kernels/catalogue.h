@@ -35,6 +35,9 @@ struct Family {
   std::optional<Estimate> (*estimate)(const Request& request) = nullptr;
 };
 
+// Of a family that packs nothing.
+inline Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
+
 const std::vector<Family>& families();
 const Family& family(const std::string& name);  // TAMP_CHECK if absent
 

@@ -134,8 +134,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 // [row, row_end) x [column, column_end) of matrix number `batch` of an operand.
 struct Part {
   int64_t batch, row, row_end, column, column_end;
@@ -178,7 +176,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& matmul_direct() {
-  static const Family family{"matmul_direct", offers, pack, accesses};
+  static const Family family{"matmul_direct", offers, no_pack, accesses};
   return family;
 }
 

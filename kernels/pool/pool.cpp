@@ -110,8 +110,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   Window window = pool_window(graph, rop);
   window.pixels = rkernel.config_value("pixels");
@@ -121,7 +119,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& pool() {
-  static const Family family{"pool", offers, pack, accesses};
+  static const Family family{"pool", offers, no_pack, accesses};
   return family;
 }
 

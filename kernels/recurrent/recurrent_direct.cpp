@@ -180,8 +180,6 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 // Batch row `index`: dimension 1 of [T,B,N], dimension 0 of [B,N] and [B].
 void append_row(const Graph& graph, TensorId id, int64_t index, std::vector<Region>& regions) {
   if (!id.valid()) return;
@@ -205,7 +203,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 }  // namespace
 
 const Family& recurrent_direct() {
-  static const Family family = {"recurrent_direct", offers, pack, accesses};
+  static const Family family = {"recurrent_direct", offers, no_pack, accesses};
   return family;
 }
 

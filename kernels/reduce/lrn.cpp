@@ -76,8 +76,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Loop loop = loop_of(graph, rop);
   const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
@@ -95,7 +93,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& lrn() {
-  static const Family family{"lrn", offers, pack, accesses};
+  static const Family family{"lrn", offers, no_pack, accesses};
   return family;
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/reduce/normalize.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/args.h"
 #include "kernels/loop.h"
@@ -43,9 +44,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
   const VDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
-  const int64_t per_thread = ceil_div(ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads), 4) * 4;
-  constexpr int64_t kMostKept = 24;
-  const int64_t kept = per_thread <= kMostKept ? per_thread : 0;
+  const int64_t kept = kept_per_thread(rows, vdevice);
   Phase phase;
   phase.header = "kernels/reduce/normalize.cuh";
   phase.body = "rk::normalize";
@@ -61,18 +60,12 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
                 {"kept_per_thread", arg(kept)},
                 {"centered", arg(int64_t{attrs.centered})},
                 {"epsilon", float_arg(attrs.epsilon)}};
-  phase.rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   phase.cost.activation_bytes = elements * (kept > 0 ? 16 : 24);
   phase.cost.flops = elements * 60 + static_cast<double>(vdevice.compute_threads) * 400;
-  phase.cost.efficiency = 0.2;
-  RKernel rkernel;
-  rkernel.family = "normalize";
-  rkernel.name = "normalize<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  phase.cost.efficiency = vdevice.cost("normalize.efficiency");
+  return rows_rkernel("normalize", rows, per_rtask, std::move(phase));
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -86,26 +79,17 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const Rows rows = rows_of(graph, rop);
-  const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
-  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
-  append_row_reads(rows, graph, rop.inputs[0], begin, end, out.reads);
+  append_rows(rows_of(graph, rop), graph, rop, rkernel, index, out);
   for (const size_t i : {size_t{1}, size_t{2}}) {
     if (operand(rop, i).valid()) append_whole(graph, operand(rop, i), out.reads);
   }
-  Loop nest = rows.kept;
-  nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());
-  const int64_t each = rows.reduced_elements();
-  append_runs(nest, kOut, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin * each, end * each, out.writes);
 }
 
 }  // namespace
 
 const Family& normalize() {
-  static const Family family{"normalize", offers, pack, accesses};
+  static const Family family{"normalize", offers, no_pack, accesses};
   return family;
 }
 

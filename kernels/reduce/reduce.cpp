@@ -224,8 +224,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const TensorId from = rop.inputs[0], to = rop.outputs[0];
   const int64_t splits = rkernel.config_value("splits");
@@ -251,7 +249,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& reduce() {
-  static const Family family{"reduce", offers, pack, accesses};
+  static const Family family{"reduce", offers, no_pack, accesses};
   return family;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <utility>
 
 #include "kernels/args.h"
 #include "kernels/reduce/numbers.cuh"
@@ -56,6 +57,32 @@ ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int
                           arg(rows.rows()), arg(rows.reduced_elements()), arg(per_rtask), arg(static_cast<int64_t>(kept.size())),
                           arg(static_cast<int64_t>(rows.reduced.size())),
                           arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(rows.lanes)))), arg(int64_t{rows.lanes_first})}};
+}
+
+int64_t kept_per_thread(const Rows& rows, const VDevice& vdevice) {
+  constexpr int64_t kMostKept = 24, kBatch = 4;
+  const int64_t each = ceil_div(ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads), kBatch) * kBatch;
+  return each <= kMostKept ? each : 0;
+}
+
+RKernel rows_rkernel(const std::string& family, const Rows& rows, int64_t per_rtask, Phase phase) {
+  phase.rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
+  RKernel rkernel;
+  rkernel.family = family;
+  rkernel.name = family + "<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"rows_per_rtask", per_rtask}};
+  rkernel.phases = {std::move(phase)};
+  return rkernel;
+}
+
+void append_rows(const Rows& rows, const Graph& graph, const ROperator& rop, const RKernel& rkernel, int64_t index, Accesses& out) {
+  const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
+  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
+  append_row_reads(rows, graph, rop.inputs[0], begin, end, out.reads);
+  Loop nest = rows.kept;
+  nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());
+  const int64_t each = rows.reduced_elements();
+  append_runs(nest, 1, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin * each, end * each, out.writes);
 }
 
 void append_row_reads(const Rows& rows, const Graph& graph, TensorId in, int64_t begin, int64_t end, std::vector<Region>& regions) {

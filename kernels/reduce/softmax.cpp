@@ -2,6 +2,7 @@
 #include "kernels/reduce/softmax.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/args.h"
 #include "kernels/reduce/rows.h"
@@ -28,9 +29,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ROperator& rop = request.rop;
   const VDevice& vdevice = request.vdevice;
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
-  const int64_t per_thread = ceil_div(ceil_div(rows.reduced_elements() * rows.lanes, vdevice.compute_threads), 4) * 4;
-  constexpr int64_t kMostKept = 24;
-  const int64_t kept = per_thread <= kMostKept ? per_thread : 0;
+  const int64_t kept = kept_per_thread(rows, vdevice);
   Phase phase;
   phase.header = "kernels/reduce/softmax.cuh";
   phase.body = "rk::softmax";
@@ -39,18 +38,12 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
                 {"kept_per_thread", arg(kept)},
                 {"log", arg(int64_t{std::get<Softmax>(rop.attrs).log})}};
-  phase.rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   phase.cost.activation_bytes = elements * (kept > 0 ? 8 : 16);
   phase.cost.flops = elements * 120 + static_cast<double>(vdevice.compute_threads) * 400;
   phase.cost.efficiency = vdevice.cost("softmax.efficiency");
-  RKernel rkernel;
-  rkernel.family = "softmax";
-  rkernel.name = "softmax<" + std::to_string(rows.lanes) + " rows, " + std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"rows_per_rtask", per_rtask}};
-  rkernel.phases = {phase};
-  return rkernel;
+  return rows_rkernel("softmax", rows, per_rtask, std::move(phase));
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -64,23 +57,14 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const Rows rows = rows_of(graph, rop);
-  const int64_t per_rtask = rkernel.config_value("rows_per_rtask");
-  const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, rows.rows());
-  append_row_reads(rows, graph, rop.inputs[0], begin, end, out.reads);
-  Loop nest = rows.kept;
-  nest.insert(nest.end(), rows.reduced.begin(), rows.reduced.end());
-  const int64_t each = rows.reduced_elements();
-  append_runs(nest, 1, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin * each, end * each, out.writes);
+  append_rows(rows_of(graph, rop), graph, rop, rkernel, index, out);
 }
 
 }  // namespace
 
 const Family& softmax() {
-  static const Family family{"softmax", offers, pack, accesses};
+  static const Family family{"softmax", offers, no_pack, accesses};
   return family;
 }
 

@@ -81,8 +81,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 // Any pixel of x may be asked for.
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Loop loop = loop_of(graph, rop);
@@ -96,7 +94,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& grid_sample() {
-  static const Family family{"grid_sample", offers, pack, accesses};
+  static const Family family{"grid_sample", offers, no_pack, accesses};
   return family;
 }
 

@@ -41,7 +41,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& max_roi_pool() {
-  static const Family family{"max_roi_pool", offers, no_pack, region_accesses};
+  static const Family family{"max_roi_pool", offers, no_pack, loop_accesses<region_loop>};
   return family;
 }
 

@@ -48,18 +48,13 @@ RKernel region_rkernel(const Request& request, const std::string& name, int64_t 
   const auto share = static_cast<double>(per_rtask);
   phase.cost.activation_bytes = share * 4 * (6 + reads);
   phase.cost.flops = share * (100 + 20 * reads);
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = request.vdevice.cost("regions.efficiency");
   RKernel rkernel;
   rkernel.family = name;
   rkernel.name = name + "<" + std::to_string(phase.rtasks) + ">";
   rkernel.config = {{"elements_per_rtask", per_rtask}};
   rkernel.phases = {phase};
   return rkernel;
-}
-
-// Any pixel of x may be asked for.
-void region_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, region_loop(graph, rop), index, out);
 }
 
 }  // namespace tamp::kernels

@@ -15,6 +15,5 @@ Loop region_loop(const Graph& graph, const ROperator& rop);
 std::vector<Arg> region_args(const Graph& graph, const ROperator& rop, const Loop& loop);
 // One rKernel of about `rtasks` rTasks with everything but template arguments and arguments; it reads `reads` pixels a result.
 RKernel region_rkernel(const Request& request, const std::string& name, int64_t rtasks, double reads);
-void region_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out);
 
 }  // namespace tamp::kernels

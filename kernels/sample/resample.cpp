@@ -126,7 +126,7 @@ RKernel rkernel_of(const Request& request, int64_t rtasks) {
   const auto share = static_cast<double>(per_rtask);
   phase.cost.activation_bytes = share * 4 * static_cast<double>(vector) * (1 + taps);
   phase.cost.flops = share * (60 + taps * (4 + 4 * static_cast<double>(vector)));
-  phase.cost.efficiency = 0.2;
+  phase.cost.efficiency = request.vdevice.cost("resample.efficiency");
   RKernel rkernel;
   rkernel.family = "resample";
   rkernel.name = "resample<" + std::to_string(vector) + ", " + std::to_string(phase.rtasks) + ">";

@@ -49,7 +49,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& roi_align() {
-  static const Family family{"roi_align", offers, no_pack, region_accesses};
+  static const Family family{"roi_align", offers, no_pack, loop_accesses<region_loop>};
   return family;
 }
 

@@ -67,14 +67,10 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
-}
-
 }  // namespace
 
 const Family& typed_conv() {
-  static const Family family{"typed_conv", offers, no_pack, accesses};
+  static const Family family{"typed_conv", offers, no_pack, loop_accesses<loop_of>};
   return family;
 }
 

@@ -57,14 +57,10 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
-}
-
 }  // namespace
 
 const Family& typed_matmul() {
-  static const Family family{"typed_matmul", offers, no_pack, accesses};
+  static const Family family{"typed_matmul", offers, no_pack, loop_accesses<loop_of>};
   return family;
 }
 

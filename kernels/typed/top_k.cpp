@@ -47,7 +47,7 @@ std::vector<RKernel> offers(const Request& request) {
   const int64_t lines = k == 0 ? 0 : loop_elements(loop), share = ceil_div(lines, request.vdevice.veus());
   std::vector<RKernel> out;
   const auto offer = [&](const std::string& body, int64_t lanes, int64_t per_rtask, double steps) {
-    RKernel rkernel = lines_rkernel("top_k", body, lines, per_rtask, steps);
+    RKernel rkernel = lines_rkernel(request.vdevice, "top_k", body, lines, per_rtask, steps);
     Phase& phase = rkernel.phases[0];
     phase.template_args = {{"T", compared_as(in.dtype)}};
     if (lanes > 0) phase.template_args.push_back({"kLanes", std::to_string(lanes)});

@@ -79,6 +79,4 @@ void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rke
   for (const TensorId id : reads_of(rop)) append_whole(graph, id, out.reads);
 }
 
-Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 }  // namespace tamp::kernels

@@ -38,6 +38,11 @@ RKernel typed_rkernel(const Request& request, const std::string& name, int64_t e
 int64_t elements_per_rtask(const Request& request, int64_t elements);
 // What such a rTask touches: its share of the result, which is written in the order of the loop's operand 0, and all of the inputs.
 void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
-Bytes no_pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
+
+// Family::accesses where the loop is a function of the rOperator.
+template <Loop (*loop_of)(const Graph&, const ROperator&)>
+void loop_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
 
 }  // namespace tamp::kernels
