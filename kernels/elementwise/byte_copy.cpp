@@ -51,8 +51,6 @@ std::vector<RKernel> offers(const Request& request) {
   return {rkernel};
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const int64_t per_rtask = rkernel.config_value("elements_per_rtask"), begin = index * per_rtask;
   const Run run{begin, 1, 0, std::min(per_rtask, element_count(graph.tensor(rop.outputs[0]).shape) - begin)};
@@ -63,7 +61,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& byte_copy() {
-  static const Family family{"byte_copy", offers, pack, accesses};
+  static const Family family{"byte_copy", offers, no_pack, accesses};
   return family;
 }
 

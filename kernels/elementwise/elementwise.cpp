@@ -124,8 +124,6 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Sweep sweep = sweeps_of(graph, rop)[static_cast<size_t>(phase)];
   const int64_t per_rtask = rkernel.config_value("groups_per_rtask" + std::to_string(phase));
@@ -136,14 +134,17 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_runs(sweep.loop, 0, sweep.out, first_element(graph, sweep.out) + sweep.starts[0], begin, end, out.writes);
   for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
     const TensorId id = sweep.chain.inputs[i];
-    append_runs(sweep.loop, i + 1, id, first_element(graph, id) + sweep.starts[i + 1], begin, end, out.reads);
+    if (known)
+      append_static_reads(graph, sweep, i + 1, first, last, out.reads);
+    else
+      append_runs(sweep.loop, i + 1, id, first_element(graph, id) + sweep.starts[i + 1], begin, end, out.reads);
   }
 }
 
 }  // namespace
 
 const Family& elementwise() {
-  static const Family family{"elementwise", offers, pack, accesses};
+  static const Family family{"elementwise", offers, no_pack, accesses};
   return family;
 }
 

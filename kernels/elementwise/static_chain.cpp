@@ -52,13 +52,37 @@ bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
   return end <= graph.buffers[graph.tensor(id).place.buffer.index()].elements;
 }
 
+// Whether the lanes behind the operand's rows are no element of any tensor: nobody writes them while they are read. Seen modulo the
+// distance of rows, which all tensors of such a buffer have in common: rows of 78 channels that begin 80 apart leave columns 78 and 79,
+// where one concatenated from tensors of 78 and 2 channels has none to spare.
+bool has_free_lanes(const Graph& graph, const Sweep& sweep, size_t operand) {
+  const BufferId buffer = graph.tensor(sweep.chain.inputs[operand - 1]).place.buffer;
+  const int64_t row = row_of(sweep, operand) != 0 ? row_of(sweep, operand) : graph.buffers[buffer.index()].elements;
+  const int64_t start = (first_element(graph, sweep.chain.inputs[operand - 1]) + sweep.starts[operand]) % row;
+  const int64_t begin = start + row_elements(sweep), end = start + row_groups(sweep) * 4;
+  const auto is_elsewhere = [&](const Tensor& tensor) {
+    if (tensor.place.buffer != buffer) return true;
+    int64_t first = tensor.place.offset % row, last = first;
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      if (tensor.shape[d] <= 1 || tensor.place.strides[d] % row == 0) continue;
+      if (tensor.place.strides[d] < 0) return false;
+      last += (tensor.shape[d] - 1) * tensor.place.strides[d];
+    }
+    return element_count(tensor.shape) == 0 || last < begin || (first >= end && last < row);
+  };
+  return end <= row && std::all_of(graph.tensors.begin(), graph.tensors.end(), is_elsewhere);
+}
+
+// Whether groups of the operand are loaded as vectors.
+bool is_loaded_as_vectors(const Graph& graph, const Sweep& sweep, size_t operand) {
+  if (!has_aligned_rows(graph, sweep, operand)) return false;
+  return !is_partial(sweep) || (ends_in_buffer(graph, sweep, operand) && has_free_lanes(graph, sweep, operand));
+}
+
 // Bit i: input i is loaded element by element.
 int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   int64_t scalars = 0;
-  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
-    const bool vectors = has_aligned_rows(graph, sweep, i + 1) && (!is_partial(sweep) || ends_in_buffer(graph, sweep, i + 1));
-    scalars |= int64_t{!vectors} << i;
-  }
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) scalars |= int64_t{!is_loaded_as_vectors(graph, sweep, i + 1)} << i;
   return scalars;
 }
 
@@ -102,6 +126,18 @@ int64_t static_groups(const Sweep& sweep) { return loop_elements(sweep.loop) / r
 
 int64_t elements_before(const Sweep& sweep, int64_t group) {
   return group / row_groups(sweep) * row_elements(sweep) + std::min(group % row_groups(sweep) * 4, row_elements(sweep));
+}
+
+void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand, int64_t begin, int64_t end, std::vector<Region>& out) {
+  const TensorId id = sweep.chain.inputs[operand - 1];
+  Loop loop = sweep.loop;
+  if (is_partial(sweep) && is_loaded_as_vectors(graph, sweep, operand)) {
+    loop.back().extent = row_groups(sweep) * 4;
+    append_runs(loop, operand, id, first_element(graph, id) + sweep.starts[operand], begin * 4, end * 4, out);
+  } else {
+    append_runs(loop, operand, id, first_element(graph, id) + sweep.starts[operand], elements_before(sweep, begin),
+                elements_before(sweep, end), out);
+  }
 }
 
 Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {

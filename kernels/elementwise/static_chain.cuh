@@ -7,7 +7,7 @@
 // does kGroups groups at a time.
 //
 // kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). A vector's other lanes hold
-// whatever lies behind the row; they are computed with, and not stored.
+// whatever lies behind the row, which is nobody's element; they are computed with, and not stored.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"

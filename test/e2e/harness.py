@@ -36,6 +36,21 @@ class Tamp:
         return done
 
 
+def with_gxx(tamp, lines):
+    """An environment whose g++ first runs `lines` of Python, in the folder with the source; its arguments are the list `words`."""
+    wrapper = tamp.folder / "bin" / "g++"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"""#!{sys.executable}
+import os, pathlib, sys
+words = sys.argv[1:]
+{lines}
+os.environ["PATH"] = {os.environ["PATH"]!r}
+os.execvp("g++", ["g++", *words])  # by its own name: it finds its parts from it
+""")
+    wrapper.chmod(0o755)
+    return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+
+
 def run_one(program, test):
     with tempfile.TemporaryDirectory(prefix="tamp-test-") as folder:
         begin = time.monotonic()

@@ -262,6 +262,16 @@ def test_boxes_compiled_for_h200(tamp):
     check_compiled_for_gpu(tamp, path, "h200", ["132 vEUs", "kInputStages = 3", ".input = "])
 
 
+def test_boxes_where_each_thread_arrives(tamp):
+    """How racecheck wants it (docs/sanitizers.md): barriers that count threads instead of groups of them."""
+    path = tamp.folder / "boxed.onnx"
+    path.write_bytes(boxed().SerializeToString())
+    asked = tamp.folder / "asked"
+    env = harness.with_gxx(tamp, f'words.append("-DTAMP_EACH_THREAD_ARRIVES"); pathlib.Path({str(asked)!r}).touch()')
+    done = tamp("run", path, "--device", "cpu", "--vdevice", "h200", "--check", env=env)
+    assert ": good, " in done.stdout and asked.exists(), done.stdout
+
+
 def test_small_network_compiled_for_rtx5090(tamp):
     path = tamp.folder / "batch_norm.onnx"
     path.write_bytes(batch_norm().SerializeToString())

@@ -7,7 +7,6 @@ persistent kernel and as graphs; a body that reads or writes what it does not de
 """
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import sys
@@ -92,6 +91,16 @@ def order():
     return m.model(nodes, inputs, outputs, [m.ints("k", [3]), m.ints("one", [1]), m.constant("scale", nets.random("scale", 50))])
 
 
+def shared_rows():
+    """Rows of 2, 6 and 78 channels that end within a vector: beside other tensors' elements, and beside nobody's."""
+    nodes = [m.node("Relu", ["x"], ["r"], "relu"), m.node("Concat", ["r", "x", "r", "x"], ["y"], "join", axis=3), m.node("Neg", ["r"], ["n"], "neg"),
+             m.node("Conv", ["p", "w1"], ["a"], "wide", pads=[1] * 4), m.node("Sin", ["a"], ["s"], "sin"), m.node("Add", ["s", "a"], ["t"], "add"),
+             m.node("Conv", ["t", "w2"], ["z"], "behind"), m.node("Concat", ["q", "t"], ["u"], "beside", axis=1), m.node("Neg", ["t"], ["v"], "neg2")]
+    inputs = [nets.port("x", 7, 5, 3, 2), nets.port("p", 1, 8, 9, 7), nets.port("q", 1, 6, 9, 7)]
+    outputs = [nets.port("y", 7, 5, 3, 8), nets.port("n", 7, 5, 3, 2), *(nets.port(name, *[None] * 4) for name in "zuv")]
+    return m.model(nodes, inputs, outputs, [nets.weight("w1", 78, 8, 3, 3), nets.weight("w2", 8, 78, 1, 1)])
+
+
 def gang():
     return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
 
@@ -105,6 +114,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("attention", nets.attention, [], "matmul_direct softmax"),
+    ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),
     ("recurrent_direct", lambda: recurrent.one("GRU", (2, 2, 5), 3), ["--vdevice", "t4"], "recurrent_direct"),
@@ -144,20 +154,13 @@ def test_every_family_is_run_by_a_network_above(tamp):
 
 def with_wrong_body(tamp, before, after, name="*.cu"):
     """An environment whose g++ first changes the text of the generated source, as if the body had been written so."""
-    wrapper = tamp.folder / "bin" / "g++"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f"""#!{sys.executable}
-import os, pathlib, sys
+    return harness.with_gxx(tamp, f"""
 source, = pathlib.Path(".").glob({name!r})
 text = source.read_text()
 if {after!r} not in text:
     assert text.count({before!r}) == 1, text.count({before!r})
     source.write_text(text.replace({before!r}, {after!r}))
-os.environ["PATH"] = {os.environ["PATH"]!r}
-os.execvp("g++", ["g++", *sys.argv[1:]])  # by its own name: it finds its parts from it
 """)
-    wrapper.chmod(0o755)
-    return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
 
 def wide_relu():
