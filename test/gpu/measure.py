@@ -103,19 +103,23 @@ def is_recurrent(name):
 
 
 def work_of(path):
-    """An ONNX file's (multiply-adds times two of Conv, Gemm and MatMul by weights, elements of the weights). A convolution whose shape cannot be
-    inferred counts nothing."""
+    """An ONNX file's (multiply-adds times two of Conv, Gemm and MatMul by weights, elements of the weights). Where a shape cannot be
+    inferred the operator counts nothing."""
     import onnx
 
-    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*model.graph.value_info, *model.graph.input, *model.graph.output]}
+    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False), data_prop=True)
+    values = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+    shapes = {v.name: [d.dim_value or 1 for d in v.type.tensor_type.shape.dim] for v in values}  # of batch 1, where an extent is unknown
     weights = {w.name: list(w.dims) for w in model.graph.initializer}
     flops = 0.0
     for node in model.graph.node:
+        if node.output[0] not in shapes:
+            continue
         if node.op_type == "Conv":
             flops += 2.0 * np.prod(shapes[node.output[0]]) * np.prod(weights[node.input[1]][1:])
         elif node.op_type in ("Gemm", "MatMul") and node.input[1] in weights:
-            flops += 2.0 * np.prod(weights[node.input[1]])
+            transposed = any(a.name == "transB" and a.i for a in node.attribute)
+            flops += 2.0 * np.prod(shapes[node.output[0]]) * weights[node.input[1]][-1 if transposed else -2]
     return float(flops), float(sum(np.prod(w) for w in weights.values()))
 
 

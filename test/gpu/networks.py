@@ -184,6 +184,47 @@ class RandWire(nn.Module):
 IMAGE, SMALL_IMAGE = (1, 3, 224, 224), (1, 3, 32, 32)
 
 
+# --- transformers ----------------------------------------------------------------------------------------------------------
+
+
+class Ids(tuple):
+    """A shape of token ids below `words`."""
+
+    words = 30000
+
+
+class EncoderLayer(nn.Module):
+    """BERT's: normalised behind attention and behind the two products."""
+
+    def __init__(self, width, heads, inner):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width)
+        x = self.norm1(x + self.out(mixed))
+        return self.norm2(x + self.narrow(F.gelu(self.wide(x))))
+
+
+class BertBase(nn.Module):
+    """Without pooler; q, k and v in one product and no mask, which is kind to it: the ONNX file has three products and a mask."""
+
+    def __init__(self, layers=12, width=768, heads=12, inner=3072, words=30522, positions=512):
+        super().__init__()
+        self.words, self.positions, self.kinds = nn.Embedding(words, width), nn.Embedding(positions, width), nn.Embedding(2, width)
+        self.norm, self.layers = nn.LayerNorm(width), nn.ModuleList(EncoderLayer(width, heads, inner) for _ in range(layers))
+
+    def forward(self, ids):
+        x = self.norm(self.words(ids) + self.positions.weight[:ids.shape[1]] + self.kinds.weight[0])
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 def build(name):
     """-> (module, input shapes)"""
     module, *shapes = build_one(name)
@@ -205,6 +246,8 @@ def build_one(name):
         return Seq2Seq(), (100, 1, 128), (30, 1, 128)
     if name == "deepspeech2":
         return DeepSpeech2(), (1, 1, 161, 300)
+    if name == "bert_base_s128":
+        return BertBase(), Ids((1, 128))
     if name == "resnext29_16x64d":
         return ResNext29(), SMALL_IMAGE
     if name == "nasnet_a_cifar":
@@ -225,7 +268,7 @@ def flops_of(module, inputs):
     def add(layer, _, output):
         nonlocal total
         weight = layer.weight
-        total += 2 * (output.numel() * weight[0].numel() if isinstance(layer, nn.Conv2d) else weight.numel())
+        total += 2 * output.numel() * weight[0].numel()
 
     hooks = [layer.register_forward_hook(add) for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
     module(*inputs)

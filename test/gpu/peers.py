@@ -50,7 +50,8 @@ def ready(name, precision, channels_last):
     if channels_last and len(shapes[0]) != 4:
         return None
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
-    module, inputs = module.eval().cuda().to(dtype), [torch.randn(*shape, device="cuda", dtype=dtype) for shape in shapes]
+    draw = lambda shape: torch.randint(shape.words, shape, device="cuda") if isinstance(shape, networks.Ids) else torch.randn(*shape, device="cuda", dtype=dtype)
+    module, inputs = module.eval().cuda().to(dtype), [draw(shape) for shape in shapes]
     if channels_last:
         module, inputs = module.to(memory_format=torch.channels_last), [x.to(memory_format=torch.channels_last) for x in inputs]
     return module, inputs
