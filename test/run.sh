@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests, from a fresh clone: installs what is missing (Debian 12), checks the format and what an addition touches, builds, runs the unit tests
-# (ctest) and the end-to-end tests (test/e2e). What needs nvcc or a GPU runs where there is one; TAMP_ASAN=graph adds a
-# part of the unit tests with sanitizers, TAMP_ASAN=1 all of them. The last line is "N passed, N failed".
+# (ctest) and the end-to-end tests (test/e2e), and a part of the unit tests with sanitizers: TAMP_ASAN=1 runs all of them, TAMP_ASAN=0 none. What needs
+# nvcc or a GPU runs where there is one. The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/packages.sh
@@ -51,10 +51,10 @@ excluded=gpu
 find_nvcc || excluded='gpu|nvcc'
 count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
 
-# With the address and undefined-behaviour sanitizers, a second build: where TAMP_ASAN=graph, the tests of the way from a file to a graph (what a user
-# hands in goes there) and a minute of broken models, about 13 minutes of one core; where TAMP_ASAN=1, all unit tests. Without, broken models only.
+# With the address and undefined-behaviour sanitizers, a second build: the tests of the way from a file to a graph (what a user hands in goes there)
+# and a minute of broken models, about 13 minutes of one core; where TAMP_ASAN=1, all unit tests; where it is 0, broken models only, as they are.
 build/venv/bin/python test/fuzz/make_corpus.py build/corpus
-case ${TAMP_ASAN:-0} in
+case ${TAMP_ASAN:-graph} in
   1 | graph)
     cmake --preset asan
     if [ "$TAMP_ASAN" = 1 ]; then
@@ -68,7 +68,7 @@ case ${TAMP_ASAN:-0} in
     ;;
   *)
     count build/release/bin/fuzz_models build/corpus --seconds 30 --findings build
-    echo "not sanitized: TAMP_ASAN=graph or TAMP_ASAN=1 test/run.sh also runs unit tests with the address and undefined-behaviour sanitizers"
+    echo "no sanitizers: TAMP_ASAN=0"
     ;;
 esac
 
