@@ -22,6 +22,7 @@ struct Invocation {
 
 void add_compile(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
+void add_compare(CLI::App& app, Invocation& invocation);
 void add_tune(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_ops(CLI::App& app, Invocation& invocation);

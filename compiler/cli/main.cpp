@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   Invocation invocation;
   tamp::cli::add_compile(app, invocation);
   tamp::cli::add_run(app, invocation);
+  tamp::cli::add_compare(app, invocation);
   tamp::cli::add_tune(app, invocation);
   tamp::cli::add_inspect(app, invocation);
   tamp::cli::add_ops(app, invocation);

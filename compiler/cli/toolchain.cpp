@@ -136,6 +136,8 @@ std::vector<T> read_rows(const fs::path& path) {
 
 }  // namespace
 
+bool can_use_gpu() { return has_gpu() && !find_nvcc().empty(); }
+
 Device choose_device(const std::string& name) {
   if (name == "cpu") return Device::cpu;
   if (name == "cuda") {
@@ -143,7 +145,7 @@ Device choose_device(const std::string& name) {
     return Device::cuda;
   }
   if (!name.empty()) throw bad_input(fmt::format("--device '{}' is not known; known: cuda, cpu", printable(name)));
-  if (has_gpu() && !find_nvcc().empty()) return Device::cuda;
+  if (can_use_gpu()) return Device::cuda;
   spdlog::info("{}: runs on the CPU with the stand-in for CUDA", has_gpu() ? "a GPU, but no nvcc" : "no GPU");
   return Device::cpu;
 }

@@ -19,6 +19,9 @@ enum class Device { cuda, cpu };
 // input) where cuda is asked for and cannot be.
 Device choose_device(const std::string& name);
 
+// Whether Device::cuda is possible: a GPU and nvcc.
+bool can_use_gpu();
+
 // The built-in vDevice of this machine's GPU. Error (bad input) if it has none; "h200" if the GPU cannot be asked.
 std::string vdevice_of_this_gpu();
 

@@ -1,28 +1,21 @@
 // `tamp tune`: chooses rKernels by measurement (tune.h), keeps what is faster, writes what was measured as records.
 //
-// Builds run in parallel. Measurements run one at a time, in this process and beside others of the user's: they hold a lock. Nothing in the
-// choice comes from an answer that differs from the reference.
+// Nothing in the choice comes from an answer that differs from the reference (workshop.h).
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <future>
-#include <mutex>
-#include <thread>
 
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
-#include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_lock.h"
-#include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/cli/tune.h"
+#include "compiler/cli/workshop.h"
 #include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
@@ -30,9 +23,6 @@ namespace tamp::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// On what --check accepts: what a precision costs a deep network is not the question here, and what is broken is far off.
-constexpr double kSlack = 2;
 
 struct TuneArguments {
   std::string model, output, device, records;
@@ -43,154 +33,43 @@ struct TuneArguments {
   uint64_t seed = 1;
 };
 
-// Calls job(0..count-1), so many at a time. The first exception is thrown on when all have ended.
-void in_parallel(size_t count, size_t jobs, const std::function<void(size_t)>& job) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      try {
-        job(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
+// The stand-in has no clock for rTasks: of the whole run each rOperator gets what the simulator thinks is its share.
+RopTimes shared_out(const RProgram& program, double whole_us) {
+  const schedule::Timeline timeline = schedule::timeline(program);
+  std::vector<double> begin(program.rkernels.size(), -1), end(begin);
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (size_t i = 0; i < program.lanes[veu].size(); ++i) {
+      const ROperatorId rop = program.lanes[veu][i].rtask.rop;
+      if (!rop.valid()) continue;
+      const schedule::Span& span = timeline.lanes[veu][i];
+      if (end[rop.index()] < 0 || span.begin_us < begin[rop.index()]) begin[rop.index()] = span.begin_us;
+      end[rop.index()] = std::max(end[rop.index()], span.end_us);
     }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < std::min(count, jobs); ++i) threads.emplace_back(work);
   }
-  if (failure) std::rethrow_exception(failure);
+  RopTimes times;
+  for (size_t i = 0; i < end.size(); ++i) times.us.push_back(end[i] < 0 ? -1 : (end[i] - begin[i]) * whole_us / timeline.us);
+  return times;
 }
 
-// One rProgram on its way through the compiler and on the device.
-struct Built {
-  CompiledFolder model;
-  fs::path work, runner;
-};
-
-class Workshop {
- public:
-  Workshop(const TuneArguments& arguments, Device device, const Prepared& prepared, const fs::path& folder)
-      : arguments_(arguments), device_(device), prepared_(prepared), folder_(folder) {
-    for (const TensorId id : prepared.source.inputs) {
-      const Tensor& tensor = prepared.source.tensor(id);
-      inputs_.push_back(random_value({tensor.name, tensor.dtype, tensor.shape}, arguments.seed, inputs_.size()));
-    }
-    // Takes as long as a build does, and beside it.
-    expected_ = std::async(std::launch::async, [this] { return ops::run(prepared_.source, inputs_); }).share();
+std::vector<std::optional<RopTimes>> rop_times_of(Workshop& workshop, const TuneArguments& arguments, Device device,
+                                                  const std::vector<RProgram>& programs) {
+  const bool gpu = device == Device::cuda;
+  const RunOptions options{.repeat = gpu ? arguments.repeat : 1, .trace = gpu, .trace_all = gpu};
+  const std::vector<Workshop::Built> built = workshop.build(programs, options);
+  std::vector<std::optional<RopTimes>> times;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const std::optional<RunResult> result = workshop.run(built[i], options);
+    if (!result)
+      times.emplace_back();
+    else if (gpu)
+      times.push_back(RopTimes{rop_times(read_text(built[i].model.folder / (built[i].model.name + ".rprogram.json")), result->stamps),
+                               arguments.repeat});
+    else
+      times.push_back(shared_out(programs[i], median(result->microseconds)));
+    fs::remove_all(built[i].work);
   }
-
-  std::vector<Built> build(const std::vector<RProgram>& programs, const RunOptions& options) {
-    const std::string name = model_name(arguments_.model);
-    std::vector<Built> built(programs.size());
-    const fs::path folder = folder_ / fmt::format("build{}", builds_++);
-    const size_t jobs = arguments_.jobs > 0 ? static_cast<size_t>(arguments_.jobs) : std::max(1u, std::thread::hardware_concurrency());
-    in_parallel(programs.size(), jobs, [&](size_t i) {
-      built[i].work = folder / std::to_string(i);
-      const std::string compiled = (built[i].work / "compiled").string();
-      codegen::emit(programs[i], {.name = name, .source_name = file_name(arguments_.model)}, compiled);
-      built[i].model = read_compiled_folder(compiled);
-      built[i].runner = build_runner(built[i].model, device_, built[i].work, options);
-    });
-    return built;
-  }
-
-  // None, with a warning, if it failed or its answer is wrong.
-  std::optional<RunResult> run(const Built& built, const RunOptions& options) {
-    const std::vector<ops::Value>& expected = expected_.get();
-    try {
-      const MeasureLock lock;
-      RunResult result = run_model(built.model, device_, built.runner, built.work, inputs_, options);
-      device_name_ = result.device;
-      for (size_t i = 0; i < result.outputs.size(); ++i) {
-        const double distance = difference(result.outputs[i], expected[i]).relative_l2;
-        if (distance <= kSlack * tolerance(prepared_.precision, expected[i].dtype)) continue;
-        spdlog::warn("{}: output {} is wrong (relative L2 {:.2e}); not counted", built.work.filename().string(), i, distance);
-        return std::nullopt;
-      }
-      return result;
-    } catch (const std::exception& failed) {
-      spdlog::warn("{}: {}; not counted", built.work.filename().string(), failed.what());
-      return std::nullopt;
-    }
-  }
-
-  std::vector<std::optional<RopTimes>> rop_times_of(const std::vector<RProgram>& programs) {
-    const bool gpu = device_ == Device::cuda;
-    const RunOptions options{.repeat = gpu ? arguments_.repeat : 1, .trace = gpu, .trace_all = gpu};
-    const std::vector<Built> built = build(programs, options);
-    std::vector<std::optional<RopTimes>> times;
-    for (size_t i = 0; i < programs.size(); ++i) {
-      const std::optional<RunResult> result = run(built[i], options);
-      if (!result)
-        times.emplace_back();
-      else if (gpu)
-        times.push_back(RopTimes{rop_times(read_text(built[i].model.folder / (built[i].model.name + ".rprogram.json")), result->stamps),
-                                 arguments_.repeat});
-      else
-        times.push_back(shared_out(programs[i], median(result->microseconds)));
-      fs::remove_all(built[i].work);
-    }
-    return times;
-  }
-
-  // Microseconds of whole runs of each, none where it does not count. Taken in turns, as clocks and neighbours change.
-  std::vector<std::optional<double>> whole_times(const std::vector<RProgram>& programs) {
-    const bool gpu = device_ == Device::cuda;
-    const int turns = gpu ? (programs.size() > 3 ? 2 : 3) : 1;
-    const RunOptions options = gpu ? RunOptions{.repeat = 10, .graph = true, .train = 50} : RunOptions{};
-    const std::vector<Built> built = build(programs, options);
-    std::vector<std::vector<double>> times(programs.size());
-    std::vector<bool> good(programs.size(), true);
-    for (int turn = 0; turn < turns; ++turn) {
-      for (size_t i = 0; i < programs.size(); ++i) {
-        if (!good[i]) continue;
-        const std::optional<RunResult> result = run(built[i], options);
-        good[i] = result.has_value();
-        if (!result) continue;
-        const std::vector<double>& of_turn = gpu ? result->train_microseconds : result->microseconds;
-        times[i].insert(times[i].end(), of_turn.begin(), of_turn.end());
-      }
-    }
-    std::vector<std::optional<double>> medians;
-    for (const Built& one : built) fs::remove_all(one.work);
-    for (size_t i = 0; i < programs.size(); ++i) medians.push_back(good[i] ? std::optional(median(times[i])) : std::nullopt);
-    return medians;
-  }
-
-  const std::string& device_name() const { return device_name_; }
-
- private:
-  // The stand-in has no clock for rTasks: of the whole run each rOperator gets what the simulator thinks is its share.
-  static RopTimes shared_out(const RProgram& program, double whole_us) {
-    const schedule::Timeline timeline = schedule::timeline(program);
-    std::vector<double> begin(program.rkernels.size(), -1), end(begin);
-    for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
-      for (size_t i = 0; i < program.lanes[veu].size(); ++i) {
-        const ROperatorId rop = program.lanes[veu][i].rtask.rop;
-        if (!rop.valid()) continue;
-        const schedule::Span& span = timeline.lanes[veu][i];
-        if (end[rop.index()] < 0 || span.begin_us < begin[rop.index()]) begin[rop.index()] = span.begin_us;
-        end[rop.index()] = std::max(end[rop.index()], span.end_us);
-      }
-    }
-    RopTimes times;
-    for (size_t i = 0; i < end.size(); ++i) times.us.push_back(end[i] < 0 ? -1 : (end[i] - begin[i]) * whole_us / timeline.us);
-    return times;
-  }
-
-  const TuneArguments& arguments_;
-  const Device device_;
-  const Prepared& prepared_;
-  const fs::path folder_;
-  std::vector<ops::Value> inputs_;
-  std::shared_future<std::vector<ops::Value>> expected_;
-  std::string device_name_;
-  int builds_ = 0;
-};
+  return times;
+}
 
 // --- what came of it -------------------------------------------------------------------------------------------------
 
@@ -248,9 +127,9 @@ ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
   if (device == Device::cuda && prepared.vdevice.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
 
-  Workshop workshop(arguments, device, prepared, folder);
+  Workshop workshop({arguments.model, device, arguments.jobs, arguments.seed}, prepared.source, folder);
   const select::Records records =
-      tune(prepared, options, arguments.tune, [&](const auto& programs) { return workshop.rop_times_of(programs); });
+      tune(prepared, options, arguments.tune, [&](const auto& programs) { return rop_times_of(workshop, arguments, device, programs); });
   const Settled settled = settle(prepared, options, records, [&](const auto& programs) { return workshop.whole_times(programs); });
   const size_t changed = changed_rkernels(settled.untuned, settled.tuned);
   if (changed > 0) print_changes(settled, records);

@@ -30,13 +30,17 @@ const Row& row_of(Policy policy) {
 
 const char* name_of(Policy policy) { return row_of(policy).name; }
 
-Policy parse_policy(const std::string& name) {
+std::vector<std::string> policy_names() {
   std::vector<std::string> names;
+  for (const Row& row : kPolicies) names.emplace_back(row.name);
+  return names;
+}
+
+Policy parse_policy(const std::string& name) {
   for (const Row& row : kPolicies) {
     if (name == row.name) return row.policy;
-    names.emplace_back(row.name);
   }
-  throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(names, ", ")));
+  throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(policy_names(), ", ")));
 }
 
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {

@@ -13,6 +13,7 @@ namespace tamp::schedule {
 
 enum class Policy { wavefront, sequential };
 const char* name_of(Policy policy);
+std::vector<std::string> policy_names();
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
 
 struct ScheduleOptions {

@@ -24,7 +24,7 @@ from onnx import numpy_helper
 import harness
 import models as m
 
-COMMANDS = ["compile", "run", "tune", "inspect", "ops", "devices"]
+COMMANDS = ["compile", "run", "compare", "tune", "inspect", "ops", "devices"]
 
 
 def relu(tamp, name="relu.onnx"):
@@ -582,6 +582,26 @@ def test_every_cost_is_in_the_documentation(tamp):
 
     documented = re.findall(r"^\| `([a-zA-Z0-9_.]+)` \|", (harness.ROOT / "docs/vdevices.md").read_text(), re.M)
     assert sorted(documented) == sorted(set(names(json.loads(H200.read_text())["costs"])))
+
+
+# --- compare ---------------------------------------------------------------------------------------------------------
+
+def test_compare_simulates_without_a_gpu_and_says_so(tamp):
+    done = tamp("compare", relu(tamp), "--device", "none", "--plot", "bars.svg")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "relu on vDevice h200, simulated" and lines[2].split()[:4] == ["POLICY", "EXECUTION", "PRECISION", "BATCH"], done.stdout
+    assert [line.split()[:3] for line in lines[3:5]] == [["wavefront", "persistent", "tf32"], ["sequential", "persistent", "tf32"]], done.stdout
+    assert "MEASURED" not in done.stdout and (tamp.folder / "bars.svg").read_text().startswith("<svg "), done.stdout
+    tamp("compare", relu(tamp), "--device", "cpu", code=1, says="times are simulated")
+    tamp("compare", relu(tamp), "--policies", "best,worst", code=1, says="'")
+    tamp("compare", relu(tamp), "--device", "none", "--plot", "no/such/folder.svg", code=1, says="--plot")
+
+
+def test_compare_takes_lists_and_prints_json(tamp):
+    words = ["--device", "none", "--policies", "sequential", "--precisions", "fp32,tf32", "--batches", "1,3", "--json"]
+    rows = json.loads(tamp("compare", relu(tamp), *words).stdout)
+    assert [(row["batch"], row["precision"], row["execution"]) for row in rows] == [(b, p, e) for b in (1, 3) for p in ("fp32", "tf32") for e in ("persistent", "graph")]
+    assert all(row["simulated_us"] > 0 and row["launches"] == 1 and "measured_us" not in row for row in rows), rows
 
 
 if __name__ == "__main__":
