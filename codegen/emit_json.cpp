@@ -20,6 +20,17 @@ ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports) 
   return out;
 }
 
+// With what a padded one is counted by.
+ordered_json outputs_json(const Graph& graph) {
+  ordered_json out = ports_json(graph, graph.outputs);
+  for (const PaddedOutput& padded : graph.padded) {
+    ordered_json& port = out[static_cast<size_t>(padded.output)];
+    port["count"] = padded.count;
+    port["count_axis"] = padded.axis;
+  }
+  return out;
+}
+
 struct Use {
   std::set<size_t> veus;
   int64_t waits = 0;
@@ -187,7 +198,7 @@ std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files
       {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
       {"embedded_weights", plan.options.embed_weights},
       {"inputs", ports_json(program.graph, program.graph.inputs)},
-      {"outputs", ports_json(program.graph, program.graph.outputs)},
+      {"outputs", outputs_json(program.graph)},
       {"waits", waits},
       {"rops", rops_json(plan)},
       {"events", events},

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -91,6 +92,9 @@ Graph run_passes(Graph graph, const Estimator& estimator, Dump& dump) {
   return graph;
 }
 
+// The rTasks of a gang run at the same time, which those of one kernel a phase do not.
+bool may_have_gangs(const CompileOptions& options) { return options.execution == schedule::Execution::persistent; }
+
 template <class Op>
 bool has(const Graph& graph) {
   return std::any_of(graph.rops.begin(), graph.rops.end(), [](const ROperator& rop) { return std::holds_alternative<Op>(rop.attrs); });
@@ -105,19 +109,22 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   return has_boxes(graph, precision) ? vdevice.with_inputs() : vdevice.without_inputs();
 }
 
-// What passes may ask. Whatever else there is, a gang has the room of the stages.
-Estimator estimator_for(const VDevice& vdevice, Precision precision) {
-  return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision](const Graph& graph, const ROperator& rop) {
-    const bool boxes = !std::holds_alternative<Recurrent>(rop.attrs) && has_boxes(graph, precision);
+// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for one.
+Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
+  return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](
+             const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {
+    const bool is_recurrent = std::holds_alternative<Recurrent>(rop.attrs);
+    if (is_recurrent && !gangs) return std::nullopt;
+    const bool boxes = !is_recurrent && has_boxes(graph, precision);
     return select::estimate(graph, rop, boxes ? with : without, precision);
   };
 }
 
 // The same for a placed graph: where both are possible, as the estimates say.
-VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precision) {
+VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
   const VDevice fit = fitted(graph, vdevice, precision), without = vdevice.without_inputs();
   if (fit.input_stages == 0 || !has<Recurrent>(graph)) return fit;
-  const auto us = [&](const VDevice& d) { return schedule::one_after_another_us(graph, d, precision); };
+  const auto us = [&](const VDevice& d) { return schedule::one_after_another_us(graph, d, precision, gangs); };
   const double boxes_us = us(fit), without_us = us(without);
   spdlog::debug("shared memory: {:.1f} us with boxes, {:.1f} us without", boxes_us, without_us);
   return boxes_us <= without_us ? fit : without;
@@ -143,8 +150,9 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
-  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision), dump);
-  prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision);
+  const bool gangs = may_have_gangs(options);
+  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump);
+  prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
 }
@@ -159,7 +167,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                          .precision = prepared.precision,
                                          .records = persistent ? records : nullptr,
                                          .forced = forced,
-                                         .share_memory = !options.keep_all});
+                                         .share_memory = !options.keep_all,
+                                         .gangs = may_have_gangs(options)});
   if (!persistent) {
     program.launches = schedule::launches_of(program);
     program.estimated_us = schedule::simulate(program);

@@ -24,8 +24,10 @@
 #include "kernels/reduce/softmax.h"
 #include "kernels/sample/grid_sample.h"
 #include "kernels/sample/max_roi_pool.h"
+#include "kernels/sample/non_max_suppression.h"
 #include "kernels/sample/resample.h"
 #include "kernels/sample/roi_align.h"
+#include "kernels/sample/volume_sample.h"
 #include "kernels/typed/typed.h"
 
 namespace tamp::kernels {
@@ -51,9 +53,11 @@ const std::vector<Family>& families() {
       byte_copy(),     // an output that is a constant of another type than f32
       indexed_copy(),  // Pad and Gather
       grid_sample(),
+      volume_sample(),  // the same in 3-D
       resample(),  // Resize
       roi_align(),
       max_roi_pool(),
+      non_max_suppression(),
       recurrent_gang(),    // recurrent cells with constant weights, each over several vEUs
       recurrent_direct(),  // every cell of a recurrent network
       typed_map(),         // from here on: operands of other types than f32
@@ -65,6 +69,7 @@ const std::vector<Family>& families() {
       typed_top_k(),  // from here on: f32, too
       typed_cumulate(),
       typed_scatter(),
+      typed_non_zero(),
   };
   return list;
 }

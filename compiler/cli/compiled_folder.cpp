@@ -40,7 +40,10 @@ DType parse_dtype(const std::string& name) {
 
 std::vector<Port> read_ports(const json& ports) {
   std::vector<Port> out;
-  for (const json& port : ports) out.push_back({port.at("name"), parse_dtype(port.at("dtype")), port.at("shape").get<Shape>()});
+  for (const json& port : ports) {
+    out.push_back({port.at("name"), parse_dtype(port.at("dtype")), port.at("shape").get<Shape>(), port.value("count", int64_t{-1}),
+                   port.value("count_axis", int64_t{0})});
+  }
   return out;
 }
 
@@ -126,6 +129,14 @@ void check(const CompiledFolder& read) {
         if (extent < 0 || extent > (int64_t{1} << 40)) throw bad_input("a port's field 'shape' is out of range");
       }
     }
+  }
+  for (const Port& port : read.outputs) {
+    if (port.count < 0) continue;
+    const bool is_count = port.count < static_cast<int64_t>(read.outputs.size()) &&
+                          read.outputs[static_cast<size_t>(port.count)].dtype == DType::i64 &&
+                          read.outputs[static_cast<size_t>(port.count)].shape == Shape{1};
+    if (!is_count || port.count_axis < 0 || port.count_axis >= static_cast<int64_t>(port.shape.size()))
+      throw bad_input("an output's field 'count' or 'count_axis' is out of range");
   }
 }
 

@@ -19,6 +19,7 @@ struct Port {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
+  int64_t count = -1, count_axis = 0;  // of a padded output: the output that says how many of its entries along which axis are valid
   int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
 };
 

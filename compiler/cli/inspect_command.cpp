@@ -104,8 +104,12 @@ void print_head(const CompiledFolder& m) {
   fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
   for (const Port& port : m.inputs)
     fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
-  for (const Port& port : m.outputs)
-    fmt::print("output      '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
+  for (const Port& port : m.outputs) {
+    fmt::print("output      '{}' {}{}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape),
+               port.count < 0 ? ""
+                              : fmt::format(", padded: valid along dimension {} are as many as '{}' says", port.count_axis,
+                                            printable(m.outputs[static_cast<size_t>(port.count)].name)));
+  }
 }
 
 void print_rops(const CompiledFolder& m) {

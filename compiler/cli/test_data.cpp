@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 
 #include "compiler/cli/compare.h"
 #include "compiler/cli/ports.h"
@@ -71,6 +73,26 @@ bool same_bytes(const ops::Value& a, const ops::Value& b, int64_t i) {
   return std::equal(a.data->begin() + i * size, a.data->begin() + (i + 1) * size, b.data->begin() + i * size);
 }
 
+// Output i without its padding.
+ops::Value valid_part(const Port& port, const std::vector<ops::Value>& found, size_t i) {
+  ops::Value value = found[i];
+  if (port.count < 0) return value;
+  int64_t count = 0;
+  std::memcpy(&count, found[static_cast<size_t>(port.count)].data->data(), sizeof count);
+  const auto axis = static_cast<size_t>(port.count_axis);
+  const int64_t extent = value.shape[axis];
+  int64_t inner = bytes_of(value.dtype);
+  for (size_t d = axis + 1; d < value.shape.size(); ++d) inner *= value.shape[d];
+  count = std::clamp<int64_t>(count, 0, extent);
+  Bytes bytes;
+  const auto size = static_cast<int64_t>(value.data->size());
+  for (int64_t at = 0; at < size && inner > 0; at += extent * inner)
+    bytes.insert(bytes.end(), value.data->begin() + at, value.data->begin() + at + count * inner);
+  value.shape[axis] = count;
+  value.data = std::make_shared<const Bytes>(std::move(bytes));
+  return value;
+}
+
 std::string departure(const std::string& name, const ops::Value& found, const ops::Value& expected, const Tolerance& tolerance) {
   const std::string output = fmt::format("output '{}'", printable(name));
   if (found.dtype != expected.dtype || found.shape != expected.shape) {
@@ -124,10 +146,13 @@ std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<s
 
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
                                     const Tolerance& tolerance) {
-  if (set.outputs.size() != ports.size()) return {fmt::format("the model has {} outputs, expected {}", ports.size(), set.outputs.size())};
+  const auto counts = std::count_if(ports.begin(), ports.end(), [](const Port& port) { return port.count >= 0; });
+  const size_t outputs = ports.size() - static_cast<size_t>(counts);  // those that the model names; the counts are behind them
+  if (set.outputs.size() != outputs) return {fmt::format("the model has {} outputs, expected {}", outputs, set.outputs.size())};
   std::vector<std::string> sentences;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    const std::string sentence = departure(ports[i].name, found[i], frontend::read_tensor_pb(set.outputs[i].string()), tolerance);
+  for (size_t i = 0; i < outputs; ++i) {
+    const std::string sentence =
+        departure(ports[i].name, valid_part(ports[i], found, i), frontend::read_tensor_pb(set.outputs[i].string()), tolerance);
     if (!sentence.empty()) sentences.push_back(sentence);
   }
   return sentences;

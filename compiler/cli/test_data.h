@@ -27,7 +27,7 @@ std::vector<TestSet> test_sets(const std::string& folder);
 std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
 
 // Empty if all outputs are as expected: as many, of these types and shapes, and within the tolerance; else a sentence for each that is
-// not, with its worst element.
+// not, with its worst element. Of a padded output the valid entries are compared; what counts them is not expected to have a file.
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
                                     const Tolerance& tolerance);
 

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <memory>
+#include <utility>
+
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
@@ -44,6 +48,16 @@ TensorId join_heads(NodeImport& n, TensorId x) {
   return n.reshape(n.add(Transpose{{0, 2, 1, 3}}, {x}), {shape[0], shape[2], shape[1] * shape[3]});
 }
 
+namespace {
+
+ops::Value f64_scalar(double value) {
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return {DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))};
+}
+
+}  // namespace
+
 AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const AttentionOptions& options, const AttentionMask& mask) {
   const Shape queries = n.shape(q), keys = n.shape(k), values = n.shape(v);
   const int64_t shared = queries[1] / keys[1];
@@ -55,7 +69,9 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
   const DType dtype = n.dtype(q);
 
   AttentionParts parts;
-  const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, options.scale, 1};
+  const bool is_f64 = dtype == DType::f64;  // the factor of a MatMul is f32
+  if (is_f64) q = n.elementwise(ElementwiseOp::mul, {q, n.constant(f64_scalar(options.scale))});
+  const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, is_f64 ? 1 : static_cast<float>(options.scale), 1};
   parts.scores = joined(n.add(scores, {grouped(q, queries, shared), grouped(k, keys, 1), TensorId()}), keys[2]);
   parts.capped = parts.scores;
   if (options.softcap != 0) {

@@ -16,7 +16,7 @@ struct AttentionMask {
 };
 
 struct AttentionOptions {
-  float scale = 1;
+  double scale = 1;         // of scores that are no f64 rounded to f32
   float softcap = 0;                    // 0: none
   std::optional<DType> softmax_type{};  // none: that of the scores
 };
@@ -35,6 +35,13 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
 // [B,S,heads * size] -> [B,heads,S,size] and back.
 TensorId split_heads(NodeImport& n, TensorId x, int64_t heads);
 TensorId join_heads(NodeImport& n, TensorId x);
+
+struct Rotary {
+  bool interleaved = false;
+  int64_t size = 0;  // how many elements of a head are rotated
+};
+// x[B,S,N,D] or x[B,N,S,D] by cosines and sines that broadcast to x[.., .., .., size / 2].
+TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosine, TensorId sine);
 
 TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);
 // table[ids, :]. A wild id of run time takes the nearest row that there is, as Gather does; one that is known now is refused.

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "compiler/frontend/initializers.h"
+#include "compiler/frontend/lower_f64.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -157,6 +159,9 @@ TensorId Builder::cast(const Request& request, TensorId id, DType to) {
 }
 
 std::vector<TensorId> Builder::emit_in_f32(Request request, DType dtype) {
+  if (dtype == DType::f64) {
+    if (const std::optional<TensorId> lowered = lower_f64(*this, request)) return {*lowered};
+  }
   if (!fits_f32(request.attrs, dtype)) {
     throw unsupported(fmt::format("{}: {} of {} at run time, supported: f32, f16, bf16; export the model in float32", request.where,
                                   name_of(request.attrs), name_of(dtype)));

@@ -31,6 +31,12 @@ class UniqueNames {
 class Builder {
  public:
   Graph graph;
+  // Tensors of which only so many entries along `axis` are valid as `count` (i64[1]) says at run time (padded.h).
+  struct Padded {
+    TensorId count;
+    int64_t axis = 0;
+  };
+  std::map<TensorId, Padded> padded;
 
   // One rOperator; what it makes follows from attributes and operands (ops::infer). `name` is a wish. Results that are folded become
   // constants and add no rOperator.

@@ -5,10 +5,12 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "compiler/frontend/graph_order.h"
 #include "compiler/frontend/node_import.h"
+#include "compiler/frontend/padded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -105,9 +107,11 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
     if (body.is_function()) return import_call(body, operands, {fmt::format("{}: function", where), label + "/", suffix, place.top_node});
     return import_body(body, operands, {fmt::format("{}: {}{}", where, name, which), label + "/", suffix, place.top_node}, scope);
   };
+  const std::optional<Builder::Padded> padded = &row == &call_row() ? std::nullopt : padding_after(builder_, node, inputs, row.domain.empty(), where);
   NodeImport import(builder_, node, std::move(context), std::move(inputs));
   row.import(import);
   const std::vector<TensorId> results = import.finish();
+  if (padded) builder_.padded[results.at(0)] = *padded;
   for (size_t k = 0; k < results.size(); ++k) {
     if (!node.outputs[k].empty()) scope.values[node.outputs[k]] = results[k];
   }

@@ -54,7 +54,6 @@ class Attention {
     if (!precision) return;
     const std::optional<DType> type = dtype_of_onnx(*precision >= 0 && *precision < 1000 ? static_cast<int>(*precision) : 999);
     if (!type || !is_float(*type)) throw n_.bad(fmt::format("attribute 'softmax_precision' is {}, expected a type of floats", *precision));
-    if (*type == DType::f64) throw n_.refuse("attribute 'softmax_precision' is DOUBLE, supported: FLOAT, FLOAT16, BFLOAT16");
     options_.softmax_type = type;
   }
 
@@ -109,7 +108,10 @@ class Attention {
     if (k[1] < 1 || q[1] % k[1] != 0) throw n_.bad(fmt::format("{} heads of Q do not share {} heads of K and V evenly", q[1], k[1]));
     append_past();
     if (k[2] + past_ < 1) throw n_.refuse("there are no keys, supported: at least one");
-    options_.scale = n_.attr_float("scale", 1 / std::sqrt(static_cast<float>(q[3])));
+    const double usual = n_.dtype(q_) == DType::f64 ? 1 / std::sqrt(static_cast<double>(q[3]))
+                                                    : static_cast<double>(1 / std::sqrt(static_cast<float>(q[3])));
+    const std::optional<float> scale = n_.find_float("scale");
+    options_.scale = scale ? static_cast<double>(*scale) : usual;
   }
 
   void append_past() {
@@ -256,14 +258,6 @@ class Attention {
 
 void import_attention(NodeImport& n) { Attention(n).run(); }
 
-namespace {
-
-struct Rotary {
-  bool interleaved = false;
-  int64_t size = 0;  // how many elements of a head are rotated; 0: all
-};
-
-// x[B,S,N,D] or x[B,N,S,D] by cosines and sines that broadcast to x[.., .., .., size / 2].
 TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosine, TensorId sine) {
   const Shape shape = n.shape(x);
   const int64_t half = rotary.size / 2, step = rotary.interleaved ? 2 : 1;
@@ -284,8 +278,6 @@ TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosin
   if (rotary.size == shape[3]) return turned;
   return n.add(Concat{3}, {turned, slice_axis(n, x, 3, rotary.size, shape[3] - rotary.size)});
 }
-
-}  // namespace
 
 void import_rotary_embedding(NodeImport& n) {
   n.expect_inputs(3, 4);

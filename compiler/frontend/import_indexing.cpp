@@ -239,6 +239,48 @@ void import_scatter_elements(NodeImport& n) {
   n.result(0, scattered(n, {x, indices, updates, axis, kind}, /*rows=*/false));
 }
 
+// Behind the place that write_indices name (of each batch; none: at the beginning), along one axis; with mode circular around its end.
+void import_tensor_scatter(NodeImport& n) {
+  n.expect_inputs(2, 3);
+  n.expect_outputs(1);
+  const TensorId x = n.in(0), updates = n.in(1);
+  n.expect_same_dtype({x, updates});
+  const Shape shape = n.shape(x), given = n.shape(updates);
+  const int64_t axis = n.axis(n.attr_int("axis", -2), n.rank(x), "attribute 'axis'");
+  const std::string mode = n.attr_string("mode", "linear");
+  if (mode != "linear" && mode != "circular")
+    throw n.bad(fmt::format("attribute 'mode' is '{}', expected linear or circular", printable(mode)));
+  const auto along = static_cast<size_t>(axis);
+  if (axis == 0) throw n.bad("attribute 'axis' is 0, which is the batch");
+  Shape expected = shape;
+  if (given.size() == shape.size()) expected[along] = given[along];
+  if (given != expected || given[along] > shape[along])
+    throw n.bad(fmt::format("input update has shape {}, past_cache has {}, expected the same but along axis {} and no more there",
+                            shape_text(given), shape_text(shape), axis));
+  if (element_count(given) == 0) return n.result(0, x);
+  TensorId place = counting(n, given[along], shape.size(), along);
+  if (n.has(2)) {
+    const TensorId first = n.in(2);
+    if (n.shape(first) != Shape{shape[0]} || (n.dtype(first) != DType::i64 && n.dtype(first) != DType::i32)) {
+      throw n.bad(fmt::format("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]));
+    }
+    const int64_t last = mode == "circular" ? shape[along] - 1 : shape[along] - given[along];
+    for (const int64_t index : n.is_constant(first) ? n.flat_ints(first) : Ints()) {
+      if (index < 0 || index > last) throw n.bad(fmt::format("input write_indices has {}, expected 0 to {}", index, last));
+    }
+    Shape across(shape.size(), 1);
+    across[0] = shape[0];
+    place = plus(n, n.reshape(n.cast(first, DType::i64), across), place);
+    // At run time: a wild place of mode linear is outside, and no element counted from the end.
+    if (mode == "circular")
+      place = n.elementwise(ElementwiseOp::mod, {place, number(n, shape[along])});
+    else
+      place = n.elementwise(ElementwiseOp::where,
+                            {n.elementwise(ElementwiseOp::less, {place, number(n, 0)}), number(n, shape[along]), place});
+  }
+  n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
+}
+
 // Rows of x with its selected dimensions as one; a row that is outside in any of them is numbered behind the last one.
 void import_scatter_nd(NodeImport& n) {
   n.expect_inputs(3, 3);
@@ -332,16 +374,34 @@ void import_compress(NodeImport& n) {
   n.result(0, n.add(Gather{along}, {x, n.constant_i64(chosen, {static_cast<int64_t>(chosen.size())})}));
 }
 
+namespace {
+
+// There is room for all elements; behind those that are not zero there is -1.
+void places_at_run_time(NodeImport& n, TensorId x) {
+  const Shape shape = n.shape(x);
+  const int64_t rank = n.rank(x), count = element_count(shape);
+  if (rank == 0) throw n.refuse("input X is a scalar that is known only at run time, supported: at least one dimension, or a constant");
+  if (count == 0) return n.result(0, empty(n, DType::i64, {rank, 0}));
+  const std::vector<TensorId> found = n.add_all(NonZero{}, {n.reshape(n.cast(x, DType::boolean), {count})});
+  const TensorId is_none = n.elementwise(ElementwiseOp::less, {found[0], number(n, 0)});
+  const Ints steps = steps_of(shape);
+  std::vector<TensorId> rows;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    TensorId at = steps[d] == 1 ? found[0] : n.elementwise(ElementwiseOp::div, {found[0], number(n, steps[d])});
+    if (d > 0) at = n.elementwise(ElementwiseOp::mod, {at, number(n, shape[d])});
+    rows.push_back(n.reshape(n.elementwise(ElementwiseOp::where, {is_none, number(n, -1), at}), {1, count}));
+  }
+  n.padded_result(0, rows.size() == 1 ? rows[0] : n.add(Concat{0}, rows), found[1], 1);
+}
+
+}  // namespace
+
 // The coordinates of all elements that are not zero, a row for each dimension.
 void import_non_zero(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_outputs(1);
   const TensorId x = n.in(0);
-  if (!n.is_constant(x)) {
-    throw n.refuse(
-        "the result's shape depends on the values of input X, which are known only at run time, supported: a constant (say it with "
-        "Where, which needs no list of places)");
-  }
+  if (!n.is_constant(x)) return places_at_run_time(n, x);
   const ops::Value truths = n.value(n.cast(x, DType::boolean));
   const Ints steps = steps_of(truths.shape);
   std::vector<int64_t> found;

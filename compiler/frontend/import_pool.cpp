@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 #include "compiler/frontend/importers.h"
 #include "compiler/frontend/spatial_window.h"
@@ -101,16 +104,25 @@ PoolNode read_pool(NodeImport& n, bool dilated, bool has_ceil_mode) {
   return node;
 }
 
-// |x|^p, and its inverse where x is none below zero; both in f32, so that narrow floats are rounded once, at the end.
+// A scalar, f32 or f64.
+TensorId number_of(NodeImport& n, double value, DType dtype) {
+  if (dtype != DType::f64) return n.constant_f32(static_cast<float>(value));
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return n.constant({DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))});
+}
+
+// |x|^p, and its inverse where x is none below zero; of f32 or f64, so that narrow floats are rounded once, at the end.
 TensorId power(NodeImport& n, TensorId x, float p) {
   if (p == 2) return n.elementwise(ElementwiseOp::mul, {x, x});
   const TensorId magnitude = n.elementwise(ElementwiseOp::abs, {x});
-  return p == 1 ? magnitude : n.elementwise(ElementwiseOp::pow, {magnitude, n.cast(n.constant_f32(p), n.dtype(x))});
+  return p == 1 ? magnitude : n.elementwise(ElementwiseOp::pow, {magnitude, number_of(n, static_cast<double>(p), n.dtype(x))});
 }
 TensorId root(NodeImport& n, TensorId x, float p) {
   if (p == 1) return x;
   if (p == 2) return n.elementwise(ElementwiseOp::sqrt, {x});
-  return n.elementwise(ElementwiseOp::pow, {x, n.cast(n.constant_f32(1 / p), n.dtype(x))});
+  const double inverse = n.dtype(x) == DType::f64 ? 1 / static_cast<double>(p) : static_cast<double>(1 / p);
+  return n.elementwise(ElementwiseOp::pow, {x, number_of(n, inverse, n.dtype(x))});
 }
 TensorId widened(NodeImport& n, TensorId x) { return n.dtype(x) == DType::f64 ? x : n.cast(x, DType::f32); }
 

@@ -281,6 +281,16 @@ void NodeImport::result(size_t k, TensorId id) {
   if (wants(k)) results_[k] = id;
 }
 
+void NodeImport::padded_result(size_t k, TensorId id, TensorId count, int64_t axis) {
+  if (!is_constant(count)) {
+    builder_.padded[id] = {count, axis};
+    return result(k, id);
+  }
+  Slice slice = whole_slice(shape(id));
+  slice.extents[static_cast<size_t>(axis)] = flat_ints(count).at(0);
+  result(k, add(slice, {id}));
+}
+
 std::vector<TensorId> NodeImport::finish() {
   for (size_t i = 0; i < known_attributes_.size(); ++i) {
     if (known_attributes_[i]) continue;

@@ -107,6 +107,8 @@ class NodeImport {
   bool wants(size_t k) const { return k < node_.outputs.size() && !node_.outputs[k].empty(); }
   void expect_outputs(size_t max) const;
   void result(size_t k, TensorId id);
+  // One whose entries along `axis` are valid up to `count` (i64[1]), which may be known only at run time.
+  void padded_result(size_t k, TensorId id, TensorId count, int64_t axis);
 
   // Unknown attributes, missing results; gives new tensors the names of the node's outputs. Returns one id per output
   // (none where it is left out).

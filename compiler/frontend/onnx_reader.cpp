@@ -266,9 +266,11 @@ class Reader {
     }
     if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // it speaks of another batch
     bool fits = claim.dims->size() == tensor.shape.size();
+    const auto padded = builder_.padded.find(found->second);  // the claim may be of fewer entries
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
       const DeclaredDim& dim = (*claim.dims)[d];
-      fits = !dim.symbol.empty() || dim.extent == tensor.shape[d];
+      const bool is_padded = padded != builder_.padded.end() && padded->second.axis == static_cast<int64_t>(d);
+      fits = !dim.symbol.empty() || dim.extent == tensor.shape[d] || (is_padded && dim.extent >= 0 && dim.extent < tensor.shape[d]);
     }
     if (!fits) throw bad_input(fmt::format("{} to be of shape {}, it is {}", where, dims_text(claim), shape_text(tensor.shape)));
   }
@@ -286,6 +288,18 @@ class Reader {
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
     for (const std::string& name : wanted) name_output(name, names);
+    for (size_t i = 0; i < wanted.size(); ++i) add_count(wanted[i], static_cast<int64_t>(i), names);
+  }
+
+  // What says how many of a padded output's entries are valid is an output, too.
+  void add_count(const std::string& name, int64_t output, std::set<std::string>& names) {
+    const auto padded = builder_.padded.find(scope_.values.at(name));
+    if (padded == builder_.padded.end()) return;
+    const std::string count = builder_.unique_tensor_name(name + ".count");
+    names.insert(count);
+    scope_.values[count] = padded->second.count;
+    builder_.graph.padded.push_back({output, static_cast<int64_t>(builder_.graph.outputs.size()), padded->second.axis});
+    name_output(count, names);
   }
 
   // Identity and its like give one tensor several names; an output must have its own. It gets it by renaming, or, if the

@@ -16,6 +16,11 @@ namespace tamp::frontend {
 void import_affine_grid(NodeImport& n);
 void import_deform_conv(NodeImport& n);
 void import_grid_sample(NodeImport& n);
+void import_non_max_suppression(NodeImport& n);
+void import_tensor_scatter(NodeImport& n);  // import_indexing.cpp
+// import_losses.cpp
+void import_negative_log_likelihood_loss(NodeImport& n);
+void import_softmax_cross_entropy_loss(NodeImport& n);
 // import_normalize.cpp
 void import_layer_normalization(NodeImport& n);
 void import_rms_normalization(NodeImport& n, bool has_deviation);
@@ -34,7 +39,10 @@ void import_quick_gelu(NodeImport& n);
 void import_fused_matmul(NodeImport& n);
 void import_skip_layer_normalization(NodeImport& n, bool centered);
 void import_embed_layer_normalization(NodeImport& n);
+// import_ms_attention.cpp
 void import_ms_attention(NodeImport& n);
+void import_ms_multi_head_attention(NodeImport& n);
+void import_ms_group_query_attention(NodeImport& n);
 
 namespace {
 
@@ -60,7 +68,10 @@ void append_microsoft(std::vector<OpRow>& table) {
   row("FastGelu", [](NodeImport& n) { import_bias_gelu(n, ElementwiseOp::gelu_tanh); });
   row("FusedMatMul", import_fused_matmul, "without transBatchA and transBatchB");
   row("Gelu", import_ms_gelu);
+  row("GroupQueryAttention", import_ms_group_query_attention,
+      "total_sequence_length must be a constant; without quantised keys, head_sink and smooth_softmax");
   row("LayerNormalization", import_layer_normalization);
+  row("MultiHeadAttention", import_ms_multi_head_attention, "without past_sequence_length and cache_indirection; masks as of Attention");
   row("QuickGelu", import_quick_gelu);
   row("SimplifiedLayerNormalization", [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/true); });
   row("SkipLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/true); });
@@ -72,7 +83,7 @@ std::vector<OpRow> make_table() {
       {"AffineGrid", {20}, import_affine_grid, "size must be a constant"},
       {"ArgMax", {1, 11, 12, 13}, [](NodeImport& n) { import_arg_extreme(n, true); }, ""},
       {"ArgMin", {1, 11, 12, 13}, [](NodeImport& n) { import_arg_extreme(n, false); }, ""},
-      {"Attention", {23, 24, 25}, import_attention, "Softmax in f32, f16, or bf16"},
+      {"Attention", {23, 24, 25}, import_attention, ""},
       {"AveragePool", {1, 7, 10, 11, 19, 22}, import_average_pool, "1-D to 6-D"},
       {"BatchNormalization", {1, 6, 7, 9, 14, 15}, import_batch_normalization, "inference"},
       {"BitShift", {11, 28}, import_bit_shift, ""},
@@ -112,7 +123,7 @@ std::vector<OpRow> make_table() {
       {"GlobalLpPool", {1, 2, 22}, import_global_lp_pool, ""},
       {"GlobalMaxPool", {1, 22}, [](NodeImport& n) { import_global_pool(n, ReduceKind::max); }, ""},
       {"GroupNormalization", {18, 21}, import_group_normalization, ""},
-      {"GridSample", {16, 20, 22}, import_grid_sample, "2-D"},
+      {"GridSample", {16, 20, 22}, import_grid_sample, "2-D and 3-D, cubic in 2-D"},
       {"Hardmax", {1, 11, 13}, import_hardmax, ""},
       {"Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, import_identity, ""},
       {"If", {1, 11, 13, 16, 19, 21, 23, 24, 25}, import_if, "condition must be a constant"},
@@ -135,7 +146,12 @@ std::vector<OpRow> make_table() {
       {"MeanVarianceNormalization", {9, 13}, import_mean_variance_normalization, ""},
       {"Min", {1, 6, 8, 12, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::min); }, ""},
       {"Mod", {10, 13, 28}, import_mod, ""},
-      {"NonZero", {9, 13}, import_non_zero, "of constants"},
+      {"NegativeLogLikelihoodLoss", {12, 13, 22}, import_negative_log_likelihood_loss, ""},
+      {"NonMaxSuppression",
+       {10, 11},
+       import_non_max_suppression,
+       "max_output_boxes_per_class and thresholds must be constants; the result is padded with -1, a further output NAME.count says how much is valid"},
+      {"NonZero", {9, 13}, import_non_zero, "the result is padded with -1, a further output NAME.count says how much is valid"},
       {"OneHot", {9, 11, 28}, import_one_hot, "depth must be a constant"},
       {"PRelu", {1, 6, 7, 9, 16}, import_prelu, ""},
       {"Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24, 25}, import_pad, "pads must be constants"},
@@ -173,10 +189,12 @@ std::vector<OpRow> make_table() {
       {"Size", {1, 13, 19, 21, 23, 24, 25}, import_size, ""},
       {"Slice", {1, 10, 11, 13}, import_slice, "starts, ends, axes, steps must be constants"},
       {"Softmax", {1, 11, 13}, [](NodeImport& n) { import_softmax(n, false); }, ""},
+      {"SoftmaxCrossEntropyLoss", {12, 13}, import_softmax_cross_entropy_loss, ""},
       {"SpaceToDepth", {1, 13, 28}, import_space_to_depth, ""},
       {"Split", {1, 2, 11, 13, 18}, import_split, "lengths must be constants"},
       {"Squeeze", {1, 11, 13, 21, 23, 24, 25}, import_squeeze, "axes must be constants"},
       {"Sum", {1, 6, 8, 13}, [](NodeImport& n) { import_variadic(n, ElementwiseOp::add); }, ""},
+      {"TensorScatter", {24}, import_tensor_scatter, ""},
       {"Tile", {1, 6, 13}, import_tile, "repeats must be constants"},
       {"TopK", {1, 10, 11, 24}, import_top_k, "K must be a constant"},
       {"Transpose", {1, 13, 21, 23, 24, 25}, import_transpose, ""},

@@ -31,11 +31,19 @@ struct ROperator {
   std::vector<std::string> origin;  // names of the ONNX nodes that it came from, first to last
 };
 
+// A graph output of the largest size that it can have, of which only so many entries along `axis` are valid as another output says at run
+// time (i64[1]); behind these it is padded. Both are positions in Graph::outputs.
+struct PaddedOutput {
+  int64_t output = 0, count = 0;
+  int64_t axis = 0;
+};
+
 struct Graph {
   std::string name;
   std::vector<Tensor> tensors;
   std::vector<ROperator> rops;
   std::vector<TensorId> inputs, outputs;  // in the model's order; an output may be an input or a constant
+  std::vector<PaddedOutput> padded;       // few, mostly none
   std::vector<Buffer> buffers;            // filled by passes/assign_layout
 
   Tensor& tensor(TensorId id) { return tensors[id.index()]; }

@@ -342,9 +342,9 @@ struct Gather {
   }
 };
 
-// y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y) in [-1, 1], from the middle of the first pixel to the
-// middle of the last (align_corners) or from edge to edge; or in pixels from the middle of the first (in_pixels). cubic is Keys' kernel
-// with a = -0.75.
+// y[n,c,i] = x[n,c] at the place grid[n,i]: X[N,C,H,W], grid[N,Ho,Wo,2] of (x, y), or in 3-D X[N,C,D,H,W], grid[N,Do,Ho,Wo,3] of
+// (x, y, z), in [-1, 1], from the middle of the first pixel to the middle of the last (align_corners) or from edge to edge; or in pixels
+// from the middle of the first (in_pixels, in 2-D). cubic is Keys' kernel with a = -0.75.
 enum class Interpolation : uint8_t { linear, nearest, cubic };
 std::span<const char* const> names_of(Interpolation);
 enum class Outside : uint8_t { zeros, border, reflection };  // what lies around x
@@ -418,6 +418,37 @@ struct MaxRoiPool {
     f("width", op.width);
     f("spatial_scale", op.spatial_scale, 1.0F);
   }
+};
+
+// The boxes of each image that stay, class by class: of those whose score is more than least_score (where there is a threshold) the one of
+// the highest score stays, then the next that overlaps none that stayed by more than `overlap` (intersection over union), and so on, at
+// most `most`; of equal scores the first comes first, and NaN never. Inputs boxes f32[B,N,4] (two corners y, x, y, x, or with
+// by_centre x, y, width, height), scores f32[B,C,N]; the result i64[B,C,most] has the boxes' numbers, then -1.
+struct NonMaxSuppression {
+  int64_t most = 0;
+  float overlap = 0, least_score = 0;
+  bool has_threshold = false;
+  bool by_centre = false;
+  bool operator==(const NonMaxSuppression&) const = default;
+
+  static constexpr const char* kName = "NonMaxSuppression";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("most", op.most);
+    f("overlap", op.overlap, 0.0F);
+    f("least_score", op.least_score, 0.0F);
+    f("has_threshold", op.has_threshold, false);
+    f("by_centre", op.by_centre, false);
+  }
+};
+
+// Where X (bool[N]) is true: two results, i64[N] with the places of its true elements in their order, then -1, and i64[1], how many they are.
+struct NonZero {
+  bool operator==(const NonZero&) const = default;
+
+  static constexpr const char* kName = "NonZero";
+  template <class Self, class F>
+  static void fields(Self&, F&&) {}
 };
 
 // The first `k` elements along `axis` in their order, and where they stood there (i64): two results. Of equal elements the one that stood
@@ -504,6 +535,8 @@ struct Scatter {
   X(Resample)             \
   X(RoiAlign)             \
   X(MaxRoiPool)           \
+  X(NonMaxSuppression)    \
+  X(NonZero)              \
   X(TopK)                 \
   X(Cumulate)             \
   X(Scatter)              \

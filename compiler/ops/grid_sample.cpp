@@ -71,6 +71,7 @@ Neighbours neighbours_of(double place, int64_t extent, const GridSample& op) {
   return found;
 }
 
+// Of a picture.
 double sample(const double* image, int64_t width, const Neighbours& ys, const Neighbours& xs) {
   double sum = 0;
   for (size_t i = 0; i < 4; ++i) {
@@ -82,33 +83,50 @@ double sample(const double* image, int64_t width, const Neighbours& ys, const Ne
   return sum;
 }
 
+// Of a volume.
+double sample(const double* image, int64_t height, int64_t width, const Neighbours& zs, const Neighbours& ys, const Neighbours& xs) {
+  double sum = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    if (zs.at[i] >= 0) sum += zs.weight[i] * sample(image + zs.at[i] * height * width, width, ys, xs);
+  }
+  return sum;
+}
+
 }  // namespace
 
-TensorTypes infer(const GridSample&, const Given& given) {
+TensorTypes infer(const GridSample& op, const Given& given) {
   given.expect(2);
   const Shape &x = given.shape(0), &grid = given.shape(1);
-  if (x.size() == 5) throw unsupported("3-D sampling (X has shape " + shape_text(x) + "), supported: 2-D");
-  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
-  if (x[2] < 1 || x[3] < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
-  if (grid.size() != 4 || grid[0] != x[0] || grid[3] != 2) {
-    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) + ",H,W,2] for X of shape " +
-                    shape_text(x));
+  if (x.size() != 4 && x.size() != 5) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W] or [N,C,D,H,W]");
+  const bool is_volume = x.size() == 5;
+  if (is_volume && op.mode == Interpolation::cubic)
+    throw unsupported("mode cubic of an X of shape " + shape_text(x) + ", supported in 3-D: linear, nearest");
+  if (*std::min_element(x.begin() + 2, x.end()) < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
+  if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(x.size()) - 2) {
+    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) + (is_volume ? ",D,H,W,3]" : ",H,W,2]") +
+                    " for X of shape " + shape_text(x));
   }
-  return {{given.dtype(0), {x[0], x[1], grid[1], grid[2]}}};
+  Shape result = {x[0], x[1]};
+  result.insert(result.end(), grid.begin() + 1, grid.end() - 1);
+  return {{given.dtype(0), result}};
 }
 
 std::vector<Value> evaluate(const GridSample& op, const Call& call) {
   const Shape &x = call.input(0).shape, &y = call.output().shape;
   const Numbers<double> image(call.input(0)), grid(call.input(1));
-  const int64_t pixels = y[2] * y[3], plane = x[2] * x[3];
+  const auto spatial = static_cast<int64_t>(x.size()) - 2;
+  const int64_t pixels = product(y, 2, spatial + 2), plane = product(x, 2, spatial + 2), width = x.back(), height = x[x.size() - 2];
   std::vector<double> result(static_cast<size_t>(element_count(y)));
   for (int64_t n = 0; n < y[0]; ++n) {
     for (int64_t p = 0; p < pixels; ++p) {
-      const int64_t at = 2 * (n * pixels + p);
-      const Neighbours xs = neighbours_of(grid[at], x[3], op), ys = neighbours_of(grid[at + 1], x[2], op);
+      const int64_t at = spatial * (n * pixels + p);
+      const Neighbours xs = neighbours_of(grid[at], width, op), ys = neighbours_of(grid[at + 1], height, op);
+      const Neighbours zs = spatial == 3 ? neighbours_of(grid[at + 2], x[2], op) : Neighbours();
       for (int64_t c = 0; c < y[1]; ++c) {
         const int64_t channel = n * y[1] + c;
-        result[static_cast<size_t>(channel * pixels + p)] = sample(image.data() + channel * plane, x[3], ys, xs);
+        const double* const from = image.data() + channel * plane;
+        result[static_cast<size_t>(channel * pixels + p)] =
+            spatial == 3 ? sample(from, height, width, zs, ys, xs) : sample(from, width, ys, xs);
       }
     }
   }

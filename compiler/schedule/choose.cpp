@@ -38,6 +38,7 @@ void Unsupported::raise(const PolicyInput& input) const {
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported) {
   const ROperator& rop = input.graph.rop(id);
   auto found = select::candidates_in_program(input.families, {input.graph, rop, input.machine.vdevice, input.machine.precision});
+  if (!input.options.gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
   if (found.empty()) unsupported.add(id);
   if (input.options.records) input.options.records->correct(found, input.graph, rop, input.machine, alone);
   const std::string forced = input.options.forced ? input.options.forced->at(id.index()) : "";
@@ -47,13 +48,14 @@ std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, boo
   return found;
 }
 
-double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision) {
+double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
   const select::Machine machine = select::machine_for(graph, vdevice, precision);
   const std::vector<bool> is_view = find_dependencies(graph).is_view;
   double us = 0;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (is_view[i]) continue;
-    const std::vector<RKernel> found = select::candidates_in_program(kernels::families(), {graph, graph.rops[i], vdevice, precision});
+    std::vector<RKernel> found = select::candidates_in_program(kernels::families(), {graph, graph.rops[i], vdevice, precision});
+    if (!gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
     if (found.empty()) return std::numeric_limits<double>::infinity();
     us += select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);
   }

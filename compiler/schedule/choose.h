@@ -24,6 +24,6 @@ std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, boo
 
 // All rOperators one after another, each as fast as it can be; infinite if one of them has no rKernel. For choosing between layouts of
 // shared memory, so `vdevice` is as a program would have it; tensors are placed.
-double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision);
+double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
 
 }  // namespace tamp::schedule

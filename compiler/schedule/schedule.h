@@ -22,6 +22,7 @@ struct ScheduleOptions {
   const select::Records* records = nullptr;          // none: the model alone prices rKernels
   const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
   bool share_memory = true;                          // false: no two buffers lie in the same memory
+  bool gangs = true;                                 // false: no rKernels whose rTasks run at the same time (graph execution has none)
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

@@ -74,6 +74,7 @@ RKernel rkernel_of(const Request& request, const Loop& loop, int64_t rtasks) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<GridSample>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  if (request.graph.tensor(rop.outputs[0]).shape.size() != 4) return {};
   const Loop loop = loop_of(request.graph, rop);
   const int64_t veus = request.vdevice.veus();
   std::vector<RKernel> out = {rkernel_of(request, loop, veus)};

@@ -17,6 +17,7 @@ const Family& typed_conv();
 const Family& typed_top_k();
 const Family& typed_cumulate();
 const Family& typed_scatter();
+const Family& typed_non_zero();
 
 // Placed, and of extents that a 32-bit index of the device can walk, whatever its element type.
 bool is_plain(const Tensor& tensor);

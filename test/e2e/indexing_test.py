@@ -249,6 +249,30 @@ def test_masks(tamp):
     net.check(tamp)
 
 
+def tensor_scatter(cache, update, places, axis, circular):
+    result = cache.copy()
+    for b in range(cache.shape[0]):
+        for s in range(update.shape[axis]):
+            at = (places[b] + s) % cache.shape[axis] if circular else places[b] + s
+            np.moveaxis(result[b], axis - 1, 0)[at] = np.moveaxis(update[b], axis - 1, 0)[s]
+    return result
+
+
+def test_caches_are_updated(tamp):
+    """TensorScatter, at places of run time and at the beginning."""
+    net = Net()
+    for name, dtype in {"float": np.float32, "half": np.float16, "int8": np.int8}.items():
+        cache, update = net.input(f"c_{name}", values_of(dtype, 1, [2, 3, 6, 4])), net.input(f"u_{name}", values_of(dtype, 2, [2, 3, 2, 4]))
+        first = net.input(f"at_{name}", np.array([4, 1]))
+        around = net.input(f"around_{name}", np.array([5, 3]))
+        a, b = net.inputs[cache], net.inputs[update]
+        net.add("TensorScatter", [cache, update, first], tensor_scatter(a, b, [4, 1], 2, False))
+        net.add("TensorScatter", [cache, update, around], tensor_scatter(a, b, [5, 3], 2, True), mode="circular")
+        net.add("TensorScatter", [cache, net.constant(b[:, :2].repeat(3, 2)), net.constant(np.array([1, 0]))], tensor_scatter(a, b[:, :2].repeat(3, 2), [1, 0], 1, False), axis=1)
+        net.add("TensorScatter", [cache, update], tensor_scatter(a, b, [0, 0], 2, False), mode="linear")
+    net.check(tamp, opset=24)
+
+
 def test_blocks(tamp):
     net = Net()
     for name, dtype in {"float": np.float32, "int8": np.int8, "double": np.float64}.items():

@@ -157,10 +157,11 @@ def execute(folder, inputs, types, options, name="many"):
 
 
 def output_types(folder, name="many"):
-    """What the program says its outputs are: dtype as tamp names it, shape."""
+    """What the program says its outputs are: dtype as tamp names it, shape; and of those that are padded by number: the number of the output that
+    counts what is valid, and the axis."""
     import json
     made = json.loads((folder / "made" / f"{name}.rprogram.json").read_text())
-    return [(port["dtype"], port["shape"]) for port in made["outputs"]]
+    return [(port["dtype"], port["shape"]) for port in made["outputs"]], {i: (port["count"], port["count_axis"]) for i, port in enumerate(made["outputs"]) if "count" in port}
 
 
 TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8,
@@ -179,9 +180,12 @@ def run_whole(tamp, parts, options):
         folder = pathlib.Path(name)
         compile_model(tamp, merge(parts), folder, options)
         build(folder, options)
-        types = output_types(folder)
+        types, padded = output_types(folder)
         raw = execute(folder, [values for part in parts for values in part.inputs], types, options)
-        values = iter([array(bytes_, *type_) for bytes_, type_ in zip(raw, types)])
+        outputs = [array(bytes_, *type_) for bytes_, type_ in zip(raw, types)]
+        for i, (count, axis) in padded.items():
+            outputs[i] = outputs[i].take(range(int(outputs[count][0])), axis)
+        values = iter(outputs)
         return [[next(values) for _ in part.model.graph.output] for part in parts]
 
 

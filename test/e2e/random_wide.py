@@ -34,6 +34,16 @@ def is_float(dtype):
     return np.issubdtype(dtype, np.floating)
 
 
+def between(values):
+    """A number from which all of the values are far, if there is one among them, else one above them."""
+    wide = np.unique(values.astype(np.float64))
+    gaps = np.diff(wide)
+    if len(gaps) and gaps.max() > 0.02 * max(1, np.abs(wide).max()):
+        at = int(np.argmax(gaps))
+        return float((wide[at] + wide[at + 1]) / 2)
+    return float(wide[-1] + 1)
+
+
 class Live:
     def __init__(self, name, values, exact):
         self.name, self.values, self.exact = name, values, exact
@@ -90,14 +100,18 @@ class Maker:
 
     # --- one more node ---
 
-    def add(self, op, operands, results=1, exact=False, **attributes):
-        """Runs the node alone; nothing is added if ONNX Runtime does not take it or its values are of no use."""
-        if self.operators is not None and op not in self.operators:
-            return
+    def add(self, op, operands, results=1, exact=False, captured=(), **attributes):
+        """`captured`: what a body in the attributes reads from around it."""
         names = [f"t{len(self.nodes)}_{k}" for k in range(results)]
         node = helper.make_node(op, [one.name if one else "" for one in operands], names, name=f"n{len(self.nodes)}", **attributes)
+        self.add_nodes([node], names, [*operands, *captured], exact)
+
+    def add_nodes(self, nodes, names, operands, exact):
+        """Runs them alone; nothing is added if ONNX Runtime does not take them or their values are of no use. `names`: of the results."""
+        if self.operators is not None and any(node.op_type not in self.operators for node in nodes):
+            return
         given = {one.name: one.values for one in operands if one}
-        graph = helper.make_graph([node], "g", [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape) for name, values in given.items()],
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape) for name, values in given.items()],
                                   [onnx.ValueInfoProto(name=name) for name in names])
         try:
             model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
@@ -109,7 +123,7 @@ class Maker:
                 return
             if is_float(values.dtype) and not (np.isfinite(values).all() and np.abs(values.astype(np.float64)).max() < MOST):
                 return
-        self.nodes.append(node)
+        self.nodes += nodes
         for name, values in zip(names, found):
             whole = not is_float(values.dtype)
             self.live.append(Live(name, values, exact or (whole and all(one.exact for one in operands if one))))
@@ -135,7 +149,11 @@ class Maker:
             elif kind == 2 and x.values.min() > 0.1:
                 self.add(self.pick(POSITIVE), [x])
             elif np.abs(x.values.astype(np.float64)).max() < 8:
-                self.add(self.pick(SMOOTH), [x])
+                op = self.pick(SMOOTH)
+                if op == "ThresholdedRelu" and not x.exact:  # jumps: no rounding may decide on which side a value is
+                    self.add(op, [x], alpha=between(x.values))
+                else:
+                    self.add(op, [x])
 
     def unary_whole(self):
         x = self.some(lambda live: not is_float(live.dtype))
@@ -327,7 +345,8 @@ class Maker:
             if op.startswith("Global"):
                 self.add(op, [x])
             else:
-                self.add(op, [x], kernel_shape=[self.number(1, 3)] * spatial, strides=[self.number(1, 2)] * spatial, ceil_mode=self.number(0, 1), pads=[0] * (2 * spatial))
+                kernel = self.number(1, 3)
+                self.add(op, [x], kernel_shape=[min(kernel, extent) for extent in x.shape[2:]], strides=[self.number(1, 2)] * spatial, ceil_mode=self.number(0, 1), pads=[0] * (2 * spatial))
 
     def quantize(self):
         x = self.some(lambda live: live.dtype == np.float32 and live.exact)
@@ -336,6 +355,96 @@ class Maker:
         y = self.some(lambda live: live.dtype in (np.int8, np.uint8))
         if y:
             self.add("DequantizeLinear", [y, self.weight(np.float32(0.5)), self.weight(np.array(1, y.dtype))], exact=True)
+
+    def dynamic_quantize(self):
+        x = self.some(lambda live: live.dtype == np.float32 and live.exact)
+        if x:
+            self.add("DynamicQuantizeLinear", [x], results=3, exact=True)
+
+    def quantize_by_axis(self):
+        """Scales and zero points for each element of an axis; there and back."""
+        x = self.some(lambda live: live.dtype == np.float32 and live.exact and live.rank > 1)
+        if x:
+            axis, dtype = self.number(0, x.rank - 1), self.pick([np.int8, np.uint8])
+            scales = self.weight(self.random.choice(np.float32([0.125, 0.25, 0.5, 1]), x.shape[axis]))
+            zeros = self.weight(self.random.integers(0, 9, x.shape[axis]).astype(dtype))
+            before = len(self.live)
+            self.add("QuantizeLinear", [x, scales, zeros], exact=True, axis=axis)
+            if len(self.live) > before:
+                self.add("DequantizeLinear", [self.live[-1], scales, zeros], exact=True, axis=axis)
+
+    def qlinear(self):
+        """Products whose operands and results are quantised; all scales are powers of two, so that no rounding differs."""
+        def scale(values):
+            return self.weight(np.float32(values))
+
+        x = self.some(lambda live: live.dtype in (np.int8, np.uint8) and live.rank >= 2 and live.exact)
+        if not x:
+            return
+        zero = self.weight(np.array(self.number(0, 4), x.dtype))
+        made_zero = self.weight(np.array(self.number(0, 9), x.dtype))
+        if x.rank == 4 and self.chance(60):
+            out = self.pick([1, 3, 8])
+            kernel = self.weight(self.values(np.int8, [out, x.shape[1], *(min(2, extent) for extent in x.shape[2:])]))
+            bias = [self.weight(self.random.integers(-50, 50, out).astype(np.int32))] if self.chance(50) else []
+            scales = scale(self.random.choice([0.25, 0.5], out)) if self.chance(50) else scale(0.5)
+            zeros = self.weight(np.zeros(scales.shape, np.int8))
+            self.add("QLinearConv", [x, scale(0.5), zero, kernel, scales, zeros, scale(self.pick([2.0, 8.0])), made_zero, *bias], exact=True)
+        else:
+            y = self.weight(self.values(x.dtype, [x.shape[-1], self.pick([2, 5, 16])]))
+            self.add("QLinearMatMul", [x, scale(0.5), zero, y, scale(0.25), self.weight(np.array(1, x.dtype)), scale(self.pick([1.0, 4.0])), made_zero], exact=True)
+
+    def bfloat(self):
+        """ONNX Runtime hands out no bf16, so there and back; rounded to nearest on both sides."""
+        x = self.some(lambda live: live.dtype == np.float32 and live.exact and live.rank > 0)
+        if x:
+            start = len(self.nodes)
+            names = [f"t{start}_{k}" for k in range(3)]
+            moved = self.pick([helper.make_node("Transpose", names[:1], names[1:2], name=f"n{start}_1"),
+                               helper.make_node("Identity", names[:1], names[1:2], name=f"n{start}_1"),
+                               helper.make_node("Concat", [names[0], names[0]], names[1:2], name=f"n{start}_1", axis=0)])
+            self.add_nodes([helper.make_node("Cast", [x.name], names[:1], name=f"n{start}_0", to=onnx.TensorProto.BFLOAT16), moved,
+                            helper.make_node("Cast", names[1:2], names[2:], name=f"n{start}_2", to=onnx.TensorProto.FLOAT)], names[2:], [x], exact=True)
+
+    # Bodies; what is in them has names of its own.
+
+    def body(self, name, nodes, inputs, outputs):
+        def typed(entry):
+            return helper.make_tensor_value_info(entry[0], helper.np_dtype_to_tensor_dtype(np.dtype(entry[1])), entry[2])
+        return helper.make_graph(nodes, name, [typed(entry) for entry in inputs], [typed(entry) for entry in outputs])
+
+    def branch(self):
+        x = self.some(lambda live: is_float(live.dtype))
+        if x:
+            start = len(self.nodes)
+            graphs = []
+            for name, op in (("then", self.pick(["Neg", "Tanh", "Relu"])), ("else", self.pick(["Abs", "Sigmoid"]))):
+                made = f"b{start}_{name}"
+                graphs.append(self.body(made, [helper.make_node(op, [x.name], [made])], [], [(made, x.dtype, x.shape)]))
+            self.add("If", [self.weight(np.array(self.chance(50)))], captured=[x], then_branch=graphs[0], else_branch=graphs[1])
+
+    def loop(self):
+        """A state that is carried through, and one result an iteration."""
+        x = self.some(lambda live: is_float(live.dtype) and live.values.size < 500)
+        if x:
+            start, weight = len(self.nodes), self.weight(self.values(x.dtype, x.shape[-1:]))
+            names = [f"b{start}_{name}" for name in ("i", "go", "state", "again", "sum", "next", "each")]
+            i, go, state, again, total, following, each = names
+            nodes = [helper.make_node("Identity", [go], [again]), helper.make_node("Add", [state, weight.name], [total]), helper.make_node("Tanh", [total], [following]),
+                     helper.make_node(self.pick(["Neg", "Identity", "Sigmoid"]), [following], [each])]
+            body = self.body(f"b{start}", nodes, [(i, np.int64, []), (go, np.bool_, []), (state, x.dtype, x.shape)],
+                             [(again, np.bool_, []), (following, x.dtype, x.shape), (each, x.dtype, x.shape)])
+            self.add("Loop", [self.weight(np.array(self.number(1, 3))), self.weight(np.array(True)), x], results=2, captured=[weight], body=body)
+
+    def scan(self):
+        x = self.some(lambda live: is_float(live.dtype) and live.rank >= 2 and live.shape[0] <= 8)
+        if x:
+            start, rest = len(self.nodes), x.shape[1:]
+            names = [f"b{start}_{name}" for name in ("state", "x", "sum", "next", "each")]
+            state, row, total, following, each = names
+            nodes = [helper.make_node("Add", [state, row], [total]), helper.make_node("Sigmoid", [total], [following]), helper.make_node("Mul", [following, row], [each])]
+            body = self.body(f"b{start}", nodes, [(state, x.dtype, rest), (row, x.dtype, rest)], [(following, x.dtype, rest), (each, x.dtype, rest)])
+            self.add("Scan", [self.weight(self.values(x.dtype, rest)), x], results=2, num_scan_inputs=1, body=body)
 
     def recurrent(self):
         x = self.some(lambda live: live.dtype == np.float32 and live.rank == 3 and max(live.shape) <= 33)
@@ -351,7 +460,8 @@ class Maker:
     def all_steps(self):
         return [self.unary] * 6 + [self.binary] * 4 + [self.move] * 7 + [self.concat] * 2 + [
             self.unary_whole, self.truth, self.bits, self.where, self.clip, self.cast, self.cast, self.gather_late, self.reduce, self.reduce, self.rows, self.matmul, self.matmul, self.matmul_whole,
-            self.conv, self.conv, self.conv, self.conv_whole, self.pool, self.grid_sample, self.remainder, self.power, self.not_a_number, self.quantize, self.recurrent]
+            self.conv, self.conv, self.conv, self.conv_whole, self.pool, self.grid_sample, self.remainder, self.power, self.not_a_number, self.quantize, self.recurrent,
+            self.dynamic_quantize, self.quantize_by_axis, self.qlinear, self.qlinear, self.bfloat, self.branch, self.loop, self.scan]
 
     def finish(self):
         """As a Part with its expected outputs. What nobody reads is an output or, sometimes, is left unread."""

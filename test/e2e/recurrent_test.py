@@ -41,10 +41,10 @@ def model(layers, x, nodes=None, outputs=None, weights=()):
                    outputs or [entry for layer in layers for entry in layer.outputs], [*weights, *(entry for layer in layers for entry in layer.weights)])
 
 
-def check(tamp, made, seed, given=None, precision="fp32"):
+def check(tamp, made, seed, *options, given=None, precision="fp32"):
     path = tamp.folder / "model.onnx"
     path.write_bytes(made.SerializeToString())
-    check_model(tamp, path, seed=seed, given=given, precision=precision)
+    check_model(tamp, path, *options, seed=seed, given=given, precision=precision)
 
 
 def one(op, x, hidden, **arguments):
@@ -57,10 +57,12 @@ def test_lstm_with_everything(tamp):
     check(tamp, one("LSTM", (5, 2, 7), 13, operands="WRBHCP", results=("Y", "Yh", "Yc"), directions=2), 1)
 
 
-def test_a_gang_has_no_graph_execution(tamp):
-    (tamp.folder / "model.onnx").write_bytes(one("LSTM", (5, 1, 64), 64).SerializeToString())
-    tamp("compile", "model.onnx", "-o", "out", "--execution", "graph", code=2, says="supported: persistent")
-    assert not (tamp.folder / "out").exists()
+def test_graph_execution_has_no_gang(tamp):
+    """The rTasks of a gang talk to each other while they run, which one kernel a phase cannot have: the layer runs without one."""
+    check(tamp, one("LSTM", (5, 1, 64), 64), 21, "--execution", "graph")
+    for execution, rkernel in [("persistent", "recurrent_gang<"), ("graph", "recurrent_direct<")]:
+        tamp("compile", "model.onnx", "-o", execution, "--execution", execution)
+        assert rkernel in (tamp.folder / execution / "model.rprogram.json").read_text()
 
 
 def test_a_gang_compiled_for_h200(tamp):
@@ -117,7 +119,7 @@ def lstm_beside_convs():
 
 
 def gru_behind_convs():
-    """Columns of a picture, read one after another; no gang, so that graph execution has it, too."""
+    """Columns of a picture, read one after another; of one size for which no gang is worth while, so that both executions have the same bodies."""
     nodes, weights = convs(2, "p", 16)
     gru = Layer("GRU", "n", "q", 96, 24, 1, 7)
     nodes += [m.node("Transpose", ["r2"], ["t"], "turn", perm=[3, 0, 1, 2]), m.node("Reshape", ["t", "columns"], ["q"], "columns"), gru.node]
@@ -139,22 +141,31 @@ def test_lstm_of_one_element(tamp):
     check(tamp, one("LSTM", (1, 1, 1), 1, operands="WR", results=("Y", "Yc")), 5)
 
 
-def test_lstm_of_three_layers(tamp):
-    """Layers that can run as one wave, and a product at the end."""
+def three_layers():
     layers = [Layer("LSTM", f"l{i}", "x" if i == 0 else f"s{i - 1}", 8 if i == 0 else 24, 24, 1, 10) for i in range(3)]
     nodes = []
     for i, layer in enumerate(layers):
         nodes += [layer.node, m.node("Squeeze", [f"l{i}_Y", "one"], [f"s{i}"], f"squeeze{i}")]
     nodes.append(m.node("MatMul", ["s2", "out"], ["y"], "product"))
-    check(tamp, model(layers, (10, 1, 8), nodes, [port("y", 10, 1, 5)], [m.ints("one", [1]), m.constant("out", random("out", 24, 5))]), 6)
+    return model(layers, (10, 1, 8), nodes, [port("y", 10, 1, 5)], [m.ints("one", [1]), m.constant("out", random("out", 24, 5))])
+
+
+def test_lstm_of_three_layers(tamp):
+    """Layers that can run as one wave, and a product at the end; in graph execution one after another."""
+    check(tamp, three_layers(), 6)
+    check(tamp, three_layers(), 22, "--execution", "graph")
+
+
+def encoder_and_decoder():
+    encoder = Layer("LSTM", "enc", "x", 6, 10, 2, 7, results=("Yh", "Yc"))
+    decoder = Layer("LSTM", "dec", "start", 6, 10, 2, 4, results=("Y",), names={"H": "enc_Yh", "C": "enc_Yc"})
+    return model([encoder, decoder], (7, 2, 6), outputs=decoder.outputs, weights=[m.constant("start", random("start", 4, 2, 6))])
 
 
 def test_encoder_and_decoder(tamp):
     """The final states of one network are the initial states of another."""
-    encoder = Layer("LSTM", "enc", "x", 6, 10, 2, 7, results=("Yh", "Yc"))
-    decoder = Layer("LSTM", "dec", "start", 6, 10, 2, 4, results=("Y",), names={"H": "enc_Yh", "C": "enc_Yc"})
-    made = model([encoder, decoder], (7, 2, 6), outputs=decoder.outputs, weights=[m.constant("start", random("start", 4, 2, 6))])
-    check(tamp, made, 7)
+    check(tamp, encoder_and_decoder(), 7)
+    check(tamp, encoder_and_decoder(), 23, "--execution", "graph")
 
 
 def test_gru(tamp):

@@ -164,6 +164,59 @@ def optimised():
     return made
 
 
+def multi_head(packs=True):
+    """MultiHeadAttention of ONNX Runtime in the ways in which its operands may lie: apart, packed, keys that are made already, behind a past. Its CPU
+    takes nothing packed: without `packs` they are taken apart before."""
+    net = Net()
+    part = lambda x, i, length: net.add("Reshape", net.add("Gather", x, net.constant(i, np.int64), axis=3), net.ints(2, length, HIDDEN))
+    ms = lambda *operands, **attributes: net.add("MultiHeadAttention", *operands, domain="com.microsoft", num_heads=HEADS, **attributes)
+    named(net, ms("x", "memory", "wide", net.weight(3 * HIDDEN + HEADS), "counting", "bias"), "apart")
+    named(net, ms("x", "packed2") if packs else ms("x", part("packed2", 0, 4), part("packed2", 1, 4)), "keys_and_values")
+    of_one = ["packed3", "", ""] if packs else [part("packed3", i, LENGTH) for i in range(3)]
+    named(net, ms(*of_one, "", "padding", unidirectional=1), "all_packed")
+    named(net, ms("x", "past_key", "past_value", scale=0.3), "made_already")
+    behind, key, value = ms("x", "x", "x", "", "", "", "past_key", "past_value", outputs=3, unidirectional=1)
+    for result, name in ((behind, "behind"), (key, "present_key"), (value, "present_value")):
+        named(net, result, name)
+    inputs = [port("x", 2, LENGTH, HIDDEN), port("memory", 2, 5, HIDDEN), port("wide", 2, 5, HIDDEN + HEADS), port("packed2", 2, 4, HEADS, 2, SIZE),
+              port("packed3", 2, LENGTH, HEADS, 3, SIZE), port("past_key", 2, HEADS, 3, SIZE), port("past_value", 2, HEADS, 3, SIZE), port("bias", 1, HEADS, LENGTH, 5),
+              m.value("counting", [2], TensorProto.INT32), m.value("padding", [2, LENGTH], TensorProto.INT32)]
+    outputs = [port("apart", 2, LENGTH, HIDDEN + HEADS), *(port(name, 2, LENGTH, HIDDEN) for name in ("keys_and_values", "all_packed", "made_already", "behind")),
+               port("present_key", 2, HEADS, LENGTH + 3, SIZE), port("present_value", 2, HEADS, LENGTH + 3, SIZE)]
+    made = net.model(inputs, outputs)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def group_query():
+    """GroupQueryAttention: a prompt, with its keys packed; what follows it, with lengths that differ; a window; rotation; a cap."""
+    net = Net()
+    net.weights += [m.constant("prompt_total", LENGTH, np.int32), m.constant("total", 8, np.int32), m.constant("cos", np.cos(angles()), np.float32), m.constant("sin", np.sin(angles()), np.float32)]
+    ms = lambda *operands, **attributes: net.add("GroupQueryAttention", *operands, domain="com.microsoft", num_heads=4, kv_num_heads=2, outputs=3, **attributes)
+    calls = {
+        "prompt": ms("q", "k", "v", "", "", "prompt_lengths", "prompt_total"),
+        "rotated": ms("packed", "", "", "", "", "prompt_lengths", "prompt_total", "cos", "sin", do_rotary=1, local_window_size=3),
+        "next": ms("q2", "k2", "v2", "past_key", "past_value", "lengths", "total", "cos", "sin", do_rotary=1, rotary_interleaved=1),
+        "capped": ms("q2", "k2", "v2", "past_key", "past_value", "lengths", "total", softcap=2.0, scale=0.7, local_window_size=4),
+    }
+    outputs = []
+    for name, results in calls.items():
+        length, present = (LENGTH, LENGTH) if name in ("prompt", "rotated") else (1, 8)
+        for result, what, shape in zip(results, ("", "_key", "_value"), ((2, length, 4 * 16), (2, 2, present, 16), (2, 2, present, 16))):
+            named(net, result, name + what)
+            outputs.append(port(name + what, *shape))
+    inputs = [port("q", 2, LENGTH, 4 * 16), port("k", 2, LENGTH, 2 * 16), port("v", 2, LENGTH, 2 * 16), port("packed", 2, LENGTH, 8 * 16), port("q2", 2, 1, 4 * 16),
+              port("k2", 2, 1, 2 * 16), port("v2", 2, 1, 2 * 16), port("past_key", 2, 2, 7, 16), port("past_value", 2, 2, 7, 16),
+              m.value("prompt_lengths", [2], TensorProto.INT32), m.value("lengths", [2], TensorProto.INT32)]
+    made = net.model(inputs, outputs)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def angles():
+    return np.arange(16)[:, None] / 3.0 ** np.arange(16 // 2)
+
+
 def norms():
     """Normalisations of images, one output each."""
     net = Net()
@@ -217,8 +270,9 @@ def compare(got, expected, limit):
         assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
 
 
-def check(tamp, made, inputs=None, limit=1e-4, precision="fp32"):
-    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+def check(tamp, made, inputs=None, limit=1e-4, precision="fp32", same=None):
+    """`same`: a model with the same answers, which ONNX Runtime runs instead."""
+    session = onnxruntime.InferenceSession((same or made).SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = inputs or {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
     expected = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, inputs)))
     compare(answers(tamp, made, inputs, "--precision", precision), expected, limit)
@@ -247,6 +301,30 @@ def test_what_the_optimiser_writes(tamp):
     inputs = bert_inputs()
     inputs["segments"] = np.arange(2 * LENGTH).reshape(2, LENGTH) // 9
     check(tamp, optimised(), {name: values.astype(np.int32) for name, values in inputs.items()})
+
+
+def inputs_of(made, **given):
+    floats = {entry.name: random(entry.name, *(dim.dim_value for dim in entry.type.tensor_type.shape.dim)) for entry in made.graph.input
+              if entry.type.tensor_type.elem_type == TensorProto.FLOAT}
+    return floats | {name: np.array(values, np.int32) for name, values in given.items()}
+
+
+def test_multi_head_attention(tamp):
+    made = multi_head()
+    check(tamp, made, inputs_of(made, counting=[5, 3], padding=[[1] * LENGTH, [1] * 4 + [0] * (LENGTH - 4)]), same=multi_head(packs=False))
+
+
+def test_group_query_attention(tamp):
+    """The second sequence is two keys shorter than the first."""
+    made = group_query()
+    check(tamp, made, inputs_of(made, prompt_lengths=[LENGTH - 1] * 2, lengths=[7, 5]))
+
+
+def test_group_query_attention_names_what_it_lacks(tamp):
+    made = group_query()
+    made.graph.node[0].attribute.append(helper.make_attribute("smooth_softmax", 1))
+    (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
+    tamp("compile", "model.onnx", "-o", "out", code=2, says="attribute 'smooth_softmax' is 1, supported: 0")
 
 
 def test_normalisations(tamp):

@@ -271,5 +271,85 @@ def test_quantised_products(tamp):
             np.testing.assert_array_equal(got, expected, err_msg=name)
 
 
+# --- normalisations and pools of double -------------------------------------------------------------------------------
+
+def softmax(x, axes):
+    power = np.exp(x - x.max(axes, keepdims=True))
+    return power / power.sum(axes, keepdims=True)
+
+
+def normalized(x, axes, epsilon=1e-5):
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + np.float64(np.float32(epsilon)))
+
+
+def test_normalisations_of_double(tamp):
+    net, rng = Net(), np.random.default_rng(11)
+    x = net.input("x", rng.normal(0, 3, [2, 6, 4, 5]))
+    a = net.inputs[x]
+    for axis in (1, -1):
+        net.add("Softmax", [x], softmax(a, axis), axis=axis)
+        net.add("LogSoftmax", [x], np.log(softmax(a, axis)), axis=axis)
+    large = net.input("large", np.array([[1e5, 1e5 + 1, -1e5], [0, -np.inf, 3]]))  # exp() alone would overflow
+    net.add("Softmax", [large], softmax(net.inputs[large], 1), axis=1)
+    scale, bias, mean = rng.normal(size=(3, 6))
+    variance = rng.random(6) + 0.1
+    per_channel = [net.constant(values) for values in (scale, bias, mean, variance)]
+    channels = [values[:, None, None] for values in (scale, bias, mean, variance)]
+    net.add("LayerNormalization", [x, net.constant(scale[:5]), net.constant(bias[:5])], normalized(a, -1) * scale[:5] + bias[:5], axis=-1)
+    net.add("InstanceNormalization", [x, *per_channel[:2]], normalized(a, (2, 3)) * channels[0] + channels[1])
+    net.add("BatchNormalization", [x, *per_channel], (a - channels[2]) / np.sqrt(channels[3] + np.float64(np.float32(1e-5))) * channels[0] + channels[1])
+    net.add("MeanVarianceNormalization", [x], normalized(a, (0, 2, 3), 1e-18))
+    squares = np.pad(a * a, [(0, 0), (2, 2), (0, 0), (0, 0)])
+    window = sum(squares[:, i:i + 6] for i in range(5))
+    net.add("LRN", [x], a / (1 + np.float64(np.float32(2e-4)) / 5 * window) ** 0.75, size=5, alpha=2e-4, beta=0.75, bias=1.0)
+    net.check(tamp, opset=17)
+
+
+def test_group_and_rms_normalisation_of_double(tamp):
+    net, rng = Net(), np.random.default_rng(12)
+    x = net.input("x", rng.normal(0, 3, [2, 6, 5]))
+    a, scale, bias = net.inputs[x], rng.normal(size=6), rng.normal(size=6)
+    groups = normalized(a.reshape(2, 3, 2, 5), (2, 3)).reshape(2, 6, 5)
+    net.add("GroupNormalization", [x, net.constant(scale), net.constant(bias)], groups * scale[:, None] + bias[:, None], num_groups=3)
+    rms = np.sqrt((a * a).mean(-1, keepdims=True) + np.float64(np.float32(1e-5)))
+    net.add("RMSNormalization", [x, net.constant(scale[:5])], a / rms * scale[:5], axis=-1)
+    net.check(tamp, opset=23)
+
+
+def windows(x, fill, kernel, strides, pads, dilations=(1, 1)):
+    """Of the last two dimensions: an array of what every window sees, its elements in the last dimension; `pads` before and after each."""
+    padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
+    counts = [(padded.shape[2 + d] - (kernel[d] - 1) * dilations[d] - 1) // strides[d] + 1 for d in range(2)]
+    taps = [padded[:, :, i * dilations[0]:i * dilations[0] + (counts[0] - 1) * strides[0] + 1:strides[0], j * dilations[1]:j * dilations[1] + (counts[1] - 1) * strides[1] + 1:strides[1]]
+            for i in range(kernel[0]) for j in range(kernel[1])]
+    return np.stack(taps, -1)
+
+
+def test_pools_of_double(tamp):
+    net, rng = Net(), np.random.default_rng(13)
+    x = net.input("x", rng.normal(0, 3, [2, 3, 9, 8]))
+    a = net.inputs[x]
+    net.add("MaxPool", [x], windows(a, -np.inf, (3, 2), (2, 1), [(1, 1), (0, 1)]).max(-1), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    net.add("MaxPool", [x], windows(a, -np.inf, (2, 2), (1, 1), [(0, 0), (0, 0)], (3, 2)).max(-1), kernel_shape=[2, 2], dilations=[3, 2])
+    net.add("AveragePool", [x], np.nanmean(windows(a, np.nan, (3, 3), (2, 2), [(1, 1), (1, 1)]), -1), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    net.add("AveragePool", [x], windows(a, 0, (3, 3), (2, 2), [(1, 1), (1, 1)]).mean(-1), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=1)
+    hanging = np.nanmean(windows(a, np.nan, (2, 3), (2, 3), [(0, 1), (0, 1)]), -1)  # the last windows hang over the end
+    net.add("AveragePool", [x], hanging, kernel_shape=[2, 3], strides=[2, 3], ceil_mode=1)
+    net.add("LpPool", [x], (np.abs(windows(a, 0, (2, 2), (2, 2), [(0, 0), (0, 0)])) ** 3).sum(-1) ** (1 / 3), kernel_shape=[2, 2], strides=[2, 2], p=3)
+    net.add("GlobalAveragePool", [x], a.mean((2, 3), keepdims=True))
+    net.add("GlobalMaxPool", [x], a.max((2, 3), keepdims=True))
+    net.add("GlobalLpPool", [x], np.sqrt((a * a).sum((2, 3), keepdims=True)), p=2)
+    net.add("GlobalLpPool", [x], (np.abs(a) ** 3).sum((2, 3), keepdims=True) ** (1 / 3), p=3)
+    volume = net.input("volume", rng.normal(size=[1, 2, 4, 5, 6]))
+    v = net.inputs[volume]
+    net.add("MaxPool", [volume], v.reshape(1, 2, 2, 2, 5, 3, 2).max((3, 6)), kernel_shape=[2, 1, 2], strides=[2, 1, 2])
+    line = net.input("line", np.array([[[1, np.nan, 2, 3, -5, 4]]]))
+    net.add("MaxPool", [line], np.array([[[np.nan, 3, 4]]]), kernel_shape=[2], strides=[2])
+    for name, dtype in (("bytes", np.int8), ("counts", np.uint8)):
+        whole = net.input(name, rng.integers(-9 if dtype == np.int8 else 0, 9, [1, 2, 4, 6]).astype(dtype))
+        net.add("MaxPool", [whole], net.inputs[whole].reshape(1, 2, 2, 2, 3, 2).max((3, 5)), kernel_shape=[2, 2], strides=[2, 2])
+    net.check(tamp)
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))

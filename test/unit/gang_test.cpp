@@ -127,6 +127,20 @@ TEST_CASE("a gang takes at least the time of its steps") {
   CHECK(scheduled(9, 2).estimated_us > 40);
 }
 
+TEST_CASE("without gangs another rKernel is taken, and where there is none the rOperator is refused") {
+  damage = {};
+  for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+    CAPTURE(schedule::name_of(policy));
+    const schedule::ScheduleOptions options{.policy = policy, .gangs = false};
+    select::Families all = tiny_families();
+    all.push_back({"ring", gang_candidates, pack_nothing, gang_accesses});
+    const RProgram program = schedule::schedule(graph_with_gangs(2), tiny_vdevice(9), options, all);
+    for (const RKernel& rkernel : program.rkernels) CHECK_FALSE(rkernel.gang);
+    CHECK_THROWS_WITH(schedule::schedule(graph_with_gangs(1), tiny_vdevice(9), options, families()),
+                      Catch::Contains("no rKernel for") && Catch::Contains("'gang0'"));
+  }
+}
+
 TEST_CASE("a gang of more rTasks than vEUs is refused") {
   damage = {};
   const auto schedule_it = [] {

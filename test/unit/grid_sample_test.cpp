@@ -1,6 +1,7 @@
 // GridSample: the reference against values worked out by hand, what the frontend refuses, and the device body against the reference over
 // the stand-in. ONNX's own cases are in test/e2e/conformance.py.
 #include "kernels/sample/grid_sample.h"
+#include "kernels/sample/volume_sample.h"
 
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
@@ -51,6 +52,26 @@ TEST_CASE("GridSample takes zeros, the border, or reflections from outside") {
   CHECK(sampled({linear, zeros, false}, {NAN, 0, INFINITY, 0}) == std::vector<float>{0, 0});
 }
 
+TEST_CASE("GridSample interpolates in volumes") {
+  const auto of = [](const GridSample& op, const std::vector<float>& places) {
+    Graph graph;
+    const auto count = static_cast<int64_t>(places.size() / 3);
+    const TensorId x = add_f32_constant(graph, "x", {1, 1, 2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    const TensorId grid = add_f32_constant(graph, "grid", {1, 1, 1, count, 3}, places);
+    Tensor y;
+    y.name = "y";
+    y.shape = {1, 1, 1, 1, count};
+    const TensorId out = add_tensor(graph, y);
+    graph.rops.push_back({"op", op, {}, {x, grid}, {out}, {}});
+    graph.outputs = {out};
+    return floats_of(ops::run(graph, {})[0]);
+  };
+  // x along rows, y along columns, z from slice to slice.
+  CHECK(of({linear, zeros, true}, {-1, -1, -1, 1, -1, -1, -1, 1, -1, -1, -1, 1, 0, 0, 0}) == std::vector<float>{1, 2, 3, 5, 4.5F});
+  CHECK(of({nearest, border, false}, {0.4F, -0.4F, 9, -9, 0.6F, -0.1F}) == std::vector<float>{6, 3});
+  CHECK(of({linear, zeros, false}, {-0.5F, -0.5F, -1, 0, 0, 3}) == std::vector<float>{0.5F, 0});
+}
+
 TEST_CASE("GridSample names operand, shape and mode that it does not take") {
   const auto model = [](const Shape& x, const Shape& grid, const std::string& mode, int opset) {
     Model made(opset);
@@ -63,7 +84,10 @@ TEST_CASE("GridSample names operand, shape and mode that it does not take") {
   CHECK_THAT(model({1, 2, 4, 4}, {1, 3, 3, 2}, "bilinear", 20),
              Contains("sample") && Contains("attribute 'mode' is 'bilinear', expected linear"));
   CHECK_THAT(model({1, 2, 4, 4}, {2, 3, 3, 2}, "linear", 20), Contains("input grid has shape [2,3,3,2], expected [1,H,W,2]"));
-  CHECK_THAT(model({1, 2, 4, 4, 4}, {1, 3, 3, 3, 3}, "linear", 20), Contains("3-D sampling") && Contains("supported: 2-D"));
+  CHECK(model({1, 2, 4, 4, 4}, {1, 3, 3, 3, 3}, "linear", 20) == "read");
+  CHECK_THAT(model({1, 2, 4, 4, 4}, {1, 3, 3, 3, 3}, "cubic", 20),
+             Contains("mode cubic of an X of shape [1,2,4,4,4]") && Contains("supported in 3-D: linear, nearest"));
+  CHECK_THAT(model({1, 2, 4, 4, 4}, {1, 3, 3, 3, 2}, "linear", 20), Contains("expected [1,D,H,W,3]"));
   CHECK_THAT(model({1, 2, 4}, {1, 3, 3, 2}, "linear", 20), Contains("input X has shape [1,2,4]"));
 }
 
@@ -95,10 +119,33 @@ std::vector<Case> sample_cases() {
   return cases;
 }
 
+Case volume_case(const std::string& name, const GridSample& op, const Shape& in, const Shape& pixels, Lay lay_in, Lay lay_out) {
+  CaseMaker maker(name);
+  const TensorId x = maker.input(in, lay_in);
+  maker.set_range(-1.6F, 1.6F);
+  const TensorId grid = maker.input({in[0], pixels[0], pixels[1], pixels[2], 3});
+  return maker.finish(op, {x, grid}, maker.output({in[0], in[1], pixels[0], pixels[1], pixels[2]}, lay_out));
+}
+
 }  // namespace
 
 TEST_CASE("the body of GridSample agrees with the reference") {
   expect_no_problems(sample_cases(), {kernels::grid_sample()}, "grid_sample");
+}
+
+TEST_CASE("the body of GridSample in volumes agrees with the reference") {
+  const Lay rows = Lay::rows, last = Lay::channels_last;
+  std::vector<Case> cases = {
+      volume_case("one pixel", {linear, border, false}, {1, 1, 1, 1, 1}, {1, 1, 1}, rows, rows),
+      volume_case("many rTasks", {linear, zeros, false}, {2, 5, 6, 7, 5}, {4, 9, 11}, last, Lay::slice),
+  };
+  for (const Interpolation mode : {linear, nearest}) {
+    for (const Outside padding : {zeros, border, reflection}) {
+      const std::string name = std::string(name_of(mode)) + " " + name_of(padding);
+      cases.push_back(volume_case(name, {mode, padding, padding == border}, {2, 3, 4, 5, 3}, {3, 2, 5}, padding == zeros ? last : rows, rows));
+    }
+  }
+  expect_no_problems(cases, {kernels::volume_sample()}, "volume_sample");
 }
 
 }  // namespace tamp::test

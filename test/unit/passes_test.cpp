@@ -105,6 +105,24 @@ TEST_CASE("a pass leaves alone what it does not understand or would make wrong")
         outputs(y)
       )",
        passes::recognise_activations},
+      {"a gelu by tanh with another constant", R"(
+        x = input f32[2]
+        k = const f32[] {0.05}
+        root = const f32[] {0.7978846}
+        one = const f32[] {1}
+        h = const f32[] {0.5}
+        b = Elementwise(x, x) {mul(i0, i1)} -> f32[2]
+        c = Elementwise(b, x) {mul(i0, i1)} -> f32[2]
+        s = Elementwise(c, k) {mul(i0, i1)} -> f32[2]
+        a = Elementwise(s, x) {add(i0, i1)} -> f32[2]
+        r = Elementwise(a, root) {mul(i0, i1)} -> f32[2]
+        t = Elementwise(r) {tanh(i0)} -> f32[2]
+        p = Elementwise(t, one) {add(i0, i1)} -> f32[2]
+        q = Elementwise(x, p) {mul(i0, i1)} -> f32[2]
+        y = Elementwise(q, h) {mul(i0, i1)} -> f32[2]
+        outputs(y)
+      )",
+       passes::recognise_activations},
       {"no bias, no third operand", R"(
         x = input f32[1,2,2,2]
         w = const f32[2,2,1,1] {1, 2, 3, 4}

@@ -1,0 +1,132 @@
+#include "compiler/frontend/padded.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::frontend {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+template <class T>
+std::optional<T> attribute(const Node& node, std::string_view name) {
+  for (const Attribute& attribute : node.attributes) {
+    if (attribute.name != name) continue;
+    if (const auto* value = std::get_if<T>(&attribute.value)) return *value;
+  }
+  return std::nullopt;
+}
+
+bool is_elementwise(const std::string& op_type) {
+  const auto rows = function_rows();
+  const auto is_named = [&](const FunctionRow& row) { return row.onnx.name != nullptr && op_type == row.onnx.name; };
+  return op_type == "Cast" || op_type == "Identity" || std::any_of(rows.begin(), rows.end(), is_named);
+}
+
+class Passing {
+ public:
+  Passing(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, size_t padded, int64_t axis)
+      : builder_(builder), node_(node), inputs_(inputs), padded_(padded), axis_(axis) {}
+
+  // The dimension of the result; none where entries do not stay what they are.
+  std::optional<int64_t> run() const {
+    const std::string& op = node_.op_type;
+    if (is_elementwise(op)) return elementwise();
+    if (op == "Transpose") return transposed();
+    if (op == "Gather") return gathered();
+    if (op == "GatherND") return gathered_places();
+    if (op == "Squeeze" || op == "Unsqueeze") return padded_ == 0 ? squeezed(op == "Squeeze") : std::nullopt;
+    return std::nullopt;
+  }
+
+ private:
+  const Shape& shape(size_t i) const { return builder_.graph.tensor(inputs_[i]).shape; }
+  int64_t rank() const { return static_cast<int64_t>(shape(padded_).size()); }
+
+  // The other operands are the same for all entries, and no larger.
+  std::optional<int64_t> elementwise() const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (i == padded_ || !inputs_[i].valid()) continue;
+      const Shape& other = shape(i);
+      const int64_t from_end = rank() - axis_, at = static_cast<int64_t>(other.size()) - from_end;
+      if (static_cast<int64_t>(other.size()) > rank() || (at >= 0 && other[static_cast<size_t>(at)] != 1)) return std::nullopt;
+    }
+    return axis_;
+  }
+
+  std::optional<int64_t> transposed() const {
+    const std::optional<Ints> perm = attribute<Ints>(node_, "perm");
+    if (!perm) return rank() - 1 - axis_;
+    const auto at = std::find(perm->begin(), perm->end(), axis_);
+    return at == perm->end() ? std::nullopt : std::optional<int64_t>(at - perm->begin());
+  }
+
+  std::optional<int64_t> gathered() const {
+    if (inputs_.size() != 2 || !inputs_[0].valid() || !inputs_[1].valid()) return std::nullopt;
+    const auto data_rank = static_cast<int64_t>(shape(0).size()), index_rank = static_cast<int64_t>(shape(1).size());
+    int64_t along = attribute<int64_t>(node_, "axis").value_or(0);
+    along += along < 0 ? data_rank : 0;
+    if (padded_ == 1) return along + axis_;
+    if (along == axis_) return std::nullopt;
+    return axis_ < along ? axis_ : axis_ - 1 + index_rank;
+  }
+
+  // A place for each entry: the last dimension holds coordinates.
+  std::optional<int64_t> gathered_places() const {
+    if (padded_ != 1 || axis_ == rank() - 1 || attribute<int64_t>(node_, "batch_dims").value_or(0) != 0) return std::nullopt;
+    return axis_;
+  }
+
+  std::optional<int64_t> squeezed(bool removes) const {
+    std::optional<Ints> axes = attribute<Ints>(node_, "axes");
+    if (inputs_.size() > 1 && inputs_[1].valid() && builder_.has_data(inputs_[1]) && builder_.dtype(inputs_[1]) == DType::i64) {
+      const ops::Value value = builder_.value(inputs_[1]);
+      axes = Ints(static_cast<size_t>(element_count(value.shape)));
+      if (!axes->empty()) std::memcpy(axes->data(), value.data->data(), value.data->size());
+    }
+    if (!axes) return std::nullopt;
+    const int64_t whole = removes ? rank() : rank() + static_cast<int64_t>(axes->size());
+    for (int64_t& each : *axes) each += each < 0 ? whole : 0;
+    std::sort(axes->begin(), axes->end());
+    int64_t at = axis_;
+    for (const int64_t each : *axes) {
+      if (removes && each == axis_) return std::nullopt;
+      if (removes && each < axis_) --at;
+      if (!removes && each <= at) ++at;
+    }
+    return at;
+  }
+
+  const Builder& builder_;
+  const Node& node_;
+  const std::vector<TensorId>& inputs_;
+  size_t padded_;
+  int64_t axis_;
+};
+
+}  // namespace
+
+std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs,
+                                             bool is_onnx, const std::string& where) {
+  std::optional<Builder::Padded> after;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto found = inputs[i].valid() ? builder.padded.find(inputs[i]) : builder.padded.end();
+    if (found == builder.padded.end()) continue;
+    const std::optional<int64_t> axis = after || !is_onnx ? std::nullopt : Passing(builder, node, inputs, i, found->second.axis).run();
+    if (!axis) {
+      throw unsupported(
+          fmt::format("{}: how many entries input {} ('{}') has is known only at run time (at most {}), supported: as an output of the model, and "
+                      "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself",
+                      where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]));
+    }
+    after = Builder::Padded{found->second.count, *axis};
+  }
+  return after;
+}
+
+}  // namespace tamp::frontend

@@ -1,0 +1,72 @@
+// Host side of volume_sample.cuh.
+#include "kernels/sample/volume_sample.h"
+
+#include <algorithm>
+
+#include "kernels/args.h"
+#include "kernels/loop.h"
+#include "kernels/typed/typed.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kRank = 8;
+
+// Operands: output, x (batch and channel), grid (batch and pixel).
+Loop loop_of(const Graph& graph, const ROperator& rop) {
+  const std::vector<int64_t>& in = graph.tensor(rop.inputs[0]).place.strides;
+  const std::vector<int64_t>& grid = graph.tensor(rop.inputs[1]).place.strides;
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  Loop loop;
+  for (size_t d = 0; d < out.shape.size(); ++d)
+    loop.push_back({out.shape[d], {out.place.strides[d], d < 2 ? in[d] : 0, d == 0 ? grid[0] : d == 1 ? 0 : grid[d - 1]}});
+  return normalised(loop);
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  const auto* attrs = std::get_if<GridSample>(&rop.attrs);
+  if (attrs == nullptr || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  const Tensor &in = request.graph.tensor(rop.inputs[0]), &grid = request.graph.tensor(rop.inputs[1]);
+  if (in.shape.size() != 5 || attrs->mode == Interpolation::cubic || attrs->in_pixels) return {};
+  const Loop loop = loop_of(request.graph, rop);
+  const int64_t elements = loop_elements(loop), taps = attrs->mode == Interpolation::linear ? 8 : 1;
+  const auto last_three = [](const std::vector<int64_t>& list) { return std::vector<int64_t>(list.end() - 3, list.end()); };
+  RKernel rkernel = typed_rkernel(request, "volume_sample", elements, static_cast<double>(taps + 3), 120 + 12 * static_cast<double>(taps));
+  rkernel.family = "volume_sample";
+  rkernel.name = std::string("volume_sample<") + name_of(attrs->mode) + ">";
+  Phase& phase = rkernel.phases[0];
+  phase.header = "kernels/sample/volume_sample.cuh";
+  phase.body = "rk::volume_sample";
+  phase.template_args = {{"kMode", std::to_string(static_cast<int>(attrs->mode))}};
+  phase.args_type = "rk::VolumeSampleArgs";
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
+                {"grid", arg(TensorArg{rop.inputs[1]})},
+                {"out", arg(TensorArg{rop.outputs[0]})},
+                {"nest", nest_arg(loop)},
+                {"out_strides", array_arg(strides(loop, 0), kRank)},
+                {"in_strides", array_arg(strides(loop, 1), kRank)},
+                {"grid_strides", array_arg(strides(loop, 2), kRank)},
+                {"extents", array_arg(last_three(in.shape))},
+                {"steps", array_arg(last_three(in.place.strides))},
+                {"coordinate_stride", arg(grid.place.strides[4])},
+                {"padding", arg(static_cast<int64_t>(attrs->padding))},
+                {"align_corners", arg(int64_t{attrs->align_corners})},
+                {"elements", arg(elements)},
+                {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+  return {rkernel};
+}
+
+// Any pixel of x may be asked for.
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  typed_accesses(graph, rop, rkernel, loop_of(graph, rop), index, out);
+}
+
+}  // namespace
+
+const Family& volume_sample() {
+  static const Family family{"volume_sample", offers, no_pack, accesses};
+  return family;
+}
+
+}  // namespace tamp::kernels

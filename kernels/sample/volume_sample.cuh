@@ -1,0 +1,67 @@
+// y[n,c,i] = x[n,c] at the place grid[n,i] of a volume: as grid_sample.cuh, whose neighbours of a coordinate these are, with a third one.
+// kMode is linear or nearest.
+#pragma once
+
+#include "kernels/sample/grid_sample.cuh"
+#include "kernels/vdevice/cells.cuh"
+
+namespace rk {
+
+struct VolumeSampleArgs {
+  TensorRef in, grid, out;
+  Nest nest;  // of the output
+  int32_t out_strides[kNestRank];
+  int32_t in_strides[kNestRank];    // of batch and channel; 0 along the output's pixels
+  int32_t grid_strides[kNestRank];  // of batch and pixel; 0 along channels
+  int32_t extents[3], steps[3];     // of x: depth, height, width
+  int32_t coordinate_stride;        // from x to y to z in the grid
+  int32_t padding;                  // a SamplePadding
+  int32_t align_corners;
+  uint32_t elements, elements_per_rtask;
+};
+static_assert(sizeof(VolumeSampleArgs) <= 768, "an argument slot has 768 bytes");
+
+template <int kMode>
+RK_INLINE float volume_sample_at(const VolumeSampleArgs& args, const float* image, const float* grid) {
+  constexpr int kCount = SampleTaps<kMode>::kCount;
+  SampleTaps<kMode> taps[3];
+#pragma unroll
+  for (int d = 0; d < 3; ++d) {
+    const float place = load1(grid + static_cast<int64_t>(2 - d) * args.coordinate_stride);
+    taps[d] = sample_taps<kMode>(place, args.extents[d], args.padding, args.align_corners != 0, /*in_pixels=*/false);
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) {
+        if (taps[0].at[i] < 0 || taps[1].at[j] < 0 || taps[2].at[k] < 0) continue;
+        const int64_t from = static_cast<int64_t>(taps[0].at[i]) * args.steps[0] + static_cast<int64_t>(taps[1].at[j]) * args.steps[1] +
+                             static_cast<int64_t>(taps[2].at[k]) * args.steps[2];
+        sum += taps[0].weight[i] * taps[1].weight[j] * taps[2].weight[k] * load1(image + from);
+      }
+    }
+  }
+  return sum;
+}
+
+template <class Veu, int kMode>
+RK_BODY void volume_sample(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const VolumeSampleArgs& args = task.template arguments<VolumeSampleArgs>();
+  const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
+#pragma unroll 1
+  for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
+    int64_t to = 0, from = 0, place = 0;
+    for_each_coordinate(args.nest, element, [&](int d, uint32_t at) {
+      to += static_cast<int64_t>(at) * args.out_strides[d];
+      from += static_cast<int64_t>(at) * args.in_strides[d];
+      place += static_cast<int64_t>(at) * args.grid_strides[d];
+    });
+    store1(task.address(args.out) + to, volume_sample_at<kMode>(args, task.address(args.in) + from, task.address(args.grid) + place));
+  }
+}
+
+}  // namespace rk

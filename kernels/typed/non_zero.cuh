@@ -1,0 +1,51 @@
+// The places of the true elements of x, in their order, then -1; and how many they are. One rTask: every thread has a piece of x, counts
+// what is true there, and writes behind the pieces before it.
+#pragma once
+
+#include "kernels/vdevice/cells.cuh"
+#include "kernels/vdevice/sync.cuh"
+
+namespace rk {
+
+struct TypedNonZeroArgs {
+  TensorRef places, count, in;
+  int32_t place_step, in_step;
+  uint32_t extent;
+};
+static_assert(sizeof(TypedNonZeroArgs) <= 768, "an argument slot has 768 bytes");
+
+// Shared memory: a number for each thread.
+template <class Veu>
+RK_BODY void typed_non_zero(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const TypedNonZeroArgs& args = task.template arguments<TypedNonZeroArgs>();
+  const uint8_t* const in = reinterpret_cast<const uint8_t*>(task.address(args.in));
+  uint64_t* const places = reinterpret_cast<uint64_t*>(task.address(args.places));
+  uint32_t* const found = task.template work_as<uint32_t>();
+  const auto is_true = [&](uint32_t i) { return load_cell(in + static_cast<int64_t>(i) * args.in_step) != 0; };
+  const auto put = [&](uint32_t i, int64_t place) { store_cell(places + static_cast<int64_t>(i) * args.place_step, static_cast<uint64_t>(place)); };
+  constexpr uint32_t kThreads = Veu::kComputeThreads;
+  const uint32_t piece = (args.extent + kThreads - 1) / kThreads;
+  const uint32_t first = min(threadIdx.x * piece, args.extent), last = min(first + piece, args.extent);
+  uint32_t own = 0;
+#pragma unroll 4
+  for (uint32_t i = first; i < last; ++i) own += is_true(i) ? 1 : 0;
+  found[threadIdx.x] = own;
+  sync_compute<Veu>();
+  uint32_t before = 0, all = 0;
+#pragma unroll 8
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    const uint32_t other = found[t];
+    before += t < threadIdx.x ? other : 0;
+    all += other;
+  }
+#pragma unroll 1
+  for (uint32_t i = first; i < last; ++i) {
+    if (is_true(i)) put(before++, i);
+  }
+#pragma unroll 1
+  for (uint32_t i = all + threadIdx.x; i < args.extent; i += kThreads) put(i, -1);
+  if (threadIdx.x == 0) store_cell(reinterpret_cast<uint64_t*>(task.address(args.count)), static_cast<uint64_t>(all));
+}
+
+}  // namespace rk
