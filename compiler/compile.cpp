@@ -159,11 +159,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                          .precision = prepared.precision,
                                          .records = persistent ? records : nullptr,
                                          .forced = forced,
-                                         .share_memory = !options.keep_all});
-  if (!persistent) {
-    program.launches = schedule::launches_of(program);
-    program.estimated_us = schedule::simulate(program);
-  }
+                                         .share_memory = !options.keep_all,
+                                         .execution = options.execution});
   dump("rprogram", program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),

@@ -34,7 +34,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                   "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights and products in 16 bits, activations and sums in fp32); "
                   "default: the vDevice's own")
       ->option_text("P");
-  command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
+  command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: sequential, greedy, wavefront (default), wavefront-fastest or wavefront-launches")->option_text("POLICY");
   command
       .add_option("--execution", arguments.execution,
                   "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")

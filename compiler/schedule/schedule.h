@@ -11,9 +11,13 @@
 
 namespace tamp::schedule {
 
-enum class Policy { wavefront, sequential };
+enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential };
 const char* name_of(Policy policy);
+std::vector<Policy> policies();  // all
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
+
+enum class Execution { persistent, graph };
+Execution parse_execution(const std::string& name);  // Error (bad input) lists the names
 
 struct ScheduleOptions {
   Policy policy = Policy::wavefront;
@@ -21,6 +25,7 @@ struct ScheduleOptions {
   const select::Records* records = nullptr;          // none: the model alone prices rKernels
   const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
   bool share_memory = true;                          // false: no two buffers lie in the same memory
+  Execution execution = Execution::persistent;
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every
@@ -29,8 +34,8 @@ struct ScheduleOptions {
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options,
                   const select::Families& families = kernels::families());
 
-// Estimated time of a whole rProgram in microseconds, the launch included (discrete events, costs of select/cost.h), and
-// when each instruction begins and ends.
+// Estimated time of a whole rProgram in microseconds, the launch included (simulate.h), and when each instruction begins and ends. In
+// graph execution a rTask runs wherever there is room, so two of a lane may overlap.
 struct Span {
   double begin_us = 0, end_us = 0;
 };
