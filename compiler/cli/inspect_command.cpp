@@ -118,8 +118,9 @@ void print_rops(const CompiledFolder& m) {
                {"BYTES", Align::right},
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape),
-               printable(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape), printable(rop.rkernel),
+               printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes),
+               scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }

@@ -90,13 +90,14 @@ std::string lane_text(const RProgram& program, const std::vector<Instruction>& l
 std::string print(const RProgram& program) {
   const std::vector<Row> rows = rows_of(program);
   std::string out = summary(program, rows);
-  out += fmt::format("\n{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", "rOperator", "kind", "rKernel",
-                     "rTasks", "vEUs", "Waits", "waits for");
+  out +=
+      fmt::format("\n{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", "rOperator", "kind", "rKernel", "rTasks", "vEUs", "Waits", "waits for");
   for (size_t i = 0; i < rows.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
     const RKernel& rkernel = program.rkernels[i];
-    out += fmt::format("{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", printable(rop.name, 32), name_of(rop.attrs), rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks,
-                       rows[i].veus.size(), rows[i].waits, event_names(program, rows[i].events));
+    out += fmt::format("{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", printable(rop.name, 32), name_of(rop.attrs),
+                       rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks, rows[i].veus.size(), rows[i].waits,
+                       event_names(program, rows[i].events));
   }
   out += "\n";
   for (size_t veu = 0; veu < program.lanes.size(); ++veu) {

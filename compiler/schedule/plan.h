@@ -1,6 +1,6 @@
 // What a policy decides, and what it is told. Append and Wait are Rammer's two calls: a policy is a program over them, written down as
-// `Plan::order` and `Plan::waits`. A policy is one file with one function `Plan NAME(const PolicyInput&)` and a row in schedule.cpp. What it
-// believes of times is its own business (most place rTasks with a Timetable); what its plan takes, simulate.h says, of all alike.
+// `Plan::order` and `Plan::waits`. A policy is one file with one function `Plan NAME(const PolicyInput&)` and a row in schedule.cpp. What
+// it believes of times is its own business (most place rTasks with a Timetable); what its plan takes, simulate.h says, of all alike.
 #pragma once
 
 #include <vector>
@@ -60,6 +60,9 @@ Plan wavefront_fastest(const PolicyInput& input);
 Plan wavefront_launches(const PolicyInput& input);
 Plan sequential(const PolicyInput& input);
 Plan greedy(const PolicyInput& input);
+Plan ios(const PolicyInput& input);
+Plan list(const PolicyInput& input);
+Plan best(const PolicyInput& input);
 
 // Lanes and events of a plan: one event per (rOperator, phase) that somebody on another vEU waits for, one signal per vEU
 // that has such rTasks, Waits that others imply left out. Fills RProgram::lanes and ::events; takes the rest from the plan.

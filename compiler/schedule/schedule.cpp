@@ -22,7 +22,10 @@ constexpr Row kPolicies[] = {{Policy::sequential, "sequential", sequential},
                              {Policy::greedy, "greedy", greedy},
                              {Policy::wavefront, "wavefront", wavefront},
                              {Policy::wavefront_fastest, "wavefront-fastest", wavefront_fastest},
-                             {Policy::wavefront_launches, "wavefront-launches", wavefront_launches}};
+                             {Policy::wavefront_launches, "wavefront-launches", wavefront_launches},
+                             {Policy::ios, "ios", ios},
+                             {Policy::list, "list", list},
+                             {Policy::best, "best", best}};
 
 const Row& row_of(Policy policy) {
   for (const Row& row : kPolicies) {

@@ -5,19 +5,25 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/schedule/ios_search.h"
 #include "compiler/select/records.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
 
 namespace tamp::schedule {
 
-enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential };
+enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential, ios, list, best };
 const char* name_of(Policy policy);
-std::vector<Policy> policies();  // all
+std::vector<Policy> policies();                // all
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
 
 enum class Execution { persistent, graph };
 Execution parse_execution(const std::string& name);  // Error (bad input) lists the names
+
+struct IosOptions {
+  IosPruning pruning;
+  int64_t part_units = 50;  // rOperators of a part at most, kMostUnits
+};
 
 struct ScheduleOptions {
   Policy policy = Policy::wavefront;
@@ -26,6 +32,8 @@ struct ScheduleOptions {
   const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
   bool share_memory = true;                          // false: no two buffers lie in the same memory
   Execution execution = Execution::persistent;
+  IosOptions ios{};
+  int64_t search_plans = 300;  // that `list` simulates at most
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

@@ -12,7 +12,7 @@
 namespace tamp::schedule {
 namespace {
 
-constexpr int kPasses = 2;      // more change the times of ten networks by less than half a percent (docs/adr/0011)
+constexpr int kPasses = 2;       // more change the times of ten networks by less than half a percent (docs/adr/0011)
 constexpr size_t kTicks = 4096;  // into which a run is cut for counting who is busy
 
 }  // namespace

@@ -1,7 +1,7 @@
-// How long a plan or a rProgram takes, and when each of its rTasks runs: the only place that says so (docs/adr/0011). One pass puts the rTasks
-// on their vEUs in an order in which they can run: a rTask begins when its vEU is free and its Waits have been seen, by edges of three kinds (the
-// same vEU, another vEU, another kernel), with as much of its weights as the loader could fetch ahead. What a rTask takes depends on how many vEUs
-// share L2 and DRAM with it; that is counted from the times of the pass before, so there are kPasses of them.
+// How long a plan or a rProgram takes, and when each of its rTasks runs: the only place that says so (docs/adr/0011). One pass puts the
+// rTasks on their vEUs in an order in which they can run: a rTask begins when its vEU is free and its Waits have been seen, by edges of
+// three kinds (the same vEU, another vEU, another kernel), with as much of its weights as the loader could fetch ahead. What a rTask takes
+// depends on how many vEUs share L2 and DRAM with it; that is counted from the times of the pass before, so there are kPasses of them.
 //
 // In graph execution the hardware gives the blocks of a kernel to vEUs as they get free, and nothing is fetched ahead of a kernel's begin.
 #pragma once
@@ -28,9 +28,7 @@ class Simulator {
   double run(const RProgram& program);
 
   // Of the last run. Begin and end of rTask `index`; of a gang, too, all rTasks of a phase are numbered together.
-  Span span_of(const RTask& rtask) const {
-    return spans_[first_span_[step_of(rtask.rop, rtask.phase)] + static_cast<size_t>(rtask.index)];
-  }
+  Span span_of(const RTask& rtask) const { return spans_[first_span_[step_of(rtask.rop, rtask.phase)] + static_cast<size_t>(rtask.index)]; }
 
  private:
   // One phase of one rOperator: all rTasks alike.

@@ -296,7 +296,7 @@ class Wavefront {
   Variant variant_;
   Plan plan_;
   std::vector<int32_t> part_of_;  // per rOperator
-  std::vector<Finish> finish_;  // per rOperator, in the time of its part
+  std::vector<Finish> finish_;    // per rOperator, in the time of its part
   int32_t part_ = 0;
   Unsupported unsupported_;
 };

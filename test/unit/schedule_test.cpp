@@ -21,6 +21,7 @@ RProgram schedule_tiny(const Graph& graph, int64_t veus, schedule::Policy policy
                        schedule::Execution execution = schedule::Execution::persistent) {
   schedule::ScheduleOptions options;
   options.policy = policy;
+  options.search_plans = 20;
   options.execution = execution;
   return schedule::schedule(graph, tiny_vdevice(veus), options, tiny_families());
 }
@@ -308,7 +309,9 @@ TEST_CASE("rOperators that no family can run are all named in one error") {
 TEST_CASE("an unknown policy is refused with the names of the known ones") {
   CHECK(schedule::parse_policy("wavefront") == schedule::Policy::wavefront);
   CHECK(schedule::parse_policy("sequential") == schedule::Policy::sequential);
-  CHECK_THROWS_WITH(schedule::parse_policy("fast"), "policy 'fast' is not known, supported: sequential, greedy, wavefront, wavefront-fastest, wavefront-launches");
+  CHECK_THROWS_WITH(
+      schedule::parse_policy("fast"),
+      "policy 'fast' is not known, supported: sequential, greedy, wavefront, wavefront-fastest, wavefront-launches, ios, list, best");
 }
 
 TEST_CASE("the timeline has every instruction on its vEU one after another, and ends when the program does") {

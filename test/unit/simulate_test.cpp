@@ -109,9 +109,11 @@ TEST_CASE("a plan takes as long as the rProgram that is made of it") {
         INFO(tiny.name << " " << schedule::name_of(policy) << (execution == schedule::Execution::graph ? " graph" : ""));
         schedule::ScheduleOptions options;
         options.policy = policy;
+        options.search_plans = 20;
         options.execution = execution;
         options.share_memory = false;  // memory that is used again makes kernels wait; a plan does not know of it
-        const schedule::Plan plan = schedule::plan_of(policy, {tiny.graph, machine, found.producers, found.is_view, tiny_families(), options});
+        const schedule::Plan plan =
+            schedule::plan_of(policy, {tiny.graph, machine, found.producers, found.is_view, tiny_families(), options});
         const RProgram program = schedule::schedule(tiny.graph, d, options, tiny_families());
         CHECK(schedule::Simulator(machine).run(plan, execution) == Approx(program.estimated_us));
       }

@@ -51,16 +51,28 @@ RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
   return program;
 }
 
-std::vector<RProgram> programs() {
+schedule::ScheduleOptions options_of(schedule::Policy policy) {
+  schedule::ScheduleOptions options;
+  options.policy = policy;
+  options.search_plans = 20;
+  return options;
+}
+
+std::vector<RProgram> make_programs() {
   std::vector<RProgram> all;
   std::mt19937 random(7);
   for (const NamedGraph& tiny : tiny_graphs()) {
     for (const auto policy : schedule::policies()) {
       for (const int64_t veus : {2, 3})
-        all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families()));
+        all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), options_of(policy), tiny_families()));
     }
     for (const int64_t veus : {2, 3, 4}) all.push_back(scattered(tiny.graph, veus, random));
   }
+  return all;
+}
+
+const std::vector<RProgram>& programs() {
+  static const std::vector<RProgram> all = make_programs();
   return all;
 }
 
