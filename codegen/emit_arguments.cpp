@@ -133,8 +133,8 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
       std::vector<std::string> origin;
       for (size_t i = 0; i < std::min(rop.origin.size(), kMostOrigins); ++i) origin.push_back(comment(rop.origin[i]));
       if (rop.origin.size() > kMostOrigins) origin.push_back(fmt::format("and {} more", rop.origin.size() - kMostOrigins));
-      w.line("// wave {}, rKernel {}, {} rTasks (onnx: {})", program.wave[record.rop.index()],
-             comment(program.rkernels[record.rop.index()].name), program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
+      w.line("// rKernel {}, {} rTasks (onnx: {})", comment(program.rkernels[record.rop.index()].name),
+             program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }
     const Printer printer(plan, r);
     if (program.launches)

@@ -19,11 +19,21 @@
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
+#include "compiler/schedule/schedule_file.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
 namespace tamp {
 namespace {
+
+std::string read_text(const std::string& name) {
+  std::error_code ignored;
+  std::ifstream file(name, std::ios::binary);
+  if (!file || std::filesystem::is_directory(name, ignored)) throw bad_input(fmt::format("{}: cannot be read", printable(name)));
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
 // Writes one numbered file a stage; does nothing without a folder.
 class Dump {
@@ -162,17 +172,18 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
-  RProgram program = schedule::schedule(std::move(graph), prepared.vdevice,
-                                        {.policy = options.policy,
-                                         .precision = prepared.precision,
-                                         .records = persistent ? records : nullptr,
-                                         .forced = forced,
-                                         .share_memory = !options.keep_all,
-                                         .gangs = may_have_gangs(options)});
-  if (!persistent) {
-    program.launches = schedule::launches_of(program);
-    program.estimated_us = schedule::simulate(program);
-  }
+  const schedule::ScheduleOptions scheduling{.policy = options.policy,
+                                             .precision = prepared.precision,
+                                             .records = persistent ? records : nullptr,
+                                             .forced = forced,
+                                             .share_memory = !options.keep_all,
+                                             .gangs = may_have_gangs(options),
+                                             .execution = options.execution,
+                                             .ios = options.ios,
+                                             .search_plans = options.search_plans};
+  RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
+                                              : schedule::read_schedule(read_text(options.schedule), options.schedule, std::move(graph),
+                                                                        prepared.vdevice, scheduling, options.batch);
   dump("rprogram", program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),
@@ -188,12 +199,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
 select::Records read_records(const std::string& name) {
   if (name == "none") return {};
   if (name.empty()) return select::builtin_records();
-  std::error_code ignored;
-  std::ifstream file(name, std::ios::binary);
-  if (!file || std::filesystem::is_directory(name, ignored)) throw bad_input(fmt::format("{}: cannot be read", printable(name)));
-  std::stringstream text;
-  text << file.rdbuf();
-  return select::parse_records(text.str(), name);
+  return select::parse_records(read_text(name), name);
 }
 
 Prepared prepare(const std::string& model_path, const CompileOptions& options) {

@@ -21,7 +21,10 @@ struct CompileOptions {
   std::map<std::string, ops::Value> frozen;  // inputs that become constants
   int64_t batch = 0;                         // 0 = as the model says
   std::string records;                       // of measurements: a file, "none", or empty = those in this program
-  std::string dump_dir;                      // empty = no dumps
+  schedule::IosOptions ios;
+  int64_t search_plans = schedule::ScheduleOptions{}.search_plans;
+  std::string schedule;  // a file to take instead of a policy; empty = none
+  std::string dump_dir;  // empty = no dumps
   // Every buffer gets memory of its own, so that all that rOperators made is still there after a run.
   bool keep_all = false;
 };

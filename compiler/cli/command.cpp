@@ -34,7 +34,20 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                   "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights and products in 16 bits, activations and sums in fp32); "
                   "default: the vDevice's own")
       ->option_text("P");
-  command.add_option("--policy", arguments.policy, "How rTasks are put on vEUs: wavefront (default) or sequential")->option_text("POLICY");
+  command
+      .add_option(
+          "--policy", arguments.policy,
+          "How rTasks are put on vEUs: wavefront (default), sequential, greedy, wavefront-fastest, wavefront-launches, ios, list, or best "
+          "(docs/policies.md)")
+      ->option_text("POLICY");
+  command
+      .add_option("--ios-pruning", arguments.ios_pruning,
+                  "Policy ios: at most R rOperators in a group and S groups in a stage, 0 for any; default 3,8")
+      ->delimiter(',')
+      ->expected(2)
+      ->option_text("R,S");
+  command.add_option("--search-plans", arguments.search_plans, "Policies list and best: how many plans are simulated at most; default 300")
+      ->option_text("N");
   command
       .add_option("--execution", arguments.execution,
                   "persistent (default): one kernel runs the network; graph: a kernel for each phase of a rOperator, for comparison")
@@ -62,6 +75,13 @@ std::pair<std::string, std::string> split_assignment(const std::string& flag, co
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
+  command
+      .add_option("--schedule", arguments.schedule,
+                  "Take rKernels, lanes and Waits from this file of 'tamp compile --save-schedule'; no policy")
+      ->option_text("FILE");
+}
+
 CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice) {
   CompileOptions options;
   options.vdevice = arguments.vdevice.empty() ? default_vdevice : arguments.vdevice;
@@ -69,6 +89,12 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
   options.records = arguments.records;
   options.policy = schedule::parse_policy(arguments.policy);
   if (!arguments.execution.empty()) options.execution = schedule::parse_execution(arguments.execution);
+  for (const int limit : arguments.ios_pruning) {
+    if (limit < 0) throw bad_input(fmt::format("--ios-pruning: {} is negative, expected R,S, each at least 0", limit));
+  }
+  if (!arguments.ios_pruning.empty()) options.ios.pruning = {arguments.ios_pruning[0], arguments.ios_pruning[1]};
+  if (arguments.search_plans >= 0) options.search_plans = arguments.search_plans;
+  options.schedule = arguments.schedule;
   for (const std::string& text : arguments.dims) {
     const auto [name, value] = split_assignment("--dim", text);
     int64_t extent = 0;

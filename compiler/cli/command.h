@@ -36,9 +36,12 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
 struct ModelArguments {
   std::string vdevice, precision, policy = "wavefront", execution, records;
   std::vector<std::string> dims, frozen;
-  int64_t batch = 0;
+  std::vector<int> ios_pruning;
+  std::string schedule;
+  int64_t batch = 0, search_plans = -1;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
+void add_schedule_option(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
 // Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `default_vdevice` is used where the user named none.
 CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice);

@@ -9,13 +9,14 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/frontend/external_files.h"
+#include "compiler/schedule/schedule_file.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
 namespace {
 
 struct CompileArguments {
-  std::string model, output, name, dump, depfile;
+  std::string model, output, name, dump, depfile, save_schedule;
   bool embed_weights = false;
   ModelArguments options;
 };
@@ -48,6 +49,7 @@ void write_depfile(const CompileArguments& arguments, const std::string& name) {
   std::vector<std::string> files = {arguments.model};
   for (std::string& file : frontend::external_files(arguments.model)) files.push_back(std::move(file));
   if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
+  if (!arguments.options.schedule.empty()) files.push_back(arguments.options.schedule);
   if (!arguments.options.records.empty() && arguments.options.records != "none") files.push_back(arguments.options.records);
   for (const std::string& text : arguments.options.frozen) files.push_back(split_assignment("--freeze", text).second);
   std::ofstream out(arguments.depfile, std::ios::binary);
@@ -56,6 +58,13 @@ void write_depfile(const CompileArguments& arguments, const std::string& name) {
   out << "\n";
   out.close();
   if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.depfile)));
+}
+
+void save_schedule(const CompileArguments& arguments, const RProgram& program, int64_t batch) {
+  std::ofstream out(arguments.save_schedule, std::ios::binary);
+  out << schedule::schedule_text(program, batch);
+  out.close();
+  if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.save_schedule)));
 }
 
 ExitCode compile_model(const CompileArguments& arguments) {
@@ -68,6 +77,7 @@ ExitCode compile_model(const CompileArguments& arguments) {
   emitting.origin = origin_of(arguments.model, compiled.source, options);
   codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
+  if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
 }
@@ -81,6 +91,8 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --dim batch=8 --dim sequence=128\n"
                                   "  tamp compile model.onnx -o model/ --batch 8\n"
                                   "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
+                                  "  tamp compile model.onnx -o model/ --policy list --save-schedule model.schedule.json\n"
+                                  "  tamp compile model.onnx -o model/ --schedule model.schedule.json\n"
                                   "  tamp compile model.onnx -o model/ --dump stages/");
   auto arguments = std::make_shared<CompileArguments>();
   command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
@@ -91,6 +103,9 @@ void add_compile(CLI::App& app, Invocation& invocation) {
       ->option_text("NAME");
   add_model_options(*command, arguments->options);
   add_records_option(*command, arguments->options);
+  add_schedule_option(*command, arguments->options);
+  command->add_option("--save-schedule", arguments->save_schedule, "Write rKernels, lanes and Waits to this file (docs/policies.md)")
+      ->option_text("FILE");
   command->add_flag("--embed-weights", arguments->embed_weights, "Put the weights into the .cu instead of NAME.weights (small models)");
   command
       ->add_option("--depfile", arguments->depfile,

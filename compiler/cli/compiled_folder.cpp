@@ -55,8 +55,6 @@ CompiledFolder::ROperatorLine read_rop(const json& rop) {
   rop.at("chosen_by").get_to(line.chosen_by);
   rop.at("origin").get_to(line.origin);
   rop.at("shape").get_to(line.shape);
-  rop.at("wave").get_to(line.wave);
-  rop.at("part").get_to(line.part);
   rop.at("rtasks").get_to(line.rtasks);
   rop.at("veus").get_to(line.veus);
   rop.at("waits").get_to(line.waits);
@@ -101,6 +99,7 @@ CompiledFolder read_object(const json& object) {
   object.at("execution").get_to(out.execution);
   object.at("embedded_weights").get_to(out.embedded_weights);
   object.at("estimated_us").get_to(out.estimated_us);
+  object.at("depth").get_to(out.depth);
   object.at("arena_bytes").get_to(out.arena_bytes);
   object.at("weight_bytes").get_to(out.weight_bytes);
   object.at("waits").get_to(out.waits);

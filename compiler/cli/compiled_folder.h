@@ -28,7 +28,7 @@ struct CompiledFolder {
     std::string name, op, rkernel, chosen_by;
     std::vector<std::string> origin;
     Shape shape;
-    int64_t wave = 0, part = 0, rtasks = 0, veus = 0, waits = 0;
+    int64_t rtasks = 0, veus = 0, waits = 0;
     double flops = 0, bytes = 0, weight_bytes = 0;
   };
   struct LaneEntry {
@@ -39,7 +39,7 @@ struct CompiledFolder {
   std::optional<codegen::ModelOrigin> origin;
   bool embedded_weights = false;
   double estimated_us = 0;
-  int64_t veus = 0, threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, events = 0, waits = 0;
+  int64_t veus = 0, threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, depth = 0, events = 0, waits = 0;
   std::vector<Port> inputs, outputs;
   std::vector<ROperatorLine> rops;
   std::vector<std::vector<LaneEntry>> lanes;  // per vEU

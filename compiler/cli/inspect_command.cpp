@@ -82,14 +82,11 @@ ExitCode inspect_model(const std::string& path, const ModelArguments& arguments)
 void print_head(const CompiledFolder& m) {
   int64_t rtasks = 0;
   double flops = 0, bytes = 0;
-  std::set<int64_t> parts, waves;
   std::set<std::string> rkernels;
   for (const auto& rop : m.rops) {
     rtasks += rop.rtasks;
     flops += rop.flops;
     bytes += rop.bytes + rop.weight_bytes;
-    parts.insert(rop.part);
-    waves.insert(rop.wave);
     rkernels.insert(rop.rkernel);
   }
   fmt::print("rProgram    {}, from {}\n", m.name, printable(m.source));
@@ -97,9 +94,8 @@ void print_head(const CompiledFolder& m) {
              plural(static_cast<int64_t>(m.lanes.size()), "vEU"), m.threads, bytes_text(m.smem_bytes));
   fmt::print("compiled    {}, {} policy, {} execution, estimated {:.1f} us\n", printable(m.precision), printable(m.policy),
              printable(m.execution), m.estimated_us);
-  fmt::print("size        {}, {}, {} in {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), plural(rtasks, "rTask"),
-             plural(static_cast<int64_t>(waves.size()), "wave"), plural(static_cast<int64_t>(parts.size()), "part"),
-             plural(m.events, "event"), plural(m.waits, "wait"));
+  fmt::print("size        {} ({} in the longest chain), {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), m.depth,
+             plural(rtasks, "rTask"), plural(m.events, "event"), plural(m.waits, "wait"));
   fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
   fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
   for (const Port& port : m.inputs)
@@ -117,8 +113,6 @@ void print_rops(const CompiledFolder& m) {
                {"ROPERATOR", Align::left, 40},
                {"OP"},
                {"SHAPE"},
-               {"WAVE", Align::right},
-               {"PART", Align::right},
                {"RKERNEL", Align::left, 48},
                {"CHOSEN BY"},
                {"RTASKS", Align::right},
@@ -128,9 +122,9 @@ void print_rops(const CompiledFolder& m) {
                {"BYTES", Align::right},
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape),
-               std::to_string(rop.wave), std::to_string(rop.part), printable(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks),
-               grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
+    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape), printable(rop.rkernel),
+               printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes),
+               scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }
@@ -149,22 +143,6 @@ void print_rkernels(const CompiledFolder& m) {
   }
   Table table({{"RKERNEL"}, {"ROPERATORS", Align::right}, {"RTASKS", Align::right}, {"FLOP", Align::right}});
   for (const auto& [name, use] : uses) table.row({printable(name), grouped(use.rops), grouped(use.rtasks), scaled(use.flops)});
-  fmt::print("\n{}", table.text());
-}
-
-void print_waves(const CompiledFolder& m) {
-  std::map<int64_t, std::vector<const CompiledFolder::ROperatorLine*>> waves;
-  for (const auto& rop : m.rops) waves[rop.wave].push_back(&rop);
-  Table table({{"WAVE", Align::right}, {"RTASKS", Align::right}, {"ROPERATORS", Align::left, kLaneWidth}});
-  for (const auto& [number, rops] : waves) {
-    int64_t rtasks = 0;
-    std::vector<std::string> names;
-    for (const auto* rop : rops) {
-      rtasks += rop->rtasks;
-      names.push_back(printable(rop->name, 40));
-    }
-    table.row({std::to_string(number), grouped(rtasks), join(names, ", ")});
-  }
   fmt::print("\n{}", table.text());
 }
 
@@ -204,7 +182,6 @@ ExitCode inspect_folder(const std::string& path, bool all) {
   print_head(m);
   print_rops(m);
   print_rkernels(m);
-  print_waves(m);
   print_lanes(m, all);
   return ExitCode::ok;
 }
@@ -216,7 +193,7 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
       add_command(app, invocation, "inspect", "Show what a model or a compiled folder holds",
                   "  tamp inspect resnet50.onnx    (and all that is not supported, as 'tamp compile' says it; exit code 2)\n"
                   "  tamp inspect model.onnx --dim batch=8\n"
-                  "  tamp inspect resnet50/        (rOperators, rKernels, waves, vEU lanes; -v: all lanes)");
+                  "  tamp inspect resnet50/        (rOperators, rKernels, vEU lanes; -v: all lanes)");
   struct Arguments {
     std::string path;
     ModelArguments options;

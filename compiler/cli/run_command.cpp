@@ -304,6 +304,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->option_text("D");
   add_model_options(*command, arguments->options);
   add_records_option(*command, arguments->options);
+  add_schedule_option(*command, arguments->options);
   add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")
       ->option_text("NAME=FILE");
   command->add_option("--output-dir", arguments->output_folder, "Write every output as .npy, and outputs.json, into this folder")

@@ -19,7 +19,7 @@ constexpr double kWorst = 2;  // candidates that the model says take longer than
 // What rOperators of a rProgram share, as its lanes say.
 struct Occupancy {
   std::vector<std::set<size_t>> of_rop;   // vEUs
-  std::vector<std::set<size_t>> besides;  // vEUs that run others of its wave
+  std::vector<std::set<size_t>> besides;  // vEUs that run others at the same time, by the estimate
 };
 
 Occupancy occupancy_of(const RProgram& program) {
@@ -30,11 +30,24 @@ Occupancy occupancy_of(const RProgram& program) {
       if (instruction.rtask.rop.valid()) out.of_rop[instruction.rtask.rop.index()].insert(veu);
     }
   }
-  for (size_t i = 0; i < count; ++i) {
-    for (size_t other = 0; other < count; ++other) {
-      if (other != i && program.wave[other] == program.wave[i]) out.besides[i].insert(out.of_rop[other].begin(), out.of_rop[other].end());
+  const schedule::Timeline timeline = schedule::timeline(program);
+  std::vector<schedule::Span> spans(count, {timeline.us, 0});  // from the first rTask to the end of the last
+  const auto for_each_rtask = [&](const auto& f) {
+    for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+      for (size_t i = 0; i < program.lanes[veu].size(); ++i) {
+        const ROperatorId rop = program.lanes[veu][i].rtask.rop;
+        if (rop.valid()) f(rop.index(), veu, timeline.lanes[veu][i]);
+      }
     }
-  }
+  };
+  for_each_rtask([&](size_t rop, size_t, const schedule::Span& span) {
+    spans[rop] = {std::min(spans[rop].begin_us, span.begin_us), std::max(spans[rop].end_us, span.end_us)};
+  });
+  for_each_rtask([&](size_t rop, size_t veu, const schedule::Span& span) {
+    for (size_t other = 0; other < count; ++other) {
+      if (other != rop && span.begin_us < spans[other].end_us && span.end_us > spans[other].begin_us) out.besides[other].insert(veu);
+    }
+  });
   return out;
 }
 

@@ -39,13 +39,10 @@ std::string summary(const RProgram& program, const std::vector<Row>& rows) {
   int64_t rtasks = 0, waits = 0, instructions = 0;
   for (const Row& row : rows) rtasks += row.rtasks, waits += row.waits;
   for (const auto& lane : program.lanes) instructions += static_cast<int64_t>(lane.size());
-  const auto count = [](const std::vector<int32_t>& numbers) {
-    return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end()) + 1;
-  };
   std::string out = fmt::format("rProgram of '{}' for vDevice '{}': policy {}, precision {}\n", printable(program.graph.name),
                                 program.vdevice.name, program.policy, name_of(program.precision));
-  out += fmt::format("{} rOperators, {} rTasks on {} vEUs, {} instructions, {} events, {} Waits, {} waves, {} parts\n", rows.size(), rtasks,
-                     program.lanes.size(), instructions, program.events.size(), waits, count(program.wave), count(program.part));
+  out += fmt::format("{} rOperators ({} in the longest chain), {} rTasks on {} vEUs, {} instructions, {} events, {} Waits\n", rows.size(),
+                     program.depth, rtasks, program.lanes.size(), instructions, program.events.size(), waits);
   out += fmt::format("arena {}, weights {}, estimated {:.1f} us\n", bytes_text(program.memory.arena_bytes),
                      bytes_text(program.weight_bytes), program.estimated_us);
   return out;
@@ -93,14 +90,14 @@ std::string lane_text(const RProgram& program, const std::vector<Instruction>& l
 std::string print(const RProgram& program) {
   const std::vector<Row> rows = rows_of(program);
   std::string out = summary(program, rows);
-  out += fmt::format("\n{:>5} {:>4}  {:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", "wave", "part", "rOperator", "kind", "rKernel",
-                     "rTasks", "vEUs", "Waits", "waits for");
+  out +=
+      fmt::format("\n{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", "rOperator", "kind", "rKernel", "rTasks", "vEUs", "Waits", "waits for");
   for (size_t i = 0; i < rows.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
     const RKernel& rkernel = program.rkernels[i];
-    out += fmt::format("{:>5} {:>4}  {:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", program.wave[i], program.part[i],
-                       printable(rop.name, 32), name_of(rop.attrs), rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks,
-                       rows[i].veus.size(), rows[i].waits, event_names(program, rows[i].events));
+    out += fmt::format("{:<32} {:<10} {:<40} {:>7} {:>5} {:>6}  {}\n", printable(rop.name, 32), name_of(rop.attrs),
+                       rkernel.phases.empty() ? "(view)" : rkernel.name, rows[i].rtasks, rows[i].veus.size(), rows[i].waits,
+                       event_names(program, rows[i].events));
   }
   out += "\n";
   for (size_t veu = 0; veu < program.lanes.size(); ++veu) {

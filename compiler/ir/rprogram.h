@@ -63,11 +63,10 @@ struct PhaseLaunch {
 struct RProgram {
   VDevice vdevice;
   Precision precision = Precision::fp32;
-  std::string policy;                           // "wavefront", "sequential"
+  std::string policy;                           // as `tamp compile --policy` has it
   Graph graph;                                  // placed; one RKernel per rOperator
   std::vector<RKernel> rkernels;                // per rOperator
-  std::vector<int32_t> wave;                    // per rOperator
-  std::vector<int32_t> part;                    // per rOperator: which of Algorithm 1's rPrograms (Plans) it fell into
+  int64_t depth = 0;                            // the longest chain of rOperators that need each other: of the graph, not of the policy
   std::vector<std::vector<Instruction>> lanes;  // per vEU
   std::vector<Event> events;
   std::optional<std::vector<PhaseLaunch>> launches;  // graph execution, in order; none = one persistent kernel

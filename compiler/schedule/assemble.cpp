@@ -43,6 +43,7 @@ class Assembler {
         waited_own_(veus_, 0),
         newest_(veus_, kNoStep),
         part_of_(veus_, 0) {
+    TAMP_CHECK(std::is_sorted(plan.boundaries.begin(), plan.boundaries.end()), "boundaries are out of order");
     for (size_t i = 0; i < plan.rkernels.size(); ++i) {
       first_step_.push_back(steps_.size());
       if (plan.rkernels[i].gang) {
@@ -120,7 +121,8 @@ class Assembler {
     Step& step = steps_[s];
     Clock& clock = clocks_[veu];
     Entry entry{placed.rtask, {}, -1};
-    begin_part(plan_.part[placed.rtask.rop.index()]);
+    while (static_cast<size_t>(part_) < plan_.boundaries.size() && plan_.boundaries[static_cast<size_t>(part_)] <= static_cast<size_t>(at))
+      begin_part();
     if (part_of_[veu] < part_) {
       entry.boundary = part_ - 1;
       join(clock, boundary_clock_);
@@ -150,10 +152,8 @@ class Assembler {
   }
 
   // All rTasks of earlier parts are placed; the lanes' clocks together are the boundary's.
-  void begin_part(int32_t part) {
-    if (part == part_) return;
-    TAMP_CHECK(part == part_ + 1, "parts are placed out of order");
-    part_ = part;
+  void begin_part() {
+    ++part_;
     boundary_clock_ = Clock(veus_, 0);
     for (const Clock& clock : clocks_) join(boundary_clock_, clock);
     std::vector<size_t> ends;
@@ -240,8 +240,6 @@ void assemble(Plan plan, RProgram& program) {
   program.events.clear();
   Assembler(plan, program).run();
   program.rkernels = std::move(plan.rkernels);
-  program.wave = std::move(plan.wave);
-  program.part = std::move(plan.part);
 }
 
 }  // namespace tamp::schedule

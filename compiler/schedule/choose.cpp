@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "compiler/schedule/dependencies.h"
@@ -46,6 +47,18 @@ std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, boo
   std::erase_if(found, [&](const RKernel& rkernel) { return select::identity(rkernel) != forced; });
   TAMP_CHECK(!found.empty(), "no candidate is " + forced);
   return found;
+}
+
+std::vector<bool> alone_of(const PolicyInput& input) {
+  const size_t count = input.graph.rops.size();
+  std::vector<size_t> wave(count, 0), members(count + 1, 0);
+  for (size_t i = 0; i < count; ++i) {
+    for (const ROperatorId p : input.producers[i]) wave[i] = std::max(wave[i], wave[p.index()] + (input.is_view[i] ? 0 : 1));
+    if (!input.is_view[i]) ++members[wave[i]];
+  }
+  std::vector<bool> alone;
+  for (size_t i = 0; i < count; ++i) alone.push_back(!input.is_view[i] && members[wave[i]] == 1);
+  return alone;
 }
 
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {

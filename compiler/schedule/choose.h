@@ -22,6 +22,10 @@ class Unsupported {
 // `alone`: nothing else is in its wave.
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported);
 
+// Per rOperator: it is the only one of its wave (views take no part), whatever the policy makes of waves. Equal for all policies, so that
+// what measured times say of a rKernel is equal for all of them.
+std::vector<bool> alone_of(const PolicyInput& input);
+
 // All rOperators one after another, each as fast as it can be; infinite if one of them has no rKernel. For choosing between layouts of
 // shared memory, so `vdevice` is as a program would have it; tensors are placed.
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);

@@ -91,4 +91,16 @@ Dependencies find_dependencies(const Graph& graph) {
   return found;
 }
 
+int64_t depth_of(const Dependencies& dependencies) {
+  std::vector<int64_t> depth;
+  int64_t most = 0;
+  for (size_t i = 0; i < dependencies.producers.size(); ++i) {
+    int64_t before = 0;
+    for (const ROperatorId producer : dependencies.producers[i]) before = std::max(before, depth[producer.index()]);
+    depth.push_back(before + (dependencies.is_view[i] ? 0 : 1));
+    most = std::max(most, depth.back());
+  }
+  return most;
+}
+
 }  // namespace tamp::schedule

@@ -3,6 +3,7 @@
 // in an output.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -15,5 +16,8 @@ struct Dependencies {
 };
 
 Dependencies find_dependencies(const Graph& graph);
+
+// The most rOperators of which each needs the one before, views not counted.
+int64_t depth_of(const Dependencies& dependencies);
 
 }  // namespace tamp::schedule

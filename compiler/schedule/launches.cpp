@@ -24,13 +24,15 @@ struct Block {
 
 class Launches {
  public:
-  explicit Launches(const RProgram& program) : program_(program), of_rop_(program.graph.rops.size()), before_(program.graph.rops.size()) {}
+  Launches(const RProgram& program, const std::vector<Stage>& stages)
+      : program_(program), stages_(stages), of_rop_(program.graph.rops.size()), before_(program.graph.rops.size()) {}
 
   std::vector<PhaseLaunch> run() {
     refuse_gangs();
     order();
     require_data();
     require_memory();
+    require_stages();
     connect();
     choose_streams();
     return std::move(launches_);
@@ -48,7 +50,7 @@ class Launches {
     }
   }
 
-  // Phases in the order of their first rTask.
+  // Phases in the order of their first rTask, stage by stage.
   void order() {
     const Clocks clocks(program_);
     TAMP_CHECK(clocks.is_complete(), "launches of a rProgram that cannot end");
@@ -58,9 +60,17 @@ class Launches {
       const RTask& rtask = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
       if (!rtask.rop.valid() || seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)]) continue;
       seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)] = true;
-      of_rop_[rtask.rop.index()].push_back(launches_.size());
       launches_.push_back({rtask.rop, rtask.phase, {}, 0});
     }
+    std::vector<size_t> stage_of(program_.rkernels.size(), 0);
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      for (const Group& group : stages_[i]) {
+        for (const ROperatorId id : group) stage_of[id.index()] = i;
+      }
+    }
+    std::stable_sort(launches_.begin(), launches_.end(),
+                     [&](const PhaseLaunch& a, const PhaseLaunch& b) { return stage_of[a.rop.index()] < stage_of[b.rop.index()]; });
+    for (size_t n = 0; n < launches_.size(); ++n) of_rop_[launches_[n].rop.index()].push_back(n);
   }
 
   // All of `first` before anything of `second`.
@@ -84,6 +94,16 @@ class Launches {
         for (const size_t writer : blocks[a_first ? b : a].writers) {
           for (const size_t user : old.users) require(user, writer);
         }
+      }
+    }
+  }
+
+  void require_stages() {
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      for (const Group& group : stages_[i]) {
+        for (size_t k = 1; k < group.size(); ++k) require(group[k - 1].index(), group[k].index());
+        if (i == 0 || group.empty()) continue;
+        for (const Group& other : stages_[i - 1]) require(other.back().index(), group.front().index());
       }
     }
   }
@@ -170,6 +190,7 @@ class Launches {
   }
 
   const RProgram& program_;
+  const std::vector<Stage>& stages_;
   std::vector<PhaseLaunch> launches_;
   std::vector<std::vector<size_t>> of_rop_;  // its launches, in order
   std::vector<std::vector<size_t>> before_;  // per rOperator: those to be done before it begins
@@ -184,7 +205,7 @@ Execution parse_execution(const std::string& name) {
   throw bad_input(fmt::format("execution '{}' is not known, supported: persistent, graph", printable(name)));
 }
 
-std::vector<PhaseLaunch> launches_of(const RProgram& program) { return Launches(program).run(); }
+std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages) { return Launches(program, stages).run(); }
 
 // A lane and an event per launch: nothing but PhaseLaunch::after orders them.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit, const select::Families& families) {

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/support/error.h"
@@ -17,7 +18,14 @@ struct Row {
   const char* name;
   Plan (*run)(const PolicyInput& input);
 };
-constexpr Row kPolicies[] = {{Policy::wavefront, "wavefront", wavefront}, {Policy::sequential, "sequential", sequential}};
+constexpr Row kPolicies[] = {{Policy::sequential, "sequential", sequential},
+                             {Policy::greedy, "greedy", greedy},
+                             {Policy::wavefront, "wavefront", wavefront},
+                             {Policy::wavefront_fastest, "wavefront-fastest", wavefront_fastest},
+                             {Policy::wavefront_launches, "wavefront-launches", wavefront_launches},
+                             {Policy::ios, "ios", ios},
+                             {Policy::list, "list", list},
+                             {Policy::best, "best", best}};
 
 const Row& row_of(Policy policy) {
   for (const Row& row : kPolicies) {
@@ -29,6 +37,12 @@ const Row& row_of(Policy policy) {
 }  // namespace
 
 const char* name_of(Policy policy) { return row_of(policy).name; }
+
+std::vector<Policy> policies() {
+  std::vector<Policy> all;
+  for (const Row& row : kPolicies) all.push_back(row.policy);
+  return all;
+}
 
 std::vector<std::string> policy_names() {
   std::vector<std::string> names;
@@ -43,6 +57,20 @@ Policy parse_policy(const std::string& name) {
   throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(policy_names(), ", ")));
 }
 
+Draft draft_of(const Plan& plan) {
+  Draft draft{{}, plan.waits, plan.order, plan.boundaries, plan.stages};
+  for (const RKernel& rkernel : plan.rkernels) draft.rkernels.push_back(&rkernel);
+  return draft;
+}
+
+Plan plan_of(const Draft& draft) {
+  Plan plan{{}, draft.waits, draft.order, draft.boundaries, draft.stages};
+  for (const RKernel* rkernel : draft.rkernels) plan.rkernels.push_back(*rkernel);
+  return plan;
+}
+
+Plan plan_of(Policy policy, const PolicyInput& input) { return row_of(policy).run(input); }
+
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
   RProgram program;
   program.vdevice = vdevice;
@@ -50,11 +78,14 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   program.policy = name_of(options.policy);
   program.graph = std::move(graph);
   const Dependencies dependencies = find_dependencies(program.graph);
+  program.depth = depth_of(dependencies);
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
-  Plan plan = row_of(options.policy).run({program.graph, machine, dependencies.producers, dependencies.is_view, families, options});
+  Plan plan = plan_of(options.policy, {program.graph, machine, dependencies.producers, dependencies.is_view, families, options});
+  std::vector<Stage> stages = std::move(plan.stages);
   assemble(std::move(plan), program);
   plan_memory(program, options.share_memory);
   list_weights(program, families);
+  if (options.execution == Execution::graph) program.launches = launches_of(program, stages);
   program.estimated_us = simulate(program);
   spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),
                 bytes_text(program.memory.arena_bytes), bytes_text(unshared_bytes(program)), bytes_text(program.weight_bytes),

@@ -5,16 +5,26 @@
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
+#include "compiler/schedule/ios_search.h"
 #include "compiler/select/records.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
 
 namespace tamp::schedule {
 
-enum class Policy { wavefront, sequential };
+enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential, ios, list, best };
 const char* name_of(Policy policy);
 std::vector<std::string> policy_names();
+std::vector<Policy> policies();                // all
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
+
+enum class Execution { persistent, graph };
+Execution parse_execution(const std::string& name);  // Error (bad input) lists the names
+
+struct IosOptions {
+  IosPruning pruning;
+  int64_t part_units = 50;  // rOperators of a part at most, kMostUnits
+};
 
 struct ScheduleOptions {
   Policy policy = Policy::wavefront;
@@ -23,6 +33,9 @@ struct ScheduleOptions {
   const std::vector<std::string>* forced = nullptr;  // select::identity per rOperator (empty: any), all that may be chosen
   bool share_memory = true;                          // false: no two buffers lie in the same memory
   bool gangs = true;                                 // false: no rKernels whose rTasks run at the same time (graph execution has none)
+  Execution execution = Execution::persistent;
+  IosOptions ios{};
+  int64_t search_plans = 300;  // that `list` simulates at most
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every
@@ -31,8 +44,8 @@ struct ScheduleOptions {
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options,
                   const select::Families& families = kernels::families());
 
-// Estimated time of a whole rProgram in microseconds, the launch included (discrete events, costs of select/cost.h), and
-// when each instruction begins and ends.
+// Estimated time of a whole rProgram in microseconds, the launch included (simulate.h), and when each instruction begins and ends. In
+// graph execution a rTask runs wherever there is room, so two of a lane may overlap.
 struct Span {
   double begin_us = 0, end_us = 0;
 };

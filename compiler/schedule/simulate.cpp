@@ -1,124 +1,330 @@
-// Estimated time of a rProgram: every vEU's instructions one after another, a Wait passing when the last signal has travelled
-// from its vEU. The rTasks that share L2 and DRAM are taken to be those of the same wave and phase.
+#include "compiler/schedule/simulate.h"
+
 #include <algorithm>
-#include <map>
-#include <set>
+#include <functional>
+#include <queue>
+#include <tuple>
+#include <utility>
 
 #include "compiler/schedule/clocks.h"
-#include "compiler/schedule/schedule.h"
-#include "compiler/select/cost.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
 namespace {
 
-// The latest signal of an event, and the latest from another vEU than that.
-struct Signals {
-  double latest_us = 0, other_us = 0;
-  int32_t latest_veu = -1;
-
-  void add(double us, int32_t veu) {
-    if (veu == latest_veu) {
-      latest_us = std::max(latest_us, us);
-    } else if (latest_veu < 0 || us > latest_us) {
-      if (latest_veu >= 0) other_us = latest_us;
-      latest_us = us, latest_veu = veu;
-    } else {
-      other_us = std::max(other_us, us);
-    }
-  }
-  double seen_us(int32_t veu, const VDevice& d, bool by_kernels) const {
-    if (latest_veu < 0) return 0;
-    if (by_kernels) return latest_us + d.kernel_edge_us;
-    if (veu != latest_veu) return latest_us + d.edge_us;
-    return std::max(latest_us + d.same_veu_us, other_us > 0 ? other_us + d.edge_us : 0.0);
-  }
-};
-
-// Per rOperator and phase, from the vEUs that have rTasks of the same wave and phase.
-std::vector<std::vector<select::RTaskCost>> costs_of(const RProgram& program) {
-  std::map<std::pair<int32_t, int32_t>, std::set<size_t>> busy;
-  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
-    for (const Instruction& i : program.lanes[veu]) {
-      if (i.rtask.rop.valid()) busy[{program.wave[i.rtask.rop.index()], i.rtask.phase}].insert(veu);
-    }
-  }
-  const select::Machine machine = select::machine_for(program.graph, program.vdevice, program.precision);
-  std::vector<std::vector<select::RTaskCost>> costs(program.rkernels.size());
-  for (size_t i = 0; i < costs.size(); ++i) {
-    const auto& phases = program.rkernels[i].phases;
-    for (size_t p = 0; p < phases.size(); ++p) {
-      const auto active = static_cast<int64_t>(busy[{program.wave[i], static_cast<int32_t>(p)}].size());
-      costs[i].push_back(select::cost_of(phases[p], machine, active));
-    }
-  }
-  return costs;
-}
-
-std::vector<At> members_of(const RProgram& program, ROperatorId rop) {
-  std::vector<At> members;
-  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
-    for (size_t p = 0; p < program.lanes[veu].size(); ++p) {
-      if (program.lanes[veu][p].rtask.rop == rop) members.push_back({static_cast<int32_t>(veu), static_cast<int32_t>(p)});
-    }
-  }
-  return members;
-}
+constexpr int kPasses = 2;       // more change the times of ten networks by less than half a percent (docs/adr/0011)
+constexpr size_t kTicks = 4096;  // into which a run is cut for counting who is busy
 
 }  // namespace
 
-Timeline timeline(const RProgram& program) {
-  const VDevice& d = program.vdevice;
-  const auto costs = costs_of(program);
+void Simulator::Signals::add(double us, int32_t veu) {
+  if (veu == latest_veu) {
+    latest_us = std::max(latest_us, us);
+  } else if (latest_veu < 0 || us > latest_us) {
+    if (latest_veu >= 0) other_us = latest_us;
+    latest_us = us, latest_veu = veu;
+  } else {
+    other_us = std::max(other_us, us);
+  }
+}
+
+double Simulator::Signals::seen_us(int32_t veu, const VDevice& d) const {
+  if (latest_veu < 0) return 0;
+  if (veu != latest_veu) return latest_us + d.edge_us;
+  return std::max(latest_us + d.same_veu_us, other_us > 0 ? other_us + d.edge_us : 0.0);
+}
+
+void Simulator::take_steps(const std::vector<const RKernel*>& rkernels) {
+  steps_.clear();
+  first_step_.clear();
+  first_span_.clear();
+  const int64_t veus = machine_.vdevice.veus();
+  size_t spans = 0;
+  for (size_t i = 0; i < rkernels.size(); ++i) {
+    first_step_.push_back(steps_.size());
+    for (const Phase& phase : rkernels[i]->phases) {
+      const int64_t beside = rkernels[i]->gang ? rkernels[i]->rtasks() : phase.rtasks;
+      first_span_.push_back(spans);
+      spans += static_cast<size_t>(phase.rtasks);
+      steps_.push_back({&phase, static_cast<int32_t>(i), rkernels[i]->gang, std::clamp<int64_t>(beside, 1, veus), {}});
+    }
+  }
+  spans_.assign(spans, Span{});
+  items_.clear();
+  boundaries_.clear();
+  gang_items_.assign(rkernels.size(), {});
+}
+
+// Per step, as numbers of the steps that end it. Of a gang, the first step stands for all.
+void Simulator::collect_waits(const Draft& draft) {
+  waits_.clear();
+  step_waits_begin_.clear();
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    step_waits_begin_.push_back(static_cast<int32_t>(waits_.size()));
+    const auto rop = static_cast<size_t>(steps_[s].rop);
+    size_t before = s;
+    while (before > first_step_[rop] && steps_[before - 1].phase->rtasks == 0) --before;
+    if (before > first_step_[rop] && !steps_[s].gang) {
+      waits_.push_back(static_cast<int32_t>(before - 1));
+      continue;
+    }
+    for (const ROperatorId producer : draft.waits[rop]) {
+      const auto& phases = draft.rkernels[producer.index()]->phases;
+      size_t last = phases.size();
+      while (last > 0 && phases[last - 1].rtasks == 0) --last;
+      if (last == 0) continue;
+      const bool gang = draft.rkernels[producer.index()]->gang;
+      waits_.push_back(static_cast<int32_t>(first_step_[producer.index()] + (gang ? 0 : last - 1)));
+    }
+  }
+  step_waits_begin_.push_back(static_cast<int32_t>(waits_.size()));
+}
+
+void Simulator::take_lanes(const Draft& draft) {
+  collect_waits(draft);
+  events_ = steps_.size();
+  boundaries_ = draft.boundaries;
+  items_.reserve(draft.order.size());
+  for (const Placed& placed : draft.order) {
+    const size_t s = step_of(placed.rtask.rop, placed.rtask.phase);
+    const size_t signal = steps_[s].gang ? first_step_[placed.rtask.rop.index()] : s;
+    if (steps_[s].gang) gang_items_[placed.rtask.rop.index()].push_back(items_.size());
+    items_.push_back({static_cast<int32_t>(placed.veu.index()), static_cast<int32_t>(s), step_waits_begin_[s], step_waits_begin_[s + 1],
+                      static_cast<int32_t>(signal), static_cast<int64_t>(first_span_[s]) + placed.rtask.index});
+  }
+}
+
+void Simulator::take_lanes(const RProgram& program) {
   const Clocks clocks(program);
   TAMP_CHECK(clocks.is_complete(), "simulation of a rProgram that cannot end");
-  Timeline result;
-  for (const auto& lane : program.lanes) result.lanes.emplace_back(lane.size());
-  std::vector<select::VEUTime> veus(program.lanes.size());
-  std::vector<Signals> events(program.events.size());
-  const auto ready_at = [&](At at) {
-    double ready_us = 0;
+  waits_.clear();
+  events_ = program.events.size();
+  for (const At at : clocks.order()) {
     const Instruction& instruction = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
-    for (const EventId id : instruction.waits)
-      ready_us = std::max(ready_us, events[id.index()].seen_us(at.veu, d, program.launches.has_value()));
-    return ready_us;
-  };
-  std::vector<double> gang_us(program.rkernels.size(), -1);  // when a gang begins, once its first rTask has been met
-  for (size_t n = 0; n < clocks.order().size(); ++n) {
-    const At at = clocks.order()[n];
-    const auto lane = static_cast<size_t>(at.veu);
-    const auto position = static_cast<size_t>(at.position);
-    const Instruction& instruction = program.lanes[lane][position];
-    double ready_us = ready_at(at);
-    select::VEUTime& veu = veus[lane];
-    const RTask& rtask = instruction.rtask;
-    if (rtask.rop.valid() && program.rkernels[rtask.rop.index()].gang) {
-      double& begin_us = gang_us[rtask.rop.index()];
-      if (begin_us < 0) {
-        for (const At other : members_of(program, rtask.rop)) {
-          begin_us = std::max({begin_us, ready_at(other), veus[static_cast<size_t>(other.veu)].free_us});
-        }
+    Item item;
+    item.veu = at.veu;
+    item.waits_begin = static_cast<int32_t>(waits_.size());
+    for (const EventId id : instruction.waits) waits_.push_back(static_cast<int32_t>(id.index()));
+    item.waits_end = static_cast<int32_t>(waits_.size());
+    if (instruction.signal.valid()) item.signal = static_cast<int32_t>(instruction.signal.index());
+    if (instruction.rtask.rop.valid()) {
+      const size_t s = step_of(instruction.rtask.rop, instruction.rtask.phase);
+      item.step = static_cast<int32_t>(s);
+      item.span = static_cast<int64_t>(first_span_[s]) + instruction.rtask.index;
+      if (steps_[s].gang) gang_items_[instruction.rtask.rop.index()].push_back(items_.size());
+    }
+    items_.push_back(item);
+  }
+}
+
+void Simulator::take_kernels(const RProgram& program) {
+  kernels_.clear();
+  for (const PhaseLaunch& launch : *program.launches)
+    kernels_.push_back({static_cast<int32_t>(step_of(launch.rop, launch.phase)), launch.after});
+}
+
+// As launches_of orders them, but for memory that is used again.
+void Simulator::take_kernels(const Draft& draft) {
+  collect_waits(draft);
+  kernels_.clear();
+  std::vector<int32_t> kernel_of(steps_.size(), -1);
+  std::vector<std::pair<int32_t, int32_t>> place(draft.rkernels.size(), {0, 0});  // stage, group
+  for (size_t i = 0; i < draft.stages.size(); ++i) {
+    for (size_t g = 0; g < draft.stages[i].size(); ++g) {
+      for (const ROperatorId id : draft.stages[i][g]) place[id.index()] = {static_cast<int32_t>(i), static_cast<int32_t>(g)};
+    }
+  }
+  std::vector<int32_t> this_stage, stage_before;
+  int32_t stage = 0;
+  for (const Placed& placed : draft.order) {
+    const size_t s = step_of(placed.rtask.rop, placed.rtask.phase);
+    if (kernel_of[s] >= 0) continue;
+    const auto n = static_cast<int32_t>(kernels_.size());
+    kernel_of[s] = n;
+    Kernel kernel{static_cast<int32_t>(s), {}};
+    for (int32_t w = step_waits_begin_[s]; w < step_waits_begin_[s + 1]; ++w)
+      kernel.after.push_back(kernel_of[static_cast<size_t>(waits_[static_cast<size_t>(w)])]);
+    if (!draft.stages.empty()) {
+      const auto [my_stage, my_group] = place[placed.rtask.rop.index()];
+      if (my_stage != stage) stage_before = std::exchange(this_stage, {}), stage = my_stage;
+      kernel.after.insert(kernel.after.end(), stage_before.begin(), stage_before.end());
+      for (const int32_t other : this_stage) {
+        const auto rop = static_cast<size_t>(steps_[static_cast<size_t>(kernels_[static_cast<size_t>(other)].step)].rop);
+        if (place[rop].second == my_group) kernel.after.push_back(other);
       }
-      ready_us = begin_us;
+      this_stage.push_back(n);
     }
-    if (rtask.rop.valid()) {
-      veu = select::after(veu, costs[rtask.rop.index()][static_cast<size_t>(rtask.phase)], ready_us);
-      result.lanes[lane][position] = {veu.began_us, veu.free_us};
+    kernels_.push_back(std::move(kernel));
+  }
+}
+
+double Simulator::run(const Draft& draft, Execution execution) {
+  take_steps(draft.rkernels);
+  if (execution == Execution::graph)
+    take_kernels(draft);
+  else
+    take_lanes(draft);
+  return passes(execution == Execution::graph);
+}
+
+double Simulator::run(const RProgram& program) {
+  std::vector<const RKernel*> rkernels;
+  for (const RKernel& rkernel : program.rkernels) rkernels.push_back(&rkernel);
+  take_steps(rkernels);
+  if (program.launches)
+    take_kernels(program);
+  else
+    take_lanes(program);
+  return passes(program.launches.has_value());
+}
+
+double Simulator::passes(bool by_kernels) {
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (pass > 0) count_active();
+    for (Step& step : steps_) {
+      if (step.phase->rtasks > 0) step.cost = select::cost_of(*step.phase, machine_, step.active);
+    }
+    end_us_ = 0;
+    veus_.assign(static_cast<size_t>(machine_.vdevice.veus()), {});
+    if (by_kernels)
+      pass_kernels();
+    else
+      pass_lanes();
+  }
+  for (Span& span : spans_) span.begin_us += machine_.vdevice.launch_us, span.end_us += machine_.vdevice.launch_us;
+  return end_us_ + machine_.vdevice.launch_us;
+}
+
+double Simulator::ready_us(const Item& item) const {
+  double us = 0;
+  for (int32_t w = item.waits_begin; w < item.waits_end; ++w)
+    us = std::max(us, signals_[static_cast<size_t>(waits_[static_cast<size_t>(w)])].seen_us(item.veu, machine_.vdevice));
+  return us;
+}
+
+// All of its rTasks are next on their vEUs when the first of them is met.
+double Simulator::begin_of_gang(size_t item) const {
+  double us = 0;
+  for (const size_t member : gang_items_[static_cast<size_t>(steps_[static_cast<size_t>(items_[item].step)].rop)])
+    us = std::max({us, ready_us(items_[member]), veus_[static_cast<size_t>(items_[member].veu)].free_us});
+  return us;
+}
+
+void Simulator::pass_lanes() {
+  const VDevice& d = machine_.vdevice;
+  signals_.assign(events_, {});
+  gang_begin_us_.assign(gang_items_.size(), -1);
+  Signals part, boundary;
+  size_t next_boundary = 0;
+  for (size_t n = 0; n < items_.size(); ++n) {
+    const Item& item = items_[n];
+    if (next_boundary < boundaries_.size() && boundaries_[next_boundary] == n) {
+      boundary = std::exchange(part, {});
+      ++next_boundary;
+    }
+    select::VEUTime& veu = veus_[static_cast<size_t>(item.veu)];
+    double ready = ready_us(item);
+    if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d));
+    if (item.step >= 0) {
+      const Step& step = steps_[static_cast<size_t>(item.step)];
+      if (step.gang) {
+        double& begin_us = gang_begin_us_[static_cast<size_t>(step.rop)];
+        if (begin_us < 0) begin_us = std::max(begin_of_gang(n), ready);
+        ready = begin_us;
+      }
+      veu = select::after(veu, step.cost, ready);
+      spans_[static_cast<size_t>(item.span)] = {veu.began_us, veu.free_us};
     } else {
-      veu.free_us = std::max(veu.free_us, ready_us);
-      result.lanes[lane][position] = {veu.free_us, veu.free_us};
+      veu.free_us = std::max(veu.free_us, ready);
     }
-    result.us = std::max(result.us, veu.free_us);
-    if (instruction.signal.valid()) events[instruction.signal.index()].add(veu.free_us, at.veu);
+    end_us_ = std::max(end_us_, veu.free_us);
+    if (item.signal >= 0) signals_[static_cast<size_t>(item.signal)].add(veu.free_us, item.veu);
+    if (!boundaries_.empty()) part.add(veu.free_us, item.veu);
     veu.free_us += d.same_veu_us;
   }
-  for (auto& lane : result.lanes) {
-    for (Span& span : lane) span.begin_us += d.launch_us, span.end_us += d.launch_us;
+}
+
+// Of the kernels whose predecessors have been placed the one that can begin first is next; its blocks go to the vEUs that are free first.
+void Simulator::pass_kernels() {
+  const VDevice& d = machine_.vdevice;
+  std::vector<std::vector<int32_t>> before(kernels_.size());  // kernels that are after this one
+  std::vector<size_t> missing(kernels_.size());
+  std::vector<double> ready(kernels_.size(), 0);
+  using Ready = std::pair<double, size_t>;
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> next;
+  for (size_t n = 0; n < kernels_.size(); ++n) {
+    for (const int32_t m : kernels_[n].after) before[static_cast<size_t>(m)].push_back(static_cast<int32_t>(n));
+    missing[n] = kernels_[n].after.size();
+    if (missing[n] == 0) next.emplace(0.0, n);
   }
-  result.us += d.launch_us;
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> idle;
+  for (size_t veu = 0; veu < veus_.size(); ++veu) idle.emplace(0.0, veu);
+  while (!next.empty()) {
+    const auto [ready_us, n] = next.top();
+    next.pop();
+    const auto s = static_cast<size_t>(kernels_[n].step);
+    double end_us = ready_us;
+    for (size_t index = 0; index < static_cast<size_t>(steps_[s].phase->rtasks); ++index) {
+      const auto [free_us, veu] = idle.top();
+      idle.pop();
+      const double begin_us = std::max(free_us, ready_us);
+      // Its loader has nothing to do before the kernel begins.
+      const select::VEUTime done = select::after({begin_us, begin_us, begin_us}, steps_[s].cost, begin_us);
+      spans_[first_span_[s] + index] = {begin_us, done.free_us};
+      end_us = std::max(end_us, done.free_us);
+      idle.emplace(done.free_us + d.same_veu_us, veu);
+    }
+    end_us_ = std::max(end_us_, end_us);
+    for (const int32_t m : before[n]) {
+      ready[static_cast<size_t>(m)] = std::max(ready[static_cast<size_t>(m)], end_us + d.kernel_edge_us);
+      if (--missing[static_cast<size_t>(m)] == 0) next.emplace(ready[static_cast<size_t>(m)], static_cast<size_t>(m));
+    }
+  }
+}
+
+// Step::active: the mean number of busy vEUs from the first of its rTasks to the end of the last.
+void Simulator::count_active() {
+  if (end_us_ <= 0) return;
+  const double per_us = static_cast<double>(kTicks) / end_us_;
+  const auto tick = [&](double us) { return std::min(kTicks, static_cast<size_t>(us * per_us)); };
+  busy_.assign(kTicks + 2, 0);
+  for (const Span& span : spans_) {
+    busy_[tick(span.begin_us) + 1] += 1;
+    busy_[tick(span.end_us) + 1] -= 1;
+  }
+  for (size_t t = 1; t < busy_.size(); ++t) busy_[t] += busy_[t - 1];  // busy in tick t-1
+  for (size_t t = 1; t < busy_.size(); ++t) busy_[t] += busy_[t - 1];  // and in all ticks before tick t
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const auto rtasks = static_cast<size_t>(steps_[s].phase->rtasks);
+    if (rtasks == 0) continue;
+    double begin_us = end_us_, last_us = 0;
+    for (size_t i = first_span_[s]; i < first_span_[s] + rtasks; ++i) {
+      begin_us = std::min(begin_us, spans_[i].begin_us);
+      last_us = std::max(last_us, spans_[i].end_us);
+    }
+    const size_t begin = tick(begin_us), end = tick(last_us);
+    if (end <= begin) continue;  // too short to be counted: as it was
+    const double mean = (busy_[end] - busy_[begin]) / static_cast<double>(end - begin);
+    steps_[s].active = std::clamp<int64_t>(static_cast<int64_t>(mean + 0.5), 1, machine_.vdevice.veus());
+  }
+}
+
+Timeline timeline(const RProgram& program) {
+  Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
+  Timeline result;
+  result.us = simulator.run(program);
+  for (const auto& lane : program.lanes) {
+    std::vector<Span>& spans = result.lanes.emplace_back();
+    for (const Instruction& instruction : lane) {
+      const double before_us = spans.empty() ? program.vdevice.launch_us : spans.back().end_us;
+      spans.push_back(instruction.rtask.rop.valid() ? simulator.span_of(instruction.rtask) : Span{before_us, before_us});
+    }
+  }
   return result;
 }
 
-double simulate(const RProgram& program) { return timeline(program).us; }
+double simulate(const RProgram& program) {
+  return Simulator(select::machine_for(program.graph, program.vdevice, program.precision)).run(program);
+}
 
 }  // namespace tamp::schedule

@@ -39,8 +39,7 @@ void verify_shape(const RProgram& program, Violations& violations) {
   if (static_cast<int64_t>(program.lanes.size()) != program.vdevice.veus()) {
     violations.add(fmt::format("{} lanes for the {} vEUs of '{}'", program.lanes.size(), program.vdevice.veus(), program.vdevice.name));
   }
-  if (program.rkernels.size() != rops || program.wave.size() != rops || program.part.size() != rops ||
-      program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops ||
+  if (program.rkernels.size() != rops || program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops ||
       program.memory.buffer_offset.size() != program.graph.buffers.size()) {
     violations.add("a list that has one entry per rOperator or buffer has another length");
   }

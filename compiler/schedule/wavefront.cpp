@@ -13,6 +13,7 @@
 
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/plan.h"
+#include "compiler/schedule/timetable.h"
 
 namespace tamp::schedule {
 namespace {
@@ -33,26 +34,36 @@ struct Part {
   std::vector<Finish> finish;
 };
 
+// What Rammer's ablation leaves out.
+struct Variant {
+  bool fastest_only = false;       // no other rKernels than each rOperator's fastest
+  bool boundary_per_wave = false;  // one launch per wave: a grid-wide boundary here, and a stage of its own in graph execution
+};
+
 class Wavefront {
  public:
-  explicit Wavefront(const PolicyInput& input) : input_(input), finish_(input.graph.rops.size()) {}
+  Wavefront(const PolicyInput& input, Variant variant) : input_(input), variant_(variant), finish_(input.graph.rops.size()) {}
 
   Plan schedule() {
     const std::vector<std::vector<ROperatorId>> waves = breadth_first_waves();
     Part current{Timetable(machine()), kFastest, {}};
     for (const auto& ids : waves) {
       Wave wave = members(ids);
+      if (wave.empty()) continue;
       Part p1 = schedule_wave(wave, current, part_);
       // A new rProgram: all vEUs begin together, behind the boundary, and find all earlier results there.
       const double boundary_us = machine().vdevice.barrier_us;
       Wave alone = wave;
       Part p2 = schedule_wave(alone, {Timetable(machine(), boundary_us), kFastest, {}}, part_ + 1);
-      if (p1.timetable.end_us() <= current.timetable.end_us() + p2.timetable.end_us()) {
+      const bool may_join = &ids == &waves.front() || !variant_.boundary_per_wave;
+      if (may_join && (p1.timetable.end_us() <= current.timetable.end_us() + p2.timetable.end_us())) {
         current = std::move(p1);
       } else {
         current = std::move(p2);
         wave = std::move(alone);
         ++part_;
+        const size_t last = plan_.boundaries.empty() ? 0 : plan_.boundaries.back();
+        if (plan_.order.size() > last) plan_.boundaries.push_back(plan_.order.size());
       }
       commit(wave, current);
     }
@@ -63,19 +74,20 @@ class Wavefront {
  private:
   const select::Machine& machine() const { return input_.machine; }
 
-  // Fills plan_.wave. A view is in the wave of its last producer, and takes no part.
+  // A view is in the wave of its last producer, and takes no part.
   std::vector<std::vector<ROperatorId>> breadth_first_waves() {
     const size_t count = input_.graph.rops.size();
     plan_.rkernels.resize(count);
-    plan_.part.assign(count, 0);
+    part_of_.assign(count, 0);
+    std::vector<int32_t> wave_of;
     plan_.waits = input_.producers;
     std::vector<std::vector<ROperatorId>> waves;
     for (size_t i = 0; i < count; ++i) {
       int32_t wave = input_.is_view[i] || input_.producers[i].empty() ? 0 : 1;
       for (const ROperatorId p : input_.producers[i]) {
-        wave = std::max(wave, plan_.wave[p.index()] + (input_.is_view[i] ? 0 : 1));
+        wave = std::max(wave, wave_of[p.index()] + (input_.is_view[i] ? 0 : 1));
       }
-      plan_.wave.push_back(wave);
+      wave_of.push_back(wave);
       if (input_.is_view[i]) continue;
       if (waves.size() <= static_cast<size_t>(wave)) waves.resize(static_cast<size_t>(wave) + 1);
       waves[static_cast<size_t>(wave)].push_back(ROperatorId(static_cast<int64_t>(i)));
@@ -108,6 +120,7 @@ class Wavefront {
   // resource-efficient ones if the wave ends earlier with them. `part` is the number of P.
   Part schedule_wave(Wave& wave, const Part& p, int32_t part) const {
     Part best = append_wave(wave, p, kFastest, part);
+    if (variant_.fastest_only) return best;
     if (rtasks_of_widest_phase(wave, kFastest) > machine().vdevice.veus()) {
       for (const Choice choice : {kShared, kEfficient}) {
         Part other = append_wave(wave, p, choice, part);
@@ -258,7 +271,7 @@ class Wavefront {
   std::vector<Finish> predecessors(ROperatorId id, int32_t part) const {
     std::vector<Finish> waits;
     for (const ROperatorId p : input_.producers[id.index()]) {
-      if (plan_.part[p.index()] == part) waits.push_back(finish_[p.index()]);
+      if (part_of_[p.index()] == part) waits.push_back(finish_[p.index()]);
     }
     return waits;
   }
@@ -267,21 +280,32 @@ class Wavefront {
     for (size_t i = 0; i < wave.size(); ++i) {
       const size_t rop = wave[i].id.index();
       finish_[rop] = part.finish[i];
-      plan_.part[rop] = part_;
+      part_of_[rop] = part_;
       plan_.rkernels[rop] = std::move(wave[i].candidates[wave[i].chosen[part.choice]]);
     }
     for (const Placed& placed : part.timetable.take_appended()) plan_.order.push_back(placed);
+    if (!variant_.boundary_per_wave) return;
+    Stage stage;
+    for (const WaveMember& member : wave) {
+      if (plan_.rkernels[member.id.index()].rtasks() > 0) stage.push_back({member.id});
+    }
+    if (!stage.empty()) plan_.stages.push_back(std::move(stage));
   }
 
   const PolicyInput& input_;
+  Variant variant_;
   Plan plan_;
-  std::vector<Finish> finish_;  // per rOperator, in the time of its part
+  std::vector<int32_t> part_of_;  // per rOperator
+  std::vector<Finish> finish_;    // per rOperator, in the time of its part
   int32_t part_ = 0;
   Unsupported unsupported_;
 };
 
 }  // namespace
 
-Plan wavefront(const PolicyInput& input) { return Wavefront(input).schedule(); }
+Plan wavefront(const PolicyInput& input) { return Wavefront(input, {}).schedule(); }
+Plan wavefront_fastest(const PolicyInput& input) { return Wavefront(input, {.fastest_only = true}).schedule(); }
+Plan wavefront_launches(const PolicyInput& input) { return Wavefront(input, {.boundary_per_wave = true}).schedule(); }
+Plan greedy(const PolicyInput& input) { return Wavefront(input, {.fastest_only = true, .boundary_per_wave = true}).schedule(); }
 
 }  // namespace tamp::schedule

@@ -2,7 +2,7 @@
 // model of the candidates that they are about, so that everybody who asks it (selection, policies, simulator) hears of them.
 //
 // A file of records is JSON lines. What decides a rOperator's time is the key: vDevice, precision, execution, the rOperator
-// without its name (`signature`), the rKernel, and the conditions: on how many vEUs it ran, how many ran others of its wave at
+// without its name (`signature`), the rKernel, and the conditions: on how many vEUs it ran, how many ran others at
 // the same time (0: it was alone), and whether weights come from L2.
 #pragma once
 
@@ -31,7 +31,7 @@ struct RecordKey {
   std::string rop;                      // signature
   std::string family, rkernel, config;  // rkernel: RKernel::name
   int64_t veus = 1;                     // that it ran on
-  int64_t beside = 0;                   // that ran others of its wave
+  int64_t beside = 0;                   // that ran others at the same time
   bool weights_in_l2 = true;
   auto operator<=>(const RecordKey&) const = default;
 };

@@ -116,8 +116,29 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
     relu(tamp)
     tamp("compile", "relu.onnx", "-o", "out")
     folder = tamp("inspect", "out").stdout
-    for part in ["vDevice     h200", "persistent execution", "ROPERATOR", "RKERNEL", "WAVE", "VEU", "'x' f32[1,4]"]:
+    for part in ["vDevice     h200", "persistent execution", "longest chain", "ROPERATOR", "RKERNEL", "VEU", "'x' f32[1,4]"]:
         assert part in folder, f"lacks {part!r}: {folder}"
+
+
+def test_a_saved_schedule_compiles_to_the_same_source(tamp):
+    relu(tamp)
+    for policy, execution in [("list", "persistent"), ("ios", "graph")]:
+        options = ["relu.onnx", "--precision", "fp32", "--execution", execution]
+        tamp("compile", *options, "-o", "first", "--policy", policy, "--save-schedule", "s.json")
+        tamp("compile", *options, "-o", "second", "--schedule", "s.json")
+        for name in ["relu.cu", "relu.h", "relu.rprogram.json"]:
+            assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
+    text = (tamp.folder / "s.json").read_text()
+    assert list(json.loads(text)) == sorted(json.loads(text))
+    compiling = ["compile", "relu.onnx", "-o", "third", "--schedule", "s.json", "--execution", "graph"]
+    tamp(*compiling, "--precision", "tf32", code=1, says="s.json: a schedule for model")
+    tamp(*compiling, "--precision", "fp32", "--vdevice", "t4", code=1, says="this is model")
+    (tamp.folder / "s.json").write_text(text.replace("0.0.0", "0.0.0 0.0.0", 1))
+    tamp(*compiling, "--precision", "fp32", code=1, says="runs 2 times")
+    (tamp.folder / "s.json").write_text(text[:-20])
+    tamp(*compiling, "--precision", "fp32", code=1, says="not a schedule")
+    tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", code=1, says="none.json: cannot be read")
+    assert not (tamp.folder / "third").exists()
 
 
 def test_inspect_and_compile_say_the_same(tamp):

@@ -298,6 +298,7 @@ def test_symbolic_dimensions_take_their_value_from_dim(tamp):
 def all_tests():
     tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
+    tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios", "list")]
     tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
     return tests + [precision_test(make) for make in (conv_odd, inception, attention)] + harness.tests_of(globals())
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random models of all operators and types (random_wide.py) against ONNX Runtime, many of them in one program, in both policies and both executions.
+"""Random models of all operators and types (random_wide.py) against ONNX Runtime, many of them in one program, in all policies and both executions.
 
     random_test.py TAMP                        a fixed few, as CI does
     random_test.py TAMP --random COUNT [SEED]  more of them, by hand; the seed of a model that fails is named"""
@@ -17,12 +17,13 @@ import random_wide
 
 PER_PROGRAM = 8  # about as many as have the ports of one program
 FIXED = 48
+POLICIES = ["wavefront", "sequential", "list", "ios", "greedy", "wavefront-launches", "wavefront-fastest", "best"]
 
 
 def setting(seed):
     """Of a program, which holds seeds side by side: every policy with every execution, on two vDevices."""
     number = seed // PER_PROGRAM
-    return many.Options(policy=["wavefront", "sequential"][number % 2], execution=["persistent", "graph"][number // 2 % 2], vdevice=["cpu", "h200"][number // 4 % 2])
+    return many.Options(policy=POLICIES[number % len(POLICIES)], execution=["persistent", "graph"][number // 2 % 2], vdevice=["cpu", "h200"][number // 4 % 2])
 
 
 @dataclasses.dataclass

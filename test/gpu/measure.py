@@ -61,7 +61,7 @@ def build(tamp, folder, name, precision, vdevice, arch, work, policy, more=()):
     plan = json.loads((out / f"{name}.rprogram.json").read_text())
     rops = plan["rops"]
     return {"compile_s": compile_s, "nvcc_s": nvcc_s, "registers": registers, "spill_bytes": spills, "estimated_us": plan["estimated_us"], "rops": len(rops),
-            "rtasks": sum(r["rtasks"] for r in rops), "waves": 1 + max((r["wave"] for r in rops), default=-1), "flops": sum(r["flops"] for r in rops),
+            "rtasks": sum(r["rtasks"] for r in rops), "waves": plan["depth"], "flops": sum(r["flops"] for r in rops),
             "activation_bytes": sum(r["bytes"] for r in rops), "weights_in_file": plan["weight_bytes"], "arena_bytes": plan["arena_bytes"], "warnings": nvcc_run.stderr.count("warning")}
 
 

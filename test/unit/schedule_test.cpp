@@ -2,6 +2,7 @@
 #include "compiler/schedule/schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "compiler/schedule/dependencies.h"
@@ -16,8 +17,13 @@ using namespace tamp::test;
 
 namespace {
 
-RProgram schedule_tiny(const Graph& graph, int64_t veus, schedule::Policy policy = schedule::Policy::wavefront) {
-  return schedule::schedule(graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families());
+RProgram schedule_tiny(const Graph& graph, int64_t veus, schedule::Policy policy = schedule::Policy::wavefront,
+                       schedule::Execution execution = schedule::Execution::persistent) {
+  schedule::ScheduleOptions options;
+  options.policy = policy;
+  options.search_plans = 20;
+  options.execution = execution;
+  return schedule::schedule(graph, tiny_vdevice(veus), options, tiny_families());
 }
 
 std::set<size_t> veus_of(const RProgram& program, size_t rop) {
@@ -120,7 +126,7 @@ TEST_CASE("two independent rOperators of a wave run side by side") {
   b.output(b.tiles("left", {x}, {12}));
   b.output(b.tiles("right", {x}, {12}));
   const RProgram program = schedule_tiny(b.take(), 8);
-  CHECK(program.wave == std::vector<int32_t>{0, 0});
+  CHECK(program.depth == 1);
   const std::set<size_t> left = veus_of(program, 0), right = veus_of(program, 1);
   CHECK_FALSE(left.empty());
   for (const size_t veu : left) CHECK(right.count(veu) == 0);
@@ -139,11 +145,22 @@ TEST_CASE("a wave that more than fills the vEUs takes resource-efficient rKernel
   for (const RKernel& rkernel : roomy.rkernels) CHECK(rkernel.name == "tiles<6>");
 }
 
-TEST_CASE("a wave is the fringe of a breadth-first walk, and views are in the wave of what they show") {
+TEST_CASE("a wave is the fringe of a breadth-first walk, and views take no part") {
   const Graph graph = tiny_graphs()[2].graph;  // p, q, r(p), all = concat, of_all, of_q, join
-  const RProgram program = schedule_tiny(graph, 3);
-  CHECK(program.wave == std::vector<int32_t>{0, 0, 1, 1, 2, 1, 3});
+  const RProgram program = schedule_tiny(graph, 3, schedule::Policy::wavefront_launches, schedule::Execution::graph);
+  CHECK(program.depth == 4);
   CHECK(program.rkernels[3].phases.empty());
+  std::map<size_t, size_t> wave_of;  // by the launches: one wave after another
+  REQUIRE(program.launches.has_value());
+  for (const PhaseLaunch& launch : *program.launches) {
+    size_t wave = 0;
+    for (const int32_t m : launch.after) {
+      const PhaseLaunch& other = (*program.launches)[static_cast<size_t>(m)];
+      wave = std::max(wave, wave_of[other.rop.index()] + (other.rop == launch.rop ? 0 : 1));
+    }
+    wave_of[launch.rop.index()] = wave;
+  }
+  CHECK(wave_of == std::map<size_t, size_t>{{0, 0}, {1, 0}, {2, 1}, {4, 2}, {5, 1}, {6, 3}});
 }
 
 TEST_CASE("dependencies are found through slices of one buffer") {
@@ -160,7 +177,7 @@ TEST_CASE("dependencies are found through slices of one buffer") {
 
 TEST_CASE("every policy's rProgram is accepted by the verifier, at any number of vEUs, and the same every time") {
   for (const NamedGraph& tiny : tiny_graphs()) {
-    for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+    for (const auto policy : schedule::policies()) {
       for (const int64_t veus : {1, 2, 3, 5, 16}) {
         INFO(tiny.name << " " << schedule::name_of(policy) << " on " << veus);
         const RProgram program = schedule_tiny(tiny.graph, veus, policy);
@@ -184,7 +201,6 @@ TEST_CASE("on one vEU nothing waits and nothing signals") {
 TEST_CASE("sequential runs one rOperator after another where wavefront overlaps them") {
   const Graph graph = tiny_graphs()[4].graph;
   const RProgram one = schedule_tiny(graph, 6, schedule::Policy::sequential), other = schedule_tiny(graph, 6);
-  CHECK(one.wave == std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6});
   CHECK(other.estimated_us < one.estimated_us);
 }
 
@@ -213,7 +229,9 @@ TEST_CASE("a boundary between parts is signalled once by each vEU and waited for
   const schedule::Dependencies dependencies = schedule::find_dependencies(graph);
   const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
   schedule::Plan plan = schedule::wavefront({graph, machine, dependencies.producers, dependencies.is_view, tiny_families()});
-  plan.part = {0, 0, 0, 1, 1};
+  const auto behind = [](const schedule::Placed& placed) { return placed.rtask.rop.index() >= 3; };
+  std::stable_partition(plan.order.begin(), plan.order.end(), [&](const schedule::Placed& placed) { return !behind(placed); });
+  plan.boundaries = {static_cast<size_t>(std::find_if(plan.order.begin(), plan.order.end(), behind) - plan.order.begin())};
   RProgram program;
   program.vdevice = d;
   program.graph = graph;
@@ -276,7 +294,7 @@ TEST_CASE("rOperators that no family can run are all named in one error") {
     graph.buffers.push_back({BufferKind::arena, 4, DType::f32, -1, {}});
     graph.rops.push_back({name, Lrn{}, {}, {x}, {out}, {name}});
   }
-  for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+  for (const auto policy : schedule::policies()) {
     try {
       schedule_tiny(graph, 2, policy);
       FAIL("accepted");
@@ -291,7 +309,9 @@ TEST_CASE("rOperators that no family can run are all named in one error") {
 TEST_CASE("an unknown policy is refused with the names of the known ones") {
   CHECK(schedule::parse_policy("wavefront") == schedule::Policy::wavefront);
   CHECK(schedule::parse_policy("sequential") == schedule::Policy::sequential);
-  CHECK_THROWS_WITH(schedule::parse_policy("fast"), "policy 'fast' is not known, supported: wavefront, sequential");
+  CHECK_THROWS_WITH(
+      schedule::parse_policy("fast"),
+      "policy 'fast' is not known, supported: sequential, greedy, wavefront, wavefront-fastest, wavefront-launches, ios, list, best");
 }
 
 TEST_CASE("the timeline has every instruction on its vEU one after another, and ends when the program does") {

@@ -28,13 +28,11 @@ RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
   const schedule::Dependencies dependencies = schedule::find_dependencies(graph);
   schedule::Plan plan;
   plan.waits = dependencies.producers;
-  int32_t part = 0;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     const ROperatorId id(static_cast<int64_t>(i));
-    plan.wave.push_back(static_cast<int32_t>(i));
     plan.rkernels.emplace_back();
-    part += i > 0 && !dependencies.is_view[i] && random() % 8 == 0;
-    plan.part.push_back(part);
+    const bool boundary = i > 0 && !dependencies.is_view[i] && random() % 8 == 0;
+    if (boundary && !plan.order.empty()) plan.boundaries.push_back(plan.order.size());
     if (dependencies.is_view[i]) continue;
     auto candidates = select::candidates(tiny_families(), {graph, graph.rops[i], d, Precision::fp32});
     plan.rkernels[i] = candidates[random() % candidates.size()];
@@ -53,16 +51,28 @@ RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
   return program;
 }
 
-std::vector<RProgram> programs() {
+schedule::ScheduleOptions options_of(schedule::Policy policy) {
+  schedule::ScheduleOptions options;
+  options.policy = policy;
+  options.search_plans = 20;
+  return options;
+}
+
+std::vector<RProgram> make_programs() {
   std::vector<RProgram> all;
   std::mt19937 random(7);
   for (const NamedGraph& tiny : tiny_graphs()) {
-    for (const auto policy : {schedule::Policy::wavefront, schedule::Policy::sequential}) {
+    for (const auto policy : schedule::policies()) {
       for (const int64_t veus : {2, 3})
-        all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), {policy, Precision::fp32}, tiny_families()));
+        all.push_back(schedule::schedule(tiny.graph, tiny_vdevice(veus), options_of(policy), tiny_families()));
     }
     for (const int64_t veus : {2, 3, 4}) all.push_back(scattered(tiny.graph, veus, random));
   }
+  return all;
+}
+
+const std::vector<RProgram>& programs() {
+  static const std::vector<RProgram> all = make_programs();
   return all;
 }
 

@@ -1,4 +1,4 @@
-#include "compiler/schedule/plan.h"
+#include "compiler/schedule/timetable.h"
 
 #include <algorithm>
 #include <queue>
@@ -80,6 +80,24 @@ Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span
   finish.many = count > 1;
   end_us_ = std::max(end_us_, finish.at_us);
   return finish;
+}
+
+Finish Timetable::append(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits, int64_t others) {
+  if (rkernel.gang) return append_gang(rop, rkernel, waits);
+  Finish finish;
+  for (size_t phase = 0; phase < rkernel.phases.size(); ++phase) {
+    const int64_t rtasks = rkernel.phases[phase].rtasks;
+    if (rtasks == 0) continue;
+    const Finish before = finish;
+    if (before.only.valid()) waits = std::span(&before, 1);
+    finish = append_phase(rop, static_cast<int32_t>(phase), rkernel, waits, rtasks + others);
+  }
+  return finish;
+}
+
+void Timetable::begin_together() {
+  const double begin_us = end_us_ + machine_->vdevice.barrier_us;
+  for (select::VEUTime& veu : veus_) veu.free_us = std::max(veu.free_us, begin_us);
 }
 
 }  // namespace tamp::schedule

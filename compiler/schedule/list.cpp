@@ -1,0 +1,336 @@
+// The policy `list`: critical-path list scheduling of rTasks. Of the rOperators whose inputs are placed, the one with the longest way to
+// the end (its upward rank: times and edges) comes next; each of its rTasks goes where it ends earliest, also into a gap between rTasks
+// that are there already. From there a local search exchanges rKernels along the critical path, and moves rOperators up or down in the
+// order, as long as the simulator says that the plan ends earlier, within ScheduleOptions::search_plans simulated plans. It starts from the
+// wavefront policy's rKernels, and that policy's own plan is among those that it chooses from. No chance is involved: equal input, equal
+// plan.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "compiler/schedule/choose.h"
+#include "compiler/schedule/plan.h"
+#include "compiler/schedule/simulate.h"
+#include "compiler/schedule/timetable.h"
+#include "compiler/select/records.h"
+#include "compiler/support/error.h"
+
+namespace tamp::schedule {
+namespace {
+
+constexpr double kForEver = std::numeric_limits<double>::infinity();
+constexpr double kGainUs = 0.01;  // less is noise
+
+// A vEU's idle times, the last without end.
+class Gaps {
+ public:
+  struct Place {
+    size_t gap = 0;
+    double begin_us = 0;
+  };
+
+  Place find(double ready_us, double us) const {
+    for (size_t i = 0; i < gaps_.size(); ++i) {
+      const double begin_us = std::max(gaps_[i].first, ready_us);
+      if (begin_us + us <= gaps_[i].second) return {i, begin_us};
+    }
+    TAMP_CHECK(false, "a gap that ends");
+  }
+  // What is left of the gap on both sides is kept if another rTask could be in it.
+  void take(const Place& place, double us, double least_us) {
+    const auto [begin_us, end_us] = gaps_[place.gap];
+    const auto at = gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(place.gap));
+    const auto behind = gaps_.insert(at, {place.begin_us + us, end_us});
+    if (place.begin_us - begin_us >= least_us) {
+      gaps_.insert(behind, {begin_us, place.begin_us});
+    }
+  }
+  double last_us() const { return gaps_.back().first; }
+
+ private:
+  std::vector<std::pair<double, double>> gaps_ = {{0, kForEver}};
+};
+
+// Where the placed rTasks run, in the list's own belief.
+class Lanes {
+ public:
+  explicit Lanes(const select::Machine& machine) : machine_(machine), gaps_(static_cast<size_t>(machine.vdevice.veus())) {}
+
+  Finish insert(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
+    if (rkernel.gang) return insert_gang(rop, rkernel, waits);
+    Finish finish;
+    for (size_t phase = 0; phase < rkernel.phases.size(); ++phase) {
+      if (rkernel.phases[phase].rtasks == 0) continue;
+      finish = insert_phase(rop, static_cast<int32_t>(phase), rkernel.phases[phase], finish.only.valid() ? std::vector{finish} : waits);
+    }
+    return finish;
+  }
+
+  std::vector<Placed> in_order() {
+    std::stable_sort(placed_.begin(), placed_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Placed> order;
+    for (const auto& [us, placed] : placed_) order.push_back(placed);
+    return order;
+  }
+
+ private:
+  double ready_us(size_t veu, const std::vector<Finish>& waits) const {
+    double us = 0;
+    for (const Finish& finish : waits) {
+      if (!finish.only.valid()) continue;
+      const bool here = !finish.many && finish.only.index() == veu;
+      us = std::max(us, finish.at_us + (here ? machine_.vdevice.same_veu_us : machine_.vdevice.edge_us));
+    }
+    return us;
+  }
+
+  // As if the loader always had the time that it can use.
+  double us_of(const Phase& phase) const {
+    const select::RTaskCost cost = select::cost_of(phase, machine_, machine_.vdevice.veus());
+    return cost.fixed_us + std::max(cost.body_us, cost.weights_us - cost.ahead_us);
+  }
+
+  Finish insert_phase(ROperatorId rop, int32_t phase, const Phase& p, const std::vector<Finish>& waits) {
+    const VDevice& d = machine_.vdevice;
+    const double us = us_of(p);
+    using Option = std::tuple<double, size_t>;  // begin, vEU
+    const auto option = [&](size_t veu) { return Option(gaps_[veu].find(ready_us(veu, waits), us + d.same_veu_us).begin_us, veu); };
+    std::vector<Option> options;
+    for (size_t veu = 0; veu < gaps_.size(); ++veu) options.push_back(option(veu));
+    std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
+    Finish finish;
+    for (int64_t index = 0; index < p.rtasks; ++index) {
+      const auto [begin_us, veu] = earliest.top();
+      earliest.pop();
+      gaps_[veu].take(gaps_[veu].find(begin_us, us + d.same_veu_us), us + d.same_veu_us, d.rtask_us);
+      note(finish, {{rop, phase, index}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
+      earliest.push(option(veu));
+    }
+    return finish;
+  }
+
+  // Behind all that is on its vEUs.
+  Finish insert_gang(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
+    std::vector<std::pair<double, size_t>> earliest;
+    for (size_t veu = 0; veu < gaps_.size(); ++veu) earliest.emplace_back(std::max(gaps_[veu].last_us(), ready_us(veu, waits)), veu);
+    std::sort(earliest.begin(), earliest.end());
+    const auto count = static_cast<size_t>(rkernel.rtasks());
+    TAMP_CHECK(count <= earliest.size(), "a gang of more rTasks than there are vEUs");
+    const double begin_us = count == 0 ? 0 : earliest[count - 1].first;
+    Finish finish;
+    size_t next = 0;
+    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+      const double us = us_of(rkernel.phases[p]) + machine_.vdevice.same_veu_us;
+      for (int64_t index = 0; index < rkernel.phases[p].rtasks; ++index) {
+        const size_t veu = earliest[next++].second;
+        gaps_[veu].take(gaps_[veu].find(std::max(begin_us, gaps_[veu].last_us()), us), us, machine_.vdevice.rtask_us);
+        note(finish, {{rop, static_cast<int32_t>(p), index}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
+      }
+    }
+    return finish;
+  }
+
+  void note(Finish& finish, const Placed& placed, double begin_us, double end_us) {
+    placed_.emplace_back(begin_us, placed);
+    finish.at_us = std::max(finish.at_us, end_us);
+    finish.many = finish.many || (finish.only.valid() && finish.only != placed.veu);
+    finish.only = placed.veu;
+  }
+
+  const select::Machine& machine_;
+  std::vector<Gaps> gaps_;
+  std::vector<std::pair<double, Placed>> placed_;  // with its begin
+};
+
+class List {
+ public:
+  explicit List(const PolicyInput& input) : input_(input), simulator_(input.machine), wavefront_(wavefront(input)) {}
+
+  Plan plan() {
+    collect();
+    best_ = draft_of(wavefront_);
+    best_us_ = simulator_.run(best_, input_.options.execution);
+    const double wavefront_us = best_us_;
+    plans_ = 1;
+    // From the better of two beginnings.
+    Choice choice = choice_of_wavefront();
+    double us = trial(choice);
+    Choice fast = choice;
+    for (size_t i = 0; i < fast.rkernel.size(); ++i) {
+      if (!candidates_[i].empty()) fast.rkernel[i] = select::fastest(candidates_[i], input_.machine);
+    }
+    if (const double fast_us = trial(fast); fast_us < us) choice = fast, us = fast_us;
+    improve(choice, us);
+    spdlog::info("list: {} plans simulated, {:.1f} us, the wavefront policy's plan {:.1f} us", plans_, best_us_, wavefront_us);
+    return plan_of(best_);
+  }
+
+ private:
+  // What a plan is made of.
+  struct Choice {
+    std::vector<size_t> rkernel;   // per rOperator, in candidates_
+    std::vector<double> moved_us;  // per rOperator: what is added to its rank
+  };
+
+  void collect() {
+    const size_t count = input_.graph.rops.size();
+    Unsupported unsupported;
+    const std::vector<bool> alone = alone_of(input_);
+    candidates_.resize(count);
+    front_.resize(count);
+    consumers_.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (input_.is_view[i]) continue;
+      candidates_[i] = candidates_of(input_, ROperatorId(static_cast<int64_t>(i)), alone[i], unsupported);
+      for (const ROperatorId producer : input_.producers[i]) consumers_[producer.index()].push_back(i);
+      keep_front(i);
+    }
+    unsupported.raise(input_);
+  }
+
+  double us_of(const RKernel& rkernel) const { return select::completion_us(rkernel, input_.machine, input_.machine.vdevice.veus(), 1); }
+
+  // Candidates that no other beats both in time and in time x vEUs.
+  void keep_front(size_t rop) {
+    std::vector<std::pair<double, double>> times;
+    for (const RKernel& rkernel : candidates_[rop]) times.emplace_back(us_of(rkernel), select::veu_us(rkernel, input_.machine));
+    for (size_t c = 0; c < times.size(); ++c) {
+      const bool beaten = std::any_of(times.begin(), times.end(), [&](const auto& t) {
+        return t.first <= times[c].first && t.second <= times[c].second && t != times[c];
+      });
+      if (!beaten) front_[rop].push_back(c);
+    }
+  }
+
+  Choice choice_of_wavefront() const {
+    Choice choice{std::vector<size_t>(candidates_.size(), 0), std::vector<double>(candidates_.size(), 0)};
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].empty()) continue;
+      const std::string identity = select::identity(wavefront_.rkernels[i]);
+      for (size_t c = 0; c < candidates_[i].size(); ++c) {
+        if (select::identity(candidates_[i][c]) == identity) choice.rkernel[i] = c;
+      }
+    }
+    return choice;
+  }
+
+  Draft place(const Choice& choice) const {
+    static const RKernel kNothing;
+    const size_t count = candidates_.size();
+    Draft draft;
+    draft.waits = input_.producers;
+    for (size_t i = 0; i < count; ++i) draft.rkernels.push_back(candidates_[i].empty() ? &kNothing : &candidates_[i][choice.rkernel[i]]);
+    std::vector<double> rank_us(count, 0);
+    std::vector<size_t> missing(count, 0);
+    using Next = std::pair<double, int64_t>;
+    std::priority_queue<Next> ready;
+    for (size_t i = count; i-- > 0;) {
+      for (const size_t consumer : consumers_[i]) rank_us[i] = std::max(rank_us[i], rank_us[consumer]);
+      if (!candidates_[i].empty()) rank_us[i] += us_of(*draft.rkernels[i]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      missing[i] = input_.producers[i].size();
+      if (!candidates_[i].empty() && missing[i] == 0) ready.emplace(rank_us[i] + choice.moved_us[i], -static_cast<int64_t>(i));
+    }
+    Lanes lanes(input_.machine);
+    std::vector<Finish> finish(count);
+    while (!ready.empty()) {
+      const auto i = static_cast<size_t>(-ready.top().second);
+      ready.pop();
+      std::vector<Finish> waits;
+      for (const ROperatorId producer : input_.producers[i]) waits.push_back(finish[producer.index()]);
+      finish[i] = lanes.insert(ROperatorId(static_cast<int64_t>(i)), *draft.rkernels[i], waits);
+      for (const size_t consumer : consumers_[i]) {
+        if (--missing[consumer] == 0) ready.emplace(rank_us[consumer] + choice.moved_us[consumer], -static_cast<int64_t>(consumer));
+      }
+    }
+    draft.order = lanes.in_order();
+    return draft;
+  }
+
+  double trial(const Choice& choice) {
+    ++plans_;
+    Draft draft = place(choice);
+    const double us = simulator_.run(draft, input_.options.execution);
+    path_ = critical_path(draft);
+    if (us < best_us_ - kGainUs) best_ = std::move(draft), best_us_ = us;
+    return us;
+  }
+
+  // From the rOperator that ends last back along those that end last of what each needs.
+  std::vector<size_t> critical_path(const Draft& draft) const {
+    std::vector<double> end_us(draft.rkernels.size(), -1);
+    for (const Placed& placed : draft.order)
+      end_us[placed.rtask.rop.index()] = std::max(end_us[placed.rtask.rop.index()], simulator_.span_of(placed.rtask).end_us);
+    std::vector<size_t> path;
+    auto at = static_cast<size_t>(std::max_element(end_us.begin(), end_us.end()) - end_us.begin());
+    while (at < end_us.size() && end_us[at] >= 0) {
+      path.push_back(at);
+      size_t before = end_us.size();
+      for (const ROperatorId producer : input_.producers[at]) {
+        if (before == end_us.size() || end_us[producer.index()] > end_us[before]) before = producer.index();
+      }
+      at = before;
+    }
+    return path;
+  }
+
+  bool may_try() const { return plans_ < input_.options.search_plans; }
+
+  // One change after another, along the critical path first, then anywhere; each change that helps stays.
+  void improve(Choice& choice, double us) {
+    trial(choice);
+    std::vector<size_t> path = path_;
+    const auto try_choice = [&](const Choice& other) {
+      const double other_us = trial(other);
+      if (other_us >= us - kGainUs) return false;
+      choice = other, us = other_us, path = path_;
+      return true;
+    };
+    bool better = true;
+    while (better && may_try()) {
+      better = false;
+      std::vector<size_t> order = path;
+      for (size_t i = 0; i < candidates_.size(); ++i) {
+        if (!candidates_[i].empty() && std::find(path.begin(), path.end(), i) == path.end()) order.push_back(i);
+      }
+      for (const size_t rop : order) {
+        for (const size_t c : front_[rop]) {
+          if (!may_try()) return;
+          if (c == choice.rkernel[rop]) continue;
+          Choice other = choice;
+          other.rkernel[rop] = c;
+          better = try_choice(other) || better;
+        }
+        for (const double moved_us : {-8.0, 8.0}) {
+          if (!may_try()) return;
+          Choice other = choice;
+          other.moved_us[rop] += moved_us;
+          better = try_choice(other) || better;
+        }
+      }
+    }
+  }
+
+  const PolicyInput& input_;
+  Simulator simulator_;
+  Plan wavefront_;
+  std::vector<std::vector<RKernel>> candidates_;  // per rOperator; none: a view
+  std::vector<std::vector<size_t>> front_;        // per rOperator, in candidates_
+  std::vector<std::vector<size_t>> consumers_;
+  std::vector<size_t> path_;  // of the last trial
+  Draft best_;
+  double best_us_ = 0;
+  int64_t plans_ = 0;
+};
+
+}  // namespace
+
+Plan list(const PolicyInput& input) { return List(input).plan(); }
+
+}  // namespace tamp::schedule

@@ -1,0 +1,98 @@
+// How long a plan or a rProgram takes, and when each of its rTasks runs: the only place that says so (docs/adr/0011). One pass puts the
+// rTasks on their vEUs in an order in which they can run: a rTask begins when its vEU is free and its Waits have been seen, by edges of
+// three kinds (the same vEU, another vEU, another kernel), with as much of its weights as the loader could fetch ahead. What a rTask takes
+// depends on how many vEUs share L2 and DRAM with it; that is counted from the times of the pass before, so there are kPasses of them.
+//
+// In graph execution the hardware gives the blocks of a kernel to vEUs as they get free, and nothing is fetched ahead of a kernel's begin.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+#include "compiler/schedule/plan.h"
+#include "compiler/schedule/schedule.h"
+#include "compiler/select/cost.h"
+
+namespace tamp::schedule {
+
+// Keeps its memory from one plan to the next, for policies that try thousands.
+class Simulator {
+ public:
+  explicit Simulator(const select::Machine& machine) : machine_(machine) {}
+
+  // Microseconds, the launch included.
+  double run(const Draft& draft, Execution execution = Execution::persistent);
+  double run(const Plan& plan, Execution execution = Execution::persistent) { return run(draft_of(plan), execution); }
+  double run(const RProgram& program);
+
+  // Of the last run. Begin and end of rTask `index`; of a gang, too, all rTasks of a phase are numbered together.
+  Span span_of(const RTask& rtask) const { return spans_[first_span_[step_of(rtask.rop, rtask.phase)] + static_cast<size_t>(rtask.index)]; }
+
+ private:
+  // One phase of one rOperator: all rTasks alike.
+  struct Step {
+    const Phase* phase = nullptr;
+    int32_t rop = 0;
+    bool gang = false;
+    int64_t active = 1;  // vEUs that are busy while it runs
+    select::RTaskCost cost;
+  };
+  // One entry of a lane. Signals and Waits are numbers of events.
+  struct Item {
+    int32_t veu = 0;
+    int32_t step = -1;  // none: only waits and signals
+    int32_t waits_begin = 0, waits_end = 0;
+    int32_t signal = -1;
+    int64_t span = 0;  // in spans_
+  };
+  // All that an event's Waits need: the latest signal, and the latest from another vEU than that.
+  struct Signals {
+    double latest_us = 0, other_us = 0;
+    int32_t latest_veu = -1;
+
+    void add(double us, int32_t veu);
+    double seen_us(int32_t veu, const VDevice& d) const;
+  };
+  struct Kernel {
+    int32_t step = 0;
+    std::vector<int32_t> after;  // kernels
+  };
+
+  size_t step_of(ROperatorId rop, int32_t phase) const { return first_step_[rop.index()] + static_cast<size_t>(phase); }
+  void take_steps(const std::vector<const RKernel*>& rkernels);
+  void take_lanes(const Draft& draft);
+  void take_lanes(const RProgram& program);
+  void take_kernels(const Draft& draft);
+  void take_kernels(const RProgram& program);
+  void collect_waits(const Draft& draft);
+  double passes(bool by_kernels);
+  void pass_lanes();
+  void pass_kernels();
+  double begin_of_gang(size_t item) const;
+  double ready_us(const Item& item) const;
+  void count_active();
+
+  select::Machine machine_;
+  std::vector<Step> steps_;
+  std::vector<size_t> first_step_;  // per rOperator
+  std::vector<size_t> first_span_;  // per step
+  std::vector<int32_t> step_waits_begin_;
+  std::vector<int32_t> waits_;
+  std::vector<Item> items_;
+  std::vector<size_t> boundaries_;
+  std::vector<Kernel> kernels_;
+  size_t events_ = 0;
+
+  // Of a pass.
+  std::vector<select::VEUTime> veus_;
+  std::vector<Signals> signals_;
+  std::vector<double> gang_begin_us_;            // per step, negative: not yet
+  std::vector<std::vector<size_t>> gang_items_;  // per rOperator
+  std::vector<Span> spans_;
+  std::vector<double> busy_;
+  double end_us_ = 0;
+};
+
+}  // namespace tamp::schedule

@@ -1,0 +1,156 @@
+// The dynamic programme of IOS: its counts are those of the paper's networks, its answer that of trying everything.
+#include "compiler/schedule/ios_search.h"
+
+#include <bit>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "test/support/catch.h"
+
+using namespace tamp::schedule;
+
+namespace {
+
+using Edges = std::vector<std::pair<size_t, size_t>>;
+constexpr IosPruning kAll{0, 0};
+constexpr int64_t kAny = 1'000'000'000;
+
+double any_price(const std::vector<Units>& groups) { return static_cast<double>(groups.size()); }
+
+IosCounts counts_of(size_t count, const Edges& edges, const IosPruning& pruning) {
+  return search_stages(UnitGraph(count, edges), pruning, any_price, kAny)->counts;
+}
+
+void check(const IosCounts& counts, int64_t states, int64_t transitions, int64_t stages) {
+  CHECK(counts.states == states);
+  CHECK(counts.transitions == transitions);
+  CHECK(counts.stages == stages);
+}
+
+// The last block of Inception V3: a 1x1; a 1x1 in front of 1x3 and 3x1; a 1x1 and a 3x3 in front of both; a pool and a 1x1; all joined.
+Edges inception_e() {
+  Edges edges = {{1, 2}, {1, 3}, {4, 5}, {5, 6}, {5, 7}, {8, 9}};
+  for (const size_t unit : {0, 2, 3, 6, 7, 9}) edges.emplace_back(unit, 10);
+  return edges;
+}
+
+// squeeze, two expansions joined, and a convolution on the bypass.
+Edges fire() { return {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 5}, {4, 5}}; }
+
+// The first cell of a stage of NasNet-A: two convolutions joined, a third, five pairs of separable convolutions, three pools, all joined.
+Edges nasnet_cell() {
+  Edges edges = {{0, 2}, {1, 2}};
+  size_t next = 4;
+  std::vector<size_t> ends = {2, 3};
+  for (const size_t from : {3, 3, 2, 2, 3}) {
+    edges.emplace_back(from, next);
+    edges.emplace_back(next, next + 1);
+    ends.push_back(next + 1);
+    next += 2;
+  }
+  for (const size_t from : {3, 2, 2}) {
+    edges.emplace_back(from, next);
+    ends.push_back(next++);
+  }
+  for (const size_t end : ends) edges.emplace_back(end, next);
+  return edges;
+}
+
+// By trying all ways to take units away that nobody needs any more, without any of the search's ideas.
+double least_us(const UnitGraph& graph, Units state, const std::map<Units, double>& price, std::map<Units, double>& known) {
+  if (state == 0) return 0;
+  if (const auto found = known.find(state); found != known.end()) return found->second;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [ending, us] : price) {
+    if ((ending & ~state) != 0) continue;
+    bool is_ending = true;
+    for (size_t unit = 0; unit < graph.count(); ++unit) {
+      if ((ending >> unit & 1) != 0 && (graph.successors(unit) & state & ~ending) != 0) is_ending = false;
+    }
+    if (is_ending) least = std::min(least, least_us(graph, state & ~ending, price, known) + us);
+  }
+  return known[state] = least;
+}
+
+}  // namespace
+
+TEST_CASE("states, transitions and stages of the paper's largest blocks are the known ones") {
+  check(counts_of(11, inception_e(), kAll), 181, 5040, 1011);
+  check(counts_of(11, inception_e(), {3, 8}), 181, 4631, 790);
+  check(counts_of(6, fire(), kAll), 13, 60, 37);
+  check(counts_of(6, fire(), {3, 8}), 13, 51, 29);
+  check(counts_of(18, nasnet_cell(), kAll), 2201, 335331, 40601);
+  check(counts_of(18, nasnet_cell(), {3, 8}), 2201, 234533, 12963);
+}
+
+TEST_CASE("the stages partition the units in an order in which they can run, at the least cost there is") {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 30; ++trial) {
+    const size_t count = 2 + random() % 7;
+    Edges edges;
+    for (size_t to = 1; to < count; ++to) {
+      for (size_t from = 0; from < to; ++from) {
+        if (random() % 3 == 0) edges.emplace_back(from, to);
+      }
+    }
+    const UnitGraph graph(count, edges);
+    std::map<Units, double> price;
+    for (Units ending = 1; ending <= graph.all(); ++ending) price[ending] = 1 + static_cast<double>(random() % 1000) / 100;
+    const auto found = search_stages(
+        graph, kAll,
+        [&](const std::vector<Units>& groups) {
+          Units ending = 0;
+          for (const Units group : groups) {
+            CHECK(graph.components(group).size() == 1);
+            ending |= group;
+          }
+          CHECK(graph.components(ending).size() == groups.size());
+          return price.at(ending);
+        },
+        kAny);
+    REQUIRE(found.has_value());
+    std::map<Units, double> known;
+    CHECK(found->us == Approx(least_us(graph, graph.all(), price, known)));
+    Units done = 0;
+    double us = 0;
+    for (const Units stage : found->stages) {
+      CHECK((stage & done) == 0);
+      done |= stage;
+      us += price.at(stage);
+      for (size_t unit = 0; unit < count; ++unit) {
+        if ((stage >> unit & 1) != 0) CHECK((graph.predecessors(unit) & ~done) == 0);
+      }
+    }
+    CHECK(done == graph.all());
+    CHECK(us == Approx(found->us));
+  }
+}
+
+TEST_CASE("pruning keeps groups small and few") {
+  Edges edges;
+  for (size_t unit = 0; unit + 1 < 12; ++unit) {
+    if (unit % 4 != 3) edges.emplace_back(unit, unit + 1);  // three chains of four
+  }
+  search_stages(
+      UnitGraph(12, edges), {2, 2},
+      [](const std::vector<Units>& groups) {
+        CHECK(groups.size() <= 2);
+        for (const Units group : groups) CHECK(std::popcount(group) <= 2);
+        return 1.0;
+      },
+      kAny);
+}
+
+TEST_CASE("a search that would take too long is given up") {
+  CHECK_FALSE(search_stages(UnitGraph(40, {}), kAll, any_price, 1000).has_value());
+  CHECK(search_stages(UnitGraph(64, {}), {1, 1}, any_price, 10).has_value() == false);
+}
+
+TEST_CASE("a network is cut where everything is before or behind a unit") {
+  // 0 -> {1, 2} -> 3 -> 4 -> {5, 6 -> 7} -> 8
+  CHECK(cut_units({{}, {0}, {0}, {1, 2}, {3}, {4}, {4}, {6}, {5, 7}}) == std::vector<size_t>{0, 3, 4, 8});
+  CHECK(cut_units({{}, {}, {0, 1}}) == std::vector<size_t>{2});      // two inputs
+  CHECK(cut_units({{}, {0}, {0}}) == std::vector<size_t>{0});        // two outputs
+  CHECK(cut_units({{}, {0}, {0, 1}}) == std::vector<size_t>{0, 2});  // an edge over 1
+}
