@@ -18,6 +18,7 @@
 #include "compiler/ops/ops.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
+#include "compiler/select/explain.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -130,6 +131,19 @@ void require_proof(const RProgram& program) {
   throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
 }
 
+// For -v: asks for all candidates once more.
+void log_choices(const RProgram& program, const select::Records* records) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  const select::Machine machine = select::machine_for(program.graph, program.vdevice, program.precision);
+  for (size_t i = 0; i < program.graph.rops.size(); ++i) {
+    const ROperator& rop = program.graph.rops[i];
+    if (program.rkernels[i].phases.empty()) continue;  // a view
+    spdlog::debug("{}: {}", printable(rop.name),
+                  select::explain(kernels::families(), {program.graph, rop, program.vdevice, program.precision}, machine, records,
+                                  program.rkernels[i]));
+  }
+}
+
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   const VDevice vdevice = read_vdevice(options.vdevice);
   Prepared prepared;
@@ -205,6 +219,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   Compiled compiled;
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
+  log_choices(compiled.program, options.execution == schedule::Execution::persistent ? &records : nullptr);
   compiled.source = std::move(prepared.source);
   return compiled;
 }

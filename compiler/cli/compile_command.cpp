@@ -66,6 +66,8 @@ ExitCode compile_model(const CompileArguments& arguments) {
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
+  emitting.invocation = options_text(arguments.options);
+  add_schedule(compiled.program, emitting);
   codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
