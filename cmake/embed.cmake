@@ -7,6 +7,7 @@ file(GLOB embedded_inputs CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/runtime_stub/host/*
   ${CMAKE_SOURCE_DIR}/runtime_stub/cuda_on_cpu/*
   ${CMAKE_SOURCE_DIR}/compiler/ir/vdevices/*.json
+  ${CMAKE_SOURCE_DIR}/compiler/cli/page/*
   ${CMAKE_SOURCE_DIR}/compiler/select/records/*.jsonl)
 set(embedded_source ${CMAKE_BINARY_DIR}/embedded_files.cpp)
 add_custom_command(

@@ -1,7 +1,6 @@
 #include "codegen/amalgamate.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 
 #include "compiler/support/embedded.h"
@@ -49,6 +48,10 @@ void append(const std::string& path, std::set<std::string>& done, std::string& o
 
 std::string amalgamate(const std::vector<std::string>& roots) {
   std::set<std::string> done;
+  return amalgamate(roots, done);
+}
+
+std::string amalgamate(const std::vector<std::string>& roots, std::set<std::string>& done) {
   std::string out;
   for (const std::string& root : roots) append(root, done, out);
   return out;

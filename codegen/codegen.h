@@ -24,11 +24,21 @@ struct ModelOrigin {
 // becomes m_string.
 std::string safe_name(const std::string& wanted);
 
+// When an instruction is expected to begin and to end, in microseconds from the start of the launch.
+struct PlannedSpan {
+  double begin_us = 0, end_us = 0;
+};
+
 struct EmitOptions {
   std::string name;         // as safe_name() gives it; NAME.cu, NAME.h, ...
   std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
   std::optional<ModelOrigin> origin = {};  // where files were read
+  std::string invocation = {};             // the options that the user gave, for the banner
+  // For people and tools, since codegen neither simulates nor looks for dependencies; empty: not said. As RProgram::lanes, and per
+  // rOperator those that write what it reads, ascending.
+  std::vector<std::vector<PlannedSpan>> planned = {};
+  std::vector<std::vector<ROperatorId>> producers = {};
 };
 
 // Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. To be asked before any
@@ -40,5 +50,8 @@ void emit(const RProgram& program, const EmitOptions& options, const std::string
 
 // The text of NAME.cu alone (tests, golden files).
 std::string cuda_source(const RProgram& program, const EmitOptions& options);
+
+// The text of NAME.rprogram.json where nothing is written ("files" is empty).
+std::string rprogram_text(const RProgram& program, const EmitOptions& options);
 
 }  // namespace tamp::codegen

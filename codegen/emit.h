@@ -34,12 +34,26 @@ struct Plan {
 Plan make_plan(const RProgram& program, const EmitOptions& options);
 bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
 
-void emit_banner(SourceWriter& w, const Plan& plan);
-void emit_arguments(SourceWriter& w, const Plan& plan);  // one Args object per record
+// Where a reader finds things in NAME.cu; lines count from 1.
+struct SourceLines {
+  std::vector<int64_t> arguments;  // per record
+  std::vector<int64_t> lane;       // per vEU: the first row of its lane, each row of which takes a line; none in graph execution
+  std::vector<SourceWriter::Section> sections;
+};
+
+struct Source {
+  std::string text;
+  SourceLines lines;
+};
+Source source_of(const Plan& plan);
+
+void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines);  // for people: contents, the network, the arena
+void emit_places(SourceWriter& w, const Plan& plan);                          // what addresses are written with
+void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines);   // one Args object per record
 void emit_records(SourceWriter& w, const Plan& plan);
 void emit_bodies(SourceWriter& w, const Plan& plan);  // Veu, the switch
 void emit_events(SourceWriter& w, const Plan& plan);
-void emit_lanes(SourceWriter& w, const Plan& plan);
+void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
 void emit_kernel(SourceWriter& w, const Plan& plan);
 void emit_phase_bodies(SourceWriter& w, const Plan& plan);  // graph execution: a kernel for each body
 void emit_phase_steps(SourceWriter& w, const Plan& plan);   // its launches
@@ -49,7 +63,8 @@ void emit_host(SourceWriter& w, const Plan& plan);
 std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
-std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files);  // which lists `files`
+// Lists `files`.
+std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);
 
 // x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
 // multiplier 0 stands for a divisor of 1 (rk::Divisor).
@@ -65,10 +80,22 @@ std::string divisor_text(int64_t divisor);  // rk::Divisor
 // rk::InputCopy of a record that has boxes, else empty.
 std::string input_text(const Plan& plan, size_t record);
 int64_t ring_offset(const Plan& plan, size_t record);  // byte of its ring's weights
+// ".chunk_bytes = 4096, ..., ": the fields about weights of a record or call; those that are 0 are left out.
+std::string ring_text(const Plan& plan, size_t record);
 // Opens the rk::PhaseCall of a record up to the fields of its arguments.
 void open_call(SourceWriter& w, const Plan& plan, size_t record);
 
 // "f32[1,3,224,224]"
 std::string describe(const Tensor& tensor);
+// "conv1: Conv + relu  f32[1,3,224,224], f32[64,3,7,7] -> f32[1,64,112,112]"
+std::string headline(const Graph& graph, const ROperator& rop);
 
+// What lies in the arena, by offset.
+struct ArenaPart {
+  int64_t offset = 0, bytes = 0;
+  std::string what;                             // "scratch", "exchange", or empty: a buffer
+  std::vector<std::string> tensors;             // of a buffer, by the model's names
+  std::vector<ROperatorId> made_by, needed_by;  // ascending
+};
+std::vector<ArenaPart> arena_parts(const RProgram& program);
 }  // namespace tamp::codegen

@@ -25,14 +25,21 @@ class Printer {
                           [](int64_t v) { return fmt::format("{}", v); },
                           [](double v) { return float_text(v); },
                           [&](const TensorArg& t) { return tensor(t); },
-                          [&](const ScratchArg& s) { return place("rk::kArena", scratch_offset() + s.offset * 4); },
-                          [&](const ExchangeArg& e) { return place("rk::kArena", exchange_offset() + e.offset * 8); },
-                          [&](const PackedArg& p) { return place("rk::kWeights", packed_offset() + p.offset_bytes); },
+                          [&](const ScratchArg& s) { return place("arena", scratch_offset() + s.offset * 4); },
+                          [&](const ExchangeArg& e) { return place("arena", exchange_offset() + e.offset * 8); },
+                          [&](const PackedArg& p) { return place("weights", packed_blob().offset + p.offset_bytes); },
                           [](const DivisorArg& d) { return divisor_text(d.divisor); },
-                          [](const NoTensorArg&) { return std::string("{rk::kNullBase, 0, 0}"); },
+                          [](const NoTensorArg&) { return std::string("nothing()"); },
                           [&](const ArgList& list) { return braces(list); },
                       },
                       value.value);
+  }
+
+  // What the addresses of a value are of, for a comment; empty if there are none.
+  std::string what(const ArgValue& value) const {
+    std::vector<std::string> names;
+    collect(value, names);
+    return join(names, ", ");
   }
 
  private:
@@ -44,7 +51,26 @@ class Printer {
     return text.find_first_of(".e") == std::string::npos ? text + ".0f" : text + "f";
   }
 
-  static std::string place(const std::string& base, int64_t bytes) { return fmt::format("{{{}, 0, {}}}", base, bytes); }
+  static std::string place(const char* base, int64_t bytes) { return fmt::format("{}({})", base, bytes); }
+  // The first byte of an input or output needs no saying.
+  static std::string port(const char* kind, int64_t number, int64_t bytes) {
+    return bytes == 0 ? fmt::format("{}({})", kind, number) : fmt::format("{}({}, {})", kind, number, bytes);
+  }
+
+  void collect(const ArgValue& value, std::vector<std::string>& names) const {
+    if (const auto* list = std::get_if<ArgList>(&value.value)) {
+      for (const ArgValue& part : *list) collect(part, names);
+    } else if (const auto* arg = std::get_if<TensorArg>(&value.value)) {
+      const Tensor& t = plan_.program.graph.tensor(arg->tensor);
+      names.push_back(fmt::format("{} {}", comment(t.name), describe(t)));
+    } else if (std::holds_alternative<ScratchArg>(value.value)) {
+      names.emplace_back("scratch");
+    } else if (std::holds_alternative<ExchangeArg>(value.value)) {
+      names.emplace_back("exchange of the gang");
+    } else if (std::holds_alternative<PackedArg>(value.value)) {
+      names.push_back(comment(packed_blob().name));
+    }
+  }
 
   int64_t scratch_offset() const {
     const int64_t offset = plan_.program.memory.scratch_offset[plan_.records[record_].rop.index()];
@@ -58,9 +84,9 @@ class Printer {
     return offset;
   }
 
-  int64_t packed_offset() const {
+  const WeightBlob& packed_blob() const {
     TAMP_CHECK(plan_.blob_of_record[record_].size() == 1, "packed weights of '" + plan_.records[record_].text + "'");
-    return plan_.program.weights[static_cast<size_t>(plan_.blob_of_record[record_][0])].offset;
+    return plan_.program.weights[static_cast<size_t>(plan_.blob_of_record[record_][0])];
   }
 
   std::string tensor(const TensorArg& arg) const {
@@ -69,14 +95,13 @@ class Printer {
     const Buffer& buffer = graph.buffers[t.place.buffer.index()];
     const int64_t bytes = (t.place.offset + arg.extra) * bytes_of(buffer.dtype);
     switch (buffer.kind) {
-      case BufferKind::arena: return place("rk::kArena", plan_.program.memory.buffer_offset[t.place.buffer.index()] + bytes);
-      case BufferKind::input: return place(fmt::format("rk::kFirstPort + {}", buffer.io_index), bytes);
-      case BufferKind::output:
-        return place(fmt::format("rk::kFirstPort + {}", static_cast<int64_t>(graph.inputs.size()) + buffer.io_index), bytes);
+      case BufferKind::arena: return place("arena", plan_.program.memory.buffer_offset[t.place.buffer.index()] + bytes);
+      case BufferKind::input: return port("input", buffer.io_index, bytes);
+      case BufferKind::output: return port("output", buffer.io_index, bytes);
       case BufferKind::constant: {
         const int64_t blob = plan_.blob_of_constant[buffer.constant.index()];
         TAMP_CHECK(blob >= 0, "constant '" + t.name + "' is not among the weights");
-        return place("rk::kWeights", plan_.program.weights[static_cast<size_t>(blob)].offset + bytes);
+        return place("weights", plan_.program.weights[static_cast<size_t>(blob)].offset + bytes);
       }
     }
     TAMP_CHECK(false, "buffer kind");
@@ -92,7 +117,8 @@ class Printer {
   size_t record_;
 };
 
-// "conv1: Conv (relu)  f32[1,3,224,224], f32[64,3,7,7] -> f32[1,64,112,112]"
+}  // namespace
+
 std::string headline(const Graph& graph, const ROperator& rop) {
   std::vector<std::string> inputs, outputs;
   for (const TensorId id : rop.inputs) {
@@ -111,8 +137,6 @@ std::string headline(const Graph& graph, const ROperator& rop) {
   return fmt::format("{}: {}{}  {} -> {}", comment(rop.name), name_of(rop.attrs), extras, join(inputs, ", "), join(outputs, ", "));
 }
 
-}  // namespace
-
 Magic magic_of(int64_t divisor) {
   TAMP_CHECK(divisor >= 1 && divisor < (int64_t{1} << 31), "divisor out of range");
   if (divisor == 1) return {0, 0};
@@ -121,7 +145,17 @@ Magic magic_of(int64_t divisor) {
   return {static_cast<uint32_t>(multiplier), static_cast<uint32_t>(p - 32)};
 }
 
-void emit_arguments(SourceWriter& w, const Plan& plan) {
+void emit_places(SourceWriter& w, const Plan& plan) {
+  w.section("addresses: a base and a byte from there");
+  w.line("constexpr rk::TensorRef arena(int64_t byte) {{ return {{rk::kArena, 0, byte}}; }}");
+  w.line("constexpr rk::TensorRef weights(int64_t byte) {{ return {{rk::kWeights, 0, byte}}; }}");
+  w.line("constexpr rk::TensorRef input(uint32_t number, int64_t byte = 0) {{ return {{rk::kFirstPort + number, 0, byte}}; }}");
+  w.line("constexpr rk::TensorRef output(uint32_t number, int64_t byte = 0) {{ return {{rk::kFirstPort + {} + number, 0, byte}}; }}",
+         plan.program.graph.inputs.size());
+  w.line("constexpr rk::TensorRef nothing() {{ return {{rk::kNullBase, 0, 0}}; }}");
+}
+
+void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   w.section("rOperators: what each body is told");
   const RProgram& program = plan.program;
   for (size_t r = 0; r < plan.records.size(); ++r) {
@@ -137,11 +171,15 @@ void emit_arguments(SourceWriter& w, const Plan& plan) {
              program.rkernels[record.rop.index()].rtasks(), join(origin, ", "));
     }
     const Printer printer(plan, r);
+    lines.arguments.push_back(w.next_line());
     if (program.launches)
       open_call(w, plan, r);
     else
       w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
-    for (const Arg& arg : phase.args) w.line(".{} = {},", arg.name, printer.print(arg.value));
+    for (const Arg& arg : phase.args) {
+      const std::string what = printer.what(arg.value);
+      w.line(".{} = {},{}{}", arg.name, printer.print(arg.value), what.empty() ? "" : "  // ", what);
+    }
     w.close(program.launches ? "}};" : "};");
   }
 }

@@ -1,10 +1,14 @@
 // NAME.rprogram.json: the rProgram for tools; `tamp inspect DIR` prints it.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "codegen/emit.h"
+#include "compiler/support/error.h"
+#include "compiler/support/version.h"
 
 namespace tamp::codegen {
 namespace {
@@ -34,22 +38,31 @@ ordered_json outputs_json(const Graph& graph) {
 struct Use {
   std::set<size_t> veus;
   int64_t waits = 0;
+  double begin_us = -1, end_us = -1;  // expected; -1: not known
 };
 
-std::vector<Use> uses_of_lanes(const RProgram& program) {
+std::vector<Use> uses_of_lanes(const Plan& plan) {
+  const RProgram& program = plan.program;
+  const auto& planned = plan.options.planned;
   std::vector<Use> uses(program.graph.rops.size());
   for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
-    for (const Instruction& instruction : program.lanes[veu]) {
+    for (size_t i = 0; i < program.lanes[veu].size(); ++i) {
+      const Instruction& instruction = program.lanes[veu][i];
       if (!instruction.rtask.rop.valid()) continue;
       Use& use = uses[instruction.rtask.rop.index()];
       use.veus.insert(veu);
       use.waits += static_cast<int64_t>(instruction.waits.size());
+      if (planned.empty()) continue;
+      const PlannedSpan& span = planned[veu][i];
+      use.begin_us = use.begin_us < 0 ? span.begin_us : std::min(use.begin_us, span.begin_us);
+      use.end_us = std::max(use.end_us, span.end_us);
     }
   }
   return uses;
 }
 
-// What tools that fit costs to traces need (test/bench/calibrate.py): the body's shape, and its arguments that are plain numbers.
+// What tools that fit costs to traces need (test/bench/calibrate.py): the body's shape, and its arguments that are plain numbers. And
+// what one rTask moves, as it was priced.
 ordered_json phases_json(const RKernel& rkernel) {
   ordered_json out = ordered_json::array();
   for (const Phase& phase : rkernel.phases) {
@@ -64,6 +77,8 @@ ordered_json phases_json(const RKernel& rkernel) {
                    {"rtasks", phase.rtasks},
                    {"input_bytes", input_bytes},
                    {"estimated_cycles", phase.cost.calibrated_cycles},
+                   {"rtask_bytes", phase.cost.activation_bytes},
+                   {"rtask_weight_bytes", phase.cost.weight_bytes},
                    {"numbers", numbers}});
   }
   return out;
@@ -106,9 +121,16 @@ Work work_of(const RProgram& program, size_t i) {
   return work;
 }
 
-ordered_json rops_json(const Plan& plan) {
+ordered_json numbers_json(const std::vector<ROperatorId>& rops) {
+  ordered_json out = ordered_json::array();
+  for (const ROperatorId rop : rops) out.push_back(rop.value);
+  return out;
+}
+
+ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
   const RProgram& program = plan.program;
-  const std::vector<Use> uses = uses_of_lanes(program);
+  const std::vector<Use> uses = uses_of_lanes(plan);
+  const auto& producers = plan.options.producers;
   ordered_json out = ordered_json::array();
   for (size_t i = 0; i < program.graph.rops.size(); ++i) {
     const ROperator& rop = program.graph.rops[i];
@@ -119,11 +141,15 @@ ordered_json rops_json(const Plan& plan) {
     out.push_back({{"name", rop.name},
                    {"op", name_of(rop.attrs)},
                    {"origin", rop.origin},
+                   {"after", producers.empty() ? ordered_json::array() : numbers_json(producers[i])},
                    {"rkernel", rkernel.name},
                    {"chosen_by", rkernel.measured ? "record" : "model"},
                    {"bodies", bodies},
                    {"phases", phases_json(rkernel)},
                    {"shape", program.graph.tensor(rop.outputs[0]).shape},
+                   {"gang", rkernel.gang},
+                   {"line", rkernel.phases.empty() ? 0 : lines.arguments[plan.first_record[i]]},
+                   {"estimated_us", std::max(0.0, uses[i].end_us - uses[i].begin_us)},
                    {"rtasks", rkernel.rtasks()},
                    {"veus", uses[i].veus.size()},
                    {"waits", uses[i].waits},
@@ -152,6 +178,34 @@ ordered_json lanes_json(const RProgram& program) {
   return lanes;
 }
 
+// What NAME.cu calls its memory, for tools that draw it.
+ordered_json arena_json(const RProgram& program) {
+  ordered_json out = ordered_json::array();
+  for (const ArenaPart& part : arena_parts(program)) {
+    out.push_back({{"offset", part.offset},
+                   {"bytes", part.bytes},
+                   {"what", part.what.empty() ? "tensors" : part.what},
+                   {"tensors", part.tensors},
+                   {"made_by", numbers_json(part.made_by)},
+                   {"needed_by", numbers_json(part.needed_by)}});
+  }
+  return out;
+}
+
+// Per lane: begin and end of each of its instructions, in nanoseconds.
+ordered_json planned_json(const Plan& plan) {
+  ordered_json out = ordered_json::array();
+  for (const auto& lane : plan.options.planned) {
+    ordered_json times = ordered_json::array();
+    for (const PlannedSpan& span : lane) {
+      times.push_back(std::llround(span.begin_us * 1e3));
+      times.push_back(std::llround(span.end_us * 1e3));
+    }
+    out.push_back(std::move(times));
+  }
+  return out;
+}
+
 ordered_json launches_json(const RProgram& program) {
   ordered_json out = ordered_json::array();
   if (!program.launches) return out;
@@ -170,8 +224,10 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
 
 }  // namespace
 
-std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files) {
+std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files) {
   const RProgram& program = plan.program;
+  TAMP_CHECK(plan.options.producers.empty() || plan.options.producers.size() == program.rkernels.size(), "producers of another rProgram");
+  TAMP_CHECK(plan.options.planned.empty() || plan.options.planned.size() == program.lanes.size(), "planned times of another rProgram");
   const VDevice& d = program.vdevice;
   ordered_json events = ordered_json::array();
   int64_t waits = 0;
@@ -184,6 +240,8 @@ std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files
   const ordered_json out = {
       {"name", plan.options.name},
       {"source", plan.options.source_name},
+      {"tamp", version()},
+      {"options", plan.options.invocation},
       {"model", origin_json(plan.options.origin)},
       {"files", prints},
       {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
@@ -199,9 +257,12 @@ std::string rprogram_json(const Plan& plan, const std::vector<OutputFile>& files
       {"inputs", ports_json(program.graph, program.graph.inputs)},
       {"outputs", outputs_json(program.graph)},
       {"waits", waits},
-      {"rops", rops_json(plan)},
+      {"rops", rops_json(plan, lines)},
       {"events", events},
       {"lanes", lanes_json(program)},
+      {"lane_lines", lines.lane},
+      {"planned_ns", planned_json(plan)},
+      {"arena", arena_json(program)},
       {"launches", launches_json(program)},
   };
   // Names come from the model and need not be UTF-8; what is not is replaced.

@@ -84,14 +84,9 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
 
 void open_call(SourceWriter& w, const Plan& plan, size_t record) {
   const Phase& phase = plan.phase(record);
-  const RingWeights& ring = phase.ring;
   const std::string input = input_text(plan, record);
-  w.open(fmt::format(
-      "const rk::PhaseCall<{}> {} = {{.rtasks = {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-      ".weights_offset = {}, .input = {}, .args = {{",
-      phase.args_type, plan.records[record].symbol, phase.rtasks, ring.chunk_bytes, ring.chunks_per_rtask,
-      std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), ring_offset(plan, record),
-      input.empty() ? "{}" : input));
+  w.open(fmt::format("const rk::PhaseCall<{}> {} = {{.rtasks = {}, {}{}.args = {{", phase.args_type, plan.records[record].symbol,
+                     phase.rtasks, ring_text(plan, record), input.empty() ? "" : fmt::format(".input = {}, ", input)));
 }
 
 void emit_phase_steps(SourceWriter& w, const Plan& plan) {

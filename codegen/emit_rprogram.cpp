@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "codegen/emit.h"
 #include "compiler/support/error.h"
@@ -16,10 +17,95 @@ std::string record_symbol(const Plan& plan, const RTask& rtask) {
   return "r" + plan.records[record].symbol.substr(1);
 }
 
-std::string instruction_text(const std::string& record, const std::string& signal, int64_t index, const std::vector<std::string>& waits) {
-  std::string text = fmt::format("{{{}, {}, {}, {{", record, signal, index);
-  for (size_t i = 0; i < rk::kWaits; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", i < waits.size() ? waits[i] : "kNo");
-  return text + "}, 0},";
+// One row of the instruction table.
+struct Row {
+  std::string record, signal;      // empty: none
+  int64_t index = 0;               // of the rTask, where there is a record
+  std::vector<std::string> waits;  // at most rk::kWaits
+};
+
+// What does not fit one instruction is waited for ahead of it.
+std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& lane) {
+  std::vector<Row> rows;
+  for (const Instruction& instruction : lane) {
+    std::vector<std::string> waits;
+    for (const EventId event : instruction.waits) waits.push_back(plan.event_symbols[event.index()]);
+    while (waits.size() > rk::kWaits) {
+      rows.push_back({{}, {}, 0, {waits.end() - rk::kWaits, waits.end()}});
+      waits.resize(waits.size() - rk::kWaits);
+    }
+    const bool runs = instruction.rtask.rop.valid();
+    rows.push_back({runs ? record_symbol(plan, instruction.rtask) : "",
+                    instruction.signal.valid() ? plan.event_symbols[instruction.signal.index()] : "", runs ? instruction.rtask.index : 0,
+                    waits});
+  }
+  return rows;
+}
+
+// "run(r_conv1, n + 132, e_conv1, e_pool1)", or "pass(e_end, e_pool1)" where there is nothing to run. `n` is what the lanes of one
+// macro add to their rTasks' numbers.
+std::string row_text(const Row& row) {
+  const std::string number = row.index == 0 ? "n" : fmt::format("n + {}", row.index);
+  std::string text = row.record.empty() ? "pass(" : fmt::format("run({}, {}, ", row.record, number);
+  text += row.signal.empty() ? "kNo" : row.signal;
+  for (const std::string& wait : row.waits) text += ", " + wait;
+  return text + "),";
+}
+
+// Lanes whose rTasks are the same but for their numbers, which differ by the same everywhere.
+struct LaneShape {
+  std::vector<Row> rows;  // of the first of its vEUs
+  int64_t first_index = 0;
+  int64_t line = 0;
+};
+
+int64_t first_index_of(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    if (!row.record.empty()) return row.index;
+  }
+  return 0;
+}
+
+// What two lanes of one shape have in common.
+std::string shape_key(const std::vector<Row>& rows) {
+  const int64_t first = first_index_of(rows);
+  std::string key;
+  for (const Row& row : rows) {
+    key += fmt::format("{};{};{}", row.record, row.signal, row.record.empty() ? 0 : row.index - first);
+    for (const std::string& wait : row.waits) key += ";" + wait;
+    key += "\n";
+  }
+  return key;
+}
+
+// Macros, since each stands for several elements of the table.
+void emit_lane_shape(SourceWriter& w, LaneShape& shape, size_t number) {
+  w.line("#define LANE_{}(n) \\", number);
+  shape.line = w.next_line();
+  for (size_t i = 0; i < shape.rows.size(); ++i) w.line("  {}{}", row_text(shape.rows[i]), i + 1 < shape.rows.size() ? " \\" : "");
+}
+
+// The table itself: vEUs that follow each other and have one shape share lines.
+void emit_lane_table(SourceWriter& w, const std::vector<LaneShape>& shapes, const std::vector<size_t>& shape_of_lane,
+                     const std::vector<int64_t>& n_of_lane) {
+  constexpr size_t kOfALine = 8;
+  bool is_empty = true;
+  w.open("__device__ const rk::Instruction kInstructions[] =");
+  for (size_t veu = 0; veu < shape_of_lane.size();) {
+    const size_t shape = shape_of_lane[veu];
+    const bool nothing = shapes[shape].rows.empty();
+    size_t end = veu;
+    std::string text;
+    for (; end < shape_of_lane.size() && shape_of_lane[end] == shape && (nothing || end - veu < kOfALine); ++end) {
+      if (!nothing) text += fmt::format("LANE_{}({}) ", shape, n_of_lane[end]);
+    }
+    const std::string who = end - veu == 1 ? fmt::format("vEU {}", veu) : fmt::format("vEU {} to {}", veu, end - 1);
+    w.line("{}{}// {}{}", text, nothing ? "" : " ", who, nothing ? ": nothing" : "");
+    is_empty = is_empty && nothing;
+    veu = end;
+  }
+  if (is_empty) w.line("pass(kNo),");  // C++ has no empty arrays
+  w.close(";");
 }
 
 }  // namespace
@@ -51,6 +137,18 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.close();
   w.close();
   w.close(";");
+}
+
+std::string ring_text(const Plan& plan, size_t record) {
+  const RingWeights& ring = plan.phase(record).ring;
+  std::string text;
+  if (ring.chunk_bytes != 0) text += fmt::format(".chunk_bytes = {}, ", ring.chunk_bytes);
+  if (ring.chunks_per_rtask != 0) text += fmt::format(".chunks_per_rtask = {}, ", ring.chunks_per_rtask);
+  text += fmt::format(".rtasks_per_block = {}, ", std::max<int64_t>(ring.rtasks_per_block, 1));
+  text += fmt::format(".blocks = {}, ", std::max<int64_t>(ring.blocks, 1));
+  if (is_over_inputs(plan, record)) text += ".over_inputs = 1, ";
+  if (const int64_t offset = ring_offset(plan, record); offset != 0) text += fmt::format(".weights_offset = {}, ", offset);
+  return text;
 }
 
 std::string divisor_text(int64_t divisor) {
@@ -86,16 +184,11 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   w.blank();
   w.open("__device__ const rk::Record kRecords[] =");
   for (size_t r = 0; r < plan.records.size(); ++r) {
-    const RingWeights& ring = plan.phase(r).ring;
     const std::string input = input_text(plan, r);
-    w.line(
-        "{{.body = {}, .args_bytes = sizeof {}, .chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, "
-        ".over_inputs = {}, .weights_offset = {}, .args = &{}, .input = {}}},",
-        plan.body_of_record[r], plan.records[r].symbol, ring.chunk_bytes, ring.chunks_per_rtask,
-        std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1), is_over_inputs(plan, r) ? 1 : 0,
-        ring_offset(plan, r), plan.records[r].symbol, input.empty() ? "{}" : input);
+    w.line("{{.body = {}, .args_bytes = sizeof {}, {}.args = &{}{}}},", plan.body_of_record[r], plan.records[r].symbol, ring_text(plan, r),
+           plan.records[r].symbol, input.empty() ? "" : fmt::format(", .input = {}", input));
   }
-  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, nullptr, {{}}}},");
+  if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
   w.close(";");
   w.open("const char* const kRecordNames[] =");
   for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));
@@ -119,36 +212,45 @@ void emit_events(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
-void emit_lanes(SourceWriter& w, const Plan& plan) {
-  w.section("lanes: record, signal, rTask, waits");
-  std::vector<size_t> begin = {0};
-  size_t count = 0;
-  w.open("__device__ const rk::Instruction kInstructions[] =");
-  for (size_t veu = 0; veu < plan.program.lanes.size(); ++veu) {
-    w.line("// vEU {}", veu);
-    for (const Instruction& instruction : plan.program.lanes[veu]) {
-      std::vector<std::string> waits;
-      for (const EventId event : instruction.waits) waits.push_back(plan.event_symbols[event.index()]);
-      // What does not fit one instruction is waited for ahead of it.
-      while (waits.size() > rk::kWaits) {
-        w.text(instruction_text("kNo", "kNo", 0, {waits.end() - rk::kWaits, waits.end()}));
-        waits.resize(waits.size() - rk::kWaits);
-        ++count;
-      }
-      const bool runs = instruction.rtask.rop.valid();
-      w.text(instruction_text(runs ? record_symbol(plan, instruction.rtask) : "kNo",
-                              instruction.signal.valid() ? plan.event_symbols[instruction.signal.index()] : "kNo",
-                              runs ? instruction.rtask.index : 0, waits));
-      ++count;
+void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
+  w.section("lanes: what each vEU runs, row by row");
+  w.line(
+      "// run(record, rTask, signal, waits...): wait for all of these events, run the rTask, then signal; pass: the same with no rTask.");
+  w.line(
+      "constexpr rk::Instruction run(uint16_t record, uint32_t index, uint16_t signal, uint16_t a = kNo, uint16_t b = kNo, uint16_t c = "
+      "kNo) {{");
+  w.line("  return {{record, signal, index, {{a, b, c}}, 0}};");
+  w.line("}}");
+  w.line("constexpr rk::Instruction pass(uint16_t signal, uint16_t a = kNo, uint16_t b = kNo, uint16_t c = kNo) {{");
+  w.line("  return run(kNo, 0, signal, a, b, c);");
+  w.line("}}");
+  static_assert(rk::kWaits == 3, "run() and pass() take three waits");
+  w.blank();
+  w.line("// A lane is written once for all vEUs whose lanes differ in the rTasks' numbers alone, by the same n in every row.");
+  std::vector<LaneShape> shapes;
+  std::map<std::string, size_t> known;
+  std::vector<size_t> shape_of_lane, begin = {0};
+  std::vector<int64_t> n_of_lane;
+  for (const auto& lane : plan.program.lanes) {
+    std::vector<Row> rows = rows_of_lane(plan, lane);
+    begin.push_back(begin.back() + rows.size());
+    const int64_t first = first_index_of(rows);
+    const auto [at, added] = known.emplace(shape_key(rows), shapes.size());
+    shape_of_lane.push_back(at->second);
+    if (added) {
+      shapes.push_back({std::move(rows), first, w.next_line()});
+      if (!shapes.back().rows.empty()) emit_lane_shape(w, shapes.back(), at->second);
     }
-    begin.push_back(count);
+    n_of_lane.push_back(first - shapes[at->second].first_index);
+    lines.lane.push_back(shapes[at->second].line);
   }
-  if (count == 0) w.text(instruction_text("kNo", "kNo", 0, {}));
-  w.close(";");
-  std::vector<std::string> starts;
-  for (const size_t at : begin) starts.push_back(fmt::format("{}", at));
-  w.line("constexpr int kInstructionCount = {};", count);
-  w.line("__device__ const uint32_t kLaneBegin[] = {{{}}};", join(starts, ", "));
+  w.blank();
+  emit_lane_table(w, shapes, shape_of_lane, n_of_lane);
+  for (size_t s = 0; s < shapes.size(); ++s) {
+    if (!shapes[s].rows.empty()) w.line("#undef LANE_{}", s);
+  }
+  w.line("constexpr int kInstructionCount = {};", begin.back());
+  w.line("__device__ const uint32_t kLaneBegin[] = {{{}}};", fmt::format("{}", fmt::join(begin, ", ")));
 }
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {

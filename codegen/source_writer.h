@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tamp::codegen {
 
@@ -15,7 +17,7 @@ class SourceWriter {
     text(fmt::format(format, std::forward<Args>(args)...));
   }
   void text(std::string_view one_line);
-  void blank() { out_ += '\n'; }
+  void blank() { text(""); }
   // "head {" ... "}tail"
   void open(std::string_view head);
   void close(std::string_view tail = "");
@@ -25,8 +27,17 @@ class SourceWriter {
   void section(std::string_view title);
   const std::string& str() const { return out_; }
 
+  int64_t next_line() const { return next_line_; }  // where what is written next will stand; the first is 1
+  struct Section {
+    std::string title;
+    int64_t line = 0;
+  };
+  const std::vector<Section>& sections() const { return sections_; }
+
  private:
   std::string out_;
+  std::vector<Section> sections_;
+  int64_t next_line_ = 1;
   int depth_ = 0;
 };
 

@@ -20,6 +20,7 @@
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
+#include "compiler/select/explain.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -119,7 +120,8 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   return has_boxes(graph, precision) ? vdevice.with_inputs() : vdevice.without_inputs();
 }
 
-// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for one.
+// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for
+// one.
 Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
   return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](
              const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {
@@ -145,6 +147,19 @@ void require_proof(const RProgram& program) {
   if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
   if (violations.empty()) return;
   throw InternalError(fmt::format("the verifier refuses the rProgram; this is a bug in tamp:\n  {}", join(violations, "\n  ")));
+}
+
+// For -v: asks for all candidates once more.
+void log_choices(const RProgram& program, const select::Records* records) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  const select::Machine machine = select::machine_for(program.graph, program.vdevice, program.precision);
+  for (size_t i = 0; i < program.graph.rops.size(); ++i) {
+    const ROperator& rop = program.graph.rops[i];
+    if (program.rkernels[i].phases.empty()) continue;  // a view
+    spdlog::debug("{}: {}", printable(rop.name),
+                  select::explain(kernels::families(), {program.graph, rop, program.vdevice, program.precision}, machine, records,
+                                  program.rkernels[i]));
+  }
 }
 
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
@@ -220,6 +235,7 @@ Compiled compile(const std::string& model_path, const CompileOptions& options) {
   Compiled compiled;
   Graph graph = std::move(prepared.graph);
   compiled.program = plan(std::move(graph), prepared, options, &records, nullptr, dump);
+  log_choices(compiled.program, options.execution == schedule::Execution::persistent ? &records : nullptr);
   compiled.source = std::move(prepared.source);
   return compiled;
 }

@@ -109,6 +109,23 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
   return options;
 }
 
+std::string options_text(const ModelArguments& arguments) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* flag, const std::string& value) { parts.push_back(fmt::format("{} {}", flag, value)); };
+  if (!arguments.vdevice.empty()) add("--vdevice", file_name(arguments.vdevice));
+  if (!arguments.precision.empty()) add("--precision", arguments.precision);
+  if (arguments.policy != ModelArguments().policy) add("--policy", arguments.policy);
+  if (!arguments.execution.empty()) add("--execution", arguments.execution);
+  for (const std::string& dim : arguments.dims) add("--dim", dim);
+  if (arguments.batch != 0) add("--batch", std::to_string(arguments.batch));
+  for (const std::string& frozen : arguments.frozen) {
+    const auto [name, file] = split_assignment("--freeze", frozen);
+    add("--freeze", name + "=" + file_name(file));
+  }
+  if (!arguments.records.empty()) add("--records", file_name(arguments.records));
+  return join(parts, " ");
+}
+
 std::map<std::string, ops::Value> frozen_values(const std::vector<std::string>& assignments) {
   std::map<std::string, ops::Value> frozen;
   for (const std::string& text : assignments) {

@@ -75,6 +75,8 @@ ExitCode compile_model(const CompileArguments& arguments) {
   options.dump_dir = arguments.dump;
   const Compiled compiled = compile(arguments.model, options);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
+  emitting.invocation = options_text(arguments.options);
+  add_schedule(compiled.program, emitting);
   codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
   if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);

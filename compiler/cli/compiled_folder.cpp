@@ -9,6 +9,8 @@
 #include "codegen/codegen.h"
 #include "compiler/cli/process.h"
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/schedule.h"
 #include "compiler/support/error.h"
 #include "compiler/support/hash.h"
 #include "compiler/support/text.h"
@@ -61,6 +63,7 @@ CompiledFolder::ROperatorLine read_rop(const json& rop) {
   rop.at("flops").get_to(line.flops);
   rop.at("bytes").get_to(line.bytes);
   rop.at("weight_bytes").get_to(line.weight_bytes);
+  rop.at("estimated_us").get_to(line.estimated_us);
   return line;
 }
 
@@ -141,6 +144,8 @@ void check(const CompiledFolder& read) {
 
 }  // namespace
 
+std::string rprogram_json_of(const CompiledFolder& compiled) { return read_text(compiled.folder / (compiled.name + std::string(kSuffix))); }
+
 CompiledFolder read_compiled_folder(const std::string& folder) {
   const std::vector<fs::path> files = rprogram_files(folder);
   if (files.empty()) throw bad_input(fmt::format("{}: holds no NAME{}; 'tamp compile' writes such a folder", printable(folder), kSuffix));
@@ -157,6 +162,14 @@ CompiledFolder read_compiled_folder(const std::string& folder) {
     throw bad_input(fmt::format("{}: is not what tamp writes: {}", path, wrong.what()));
   } catch (const Error& wrong) {
     throw bad_input(fmt::format("{}: {}", path, wrong.what()));
+  }
+}
+
+void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
+  options.producers = schedule::find_dependencies(program.graph).producers;
+  for (const auto& lane : schedule::timeline(program).lanes) {
+    auto& spans = options.planned.emplace_back();
+    for (const schedule::Span& span : lane) spans.push_back({span.begin_us, span.end_us});
   }
 }
 

@@ -29,7 +29,7 @@ struct CompiledFolder {
     std::vector<std::string> origin;
     Shape shape;
     int64_t rtasks = 0, veus = 0, waits = 0;
-    double flops = 0, bytes = 0, weight_bytes = 0;
+    double flops = 0, bytes = 0, weight_bytes = 0, estimated_us = 0;
   };
   struct LaneEntry {
     int64_t rop = -1, waits = 0;
@@ -45,8 +45,14 @@ struct CompiledFolder {
   std::vector<std::vector<LaneEntry>> lanes;  // per vEU
 };
 
+// The text of NAME.rprogram.json.
+std::string rprogram_json_of(const CompiledFolder& compiled);
+
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
+
+// What only the schedule knows and people want to read: EmitOptions::planned and ::producers.
+void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
 // What to record of the model at `path`, read as `source`.
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options);

@@ -1,24 +1,33 @@
-// `tamp inspect`: what a model holds and whether tamp supports it; or what the rProgram of a compiled folder does.
+// `tamp inspect`: what a model holds and whether tamp supports it; or what the rProgram of a compiled folder does, as text, as JSON, as a
+// page to look at, or for a trace viewer.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/page.h"
+#include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/timeline_files.h"
 #include "compiler/frontend/onnx_reader.h"
+#include "compiler/support/log.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
 namespace {
 
 using Align = Table::Align;
+using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr size_t kLanesShown = 8;
 constexpr size_t kLaneWidth = 110;
@@ -29,6 +38,9 @@ std::vector<std::string> lines_of(const std::string& text) {
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
+
+// A name from a model, cut only where it would break up a table on a terminal.
+std::string whole_name(const std::string& name) { return printable(name, terminal_limit(120)); }
 
 std::string plural(int64_t n, const char* noun) { return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : "s"); }
 
@@ -110,21 +122,22 @@ void print_head(const CompiledFolder& m) {
 
 void print_rops(const CompiledFolder& m) {
   Table table({{"#", Align::right},
-               {"ROPERATOR", Align::left, 40},
+               {"ROPERATOR", Align::left, terminal_limit(40)},
                {"OP"},
                {"SHAPE"},
-               {"RKERNEL", Align::left, 48},
+               {"RKERNEL", Align::left, terminal_limit(48)},
                {"CHOSEN BY"},
                {"RTASKS", Align::right},
                {"VEUS", Align::right},
                {"WAITS", Align::right},
+               {"ESTIMATED US", Align::right},
                {"FLOP", Align::right},
                {"BYTES", Align::right},
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), printable(rop.name), printable(rop.op), shape_text(rop.shape), printable(rop.rkernel),
-               printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits), scaled(rop.flops), scaled(rop.bytes),
-               scaled(rop.weight_bytes)});
+    table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), shape_text(rop.shape),
+               whole_name(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
+               fmt::format("{:.2f}", rop.estimated_us), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }
   fmt::print("\n{}", table.text());
 }
@@ -141,8 +154,9 @@ void print_rkernels(const CompiledFolder& m) {
     use.rtasks += rop.rtasks;
     use.flops += rop.flops;
   }
-  Table table({{"RKERNEL"}, {"ROPERATORS", Align::right}, {"RTASKS", Align::right}, {"FLOP", Align::right}});
-  for (const auto& [name, use] : uses) table.row({printable(name), grouped(use.rops), grouped(use.rtasks), scaled(use.flops)});
+  Table table(
+      {{"RKERNEL", Align::left, terminal_limit(60)}, {"ROPERATORS", Align::right}, {"RTASKS", Align::right}, {"FLOP", Align::right}});
+  for (const auto& [name, use] : uses) table.row({whole_name(name), grouped(use.rops), grouped(use.rtasks), scaled(use.flops)});
   fmt::print("\n{}", table.text());
 }
 
@@ -163,7 +177,7 @@ void print_lanes(const CompiledFolder& m, bool all) {
   Table table({{"VEU", Align::right},
                {"RTASKS", Align::right},
                {"WAITS", Align::right},
-               {"LANE (# of rOperator * rTasks)", Align::left, all ? 100000 : kLaneWidth}});
+               {"LANE (# of rOperator * rTasks)", Align::left, all ? terminal_limit(100000) : terminal_limit(kLaneWidth)}});
   const size_t shown = all ? m.lanes.size() : std::min(m.lanes.size(), kLanesShown);
   for (size_t veu = 0; veu < shown; ++veu) {
     int64_t rtasks = 0, waits = 0;
@@ -177,13 +191,153 @@ void print_lanes(const CompiledFolder& m, bool all) {
   if (shown < m.lanes.size()) fmt::print("... and {} more (-v shows all)\n", plural(static_cast<int64_t>(m.lanes.size() - shown), "vEU"));
 }
 
-ExitCode inspect_folder(const std::string& path, bool all) {
-  const CompiledFolder m = read_compiled_folder(path);
+ExitCode inspect_folder(const CompiledFolder& m, bool all) {
   print_head(m);
   print_rops(m);
   print_rkernels(m);
   print_lanes(m, all);
   return ExitCode::ok;
+}
+
+// --- for tools --------------------------------------------------------------------------------------------------------
+
+void print_json(const ordered_json& object) {
+  fmt::print("{}\n", object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace));
+}
+
+template <class Ports>
+ordered_json model_ports_json(const Ports& ports) {
+  ordered_json out = ordered_json::array();
+  for (const auto& port : ports) out.push_back({{"name", port.name}, {"type", port.type}, {"shape", port.shape}});
+  return out;
+}
+
+ordered_json folder_ports_json(const std::vector<Port>& ports) {
+  ordered_json out = ordered_json::array();
+  for (const Port& port : ports) out.push_back({{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", port.shape}});
+  return out;
+}
+
+ExitCode inspect_model_as_json(const std::string& path, const ModelArguments& arguments) {
+  const frontend::ModelSummary model = frontend::summarize_onnx(path);
+  const std::vector<std::string> refusals = refusals_of(path, model, arguments);
+  ordered_json opsets = ordered_json::object(), operators = ordered_json::object();
+  for (const auto& [domain, version] : model.opsets) opsets[domain.empty() ? "ai.onnx" : domain] = version;
+  for (const auto& [name, count] : model.histogram) operators[name] = count;
+  print_json({{"model", file_name(path)},
+              {"producer", model.producer},
+              {"ir_version", model.ir_version},
+              {"opsets", opsets},
+              {"inputs", model_ports_json(model.inputs)},
+              {"outputs", model_ports_json(model.outputs)},
+              {"parameters", model.parameters},
+              {"parameter_bytes", model.parameter_bytes},
+              {"nodes", model.nodes},
+              {"operators", operators},
+              {"missing_weights", model.missing_file},
+              {"supported", refusals.empty()},
+              {"not_supported", refusals}});
+  return refusals.empty() ? ExitCode::ok : ExitCode::unsupported;
+}
+
+ExitCode inspect_folder_as_json(const CompiledFolder& m) {
+  ordered_json rops = ordered_json::array(), lanes = ordered_json::array();
+  for (const auto& rop : m.rops) {
+    rops.push_back({{"name", rop.name},
+                    {"op", rop.op},
+                    {"origin", rop.origin},
+                    {"shape", rop.shape},
+                    {"rkernel", rop.rkernel},
+                    {"chosen_by", rop.chosen_by},
+                    {"rtasks", rop.rtasks},
+                    {"veus", rop.veus},
+                    {"waits", rop.waits},
+                    {"estimated_us", rop.estimated_us},
+                    {"flops", rop.flops},
+                    {"bytes", rop.bytes},
+                    {"weight_bytes", rop.weight_bytes}});
+  }
+  for (const auto& lane : m.lanes) {
+    int64_t rtasks = 0, waits = 0;
+    for (const auto& entry : lane) {
+      rtasks += entry.rop >= 0 ? 1 : 0;
+      waits += entry.waits;
+    }
+    lanes.push_back({{"rtasks", rtasks}, {"waits", waits}, {"runs", lane_text(lane)}});
+  }
+  print_json({{"name", m.name},
+              {"source", m.source},
+              {"vdevice", {{"name", m.vdevice}, {"arch", m.arch}, {"veus", m.veus}, {"threads", m.threads}, {"smem_bytes", m.smem_bytes}}},
+              {"precision", m.precision},
+              {"policy", m.policy},
+              {"execution", m.execution},
+              {"estimated_us", m.estimated_us},
+              {"weight_bytes", m.weight_bytes},
+              {"arena_bytes", m.arena_bytes},
+              {"events", m.events},
+              {"waits", m.waits},
+              {"inputs", folder_ports_json(m.inputs)},
+              {"outputs", folder_ports_json(m.outputs)},
+              {"rops", rops},
+              {"lanes", lanes}});
+  return ExitCode::ok;
+}
+
+// --- files: a page, a trace -------------------------------------------------------------------------------------------
+
+struct InspectArguments {
+  std::string path, html, perfetto, trace;
+  bool json = false;
+  ModelArguments options;
+};
+
+std::string rprogram_json_of_model(const InspectArguments& arguments) {
+  const CompileOptions options = compile_options(arguments.options, "h200");
+  const RProgram program = compile(arguments.path, options).program;
+  codegen::EmitOptions emitting{
+      .name = model_name(arguments.path), .source_name = file_name(arguments.path), .invocation = options_text(arguments.options)};
+  add_schedule(program, emitting);
+  return codegen::rprogram_text(program, emitting);
+}
+
+void require_file(const char* flag, const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw bad_input(fmt::format("{} {}: is a folder, not a file", flag, printable(path)));
+}
+
+ExitCode write_files(const InspectArguments& arguments, const std::string& rprogram_json) {
+  try {
+    const json rprogram = json::parse(rprogram_json);
+    std::vector<std::vector<MeasuredSpan>> measured;
+    if (!arguments.trace.empty()) measured = measured_spans(rprogram, read_text(arguments.trace), printable(arguments.trace));
+    if (!arguments.html.empty()) {
+      const std::string page = page_html(rprogram, measured);
+      write_text(arguments.html, page);
+      spdlog::info("wrote {} ({}): open it in a browser", printable(arguments.html), bytes_text(static_cast<int64_t>(page.size())));
+    }
+    if (!arguments.perfetto.empty()) {
+      write_text(arguments.perfetto, planned_trace(rprogram));
+      spdlog::info("wrote {}: opens in ui.perfetto.dev and chrome://tracing", printable(arguments.perfetto));
+    }
+    return ExitCode::ok;
+  } catch (const json::exception& wrong) {
+    throw bad_input(fmt::format("{}: the rProgram's JSON is not what tamp writes; compile the model again: {}", printable(arguments.path),
+                                wrong.what()));
+  }
+}
+
+ExitCode inspect(const InspectArguments& arguments, bool all) {
+  const bool writes = !arguments.html.empty() || !arguments.perfetto.empty();
+  if (!arguments.trace.empty() && arguments.html.empty()) throw bad_input("--trace is of --html: give both");
+  if (arguments.json && writes) throw bad_input("--json goes to standard output; give it without --html and --perfetto");
+  require_file("--html", arguments.html);
+  require_file("--perfetto", arguments.perfetto);
+  if (!std::filesystem::is_directory(arguments.path)) {
+    if (writes) return write_files(arguments, rprogram_json_of_model(arguments));
+    return arguments.json ? inspect_model_as_json(arguments.path, arguments.options) : inspect_model(arguments.path, arguments.options);
+  }
+  const CompiledFolder folder = read_compiled_folder(arguments.path);
+  if (writes) return write_files(arguments, rprogram_json_of(folder));
+  return arguments.json ? inspect_folder_as_json(folder) : inspect_folder(folder, all);
 }
 
 }  // namespace
@@ -193,19 +347,24 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
       add_command(app, invocation, "inspect", "Show what a model or a compiled folder holds",
                   "  tamp inspect resnet50.onnx    (and all that is not supported, as 'tamp compile' says it; exit code 2)\n"
                   "  tamp inspect model.onnx --dim batch=8\n"
-                  "  tamp inspect resnet50/        (rOperators, rKernels, vEU lanes; -v: all lanes)");
-  struct Arguments {
-    std::string path;
-    ModelArguments options;
-  };
-  auto arguments = std::make_shared<Arguments>();
+                  "  tamp inspect resnet50/        (rOperators, rKernels, vEU lanes; -v: all lanes)\n"
+                  "  tamp inspect resnet50/ --html resnet50.html    (lanes over time, arena, graph, table; also of a model)\n"
+                  "  tamp run resnet50/ --trace trace.json && tamp inspect resnet50/ --html resnet50.html --trace trace.json\n"
+                  "  tamp inspect resnet50/ --perfetto plan.json    (what is planned, for ui.perfetto.dev)\n"
+                  "  tamp inspect resnet50/ --json");
+  auto arguments = std::make_shared<InspectArguments>();
   command->add_option("model", arguments->path, "The ONNX file, or a folder of 'tamp compile'")->required()->option_text("MODEL.onnx|DIR");
   add_model_options(*command, arguments->options);
+  command->add_option("--html", arguments->html, "Write a page that draws the rProgram; it needs no network and no other file")
+      ->option_text("FILE.html");
+  command
+      ->add_option("--trace", arguments->trace, "With --html: what 'tamp run --trace' of the same folder measured, above what was planned")
+      ->option_text("FILE.json");
+  command->add_option("--perfetto", arguments->perfetto, "Write the planned times for ui.perfetto.dev or chrome://tracing; needs no GPU")
+      ->option_text("FILE.json");
+  command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->callback([&invocation, arguments] {
-    invocation.run = [&invocation, arguments] {
-      return std::filesystem::is_directory(arguments->path) ? inspect_folder(arguments->path, invocation.verbosity == Verbosity::verbose)
-                                                            : inspect_model(arguments->path, arguments->options);
-    };
+    invocation.run = [&invocation, arguments] { return inspect(*arguments, invocation.verbosity == Verbosity::verbose); };
   });
 }
 

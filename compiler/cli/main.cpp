@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "compiler/cli/command.h"
 #include "compiler/support/interrupt.h"
 #include "compiler/support/text.h"
 #include "compiler/support/utf8.h"
+#include "compiler/support/version.h"
 
 namespace {
 
@@ -60,7 +62,7 @@ int run(const Invocation& invocation) {
 int main(int argc, char** argv) {
   tamp::end_tidily_on_signals();
   CLI::App app("tamp compiles an ONNX model to one CUDA source file that runs the whole network as one persistent kernel.", "tamp");
-  app.set_version_flag("--version", "tamp " TAMP_VERSION);
+  app.set_version_flag("--version", "tamp " + std::string(tamp::version()));
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 good, 1 bad input, 2 not supported, 3 internal error or failed build, 4 failed --check, 128 + N ended by signal "

@@ -99,9 +99,12 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   options.keep_all = arguments.each;
   Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
-  codegen::emit(compiled.program,
-                {.name = name, .source_name = file_name(arguments.model), .origin = origin_of(arguments.model, compiled.source, options)},
-                folder);
+  codegen::EmitOptions emitting{.name = name,
+                                .source_name = file_name(arguments.model),
+                                .origin = origin_of(arguments.model, compiled.source, options),
+                                .invocation = options_text(arguments.options)};
+  add_schedule(compiled.program, emitting);
+  codegen::emit(compiled.program, emitting, folder);
   subject.model = read_compiled_folder(folder);
   subject.precision = compiled.program.precision;
   subject.source = std::move(compiled.source);

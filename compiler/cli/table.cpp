@@ -1,8 +1,10 @@
 #include "compiler/cli/table.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "compiler/support/error.h"
 
@@ -39,6 +41,8 @@ std::string Table::text() const {
   }
   return out;
 }
+
+size_t terminal_limit(size_t limit) { return isatty(STDOUT_FILENO) != 0 ? limit : std::numeric_limits<size_t>::max(); }
 
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number);

@@ -185,8 +185,8 @@ std::vector<PathLine> critical_path(const Traced& traced, const Task* task) {
 }
 
 std::string path_text(const std::vector<PathLine>& lines) {
-  Table table({{"ROPERATOR", Table::Align::left, 40},
-               {"RKERNEL", Table::Align::left, 48},
+  Table table({{"ROPERATOR", Table::Align::left, terminal_limit(40)},
+               {"RKERNEL", Table::Align::left, terminal_limit(48)},
                {"RTASKS", Table::Align::right},
                {"COMPUTING US", Table::Align::right},
                {"BEFORE IT US", Table::Align::right}});

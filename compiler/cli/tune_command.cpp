@@ -137,9 +137,13 @@ ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
              workshop.device_name(), device == Device::cpu ? "  (stand-in: says nothing about a GPU)" : "");
   fmt::print("untuned  {}\ntuned    {}, {} of {} rKernels are others; {} is kept\n", time_text(settled.untuned_us),
              time_text(settled.tuned_us), changed, settled.tuned.rkernels.size(), settled.tuned_is_faster ? "this" : "untuned");
-  codegen::emit(settled.tuned_is_faster ? settled.tuned : settled.untuned,
-                {.name = name, .source_name = file_name(arguments.model), .origin = origin_of(arguments.model, prepared.source, options)},
-                arguments.output);
+  const RProgram& best = settled.tuned_is_faster ? settled.tuned : settled.untuned;
+  codegen::EmitOptions emitting{.name = name,
+                                .source_name = file_name(arguments.model),
+                                .origin = origin_of(arguments.model, prepared.source, options),
+                                .invocation = options_text(arguments.options)};
+  add_schedule(best, emitting);
+  codegen::emit(best, emitting, arguments.output);
   if (!settled.tuned_is_faster) {
     fmt::print("records  none written\n");
     return ExitCode::ok;

@@ -107,7 +107,8 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
     if (body.is_function()) return import_call(body, operands, {fmt::format("{}: function", where), label + "/", suffix, place.top_node});
     return import_body(body, operands, {fmt::format("{}: {}{}", where, name, which), label + "/", suffix, place.top_node}, scope);
   };
-  const std::optional<Builder::Padded> padded = &row == &call_row() ? std::nullopt : padding_after(builder_, node, inputs, row.domain.empty(), where);
+  const std::optional<Builder::Padded> padded =
+      &row == &call_row() ? std::nullopt : padding_after(builder_, node, inputs, row.domain.empty(), where);
   NodeImport import(builder_, node, std::move(context), std::move(inputs));
   row.import(import);
   const std::vector<TensorId> results = import.finish();

@@ -1,0 +1,145 @@
+// What the page shows, out of the JSON that `tamp inspect --html` wrote (compiler/cli/page.cpp). All that there is one of per rTask is in
+// typed arrays, lane after lane, so that 200,000 of them take a few megabytes. Times are nanoseconds.
+//
+// Names come from a model that nobody trusts: they reach the page as JSON, and the screen as text of nodes or of a canvas, never as HTML.
+
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const rops = data.rops;
+const laneCount = data.lanes.length;
+
+// data.steps: what an entry of a lane does, [rOperator or -1, phase, event that it signals or -1, events that it waits for...]. data.lanes: of
+// each entry four numbers: step, rTask, pause since the entry before, duration.
+const laneBegin = new Int32Array(laneCount + 1);
+data.lanes.forEach((lane, veu) => (laneBegin[veu + 1] = laneBegin[veu] + lane.length / 4));
+const taskCount = laneBegin[laneCount];
+const stepOf = new Int32Array(taskCount), indexOf = new Int32Array(taskCount), laneOf = new Int32Array(taskCount), lineOf = new Int32Array(taskCount);
+const planned = { name: "planned", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
+const measured = data.measured && { name: "measured", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
+
+const ropOf = (task) => data.steps[stepOf[task]][0];
+const phaseOf = (task) => data.steps[stepOf[task]][1];
+const signalOf = (task) => data.steps[stepOf[task]][2];
+const waitsOf = (task) => data.steps[stepOf[task]].slice(3);
+
+data.lanes.forEach((lane, veu) => {
+  let time = 0, line = data.lines[veu];  // 0: the source has no lanes
+  for (let i = 0; i < lane.length; i += 4) {
+    const task = laneBegin[veu] + i / 4;
+    stepOf[task] = lane[i];
+    indexOf[task] = lane[i + 1];
+    laneOf[task] = veu;
+    planned.begin[task] = time + lane[i + 2];
+    time = planned.end[task] = planned.begin[task] + lane[i + 3];
+    // Waits that do not fit an instruction have rows of their own before it.
+    line += Math.max(0, Math.ceil((data.steps[lane[i]].length - 3) / data.waits_of_row) - 1);
+    lineOf[task] = data.lines[veu] > 0 ? line++ : 0;
+  }
+});
+
+// A trace has rTasks only: begin and duration of each, in the order of the lane. What only waits and signals is done when they let it.
+if (measured) {
+  data.measured.forEach((times, veu) => {
+    let at = 0;
+    for (let task = laneBegin[veu]; task < laneBegin[veu + 1]; ++task) {
+      const before = task > laneBegin[veu] ? measured.end[task - 1] : 0;
+      const runs = ropOf(task) >= 0;
+      measured.begin[task] = runs ? times[at] : before;
+      measured.end[task] = runs ? times[at] + times[at + 1] : before;
+      if (runs) at += 2;
+    }
+  });
+}
+const timelines = measured ? [measured, planned] : [planned];
+
+// Tasks that signal an event: signallers[firstSignaller[event] .. firstSignaller[event + 1]).
+const firstSignaller = new Int32Array(data.events.length + 1);
+for (let task = 0; task < taskCount; ++task) if (signalOf(task) >= 0) ++firstSignaller[signalOf(task) + 1];
+for (let event = 0; event < data.events.length; ++event) firstSignaller[event + 1] += firstSignaller[event];
+const signallers = new Int32Array(firstSignaller[data.events.length]);
+{
+  const next = firstSignaller.slice();
+  for (let task = 0; task < taskCount; ++task) if (signalOf(task) >= 0) signallers[next[signalOf(task)]++] = task;
+}
+
+const tasksOfRop = rops.map(() => []);
+for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) tasksOfRop[ropOf(task)].push(task);
+
+// Who signals an event last, per event; -1: nobody.
+function lastSignallers(times) {
+  return Int32Array.from(data.events, (_, event) => {
+    let last = -1;
+    for (let i = firstSignaller[event]; i < firstSignaller[event + 1]; ++i)
+      if (last < 0 || times.end[signallers[i]] > times.end[last]) last = signallers[i];
+    return last;
+  });
+}
+
+// Back from what ends last, each time to what let it begin: the last signal that it waited for, or what its vEU did before. The rTasks of a gang
+// begin together, so any of them may be the one that was waited for.
+function criticalPath(times) {
+  const lastOf = lastSignallers(times);
+  const cause = (task) => {
+    let best = task > laneBegin[laneOf[task]] ? task - 1 : -1;
+    for (const event of waitsOf(task)) {
+      const producer = lastOf[event];
+      if (producer >= 0 && (best < 0 || times.end[producer] > times.end[best])) best = producer;
+    }
+    return best;
+  };
+  let task = -1;
+  for (let other = 0; other < taskCount; ++other) if (task < 0 || times.end[other] > times.end[task]) task = other;
+  const path = [], seen = new Set();
+  while (task >= 0 && !seen.has(task)) {
+    path.push(task);
+    seen.add(task);
+    const rop = ropOf(task);
+    const together = rop >= 0 && rops[rop].gang ? tasksOfRop[rop] : [task];
+    let next = -1;
+    for (const member of together) {
+      const found = cause(member);
+      if (found >= 0 && !(rop >= 0 && rops[rop].gang && ropOf(found) === rop) && (next < 0 || times.end[found] > times.end[next])) next = found;
+    }
+    task = next;
+  }
+  return path.reverse();
+}
+
+for (const times of timelines) {
+  times.path = criticalPath(times);
+  times.onPath = new Uint8Array(taskCount);
+  for (const task of times.path) times.onPath[task] = 1;
+  times.span = times.end.reduce((most, end) => Math.max(most, end), 0);
+  // Per rOperator: from the begin of its first rTask to the end of its last, and its part of the critical path.
+  times.ropBegin = rops.map((_, rop) => tasksOfRop[rop].reduce((least, task) => Math.min(least, times.begin[task]), Infinity));
+  times.ropEnd = rops.map((_, rop) => tasksOfRop[rop].reduce((most, task) => Math.max(most, times.end[task]), 0));
+  times.ropOnPath = new Float64Array(rops.length);
+  for (const task of times.path) if (ropOf(task) >= 0) times.ropOnPath[ropOf(task)] += times.end[task] - times.begin[task];
+}
+const wholeSpan = Math.max(1, ...timelines.map((times) => times.span)) * 1.01;
+
+const us = (ns) => (ns / 1000).toFixed(2) + " us";
+const plural = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+const grouped = (number) => Math.round(number).toLocaleString("en-US");
+function bytesText(bytes) {
+  for (const [unit, size] of [["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]]) if (bytes >= size) return (bytes / size).toFixed(1) + " " + unit;
+  return Math.round(bytes) + " B";
+}
+const shapeText = (shape) => "[" + shape.join(",") + "]";
+
+// Neighbours get hues far apart.
+const colours = rops.map((_, rop) => `hsl(${(rop * 137.508) % 360} 62% ${rop % 2 ? 58 : 68}%)`);
+
+// Of its phase, as it was priced; of a gang, whose price is the time of its steps, an equal share.
+function bytesOf(task) {
+  const rop = rops[ropOf(task)], phase = rop.phases[phaseOf(task)];
+  if (rop.gang) return { activations: rop.bytes / rop.rtasks, weights: rop.weight_bytes / rop.rtasks };
+  return { activations: phase[1], weights: phase[2] };
+}
+
+// What is chosen (-1: nothing) and, while somebody searches, which rOperators match.
+const state = { task: -1, rop: -1, matches: null };
+
+// What search looks at.
+const words = rops.map((rop) => [rop.name, rop.op, rop.rkernel, ...rop.origin].join("\n").toLowerCase());

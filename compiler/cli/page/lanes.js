@@ -1,0 +1,168 @@
+// The lanes: what each vEU does over time. With a trace there are two bands, what was measured above what was planned. Only what is in view is
+// looked at (by binary search in its lane), and of what falls into one pixel only the first is drawn.
+
+const shownLanes = { begin: 0, end: Math.max(1, laneCount) };  // fractions of lanes, of every band
+const lanesCanvas = byId("lanes");
+if (measured) lanesCanvas.classList.add("both");
+
+function bandsOf(height) {
+  const title = 15, each = (height - kAxis) / timelines.length;
+  return timelines.map((times, i) => ({ times, top: i * each + title, height: each - title - 3 }));
+}
+const laneHeight = (band) => band.height / (shownLanes.end - shownLanes.begin);
+const yOf = (band, lane) => band.top + (lane - shownLanes.begin) * laneHeight(band);
+
+// The first task of the lane that ends after `time`.
+function firstAfter(times, lane, time) {
+  let low = laneBegin[lane], high = laneBegin[lane + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times.end[middle] > time) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function drawLane(context, band, lane, width) {
+  const { times } = band, y = yOf(band, lane), height = Math.max(1, laneHeight(band) - (laneHeight(band) > 4 ? 1 : 0));
+  let filled = kLeft, colour = null;
+  for (let task = firstAfter(times, lane, view.begin); task < laneBegin[lane + 1] && times.begin[task] < view.end; ++task) {
+    const rop = ropOf(task);
+    if (rop < 0) continue;
+    const left = Math.max(kLeft, xOf(times.begin[task], width)), right = Math.min(width, xOf(times.end[task], width));
+    if (right <= filled && right - left < 1) continue;
+    const wanted = state.matches && !state.matches[rop] ? "#e9ecef" : colours[rop];
+    if (wanted !== colour) context.fillStyle = colour = wanted;
+    context.fillRect(left, y, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), height);
+    filled = Math.ceil(Math.max(right, left + 1));
+    if (height >= 11 && right - left > 30) {
+      context.fillStyle = colour = "#1d2530";
+      context.fillText(fitting(rops[rop].name, right - left - 4), left + 2, y + height / 2 + 4);
+    }
+  }
+}
+
+// The outline of a task, if it is in view.
+function outline(context, band, task, width, colour, thick) {
+  const { times } = band;
+  if (times.end[task] < view.begin || times.begin[task] > view.end) return;
+  const left = Math.max(kLeft, xOf(times.begin[task], width)), right = Math.min(width, xOf(times.end[task], width));
+  context.strokeStyle = colour;
+  context.lineWidth = thick;
+  context.strokeRect(left, yOf(band, laneOf[task]), Math.max(1.5, right - left), Math.max(2, laneHeight(band) - 1));
+}
+
+const middle = (band, task) => yOf(band, laneOf[task]) + laneHeight(band) / 2;
+
+function drawPath(context, band, width) {
+  const { times } = band;
+  context.strokeStyle = "#d0021b";
+  context.lineWidth = 1;
+  context.beginPath();
+  times.path.forEach((task, i) => {
+    if (i > 0) context.lineTo(xOf(times.begin[task], width), middle(band, task));
+    else context.moveTo(xOf(times.begin[task], width), middle(band, task));
+    context.lineTo(xOf(times.end[task], width), middle(band, task));
+  });
+  context.stroke();
+  for (const task of times.path) outline(context, band, task, width, "#d0021b", 1.5);
+}
+
+// From every signal that the chosen rTask waits for; the last of each event stronger.
+function drawWaits(context, band, width) {
+  const task = state.task, { times } = band;
+  for (const event of waitsOf(task)) {
+    let last = -1;
+    for (let i = firstSignaller[event]; i < firstSignaller[event + 1]; ++i)
+      if (last < 0 || times.end[signallers[i]] > times.end[last]) last = signallers[i];
+    for (let i = firstSignaller[event]; i < firstSignaller[event + 1]; ++i) {
+      const from = signallers[i];
+      context.strokeStyle = from === last ? "#0b3d91" : "#0b3d9155";
+      context.lineWidth = from === last ? 2 : 1;
+      context.beginPath();
+      context.moveTo(xOf(times.end[from], width), middle(band, from));
+      context.lineTo(xOf(times.begin[task], width), middle(band, task));
+      context.stroke();
+    }
+  }
+  outline(context, band, task, width, "#000", 2.5);
+}
+
+const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
+  drawAxis(context, width, height - kAxis);
+  for (const band of bandsOf(height)) {
+    context.fillStyle = "#1d2530";
+    context.fillText(`${band.times.name}, ${us(band.times.span)}`, kLeft, band.top - 4);
+    context.save();
+    context.beginPath();
+    context.rect(0, band.top, width, band.height);
+    context.clip();
+    const first = Math.max(0, Math.floor(shownLanes.begin)), last = Math.min(laneCount, Math.ceil(shownLanes.end));
+    const every = Math.max(1, Math.ceil(12 / laneHeight(band)));
+    for (let lane = first; lane < last; ++lane) {
+      drawLane(context, band, lane, width);
+      if (lane % every !== 0) continue;
+      context.fillStyle = "#5b6673";
+      context.fillText(`vEU ${lane}`, 2, yOf(band, lane) + Math.min(10, Math.max(8, laneHeight(band) / 2 + 4)));
+    }
+    context.beginPath();
+    context.rect(kLeft, band.top, width - kLeft, band.height);
+    context.clip();
+    if (byId("show-path").checked) drawPath(context, band, width);
+    if (state.task >= 0) drawWaits(context, band, width);
+    context.restore();
+  }
+});
+
+// The rTask at a place, or the nearest within three pixels on its lane; -1: none.
+function taskAt(x, y) {
+  const width = lanesCanvas.clientWidth;
+  for (const band of bandsOf(lanesCanvas.clientHeight)) {
+    if (y < band.top || y >= band.top + band.height || x < kLeft) continue;
+    const lane = Math.floor(shownLanes.begin + (y - band.top) / laneHeight(band));
+    if (lane < 0 || lane >= laneCount) return { task: -1, band };
+    const { times } = band, slack = (3 / (width - kLeft)) * (view.end - view.begin), at = timeOf(x, width);
+    let best = -1, distance = slack;
+    for (let task = firstAfter(times, lane, at - slack); task < laneBegin[lane + 1] && times.begin[task] <= at + slack; ++task) {
+      const off = Math.max(0, times.begin[task] - at, at - times.end[task]);
+      if (ropOf(task) >= 0 && (best < 0 || off < distance)) (best = task), (distance = off);
+    }
+    return { task: best, band };
+  }
+  return { task: -1, band: null };
+}
+
+function zoomLanes(factor, y) {
+  const band = bandsOf(lanesCanvas.clientHeight).find((each) => y < each.top + each.height) || bandsOf(lanesCanvas.clientHeight)[0];
+  const at = shownLanes.begin + (y - band.top) / laneHeight(band);
+  const length = Math.max(1, Math.min(laneCount, (shownLanes.end - shownLanes.begin) * factor));
+  const share = (at - shownLanes.begin) / (shownLanes.end - shownLanes.begin);
+  shownLanes.begin = Math.max(0, Math.min(at - share * length, laneCount - length));
+  shownLanes.end = shownLanes.begin + length;
+}
+function moveLanes(pixels) {
+  const length = shownLanes.end - shownLanes.begin;
+  shownLanes.begin = Math.max(0, Math.min(shownLanes.begin - pixels / laneHeight(bandsOf(lanesCanvas.clientHeight)[0]), laneCount - length));
+  shownLanes.end = shownLanes.begin + length;
+}
+
+follow(lanesCanvas, {
+  move: (x, y, event) => {
+    const { task } = taskAt(x, y);
+    showTip(task < 0 ? "" : factsOf(task).map(([what, text]) => (what ? `${what}: ${text}` : text)).join("\n"), event);
+  },
+  leave: () => showTip(""),
+  click: (x, y) => choose(taskAt(x, y).task),
+  drag: (dx, dy) => {
+    showTip("");
+    moveTime(dx, lanesCanvas.clientWidth);
+    moveLanes(dy);
+    redrawAll();
+  },
+  wheel: (factor, x, y, shift) => {
+    showTip("");
+    if (shift) zoomLanes(factor, y);
+    else zoomTime(factor, x, lanesCanvas.clientWidth);
+    redrawAll();
+  },
+});
