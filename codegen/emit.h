@@ -80,7 +80,7 @@ std::string divisor_text(int64_t divisor);  // rk::Divisor
 // rk::InputCopy of a record that has boxes, else empty.
 std::string input_text(const Plan& plan, size_t record);
 int64_t ring_offset(const Plan& plan, size_t record);  // byte of its ring's weights
-// ".chunk_bytes = 4096, ..., ": the fields about weights of a record or call; those that are 0 are left out.
+// ".chunk_bytes = 4096, ...": the fields about weights of a record or call. All of them, since g++ warns of a field that is left out.
 std::string ring_text(const Plan& plan, size_t record);
 // Opens the rk::PhaseCall of a record up to the fields of its arguments.
 void open_call(SourceWriter& w, const Plan& plan, size_t record);

@@ -85,8 +85,8 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
 void open_call(SourceWriter& w, const Plan& plan, size_t record) {
   const Phase& phase = plan.phase(record);
   const std::string input = input_text(plan, record);
-  w.open(fmt::format("const rk::PhaseCall<{}> {} = {{.rtasks = {}, {}{}.args = {{", phase.args_type, plan.records[record].symbol,
-                     phase.rtasks, ring_text(plan, record), input.empty() ? "" : fmt::format(".input = {}, ", input)));
+  w.open(fmt::format("const rk::PhaseCall<{}> {} = {{.rtasks = {}, {}, .input = {}, .args = {{", phase.args_type,
+                     plan.records[record].symbol, phase.rtasks, ring_text(plan, record), input.empty() ? "{}" : input));
 }
 
 void emit_phase_steps(SourceWriter& w, const Plan& plan) {

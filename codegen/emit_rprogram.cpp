@@ -141,14 +141,10 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
 
 std::string ring_text(const Plan& plan, size_t record) {
   const RingWeights& ring = plan.phase(record).ring;
-  std::string text;
-  if (ring.chunk_bytes != 0) text += fmt::format(".chunk_bytes = {}, ", ring.chunk_bytes);
-  if (ring.chunks_per_rtask != 0) text += fmt::format(".chunks_per_rtask = {}, ", ring.chunks_per_rtask);
-  text += fmt::format(".rtasks_per_block = {}, ", std::max<int64_t>(ring.rtasks_per_block, 1));
-  text += fmt::format(".blocks = {}, ", std::max<int64_t>(ring.blocks, 1));
-  if (is_over_inputs(plan, record)) text += ".over_inputs = 1, ";
-  if (const int64_t offset = ring_offset(plan, record); offset != 0) text += fmt::format(".weights_offset = {}, ", offset);
-  return text;
+  return fmt::format(
+      ".chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, {}.weights_offset = {}", ring.chunk_bytes,
+      ring.chunks_per_rtask, std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1),
+      plan.program.launches ? "" : fmt::format(".over_inputs = {}, ", is_over_inputs(plan, record) ? 1 : 0), ring_offset(plan, record));
 }
 
 std::string divisor_text(int64_t divisor) {
@@ -185,10 +181,10 @@ void emit_records(SourceWriter& w, const Plan& plan) {
   w.open("__device__ const rk::Record kRecords[] =");
   for (size_t r = 0; r < plan.records.size(); ++r) {
     const std::string input = input_text(plan, r);
-    w.line("{{.body = {}, .args_bytes = sizeof {}, {}.args = &{}{}}},", plan.body_of_record[r], plan.records[r].symbol, ring_text(plan, r),
-           plan.records[r].symbol, input.empty() ? "" : fmt::format(", .input = {}", input));
+    w.line("{{.body = {}, .args_bytes = sizeof {}, {}, .args = &{}, .input = {}}},", plan.body_of_record[r], plan.records[r].symbol,
+           ring_text(plan, r), plan.records[r].symbol, input.empty() ? "{}" : input);
   }
-  if (plan.records.empty()) w.line("{{.body = rk::kBodyNothing, .rtasks_per_block = 1, .blocks = 1}},");
+  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, nullptr, {{}}}},");
   w.close(";");
   w.open("const char* const kRecordNames[] =");
   for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));

@@ -79,6 +79,53 @@ def test_the_page_shows_the_program_and_what_is_chosen(tamp):
     assert rop["name"] in source[int(arguments) - 1] and "= {" in source[int(arguments) - 1], source[int(arguments) - 1]
 
 
+def test_pointing_zooming_choosing_and_sorting(tamp):
+    """What a hand does, by a script behind the page's own."""
+    compiled(tamp)
+    tamp("inspect", "out", "--html", "page.html")
+    hand = """<script>
+      HTMLCanvasElement.prototype.setPointerCapture = () => {};
+      const said = {}, lanes = byId("lanes"), box = lanes.getBoundingClientRect(), task = tasksOfRop[1][0], band = () => bandsOf(lanes.clientHeight)[0];
+      const at = (task) => ({ x: xOf((planned.begin[task] + planned.end[task]) / 2, lanes.clientWidth), y: middle(band(), task) });
+      const send = (type, { x, y }, more = {}) => lanes.dispatchEvent(new (type === "wheel" ? WheelEvent : PointerEvent)(type, { clientX: box.left + x, clientY: box.top + y, cancelable: true, ...more }));
+      send("pointermove", at(task));
+      said.tip = byId("tip").textContent;
+      const before = view.end - view.begin, time = (planned.begin[task] + planned.end[task]) / 2, x = at(task).x;
+      send("wheel", at(task), { deltaY: -300 });
+      said.zoomed = (view.end - view.begin) / before;
+      said.stays = Math.abs(xOf(time, lanes.clientWidth) - x);
+      send("wheel", at(task), { deltaY: -300, shiftKey: true });
+      said.lanes = shownLanes.end - shownLanes.begin;
+      const begin = view.begin;
+      send("pointerdown", at(task));
+      lanes.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + at(task).x + 50, clientY: box.top + at(task).y }));
+      send("pointerup", at(task));
+      said.moved = view.begin - begin;
+      said.chosenByDrag = state.task;
+      send("pointerdown", at(task));
+      send("pointerup", at(task));
+      said.chosen = state.task === task;
+      byId("whole").click();
+      said.whole = view.end - view.begin;
+      said.span = wholeSpan;
+      byId("table").tHead.rows[0].cells[9].click();
+      said.sorted = [...byId("table").tBodies[0].rows].map((row) => Number(row.cells[9].textContent));
+      byId("find").value = "conv";
+      byId("find").dispatchEvent(new Event("input"));
+      byId("controls").requestSubmit();
+      said.next = state.rop;
+      document.body.dataset.said = JSON.stringify(said);
+    </script>"""
+    page = (tamp.folder / "page.html").read_text()
+    (tamp.folder / "hand.html").write_text(page.replace("</body>", hand + "</body>"))
+    said = json.loads(html.unescape(re.search(r'data-said="([^"]*)"', shown(tamp, "hand.html"))[1]))
+    assert "rKernel: " in said["tip"] and "planned: " in said["tip"] and "branches.cu:" in said["tip"], said
+    assert said["zoomed"] < 0.5 and said["stays"] < 3 and said["lanes"] < 60, said
+    assert said["moved"] < 0 and said["chosenByDrag"] == -1 and said["chosen"] is True and said["whole"] == said["span"], said
+    assert len(said["sorted"]) > 3 and said["sorted"] == sorted(said["sorted"], reverse=True), said
+    assert said["next"] >= 0, said
+
+
 def test_a_search_finds_onnx_names(tamp):
     plan = compiled(tamp)
     tamp("inspect", "out", "--html", "page.html")
@@ -182,7 +229,7 @@ def test_the_contents_point_where_things_stand(tamp):
     for execution in ["persistent", "graph"]:
         tamp("compile", branches(tamp), "-o", execution, "--execution", execution, "-q")
         lines = (tamp.folder / execution / "branches.cu").read_text().splitlines()
-        contents = [re.fullmatch(r"//  +(\d+)  (.*)", line) for line in lines[:40]]
+        contents = [re.fullmatch(r"//  +(\d+)  (.*)", line) for line in lines[:lines.index("")]]
         entries = [(int(found[1]), found[2]) for found in contents if found]
         assert len(entries) >= 8 and all(lines[line - 1].startswith(f"// --- {title} ") for line, title in entries), entries
         arguments = [int(line) for line in re.findall(r"^// #\d+ .*\(line (\d+)\)$", "\n".join(lines), re.M)]

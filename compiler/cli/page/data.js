@@ -14,11 +14,12 @@ const laneCount = data.lanes.length;
 const laneBegin = new Int32Array(laneCount + 1);
 data.lanes.forEach((lane, veu) => (laneBegin[veu + 1] = laneBegin[veu] + lane.length / 4));
 const taskCount = laneBegin[laneCount];
-const stepOf = new Int32Array(taskCount), indexOf = new Int32Array(taskCount), laneOf = new Int32Array(taskCount), lineOf = new Int32Array(taskCount);
+const stepOf = new Int32Array(taskCount), indexOf = new Int32Array(taskCount), laneOf = new Int32Array(taskCount), lineOf = new Int32Array(taskCount),
+  ropOfTask = new Int32Array(taskCount);
 const planned = { name: "planned", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
 const measured = data.measured && { name: "measured", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
 
-const ropOf = (task) => data.steps[stepOf[task]][0];
+const ropOf = (task) => ropOfTask[task];  // -1: it only waits and signals
 const phaseOf = (task) => data.steps[stepOf[task]][1];
 const signalOf = (task) => data.steps[stepOf[task]][2];
 const waitsOf = (task) => data.steps[stepOf[task]].slice(3);
@@ -28,6 +29,7 @@ data.lanes.forEach((lane, veu) => {
   for (let i = 0; i < lane.length; i += 4) {
     const task = laneBegin[veu] + i / 4;
     stepOf[task] = lane[i];
+    ropOfTask[task] = data.steps[lane[i]][0];
     indexOf[task] = lane[i + 1];
     laneOf[task] = veu;
     planned.begin[task] = time + lane[i + 2];

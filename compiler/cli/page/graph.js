@@ -34,8 +34,8 @@ const nodeY = (i) => (nodes[i].row * kRow - graphView.y) * scaleY();
 function fitGraph() {
   const wide = Math.max(1, columns.length) * kColumn, high = Math.max(1, ...columns.map((list) => list.length)) * kRow;
   const width = graphCanvas.clientWidth, height = graphCanvas.clientHeight;
-  graphView.scale = Math.min(1.2, Math.max(0.04, width / wide));
-  graphView.stretch = Math.min(1.2, Math.max(0.1, height / high)) / graphView.scale;  // most networks are long and thin
+  graphView.scale = Math.min(1.2, Math.max(0.04, Math.min(width / wide, height / high)));
+  graphView.stretch = Math.max(1, Math.min(1.2, height / high) / graphView.scale);  // most networks are long and thin
   graphView.x = -(width / graphView.scale - wide) / 2;
   graphView.y = -height / scaleY() / 2;
 }

@@ -1,5 +1,5 @@
 // The lanes: what each vEU does over time. With a trace there are two bands, what was measured above what was planned. Only what is in view is
-// looked at (by binary search in its lane), and of what falls into one pixel only the first is drawn.
+// looked at (by binary search in its lane), and of what falls into two pixels only the first is drawn.
 
 const shownLanes = { begin: 0, end: Math.max(1, laneCount) };  // fractions of lanes, of every band
 const lanesCanvas = byId("lanes");
@@ -33,8 +33,8 @@ function drawLane(context, band, lane, width) {
     if (right <= filled && right - left < 1) continue;
     const wanted = state.matches && !state.matches[rop] ? "#e9ecef" : colours[rop];
     if (wanted !== colour) context.fillStyle = colour = wanted;
-    context.fillRect(left, y, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), height);
-    filled = Math.ceil(Math.max(right, left + 1));
+    context.fillRect(left, y, Math.max(right - left < 1 ? 2 : 1, right - left - (right - left > 3 ? 0.5 : 0)), height);
+    filled = Math.max(right, left + (right - left < 1 ? 2 : 1));
     if (height >= 11 && right - left > 30) {
       context.fillStyle = colour = "#1d2530";
       context.fillText(fitting(rops[rop].name, right - left - 4), left + 2, y + height / 2 + 4);
