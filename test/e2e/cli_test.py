@@ -608,7 +608,7 @@ def test_every_cost_is_in_the_documentation(tamp):
 # --- compare ---------------------------------------------------------------------------------------------------------
 
 def test_compare_simulates_without_a_gpu_and_says_so(tamp):
-    done = tamp("compare", relu(tamp), "--device", "none", "--plot", "bars.svg")
+    done = tamp("compare", relu(tamp), "--device", "none", "--policies", "wavefront,sequential", "--plot", "bars.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "relu on vDevice h200, simulated" and lines[2].split()[:4] == ["POLICY", "EXECUTION", "PRECISION", "BATCH"], done.stdout
     assert [line.split()[:3] for line in lines[3:5]] == [["wavefront", "persistent", "tf32"], ["sequential", "persistent", "tf32"]], done.stdout
