@@ -114,7 +114,6 @@ std::string options_text(const ModelArguments& arguments) {
   const auto add = [&](const char* flag, const std::string& value) { parts.push_back(fmt::format("{} {}", flag, value)); };
   if (!arguments.vdevice.empty()) add("--vdevice", file_name(arguments.vdevice));
   if (!arguments.precision.empty()) add("--precision", arguments.precision);
-  if (arguments.policy != ModelArguments().policy) add("--policy", arguments.policy);
   if (!arguments.execution.empty()) add("--execution", arguments.execution);
   for (const std::string& dim : arguments.dims) add("--dim", dim);
   if (arguments.batch != 0) add("--batch", std::to_string(arguments.batch));

@@ -150,7 +150,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   for (const char* single : {"--policy", "--execution", "--precision", "--batch"}) command->remove_option(command->get_option(single));
   add_records_option(*command, arguments->options);
   const auto list = [&](const char* flag, auto& values, const std::string& help, const char* text) {
-    command->add_option(flag, values, help)->delimiter(',')->expected(1)->option_text(text);
+    command->add_option(flag, values, help)->delimiter(',')->option_text(text);
   };
   list("--policies", arguments->policies, "Which of them; default: all", "P,..");
   list("--executions", arguments->executions, "persistent, graph, or both (default)", "E,..");

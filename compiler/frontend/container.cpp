@@ -14,7 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "compiler/frontend/wire_scan.h"
 #include "compiler/support/error.h"
@@ -65,11 +65,15 @@ int64_t check_versions(const std::string& path, const onnx::ModelProto& model) {
   const std::string file = file_text(path);
   if (!model.has_ir_version() || model.ir_version() < 1) throw bad_input(fmt::format("{}: not an ONNX model: no ir_version", file));
   int64_t opset = 0;
-  std::set<std::string> seen;
+  std::map<std::string, int64_t> seen;
   for (const auto& import : model.opset_import()) {
     const bool is_default = is_default_domain(import.domain());
     const std::string domain = is_default ? "ai.onnx" : import.domain();
-    if (!seen.insert(domain).second) throw bad_input(fmt::format("{}: domain '{}' is imported twice", file, printable(domain)));
+    // Tools that join models repeat an import.
+    if (const auto [entry, is_new] = seen.emplace(domain, import.version()); !is_new && entry->second != import.version()) {
+      throw bad_input(fmt::format("{}: domain '{}' is imported twice, with opsets {} and {}", file, printable(domain), entry->second,
+                                  import.version()));
+    }
     if (import.version() < 1) {
       throw bad_input(fmt::format("{}: opset {} of domain '{}': must be at least 1", file, import.version(), printable(domain)));
     }

@@ -101,6 +101,15 @@ def shared_rows():
     return m.model(nodes, inputs, outputs, [nets.weight("w1", 78, 8, 3, 3), nets.weight("w2", 8, 78, 1, 1)])
 
 
+def bounded():
+    """Results whose size only the run knows, and a sample of three dimensions."""
+    nodes = [m.node("NonZero", ["x"], ["places"], "places"), m.node("NonMaxSuppression", ["boxes", "scores", "most"], ["chosen"], "chosen"),
+             m.node("GridSample", ["volume", "grid"], ["sampled"], "sample")]
+    inputs = [nets.port("x", 5, 7), nets.port("boxes", 1, 9, 4), nets.port("scores", 1, 2, 9), nets.port("volume", 1, 2, 3, 4, 5), nets.port("grid", 1, 2, 3, 4, 3)]
+    outputs = [m.value("places", [2, "n"], TensorProto.INT64), m.value("chosen", ["k", 3], TensorProto.INT64), nets.port("sampled", 1, 2, 2, 3, 4)]
+    return m.model(nodes, inputs, outputs, [m.ints("most", [4])], opset=20)
+
+
 def gang():
     return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
 
@@ -120,6 +129,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("recurrent_direct", lambda: recurrent.one("GRU", (2, 2, 5), 3), ["--vdevice", "t4"], "recurrent_direct"),
     ("element_types", element_types, [], "typed_map typed_copy typed_gather typed_reduce typed_matmul typed_conv byte_copy grid_sample"),
     ("pixels", pixels, [], "resample roi_align max_roi_pool pool_indices max_unpool"),
+    ("bounded", bounded, [], "typed_non_zero non_max_suppression volume_sample"),
     ("order", order, [], "typed_top_k typed_cumulate typed_scatter normalize"),
     ("boxes_graph", nets.boxed, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 implicit_gemm_tf32"),
     ("mobile_graph", nets.mobile, ["--execution", "graph"], "depthwise direct gemv"),
