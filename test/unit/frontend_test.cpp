@@ -294,6 +294,17 @@ TEST_CASE("declared shapes and types are claims that are checked") {
   CHECK(refusal(lies) == "1: m.onnx: value_info declares 't' to be INT64, it is f32");
 }
 
+TEST_CASE("a domain that is imported again must be imported in the same version") {
+  Model twice = Model().input("x", {2}).node("Relu", {"x"}, {"y"}).output("y");
+  const int64_t opset = twice.proto.opset_import(0).version();
+  onnx::OperatorSetIdProto& again = *twice.proto.add_opset_import();
+  again.set_domain("ai.onnx");
+  again.set_version(opset);
+  CHECK(refusal(twice) == "read");
+  again.set_version(opset - 1);
+  CHECK_THAT(refusal(twice), Contains("1: m.onnx: domain 'ai.onnx' is imported twice, with opsets"));
+}
+
 TEST_CASE("the wiring is sorted where it can be and refused by name where it cannot") {
   const auto start = [] { return Model().input("x", {2}); };
   CHECK(refusal(start().node("Relu", {"t"}, {"y"}).node("Tanh", {"x"}, {"t"}).output("y")) == "read");
