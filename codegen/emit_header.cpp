@@ -68,8 +68,8 @@ std::string header_text(const Plan& plan) {
   list_ports(w, " inputs", graph, graph.inputs);
   list_ports(w, "outputs", graph, graph.outputs);
   for (const PaddedOutput& padded : graph.padded) {
-    w.line("   Of outputs[{}] as many entries along dimension {} are valid as outputs[{}] says; what is behind them is padding.", padded.output,
-           padded.axis, padded.count);
+    w.line("   Of outputs[{}] as many entries along dimension {} are valid as outputs[{}] says; what is behind them is padding.",
+           padded.output, padded.axis, padded.count);
   }
   w.blank();
   w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues {} on the stream: it may be", name,

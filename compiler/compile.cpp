@@ -109,7 +109,8 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   return has_boxes(graph, precision) ? vdevice.with_inputs() : vdevice.without_inputs();
 }
 
-// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for one.
+// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for
+// one.
 Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
   return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](
              const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {

@@ -54,7 +54,7 @@ const std::vector<Family>& families() {
       indexed_copy(),  // Pad and Gather
       grid_sample(),
       volume_sample(),  // the same in 3-D
-      resample(),  // Resize
+      resample(),       // Resize
       roi_align(),
       max_roi_pool(),
       non_max_suppression(),

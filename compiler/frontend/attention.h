@@ -16,7 +16,7 @@ struct AttentionMask {
 };
 
 struct AttentionOptions {
-  double scale = 1;         // of scores that are no f64 rounded to f32
+  double scale = 1;                     // of scores that are no f64 rounded to f32
   float softcap = 0;                    // 0: none
   std::optional<DType> softmax_type{};  // none: that of the scores
 };

@@ -262,7 +262,8 @@ void import_tensor_scatter(NodeImport& n) {
   if (n.has(2)) {
     const TensorId first = n.in(2);
     if (n.shape(first) != Shape{shape[0]} || (n.dtype(first) != DType::i64 && n.dtype(first) != DType::i32)) {
-      throw n.bad(fmt::format("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]));
+      throw n.bad(
+          fmt::format("input write_indices is {}{}, expected i64[{}]", name_of(n.dtype(first)), shape_text(n.shape(first)), shape[0]));
     }
     const int64_t last = mode == "circular" ? shape[along] - 1 : shape[along] - given[along];
     for (const int64_t index : n.is_constant(first) ? n.flat_ints(first) : Ints()) {
@@ -275,8 +276,8 @@ void import_tensor_scatter(NodeImport& n) {
     if (mode == "circular")
       place = n.elementwise(ElementwiseOp::mod, {place, number(n, shape[along])});
     else
-      place = n.elementwise(ElementwiseOp::where,
-                            {n.elementwise(ElementwiseOp::less, {place, number(n, 0)}), number(n, shape[along]), place});
+      place =
+          n.elementwise(ElementwiseOp::where, {n.elementwise(ElementwiseOp::less, {place, number(n, 0)}), number(n, shape[along]), place});
   }
   n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
 }

@@ -1,5 +1,5 @@
-// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, in Gathers, elementwise functions and sums. In f32 where operands are narrower, and
-// rounded once at the end. A target that is known only at run time and names no class takes the nearest.
+// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, in Gathers, elementwise functions and sums. In f32 where operands are narrower,
+// and rounded once at the end. A target that is known only at run time and names no class takes the nearest.
 #include <fmt/format.h>
 
 #include "compiler/frontend/importers.h"

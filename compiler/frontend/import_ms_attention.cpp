@@ -240,8 +240,8 @@ class MsMultiHead : MsHeads {
     const Shape value = n_.shape(n_.in(kValue));
     if (key.size() == 4) {
       if (value.size() != 4 || key[1] != heads_ || value[1] != heads_ || n_.has(kPastKey))
-        throw n_.bad(fmt::format("inputs key and value have shapes {} and {}, expected [batch,{},length,size] and no past_key", shape_text(key),
-                                 shape_text(value), heads_));
+        throw n_.bad(fmt::format("inputs key and value have shapes {} and {}, expected [batch,{},length,size] and no past_key",
+                                 shape_text(key), shape_text(value), heads_));
       refuse_bias("keys of 4 dimensions");
       q_ = split_heads(n_, n_.in(kQuery), heads_);
       k_ = n_.in(kKey);
@@ -296,8 +296,8 @@ class MsMultiHead : MsHeads {
   int64_t heads_ = 1;
 };
 
-// Several heads of queries share one of keys and values. The lengths of the sequences come at run time: keys are put behind those of the past
-// that count, and a query looks at what is not behind itself.
+// Several heads of queries share one of keys and values. The lengths of the sequences come at run time: keys are put behind those of the
+// past that count, and a query looks at what is not behind itself.
 class MsGroupQuery : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -337,7 +337,8 @@ class MsGroupQuery : MsHeads {
 
   void read_heads() {
     const int64_t of_queries = number_of_heads("num_heads"), of_keys = number_of_heads("kv_num_heads");
-    if (of_queries % of_keys != 0) throw n_.bad(fmt::format("{} heads of queries do not share {} heads of keys evenly", of_queries, of_keys));
+    if (of_queries % of_keys != 0)
+      throw n_.bad(fmt::format("{} heads of queries do not share {} heads of keys evenly", of_queries, of_keys));
     TensorId query = n_.in(kQuery), key, value;
     n_.expect_float({query});
     const Shape shape = n_.shape(query);
@@ -360,9 +361,10 @@ class MsGroupQuery : MsHeads {
     const bool fits = q.size() == 3 && k.size() == 3 && q[2] % of_queries == 0 && k[0] == q[0] && k[1] == q[1] && k[1] > 0 &&
                       k[2] == q[2] / of_queries * of_keys && n_.shape(value) == k;
     if (!fits) {
-      throw n_.bad(fmt::format("inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] and {} heads of keys "
-                               "and values, of the same length",
-                               shape_text(q), shape_text(k), shape_text(n_.shape(value)), of_queries, of_keys));
+      throw n_.bad(
+          fmt::format("inputs query, key and value have shapes {}, {}, {}, expected [batch,length,{} heads * size] and {} heads of keys "
+                      "and values, of the same length",
+                      shape_text(q), shape_text(k), shape_text(n_.shape(value)), of_queries, of_keys));
     }
     q_ = split_heads(n_, query, of_queries);
     k_ = split_heads(n_, key, of_keys);
@@ -373,8 +375,8 @@ class MsGroupQuery : MsHeads {
   void read_lengths() {
     const Ints total = n_.ints(kTotal, "total_sequence_length");
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
-      throw n_.bad(fmt::format("input total_sequence_length is {}, expected one number of at least {}, the length of query", shape_text(total),
-                               queries()));
+      throw n_.bad(fmt::format("input total_sequence_length is {}, expected one number of at least {}, the length of query",
+                               shape_text(total), queries()));
     if (n_.has(kPastKey) != n_.has(kPastValue)) throw n_.bad("one of past_key and past_value is missing");
     if (n_.has(kPastKey)) {
       past_ = n_.rank(n_.in(kPastKey)) == 4 ? n_.shape(n_.in(kPastKey))[2] : 0;
@@ -405,16 +407,18 @@ class MsGroupQuery : MsHeads {
     const int64_t size = n_.shape(q_)[3];
     Rotary rotary{n_.attr_flag("rotary_interleaved", false), cosine.size() == 2 ? 2 * cosine[1] : 0};
     if (cosine.size() != 2 || sine != cosine || rotary.size < 2 || rotary.size > size) {
-      throw n_.bad(fmt::format("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half] with at most half of the head's "
-                               "{} elements",
-                               shape_text(cosine), shape_text(sine), size));
+      throw n_.bad(
+          fmt::format("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half] with at most half of the head's "
+                      "{} elements",
+                      shape_text(cosine), shape_text(sine), size));
     }
     n_.expect_float({n_.in(kQuery), n_.in(kCosine), n_.in(kSine)});
     TensorId ids = n_.reshape(places(), {batch(), queries()});
     if (n_.has(kPositions)) {
       ids = n_.in(kPositions);
       if (n_.shape(ids) != Shape{batch(), queries()})
-        throw n_.bad(fmt::format("input position_ids has shape {}, expected {}", shape_text(n_.shape(ids)), shape_text({batch(), queries()})));
+        throw n_.bad(
+            fmt::format("input position_ids has shape {}, expected {}", shape_text(n_.shape(ids)), shape_text({batch(), queries()})));
     }
     const auto angles = [&](size_t input, const char* name) {
       return n_.reshape(take_rows(n_, n_.in(input), ids, name), {batch(), 1, queries(), rotary.size / 2});
@@ -443,7 +447,8 @@ class MsGroupQuery : MsHeads {
   }
 
   AttentionMask near_keys() {
-    if (!is_prompt_ && past_ == 0) throw n_.refuse("total_sequence_length is more than the length of query without a past_key, supported: with it");
+    if (!is_prompt_ && past_ == 0)
+      throw n_.refuse("total_sequence_length is more than the length of query without a past_key, supported: with it");
     k_ = with_past(k_, kPastKey);
     v_ = with_past(v_, kPastValue);
     const TensorId key = counting(present_, {1, 1, 1, present_}), at = places();

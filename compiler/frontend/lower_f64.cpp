@@ -136,7 +136,9 @@ class Lowering {
     for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(static_cast<int32_t>(i));
     return emit(Elementwise{{{op, operands}}}, inputs);
   }
-  TensorId reduce(ReduceKind kind, const std::vector<int64_t>& axes, TensorId x) { return emit(Reduce{kind, axes, /*keepdims=*/true}, {x}); }
+  TensorId reduce(ReduceKind kind, const std::vector<int64_t>& axes, TensorId x) {
+    return emit(Reduce{kind, axes, /*keepdims=*/true}, {x});
+  }
   template <class T>
   TensorId constant(DType dtype, const Shape& shape, const std::vector<T>& values) {
     Bytes bytes(values.size() * sizeof(T));

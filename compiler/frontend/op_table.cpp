@@ -150,7 +150,8 @@ std::vector<OpRow> make_table() {
       {"NonMaxSuppression",
        {10, 11},
        import_non_max_suppression,
-       "max_output_boxes_per_class and thresholds must be constants; the result is padded with -1, a further output NAME.count says how much is valid"},
+       "max_output_boxes_per_class and thresholds must be constants; the result is padded with -1, a further output NAME.count says how "
+       "much is valid"},
       {"NonZero", {9, 13}, import_non_zero, "the result is padded with -1, a further output NAME.count says how much is valid"},
       {"OneHot", {9, 11, 28}, import_one_hot, "depth must be a constant"},
       {"PRelu", {1, 6, 7, 9, 16}, import_prelu, ""},

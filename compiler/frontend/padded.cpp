@@ -111,18 +111,18 @@ class Passing {
 
 }  // namespace
 
-std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs,
-                                             bool is_onnx, const std::string& where) {
+std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, bool is_onnx,
+                                             const std::string& where) {
   std::optional<Builder::Padded> after;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto found = inputs[i].valid() ? builder.padded.find(inputs[i]) : builder.padded.end();
     if (found == builder.padded.end()) continue;
     const std::optional<int64_t> axis = after || !is_onnx ? std::nullopt : Passing(builder, node, inputs, i, found->second.axis).run();
     if (!axis) {
-      throw unsupported(
-          fmt::format("{}: how many entries input {} ('{}') has is known only at run time (at most {}), supported: as an output of the model, and "
-                      "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself",
-                      where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]));
+      throw unsupported(fmt::format(
+          "{}: how many entries input {} ('{}') has is known only at run time (at most {}), supported: as an output of the model, and "
+          "by way of elementwise functions, Transpose, Gather, GatherND, Squeeze and Unsqueeze that take each entry by itself",
+          where, i, printable(node.inputs[i]), builder.graph.tensor(inputs[i]).shape[static_cast<size_t>(found->second.axis)]));
     }
     after = Builder::Padded{found->second.count, *axis};
   }

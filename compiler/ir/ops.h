@@ -503,7 +503,8 @@ struct NonMaxSuppression {
   }
 };
 
-// Where X (bool[N]) is true: two results, i64[N] with the places of its true elements in their order, then -1, and i64[1], how many they are.
+// Where X (bool[N]) is true: two results, i64[N] with the places of its true elements in their order, then -1, and i64[1], how many they
+// are.
 struct NonZero {
   bool operator==(const NonZero&) const = default;
 

@@ -103,8 +103,8 @@ TensorTypes infer(const GridSample& op, const Given& given) {
     throw unsupported("mode cubic of an X of shape " + shape_text(x) + ", supported in 3-D: linear, nearest");
   if (*std::min_element(x.begin() + 2, x.end()) < 1) throw bad_input("input X has shape " + shape_text(x) + ", which has no pixels");
   if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(x.size()) - 2) {
-    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) + (is_volume ? ",D,H,W,3]" : ",H,W,2]") +
-                    " for X of shape " + shape_text(x));
+    throw bad_input("input grid has shape " + shape_text(grid) + ", expected [" + std::to_string(x[0]) +
+                    (is_volume ? ",D,H,W,3]" : ",H,W,2]") + " for X of shape " + shape_text(x));
   }
   Shape result = {x[0], x[1]};
   result.insert(result.end(), grid.begin() + 1, grid.end() - 1);

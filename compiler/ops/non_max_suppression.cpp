@@ -51,8 +51,7 @@ std::vector<Value> evaluate(const NonMaxSuppression& op, const Call& call) {
   const Numbers<float> boxes(call.input(0)), scores(call.input(1));
   std::vector<int64_t> result(static_cast<size_t>(element_count(call.output().shape)), -1);
   for (int64_t line = 0; line < shape[0] * shape[1]; ++line) {
-    const std::vector<int64_t> kept =
-        kept_of(op, boxes.data() + line / shape[1] * shape[2] * 4, scores.data() + line * shape[2], shape[2]);
+    const std::vector<int64_t> kept = kept_of(op, boxes.data() + line / shape[1] * shape[2] * 4, scores.data() + line * shape[2], shape[2]);
     std::copy(kept.begin(), kept.end(), result.begin() + line * op.most);
   }
   return {output_from(call, result)};

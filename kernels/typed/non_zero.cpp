@@ -14,12 +14,9 @@ std::vector<RKernel> offers(const Request& request) {
   phase.header = "kernels/typed/non_zero.cuh";
   phase.body = "rk::typed_non_zero";
   phase.args_type = "rk::TypedNonZeroArgs";
-  phase.args = {{"places", arg(TensorArg{rop.outputs[0]})},
-                {"count", arg(TensorArg{rop.outputs[1]})},
-                {"in", arg(TensorArg{rop.inputs[0]})},
-                {"place_step", arg(places.place.strides[0])},
-                {"in_step", arg(in.place.strides[0])},
-                {"extent", arg(in.shape[0])}};
+  phase.args = {{"places", arg(TensorArg{rop.outputs[0]})}, {"count", arg(TensorArg{rop.outputs[1]})},
+                {"in", arg(TensorArg{rop.inputs[0]})},      {"place_step", arg(places.place.strides[0])},
+                {"in_step", arg(in.place.strides[0])},      {"extent", arg(in.shape[0])}};
   phase.rtasks = 1;
   phase.work_bytes = request.vdevice.compute_threads * 4;
   phase.cost.activation_bytes = 10 * extent;

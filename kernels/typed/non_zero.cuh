@@ -23,7 +23,9 @@ RK_BODY void typed_non_zero(const Task<Veu>& caller) {
   uint64_t* const places = reinterpret_cast<uint64_t*>(task.address(args.places));
   uint32_t* const found = task.template work_as<uint32_t>();
   const auto is_true = [&](uint32_t i) { return load_cell(in + static_cast<int64_t>(i) * args.in_step) != 0; };
-  const auto put = [&](uint32_t i, int64_t place) { store_cell(places + static_cast<int64_t>(i) * args.place_step, static_cast<uint64_t>(place)); };
+  const auto put = [&](uint32_t i, int64_t place) {
+    store_cell(places + static_cast<int64_t>(i) * args.place_step, static_cast<uint64_t>(place));
+  };
   constexpr uint32_t kThreads = Veu::kComputeThreads;
   const uint32_t piece = (args.extent + kThreads - 1) / kThreads;
   const uint32_t first = min(threadIdx.x * piece, args.extent), last = min(first + piece, args.extent);

@@ -165,7 +165,8 @@ TEST_CASE("Attention names what does not fit") {
              Contains("attribute 'q_num_heads' is 3, which does not divide the last extent of input Q"));
   CHECK_THAT(text(attention({1, 3, 2, 1}, {1, 2, 2, 1}, {})), Contains("3 heads of Q do not share 2 heads"));
   CHECK_THAT(text(attention(kOne, {1, 1, 2, 2}, {})), Contains("do not fit"));
-  CHECK_THAT(text(attention(kOne, kOne, {attribute("softmax_precision", 7)})), Contains("'softmax_precision' is 7, expected a type of floats"));
+  CHECK_THAT(text(attention(kOne, kOne, {attribute("softmax_precision", 7)})),
+             Contains("'softmax_precision' is 7, expected a type of floats"));
   CHECK_THAT(text(attention(kOne, kOne, {}, 23, {"m"}).input("m", {3, 2})),
              Contains("attn_mask has shape [3,2], which does not broadcast"));
   CHECK_THAT(text(attention(kOne, kOne, {}, 23, {"m"}).input("m", {2, 1})), Contains("its last extent is 1"));

@@ -1,8 +1,8 @@
 // GridSample: the reference against values worked out by hand, what the frontend refuses, and the device body against the reference over
 // the stand-in. ONNX's own cases are in test/e2e/conformance.py.
 #include "kernels/sample/grid_sample.h"
-#include "kernels/sample/volume_sample.h"
 
+#include "kernels/sample/volume_sample.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 #include "test/support/of_result.h"
@@ -142,7 +142,8 @@ TEST_CASE("the body of GridSample in volumes agrees with the reference") {
   for (const Interpolation mode : {linear, nearest}) {
     for (const Outside padding : {zeros, border, reflection}) {
       const std::string name = std::string(name_of(mode)) + " " + name_of(padding);
-      cases.push_back(volume_case(name, {mode, padding, padding == border}, {2, 3, 4, 5, 3}, {3, 2, 5}, padding == zeros ? last : rows, rows));
+      cases.push_back(
+          volume_case(name, {mode, padding, padding == border}, {2, 3, 4, 5, 3}, {3, 2, 5}, padding == zeros ? last : rows, rows));
     }
   }
   expect_no_problems(cases, {kernels::volume_sample()}, "volume_sample");
