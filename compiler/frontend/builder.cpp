@@ -176,6 +176,11 @@ std::vector<TensorId> Builder::emit_in_f32(Request request, DType dtype) {
 }
 
 std::vector<TensorId> Builder::emit_all(Request request) {
+  for (const TensorId id : request.inputs) {
+    if (may_read_padded || !padded.contains(id)) continue;
+    throw unsupported(fmt::format("{}: how many entries '{}' has is known only at run time, supported: as an output of the model",
+                                  request.where, printable(graph.tensor(id).name)));
+  }
   const Types types = infer(request);
   const bool all_constant =
       std::all_of(request.inputs.begin(), request.inputs.end(), [&](TensorId id) { return !id.valid() || is_constant(id); });

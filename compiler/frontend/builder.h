@@ -37,6 +37,7 @@ class Builder {
     int64_t axis = 0;
   };
   std::map<TensorId, Padded> padded;
+  bool may_read_padded = false;  // what is emitted now takes each entry by itself; anything else that reads such a tensor is refused
 
   // One rOperator; what it makes follows from attributes and operands (ops::infer). `name` is a wish. Results that are folded become
   // constants and add no rOperator.

@@ -40,6 +40,19 @@ const OpRow& call_row() {
   return row;
 }
 
+// While it lives; bodies within nodes say it anew for each of their nodes.
+class AllowPadding {
+ public:
+  AllowPadding(Builder& builder, bool allowed) : builder_(builder), before_(builder.may_read_padded) { builder_.may_read_padded = allowed; }
+  ~AllowPadding() { builder_.may_read_padded = before_; }
+  AllowPadding(const AllowPadding&) = delete;
+  AllowPadding& operator=(const AllowPadding&) = delete;
+
+ private:
+  Builder& builder_;
+  bool before_;
+};
+
 bool is_readable(const Node& node, const Scope& scope) {
   for (const std::string& name : node.inputs) {
     if (!name.empty() && !scope.find(name)->valid()) return false;
@@ -110,6 +123,7 @@ void GraphImport::import_one(const Node& node, const OpRow& row, const std::stri
   const std::optional<Builder::Padded> padded =
       &row == &call_row() ? std::nullopt : padding_after(builder_, node, inputs, row.domain.empty(), where);
   NodeImport import(builder_, node, std::move(context), std::move(inputs));
+  const AllowPadding allowed(builder_, padded.has_value());
   row.import(import);
   const std::vector<TensorId> results = import.finish();
   if (padded) builder_.padded[results.at(0)] = *padded;

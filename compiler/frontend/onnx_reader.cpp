@@ -287,6 +287,7 @@ class Reader {
       if (found->second.valid()) wanted.push_back(output.name());
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
+    builder_.may_read_padded = true;           // a copy of it is one
     for (const std::string& name : wanted) name_output(name, names);
     for (size_t i = 0; i < wanted.size(); ++i) add_count(wanted[i], static_cast<int64_t>(i), names);
   }

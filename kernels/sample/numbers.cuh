@@ -5,11 +5,11 @@
 
 namespace rk {
 
-constexpr int kSampleRank = 4;
+inline constexpr int kSampleRank = 4;
 enum SampleMode { kSampleLinear, kSampleNearest, kSampleCubic };
 enum SamplePadding { kSampleZeros, kSampleBorder, kSampleReflection };
 
-constexpr int kResampleAxes = 3;
-constexpr int32_t kResampleOutside = INT32_MIN;
+inline constexpr int kResampleAxes = 3;
+inline constexpr int32_t kResampleOutside = INT32_MIN;
 
 }  // namespace rk

@@ -139,6 +139,18 @@ def test_what_follows_takes_each_entry_by_itself(tamp):
     tamp("compile", "model.onnx", "-o", "out2", code=2, says="'sum_up' (ReduceMax, opset 17): how many entries input 0 ('halved') has is known only at run time (at most 20)")
 
 
+def test_bodies_do_not_take_padding_for_entries(tamp):
+    """What a Loop collects of such a result would be of the largest size; and Shape would say it."""
+    body = helper.make_graph([m.node("Identity", ["go"], ["again"]), m.node("NonZero", ["x"], ["places"], "inner")], "body",
+                             [m.value("i", [], I64), m.value("go", [], TensorProto.BOOL)], [m.value("again", [], TensorProto.BOOL), m.value("places", [2, "n"], I64)])
+    loop = m.model([m.node("Loop", ["trips", "yes"], ["all"], "loop", body=body)], [m.value("x", [3, 4])], [m.value("all", [2, 2, "n"], I64)],
+                   [m.constant("trips", np.array(2), np.int64), m.constant("yes", np.array(True), np.bool_)])
+    shape = m.model([m.node("NonZero", ["x"], ["at"], "nz"), m.node("Shape", ["at"], ["s"], "shape")], [m.value("x", [3, 4])], [m.value("s", [2], I64)])
+    for made, says in ((loop, "'loop' (Loop, opset 17): how many entries 'places"), (shape, "'shape' (Shape, opset 17): how many entries input 0 ('at')")):
+        saved(tamp, made, {})
+        tamp("compile", "model.onnx", "-o", "out", code=2, says=says)
+
+
 def test_test_data_have_only_what_is_valid(tamp):
     made = suppression(1, 30, 1, 30, 0.3, 0.5)
     inputs = boxes_and_scores(7, 1, 30, 1)
