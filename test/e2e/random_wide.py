@@ -57,6 +57,7 @@ class Maker:
     def __init__(self, seed, operators):
         self.random, self.operators = np.random.default_rng(seed), operators
         self.nodes, self.weights, self.live, self.inputs, self.has_recurrent = [], [], [], [], False
+        self.counted = []  # results that no node may read
 
     # --- choices ---
 
@@ -333,10 +334,34 @@ class Maker:
             self.add("ConvInteger", [x, self.weight(self.values(x.dtype, [self.pick([1, 4, 9]), x.shape[1], 2, 2]))], pads=[0, 1, 0, 1])
 
     def grid_sample(self):
-        x = self.some(lambda live: live.dtype == np.float32 and live.rank == 4)
+        x = self.some(lambda live: live.dtype == np.float32 and live.rank in (4, 5))
         if x:
-            grid = self.random.uniform(-1.2, 1.2, [x.shape[0], self.number(1, 5), self.number(1, 5), 2]).astype(np.float32)
+            grid = self.random.uniform(-1.2, 1.2, [x.shape[0], *(self.number(1, 5) for _ in x.shape[2:]), x.rank - 2]).astype(np.float32)
             self.add("GridSample", [x, self.weight(grid)], mode="linear", padding_mode=self.pick(["zeros", "border", "reflection"]), align_corners=self.number(0, 1))
+
+    def places(self):
+        """Of a size that nobody knows before the run, so that no other node may read them: outputs."""
+        x = self.some(lambda live: live.exact and live.rank > 0)
+        if x and not self.counted:
+            before = len(self.live)
+            self.add("NonZero", [x], exact=True)
+            self.counted, self.live = self.live[before:], self.live[:before]
+
+    def suppression(self):
+        x = self.some(lambda live: live.dtype == np.float32 and live.exact and live.rank == 3)
+        if x and not self.counted:
+            boxes = self.random.integers(0, 9, [x.shape[0], x.shape[2], 4]).astype(np.float32)
+            before = len(self.live)
+            self.add("NonMaxSuppression", [self.weight(boxes), x, self.ints([self.number(1, 9)]), self.weight(np.float32(self.pick([0.0, 0.3]))), self.weight(np.float32(0.5))],
+                     exact=True, center_point_box=self.number(0, 1))
+            self.counted, self.live = self.live[before:], self.live[:before]
+
+    def loss(self):
+        x = self.some(lambda live: is_float(live.dtype) and live.rank >= 2)
+        if x:
+            targets = self.weight(self.random.integers(0, x.shape[1], [x.shape[0], *x.shape[2:]]))
+            operands = [x, targets] + ([self.weight(np.abs(self.values(x.dtype, x.shape[1:2])) + x.dtype.type(0.5))] if self.chance(50) else [])
+            self.add(self.pick(["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"]), operands, reduction=self.pick(["none", "sum", "mean"]), ignore_index=0)
 
     def pool(self):
         x = self.some(lambda live: is_float(live.dtype) and live.rank in (3, 4))
@@ -461,7 +486,8 @@ class Maker:
         return [self.unary] * 6 + [self.binary] * 4 + [self.move] * 7 + [self.concat] * 2 + [
             self.unary_whole, self.truth, self.bits, self.where, self.clip, self.cast, self.cast, self.gather_late, self.reduce, self.reduce, self.rows, self.matmul, self.matmul, self.matmul_whole,
             self.conv, self.conv, self.conv, self.conv_whole, self.pool, self.grid_sample, self.remainder, self.power, self.not_a_number, self.quantize, self.recurrent,
-            self.dynamic_quantize, self.quantize_by_axis, self.qlinear, self.qlinear, self.bfloat, self.branch, self.loop, self.scan]
+            self.dynamic_quantize, self.quantize_by_axis, self.qlinear, self.qlinear, self.bfloat, self.branch, self.loop, self.scan, self.places,
+            self.suppression, self.loss]
 
     def finish(self):
         """As a Part with its expected outputs. What nobody reads is an output or, sometimes, is left unread."""
@@ -469,6 +495,7 @@ class Maker:
         made = [live for live in self.live if live not in self.inputs]
         outputs = [live for live in made if live.name not in read and not self.chance(10)] or made[-1:]
         outputs += [live for live in made if live.name in read and self.chance(12)]  # read and an output
+        outputs += self.counted
         if self.chance(15):
             outputs.append(self.pick(self.inputs))
         if self.weights and self.chance(15):
