@@ -4,6 +4,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/simulate.h"

@@ -11,8 +11,10 @@
 #include <bit>
 #include <chrono>
 #include <map>
-#include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/ios_search.h"

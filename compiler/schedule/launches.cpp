@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/schedule/clocks.h"
 #include "compiler/schedule/dependencies.h"
@@ -50,7 +51,7 @@ class Launches {
     }
   }
 
-  // Phases in the order of their first rTask, stage by stage.
+  // Phases in the order of their first rTask; stage by stage, and in a stage the first of all groups, then the second, as a plan has them.
   void order() {
     const Clocks clocks(program_);
     TAMP_CHECK(clocks.is_complete(), "launches of a rProgram that cannot end");
@@ -62,14 +63,14 @@ class Launches {
       seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)] = true;
       launches_.push_back({rtask.rop, rtask.phase, {}, 0});
     }
-    std::vector<size_t> stage_of(program_.rkernels.size(), 0);
+    std::vector<std::pair<size_t, size_t>> place_of(program_.rkernels.size());  // stage, place in its group
     for (size_t i = 0; i < stages_.size(); ++i) {
       for (const Group& group : stages_[i]) {
-        for (const ROperatorId id : group) stage_of[id.index()] = i;
+        for (size_t k = 0; k < group.size(); ++k) place_of[group[k].index()] = {i, k};
       }
     }
     std::stable_sort(launches_.begin(), launches_.end(),
-                     [&](const PhaseLaunch& a, const PhaseLaunch& b) { return stage_of[a.rop.index()] < stage_of[b.rop.index()]; });
+                     [&](const PhaseLaunch& a, const PhaseLaunch& b) { return place_of[a.rop.index()] < place_of[b.rop.index()]; });
     for (size_t n = 0; n < launches_.size(); ++n) of_rop_[launches_[n].rop.index()].push_back(n);
   }
 

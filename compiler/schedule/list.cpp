@@ -10,8 +10,10 @@
 #include <functional>
 #include <limits>
 #include <queue>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/plan.h"

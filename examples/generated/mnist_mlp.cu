@@ -2340,8 +2340,8 @@ enum RecordIndex : uint16_t {
 };
 
 __device__ const rk::Record kRecords[] = {
-  {.body = 0, .args_bytes = sizeof k_m_1_Gemm, .chunk_bytes = 16384, .chunks_per_rtask = 1, .rtasks_per_block = 1, .blocks = 32, .args = &k_m_1_Gemm},
-  {.body = 0, .args_bytes = sizeof k_m_3_Gemm, .chunk_bytes = 4096, .chunks_per_rtask = 1, .rtasks_per_block = 1, .blocks = 2, .weights_offset = 526336, .args = &k_m_3_Gemm},
+  {.body = 0, .args_bytes = sizeof k_m_1_Gemm, .chunk_bytes = 16384, .chunks_per_rtask = 1, .rtasks_per_block = 1, .blocks = 32, .over_inputs = 0, .weights_offset = 0, .args = &k_m_1_Gemm, .input = {}},
+  {.body = 0, .args_bytes = sizeof k_m_3_Gemm, .chunk_bytes = 4096, .chunks_per_rtask = 1, .rtasks_per_block = 1, .blocks = 2, .over_inputs = 0, .weights_offset = 526336, .args = &k_m_3_Gemm, .input = {}},
 };
 const char* const kRecordNames[] = {
   "/1/Gemm",

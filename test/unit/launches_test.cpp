@@ -148,6 +148,24 @@ TEST_CASE("the estimate of graph execution has an edge between kernels for each 
   CHECK(schedule::simulate(chain) == persistent_us);
 }
 
+TEST_CASE("a group is launched in its own order, whichever of it the lanes come to first") {
+  GraphBuilder g;
+  const TensorId x = g.input("x", {4, 6});
+  const TensorId a = g.tiles("a", {x}, {4, 6}), b = g.tiles("b", {x}, {4, 6});
+  g.output(g.tiles("c", {a, b}, {4, 6}));
+  const RProgram program = tiny_program(g.take(), 1);
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, std::vector<int>{1, 0, 2}}) {
+    schedule::Group group;
+    for (const int rop : order) group.push_back(ROperatorId(rop));
+    const std::vector<PhaseLaunch> launches = schedule::launches_of(program, {{group}});
+    REQUIRE(launches.size() == 3);
+    for (size_t n = 0; n < 3; ++n) {
+      CHECK(launches[n].rop == group[n]);
+      CHECK(launches[n].after == (n == 0 ? std::vector<int32_t>{} : std::vector<int32_t>{static_cast<int32_t>(n) - 1}));
+    }
+  }
+}
+
 TEST_CASE("a gang has no graph execution") {
   RProgram program = branches();
   program.rkernels.front().gang = true;

@@ -71,7 +71,7 @@ function showTip(text, event) {
 
 // `text` cut to about `width` pixels; of names like /features/features.3/Conv the end says most.
 function fitting(text, width) {
-  const letters = Math.floor(width / 6.2);
+  const letters = Math.floor(width / 6.8);
   return text.length <= letters ? text : letters < 3 ? "" : "\u2026" + text.slice(text.length - letters + 1);
 }
 
