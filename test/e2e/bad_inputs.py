@@ -282,6 +282,7 @@ case("input_without_type", BAD, lambda f: edit(m.relu(), lambda x: x.graph.input
 case("input_without_shape", BAD, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", None)]), "no shape")
 case("input_type_77", BAD, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, 4], 77)]), "77")
 case("input_complex", UNSUPPORTED, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [1, 4], TensorProto.COMPLEX64)]), "COMPLEX64")
+case("grid_sample_f64", UNSUPPORTED, m.model([m.node("GridSample", ["x", "g"], ["y"])], [m.value("x", [1, 1, 2, 2], TensorProto.DOUBLE), m.value("g", [1, 1, 1, 2])]), "GridSample of f64")
 case("input_2_to_80", BAD, symbolic([1 << 40, 1 << 40]), "impossible shape")
 case("input_8g_elements", UNSUPPORTED, symbolic([1 << 33]), "elements")
 case(
