@@ -302,7 +302,7 @@ TEST_CASE("a domain that is imported again must be imported in the same version"
   again.set_version(opset);
   CHECK(refusal(twice) == "read");
   again.set_version(opset - 1);
-  CHECK_THAT(refusal(twice), Contains("1: m.onnx: domain 'ai.onnx' is imported twice, with opsets"));
+  CHECK_THAT(refusal(twice), Catch::Matchers::Contains("1: m.onnx: domain 'ai.onnx' is imported twice, with opsets"));
 }
 
 TEST_CASE("the wiring is sorted where it can be and refused by name where it cannot") {
