@@ -1,4 +1,4 @@
-// What nearly every source reads anyway, compiled once with -DTAMP_PRECOMPILE=ON. The release build is without it, so that each file still
+// What nearly every source reads anyway, compiled once with -DTAMP_PRECOMPILE=ON. What users build is without it, so that each file still
 // has to name what it needs.
 #pragma once
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests, from a fresh clone: installs what is missing (Debian 12), checks the format and what an addition touches, builds, runs the unit tests
-# (ctest) and the end-to-end tests (test/e2e), and a part of the unit tests with sanitizers: TAMP_ASAN=1 runs all of them, TAMP_ASAN=0 none. What needs
-# nvcc or a GPU runs where there is one. The last line is "N passed, N failed".
+# (ctest) and the end-to-end tests (test/e2e). Where there are four processors or more, a part of the unit tests runs with sanitizers, too: TAMP_ASAN=graph
+# asks for that anywhere, TAMP_ASAN=1 for all of them, TAMP_ASAN=0 for none. What needs nvcc or a GPU runs where there is one. The last line is
+# "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/packages.sh
@@ -43,7 +44,7 @@ count bash test/format.sh
 count python3 test/places/count_places.py
 
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-cmake --preset release -DTAMP_TESTS=ON
+cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON  # examples/quickstart.sh builds without, so that each file names what it needs
 cmake --build --preset release -j"$(nproc)"
 echo "== built after $((SECONDS / 60)) min"
 
@@ -54,10 +55,11 @@ count ctest --preset release -LE "$excluded" -j"$(nproc)" --no-tests=error
 # With the address and undefined-behaviour sanitizers, a second build: the tests of the way from a file to a graph (what a user hands in goes there)
 # and a minute of broken models, about 13 minutes of one core; where TAMP_ASAN=1, all unit tests; where it is 0, broken models only, as they are.
 build/venv/bin/python test/fuzz/make_corpus.py build/corpus
-case ${TAMP_ASAN:-graph} in
+sanitized=$([ "$(nproc)" -ge 4 ] && echo graph || echo 0)
+case ${TAMP_ASAN:-$sanitized} in
   1 | graph)
     cmake --preset asan
-    if [ "$TAMP_ASAN" = 1 ]; then
+    if [ "${TAMP_ASAN:-}" = 1 ]; then
       cmake --build --preset asan -j"$(nproc)"
       count ctest --preset asan -j"$(nproc)" --no-tests=error
     else
@@ -68,7 +70,7 @@ case ${TAMP_ASAN:-graph} in
     ;;
   *)
     count build/release/bin/fuzz_models build/corpus --seconds 30 --findings build
-    echo "no sanitizers: TAMP_ASAN=0"
+    echo "no sanitizers on so few processors, or by TAMP_ASAN=0; TAMP_ASAN=graph runs a part of the unit tests with them, TAMP_ASAN=1 all"
     ;;
 esac
 
