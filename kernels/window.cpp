@@ -5,6 +5,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/vectors.h"
 
 namespace tamp::kernels {
 namespace {
@@ -66,6 +67,13 @@ Block input_block(const Window& w, const Block& out) {
     in.high[2 + d] = std::clamp<int64_t>((out.high[2 + d] - 1) * w.stride[d] - w.pad[d] + (w.kernel[d] - 1) * w.dilation[d] + 1, 0, extent);
   }
   return in;
+}
+
+// What loads of whole vectors read of it.
+Block as_vectors(const Window& w, Block block) {
+  const bool channel_by_channel = w.groups == w.channels;
+  if (channel_by_channel && w.vector == 4) block.high[1] = whole_vectors(block.high[1]);
+  return block;
 }
 
 void append_block(const Graph& graph, TensorId id, const Block& block, std::vector<Region>& regions) {
@@ -130,8 +138,11 @@ bool has_vector_outputs(const Graph& graph, const Window& w) {
 bool has_vector_inputs(const Graph& graph, const Window& w) { return w.in_channels % 4 == 0 && is_vector(graph, w.in, w.in_strides); }
 
 bool has_aligned_pixels(const Graph& graph, const Window& w) {
-  return is_vector(graph, w.in, w.in_strides) && is_vector(graph, w.out, w.out_strides) &&
-         (!w.residual.valid() || is_vector(graph, w.residual, w.residual_strides));
+  const auto may_read = [&](TensorId id, const std::array<int64_t, 4>& strides) {
+    return is_vector(graph, id, strides) && ends_in_padding(strides, w.channels);
+  };
+  return may_read(w.in, w.in_strides) && is_vector(graph, w.out, w.out_strides) &&
+         (!w.residual.valid() || may_read(w.residual, w.residual_strides));
 }
 
 int64_t items_per_rtask(const Window& window, const VDevice& vdevice, int64_t rtasks) {
@@ -154,8 +165,8 @@ void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, 
                [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
                  const Block block = output_block(w, low, high);
                  append_block(graph, w.out, block, out.writes);
-                 if (w.residual.valid()) append_block(graph, w.residual, block, out.reads);
-                 append_block(graph, w.in, input_block(w, block), out.reads);
+                 if (w.residual.valid()) append_block(graph, w.residual, as_vectors(w, block), out.reads);
+                 append_block(graph, w.in, as_vectors(w, input_block(w, block)), out.reads);
                  append_bias(graph, rop, block.low[1], block.high[1], out.reads);
                });
 }

@@ -35,7 +35,7 @@ bool is_copy(const Pool& pool);
 bool has_vector_outputs(const Graph& graph, const Window& window);
 bool has_vector_inputs(const Graph& graph, const Window& window);
 
-// Both, without regard to the number of channels: the last vector may have fewer.
+// Both, for as many input as output channels of any number: the last vector may have fewer, and is read with the padding behind it.
 bool has_aligned_pixels(const Graph& graph, const Window& window);
 
 // Items per rTask for about `rtasks` rTasks, never less than one per thread.

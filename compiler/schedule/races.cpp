@@ -238,9 +238,10 @@ class RaceChecker {
       const Stretches& allowed = t.is_write ? declared.writes : declared.reads;
       const int64_t byte = first_outside(stretch, allowed);
       if (byte < 0) continue;
+      if (!blamed_.insert({rtask.rop.value, rtask.phase, t.is_write}).second) return;
       violations_.add(fmt::format("{} {} {}, which it does not declare; {}", who(rtask), t.is_write ? "writes" : "reads",
                                   declarations_.place(t.base, byte), declared_text(allowed, t)));
-      return;  // one a rTask
+      return;
     }
     merge(written);
     for (const Stretch& promised : declared.writes) {
@@ -314,6 +315,7 @@ class RaceChecker {
   Order order_;
   Violations& violations_;
   std::set<std::pair<Key, Key>> compared_;
+  std::set<std::tuple<int32_t, int32_t, bool>> blamed_;  // phases of rOperators: the first of its rTasks speaks for all
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "kernels/args.h"
 #include "kernels/conv/patch_conv_plan.h"
 #include "kernels/conv/product_phases.h"
+#include "kernels/vectors.h"
 
 namespace tamp::kernels {
 namespace {
@@ -159,7 +160,6 @@ ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
 }
 
 std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPlan& c) {
-  const bool vector_residual = p.residual.valid() && has_vector_channels(request.graph.tensor(p.residual), p.residual_strides, 4);
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
@@ -187,7 +187,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPl
       {"steps", arg(patch_steps(p))},
       {"chunk_steps", arg(c.chunk_steps)},
       {"vector_out", arg(int64_t{has_vector_outputs(request.graph, p)})},
-      {"vector_residual", arg(int64_t{vector_residual})},
+      {"vector_residual", arg(int64_t{loads_residual_vectors(request.graph, p)})},
       {"tiles_w", divisor_arg(patch_tiles(p, c, 1))},
       {"tiles_h", divisor_arg(patch_tiles(p, c, 0))},
       {"images", divisor_arg(p.pixels[0])},
@@ -277,7 +277,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const Box high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
                     std::min(channel + c.block(), p.channels)};
   append_box(graph, p.out, p.out_strides, low, high, out.writes);
-  if (p.residual.valid()) append_box(graph, p.residual, p.residual_strides, low, high, out.reads);
+  Box read = high;
+  if (loads_residual_vectors(graph, p)) read[3] = whole_vectors(read[3]);
+  if (p.residual.valid()) append_box(graph, p.residual, p.residual_strides, low, read, out.reads);
 
   const int64_t y = oh * p.stride[0] - p.pad[0], x = (ow * p.stride[1] - p.pad[1]) & ~(c.cell - 1);
   const int64_t end_y = y + patch_extent(p, 0, c.tile_h), end_x = x + patch_cells(p, c) * c.cell;

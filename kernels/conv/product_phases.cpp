@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/conv/numbers.cuh"
+#include "kernels/vectors.h"
 
 namespace tamp::kernels {
 namespace {
@@ -60,6 +61,11 @@ int64_t vector_residual(const Graph& graph, const Product& p, int64_t channels) 
 }
 int64_t vector_out(const Graph& graph, const Product& p, int64_t channels) {
   return has_vector_channels(graph.tensor(p.out), p.out_strides, channels) ? 1 : 0;
+}
+
+bool loads_residual_vectors(const Graph& graph, const Product& p) {
+  return p.residual.valid() && has_vector_channels(graph.tensor(p.residual), p.residual_strides, 4) &&
+         ends_in_padding(p.residual_strides, p.channels);
 }
 
 int64_t partial_pitch(const Product& p) { return ceil_div(p.groups * p.channels, 4) * 4; }

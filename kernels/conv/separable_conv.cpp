@@ -14,6 +14,7 @@
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
 #include "kernels/loop.h"
+#include "kernels/vectors.h"
 
 namespace tamp::kernels {
 namespace {
@@ -247,7 +248,7 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Separab
       {"grid_h", arg(s.out_height)},
       {"grid_w", arg(s.out_width)},
       {"vector_out", arg(vector_out(graph, p, 4))},
-      {"vector_residual", arg(vector_residual(graph, p, 4))},
+      {"vector_residual", arg(int64_t{loads_residual_vectors(graph, p)})},
       {"tiles", divisor_arg(b.tiles)},
       {"tiles_w", divisor_arg(b.tiles_w)},
       {"tiles_h", divisor_arg(b.tiles_h)},
@@ -338,7 +339,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
                                      std::min(low[3] + kTileW, s.out_width)};
   append_box(graph, rop.outputs[0], low, high, out.writes);
   const TensorId residual = rop.epilogue.residual;
-  if (residual.valid()) append_box(graph, residual, low, high, out.reads);
+  std::vector<int64_t> read = high;
+  if (loads_residual_vectors(graph, *product_with_prologue(graph, rop))) read[1] = whole_vectors(read[1]);
+  if (residual.valid()) append_box(graph, residual, low, read, out.reads);
 
   const int64_t h = boxes.begin_h + tile_h * boxes.step_h, w = boxes.begin_w + tile_w * boxes.step_w;
   append_box(graph, rop.inputs[0], {image, 0, std::clamp<int64_t>(h, 0, s.height), std::clamp<int64_t>(w, 0, s.width)},

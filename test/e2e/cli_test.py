@@ -305,6 +305,12 @@ def running(mark):
     return found
 
 
+def default_signals():
+    """In a child: what starts in the background of a script, or by nohup, inherits signals that are ignored, and tamp leaves those alone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def test_a_signal_leaves_no_folder_and_no_process(tamp):
     """The compiler is a script that starts one more, ignores what asks it to end, and says where it is."""
     relu(tamp)
@@ -316,7 +322,8 @@ def test_a_signal_leaves_no_folder_and_no_process(tamp):
     ]:
         started, mark = tamp.folder / f"started{number}", f"TAMP_TEST_MARK={tamp.folder}/{number}"
         environment = {**os.environ, **env, "STARTED": str(started), "TAMP_TEST_MARK": f"{tamp.folder}/{number}"}
-        process = subprocess.Popen([tamp.program, *command], cwd=tamp.folder, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen([tamp.program, *command], cwd=tamp.folder, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   preexec_fn=default_signals)
         deadline = time.monotonic() + 60
         while not started.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -340,7 +347,7 @@ def test_a_signal_leaves_no_half_of_an_output(tamp):
     shutil.rmtree(tamp.folder / "new")
     before = sorted(tamp.folder.iterdir())
     for part in np.linspace(0.2, 1.0, 6):
-        process = subprocess.Popen(compiling, cwd=tamp.folder, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(compiling, cwd=tamp.folder, stderr=subprocess.DEVNULL, preexec_fn=default_signals)
         time.sleep(whole * part)
         process.send_signal(signal.SIGTERM)
         code = process.wait(30)
