@@ -25,8 +25,8 @@ ArgValue product_epilogue(const ROperator& rop, const Product& product, bool app
 // 4 channels are one aligned access, of `channels` that are walked without a gap (of a group or of all).
 int64_t vector_residual(const Graph& graph, const Product& product, int64_t channels);
 int64_t vector_out(const Graph& graph, const Product& product, int64_t channels);
-// The same for the residual of a product without groups whose last 4 channels may not all exist: these are read with the padding behind them
-// (kernels/vectors.h).
+// The same for the residual of a product without groups whose last 4 channels may not all exist: these are read with the padding behind
+// them (kernels/vectors.h).
 bool loads_residual_vectors(const Graph& graph, const Product& product);
 
 // The second phase of a product whose k was split, split_k_sum.cuh. Partial sums are [splits][rows][pitch] of the scratch.
