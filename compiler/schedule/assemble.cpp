@@ -2,6 +2,8 @@
 // its instructions have happened before this point); a Wait is needed only where the clock does not say already that the
 // producer's rTasks are done: because they ran on the same vEU, because it waited for them before, or because something it
 // waited for had waited for them. Order on the same vEU does not count for an rTask that starts early (its Phase has boxes).
+// And which steps share an event: those that all consumers need together, as a Concat's inputs are. An instruction with one Wait begins
+// sooner than one with four.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 
 #include "compiler/schedule/plan.h"
 #include "compiler/support/error.h"
+#include "compiler/support/text.h"
 
 namespace tamp::schedule {
 namespace {
@@ -28,9 +31,11 @@ struct Step {
   std::map<size_t, size_t> last;  // per vEU that has such rTasks: where the last of them is in its lane
   Clock clock;                    // when all of them are done
   bool is_waited_for = false;
+  size_t group = 0;  // of steps that are only needed together; they share an event
 };
 
 constexpr size_t kNoStep = static_cast<size_t>(-1);
+constexpr size_t kNamesOfEvent = 3;
 
 class Assembler {
  public:
@@ -47,12 +52,11 @@ class Assembler {
     for (size_t i = 0; i < plan.rkernels.size(); ++i) {
       first_step_.push_back(steps_.size());
       if (plan.rkernels[i].gang) {
-        steps_.push_back({ROperatorId(static_cast<int64_t>(i)), 0, plan.rkernels[i].rtasks(), -1, {}, Clock(veus_, 0)});
+        add_step(i, 0, plan.rkernels[i].rtasks());
         continue;
       }
       for (size_t p = 0; p < plan.rkernels[i].phases.size(); ++p) {
-        steps_.push_back(
-            {ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks, -1, {}, Clock(veus_, 0)});
+        add_step(i, static_cast<int32_t>(p), plan.rkernels[i].phases[p].rtasks);
       }
     }
   }
@@ -60,6 +64,7 @@ class Assembler {
   void run() {
     for (size_t at = 0; at < plan_.order.size(); ++at) append(plan_.order[at], static_cast<int64_t>(at));
     for (const Step& step : steps_) TAMP_CHECK(step.rtasks_left == 0, "rTasks of '" + name(step.rop) + "' were not appended");
+    find_groups();
     emit();
   }
 
@@ -69,6 +74,10 @@ class Assembler {
     std::vector<size_t> waits;  // steps
     int32_t boundary = -1;      // waits for the end of this part
   };
+
+  void add_step(size_t rop, int32_t phase, int64_t rtasks) {
+    steps_.push_back({ROperatorId(static_cast<int64_t>(rop)), phase, rtasks, -1, {}, Clock(veus_, 0), false, steps_.size()});
+  }
 
   const std::string& name(ROperatorId rop) const { return program_.graph.rop(rop).name; }
 
@@ -161,15 +170,38 @@ class Assembler {
     part_ends_.push_back(std::move(ends));
   }
 
+  // Of steps that are waited for, by who needs them, whether or not that one has a Wait.
+  void find_groups() {
+    std::vector<std::vector<size_t>> consumers(steps_.size());
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      if (steps_[s].last.empty()) continue;
+      for (const size_t r : required(steps_[s])) consumers[r].push_back(s);
+    }
+    std::map<std::vector<size_t>, size_t> first;
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      if (steps_[s].is_waited_for) steps_[s].group = first.emplace(consumers[s], s).first->second;
+    }
+  }
+
+  // Event and signals of the steps of a group: one signal of each vEU that has rTasks of any of them, by the last.
+  EventId signal_group(const std::vector<size_t>& members, std::vector<std::vector<EventId>>& signals) {
+    std::map<size_t, size_t> last;
+    for (const size_t s : members) {
+      for (const auto& [veu, at] : steps_[s].last) last[veu] = std::max(last[veu], at);
+    }
+    const EventId id = add_event(group_name(members), static_cast<int64_t>(last.size()));
+    for (const auto& [veu, at] : last) signals[veu][at] = id;
+    return id;
+  }
+
   void emit() {
-    std::vector<EventId> event_of(steps_.size());
+    std::vector<EventId> event_of(steps_.size());  // of groups, by their first step
+    std::vector<std::vector<size_t>> members(steps_.size());
     std::vector<std::vector<EventId>> signals(veus_);
     for (size_t veu = 0; veu < veus_; ++veu) signals[veu].resize(lanes_[veu].size());
+    for (size_t s = 0; s < steps_.size(); ++s) members[steps_[s].group].push_back(s);
     for (size_t s = 0; s < steps_.size(); ++s) {
-      const Step& step = steps_[s];
-      if (!step.is_waited_for) continue;
-      event_of[s] = add_event(event_name(step), static_cast<int64_t>(step.last.size()));
-      for (const auto& [veu, at] : step.last) signals[veu][at] = event_of[s];
+      if (steps_[s].group == s && steps_[s].is_waited_for) event_of[s] = signal_group(members[s], signals);
     }
     std::vector<EventId> boundary_of;
     for (size_t part = 0; part < part_ends_.size(); ++part) {
@@ -181,8 +213,9 @@ class Assembler {
         const Entry& entry = lanes_[veu][at];
         Instruction instruction{entry.rtask, {}, signals[veu][at]};
         if (entry.boundary >= 0) instruction.waits.push_back(boundary_of[static_cast<size_t>(entry.boundary)]);
-        for (const size_t s : entry.waits) instruction.waits.push_back(event_of[s]);
+        for (const size_t s : entry.waits) instruction.waits.push_back(event_of[steps_[s].group]);
         std::sort(instruction.waits.begin(), instruction.waits.end());
+        instruction.waits.erase(std::unique(instruction.waits.begin(), instruction.waits.end()), instruction.waits.end());
         program_.lanes[veu].push_back(std::move(instruction));
         end_parts(veu, at + 1, boundary_of);
       }
@@ -210,6 +243,13 @@ class Assembler {
   EventId add_event(std::string event_name, int64_t count) {
     program_.events.push_back({std::move(event_name), count});
     return EventId(static_cast<int64_t>(program_.events.size()) - 1);
+  }
+
+  std::string group_name(const std::vector<size_t>& members) const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < std::min(members.size(), kNamesOfEvent); ++i) names.push_back(event_name(steps_[members[i]]));
+    const size_t more = members.size() - names.size();
+    return join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
   }
 
   std::string event_name(const Step& step) const {

@@ -223,6 +223,28 @@ TEST_CASE("a consumer waits once per vEU, and not for what its vEU or another Wa
   CHECK(program.events[0].count == 4);
 }
 
+TEST_CASE("what is only ever needed together is one event, and what somebody needs alone is not part of it") {
+  GraphBuilder b;
+  const TensorId x = b.input("x", {8});
+  const TensorId p = b.tiles("p", {x}, {8}), q = b.tiles("q", {x}, {8}), r = b.tiles("r", {x}, {8});
+  b.output(b.tiles("all", {p, q, r}, {8}));
+  b.output(b.tiles("again", {p, q, r}, {8}));
+  b.output(b.tiles("alone", {r}, {8}));
+  const RProgram program = schedule_tiny(b.take(), 6);
+  CHECK(schedule::verify(program, 8, tiny_families()) == std::vector<std::string>{});
+  std::map<std::string, int64_t> counts;
+  for (const Event& event : program.events) counts[event.name] = event.count;
+  REQUIRE(counts.contains("p, q"));
+  CHECK_FALSE(counts.contains("p"));
+  CHECK_FALSE(counts.contains("q"));
+  std::set<size_t> veus = veus_of(program, 0);
+  veus.merge(veus_of(program, 1));
+  CHECK(counts["p, q"] == static_cast<int64_t>(veus.size()));
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& instruction : lane) CHECK(instruction.waits.size() <= 2);
+  }
+}
+
 TEST_CASE("a boundary between parts is signalled once by each vEU and waited for once") {
   const Graph graph = tiny_graphs()[0].graph;
   const VDevice d = tiny_vdevice(3);
