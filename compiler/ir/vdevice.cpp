@@ -237,7 +237,9 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("edge_us", d.edge_us);
   d.kernel_edge_us = 2 * d.edge_us;
   fields.optional("kernel_edge_us", d.kernel_edge_us);
+  fields.optional("edge_spread_us", d.edge_spread_us);
   fields.required("same_veu_us", d.same_veu_us);
+  fields.optional("signal_us", d.signal_us);
   fields.required("rtask_us", d.rtask_us);
   fields.required("barrier_us", d.barrier_us);
   fields.required("launch_us", d.launch_us);
@@ -263,12 +265,15 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   for (const auto& [name, value] : {std::pair<const char*, double>{"l2_bytes", d.l2_bytes},
                                     {"edge_us", d.edge_us},
                                     {"kernel_edge_us", d.kernel_edge_us},
+                                    {"edge_spread_us", d.edge_spread_us},
                                     {"same_veu_us", d.same_veu_us},
+                                    {"signal_us", d.signal_us},
                                     {"rtask_us", d.rtask_us},
                                     {"barrier_us", d.barrier_us},
                                     {"launch_us", d.launch_us}}) {
     fields.expect(value >= 0, name, "must not be negative");
   }
+  fields.expect(d.edge_spread_us <= d.edge_us, "edge_spread_us", "is more than 'edge_us'");
   fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");
   return d;
 }

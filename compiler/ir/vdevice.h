@@ -43,9 +43,11 @@ struct VDevice {
   double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
   double lone_veu_shares = 3;   // of L2 or DRAM, fair ones, that a vEU gets at most while others are idle: its own loads in flight limit it
-  double edge_us = 0.5;         // counter signal to wait seen on another vEU
+  double edge_us = 0.5;         // counter signal to wait seen on another vEU, where all vEUs signal
+  double edge_spread_us = 0;    // so much less where a single one does; between, by their share
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
   double same_veu_us = 0.1;     // from one rTask to the next on the same vEU
+  double signal_us = 0;         // more, if the first of them signals
   double rtask_us = 0.3;        // fixed cost of one rTask
   double barrier_us = 1.0;      // a grid-wide boundary between rPrograms
   double launch_us = 3.5;

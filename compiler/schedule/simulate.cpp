@@ -18,6 +18,7 @@ constexpr size_t kTicks = 4096;  // into which a run is cut for counting who is 
 }  // namespace
 
 void Simulator::Signals::add(double us, int32_t veu) {
+  ++count;
   if (veu == latest_veu) {
     latest_us = std::max(latest_us, us);
   } else if (latest_veu < 0 || us > latest_us) {
@@ -30,8 +31,11 @@ void Simulator::Signals::add(double us, int32_t veu) {
 
 double Simulator::Signals::seen_us(int32_t veu, const VDevice& d) const {
   if (latest_veu < 0) return 0;
-  if (veu != latest_veu) return latest_us + d.edge_us;
-  return std::max(latest_us + d.same_veu_us, other_us > 0 ? other_us + d.edge_us : 0.0);
+  // Signals of one event are added one after another, and those of many vEUs come behind many stores.
+  const double share = std::min(1.0, static_cast<double>(count) / static_cast<double>(d.veus()));
+  const double edge_us = d.edge_us - d.edge_spread_us * (1 - share);
+  if (veu != latest_veu) return latest_us + edge_us;
+  return std::max(latest_us + d.same_veu_us, other_us > 0 ? other_us + edge_us : 0.0);
 }
 
 void Simulator::take_steps(const std::vector<const RKernel*>& rkernels) {
@@ -214,6 +218,7 @@ void Simulator::pass_lanes() {
   const VDevice& d = machine_.vdevice;
   signals_.assign(events_, {});
   gang_begin_us_.assign(gang_items_.size(), -1);
+  newest_step_.assign(veus_.size(), -1);
   Signals part, boundary;
   size_t next_boundary = 0;
   for (size_t n = 0; n < items_.size(); ++n) {
@@ -223,6 +228,9 @@ void Simulator::pass_lanes() {
       ++next_boundary;
     }
     select::VEUTime& veu = veus_[static_cast<size_t>(item.veu)];
+    // The last rTask of a phase on its vEU signals; what comes next there waits until the stores before that are seen.
+    const int32_t before = std::exchange(newest_step_[static_cast<size_t>(item.veu)], item.step);
+    if (before >= 0 && before != item.step) veu.free_us += d.signal_us;
     double ready = ready_us(item);
     if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d));
     if (item.step >= 0) {

@@ -47,10 +47,10 @@ class Simulator {
     int32_t signal = -1;
     int64_t span = 0;  // in spans_
   };
-  // All that an event's Waits need: the latest signal, and the latest from another vEU than that.
+  // All that an event's Waits need: the latest signal, the latest from another vEU than that, and how many there are.
   struct Signals {
     double latest_us = 0, other_us = 0;
-    int32_t latest_veu = -1;
+    int32_t latest_veu = -1, count = 0;
 
     void add(double us, int32_t veu);
     double seen_us(int32_t veu, const VDevice& d) const;
@@ -87,6 +87,7 @@ class Simulator {
 
   // Of a pass.
   std::vector<select::VEUTime> veus_;
+  std::vector<int32_t> newest_step_;  // per vEU
   std::vector<Signals> signals_;
   std::vector<double> gang_begin_us_;            // per step, negative: not yet
   std::vector<std::vector<size_t>> gang_items_;  // per rOperator

@@ -57,6 +57,16 @@ TEST_CASE("a rTask sees what ran on its own vEU sooner than what ran on another,
   CHECK(us_of(plan_of(two, {{}, {}}, {0, 1})) == Approx(3));
 }
 
+TEST_CASE("an edge behind few signals is shorter, and a signal keeps the next rTask of its vEU waiting") {
+  VDevice d = device();
+  d.edge_spread_us = 2, d.signal_us = 0.25;
+  const auto us_of_plan = [&](const schedule::Plan& plan) { return schedule::Simulator({d, Precision::fp32, true}).run(plan); };
+  // Of four vEUs: one signal, then all four.
+  CHECK(us_of_plan(plan_of({rkernel(1, 2e6), rkernel(1, 2e6)}, {{}, {0}}, {0, 1})) == Approx(3 + 5 - 2 * 0.75 + 3));
+  CHECK(us_of_plan(plan_of({rkernel(4, 2e6), rkernel(1, 2e6)}, {{}, {0}}, {0, 0})) == Approx(3 + 5 + 3));
+  CHECK(us_of_plan(plan_of({rkernel(1, 2e6), rkernel(1, 2e6)}, {{}, {}}, {0, 0})) == Approx(3 + 0.5 + 0.25 + 3));
+}
+
 TEST_CASE("rTasks share memory with those that really run at the same time") {
   // 8e3 bytes: 2 us for a vEU that has all of the 4e3 bytes a us, 8 us for one of four.
   CHECK(us_of(plan_of({rkernel(1, 0, 8e3)}, {{}}, {0})) == Approx(1 + 2));
