@@ -46,7 +46,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->delimiter(',')
       ->expected(2)
       ->option_text("R,S");
-  command.add_option("--search-plans", arguments.search_plans, "Policies list and best: how many plans are simulated at most; default 300")
+  command
+      .add_option("--search-plans", arguments.search_plans, "Policies list and best: how many plans are simulated at most; default 1000")
       ->option_text("N");
   command
       .add_option("--execution", arguments.execution,

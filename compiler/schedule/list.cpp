@@ -1,15 +1,18 @@
 // The policy `list`: critical-path list scheduling of rTasks. Of the rOperators whose inputs are placed, the one with the longest way to
 // the end (its upward rank: times and edges) comes next; each of its rTasks goes where it ends earliest, also into a gap between rTasks
-// that are there already. From there a local search exchanges rKernels along the critical path, and moves rOperators up or down in the
-// order, as long as the simulator says that the plan ends earlier, within ScheduleOptions::search_plans simulated plans. It starts from the
-// wavefront policy's rKernels, and that policy's own plan is among those that it chooses from. No chance is involved: equal input, equal
-// plan.
+// that are there already. From there a local search goes on as long as the simulator says that the plan ends earlier, within
+// ScheduleOptions::search_plans simulated plans: it exchanges the rKernels of all rOperators of a level, or of one, and moves rOperators up
+// or down in the order, along the critical path first. It begins with the best of several choices of rKernels: the wavefront policy's, and
+// those that are fastest on a part of the vEUs. The wavefront policy's own plan is among those that it chooses from. No chance is involved:
+// equal input, equal plan.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <queue>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,6 +30,11 @@ namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr double kGainUs = 0.01;  // less is noise
+constexpr double kMoveUs = 8;     // added to a rank: about two rOperators' way, so that neighbours change places
+constexpr double kWorth = 0.99;   // a plan that is simulated to be less than 1% faster than the wavefront policy's is mostly not
+// Into how many parts the vEUs are cut for rKernels of rOperators that run side by side: on all of them each is done soonest, and hides
+// the edges of the others; on an eighth it takes the least time of vEUs.
+constexpr std::array<int64_t, 5> kParts = {1, 2, 3, 4, 8};
 
 // A vEU's idle times, the last without end.
 class Gaps {
@@ -82,13 +90,7 @@ class Lanes {
 
  private:
   double ready_us(size_t veu, const std::vector<Finish>& waits) const {
-    double us = 0;
-    for (const Finish& finish : waits) {
-      if (!finish.only.valid()) continue;
-      const bool here = !finish.many && finish.only.index() == veu;
-      us = std::max(us, finish.at_us + (here ? machine_.vdevice.same_veu_us : machine_.vdevice.edge_us));
-    }
-    return us;
+    return schedule::ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_.vdevice);
   }
 
   // As if the loader always had the time that it can use.
@@ -101,7 +103,8 @@ class Lanes {
     const VDevice& d = machine_.vdevice;
     const double us = us_of(p);
     using Option = std::tuple<double, size_t>;  // begin, vEU
-    const auto option = [&](size_t veu) { return Option(gaps_[veu].find(ready_us(veu, waits), us + d.same_veu_us).begin_us, veu); };
+    const double taken_us = us + d.same_veu_us + d.signal_us;
+    const auto option = [&](size_t veu) { return Option(gaps_[veu].find(ready_us(veu, waits), taken_us).begin_us, veu); };
     std::vector<Option> options;
     for (size_t veu = 0; veu < gaps_.size(); ++veu) options.push_back(option(veu));
     std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
@@ -109,7 +112,7 @@ class Lanes {
     for (int64_t index = 0; index < p.rtasks; ++index) {
       const auto [begin_us, veu] = earliest.top();
       earliest.pop();
-      gaps_[veu].take(gaps_[veu].find(begin_us, us + d.same_veu_us), us + d.same_veu_us, d.rtask_us);
+      gaps_[veu].take(gaps_[veu].find(begin_us, taken_us), taken_us, d.rtask_us);
       note(finish, {{rop, phase, index}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
       earliest.push(option(veu));
     }
@@ -127,7 +130,7 @@ class Lanes {
     Finish finish;
     size_t next = 0;
     for (size_t p = 0; p < rkernel.phases.size(); ++p) {
-      const double us = us_of(rkernel.phases[p]) + machine_.vdevice.same_veu_us;
+      const double us = us_of(rkernel.phases[p]) + machine_.vdevice.same_veu_us + machine_.vdevice.signal_us;
       for (int64_t index = 0; index < rkernel.phases[p].rtasks; ++index) {
         const size_t veu = earliest[next++].second;
         gaps_[veu].take(gaps_[veu].find(std::max(begin_us, gaps_[veu].last_us()), us), us, machine_.vdevice.rtask_us);
@@ -151,7 +154,7 @@ class Lanes {
 
 class List {
  public:
-  explicit List(const PolicyInput& input) : input_(input), simulator_(input.machine), wavefront_(wavefront(input)) {}
+  List(const PolicyInput& input, Plan wavefront) : input_(input), simulator_(input.machine), wavefront_(std::move(wavefront)) {}
 
   Plan plan() {
     collect();
@@ -159,15 +162,16 @@ class List {
     best_us_ = simulator_.run(best_, input_.options.execution);
     const double wavefront_us = best_us_;
     plans_ = 1;
-    // From the better of two beginnings.
-    Choice choice = choice_of_wavefront();
-    double us = trial(choice);
-    Choice fast = choice;
-    for (size_t i = 0; i < fast.rkernel.size(); ++i) {
-      if (!candidates_[i].empty()) fast.rkernel[i] = select::fastest(candidates_[i], input_.machine);
+    Trial at = trial(choice_of_wavefront());
+    for (const int64_t parts : kParts) {
+      if (!may_try()) break;
+      Choice other = at.choice;
+      for (size_t i = 0; i < other.rkernel.size(); ++i) take_part(i, parts, other);
+      Trial found = trial(std::move(other));
+      if (found.us < at.us) at = std::move(found);
     }
-    if (const double fast_us = trial(fast); fast_us < us) choice = fast, us = fast_us;
-    improve(choice, us);
+    improve(std::move(at));
+    if (best_us_ > kWorth * wavefront_us) best_ = draft_of(wavefront_), best_us_ = wavefront_us;
     spdlog::info("list: {} plans simulated, {:.1f} us, the wavefront policy's plan {:.1f} us", plans_, best_us_, wavefront_us);
     return plan_of(best_);
   }
@@ -178,18 +182,27 @@ class List {
     std::vector<size_t> rkernel;   // per rOperator, in candidates_
     std::vector<double> moved_us;  // per rOperator: what is added to its rank
   };
+  struct Trial {
+    Choice choice;
+    double us = 0;
+    std::vector<size_t> path;  // the critical one: rOperators, from the end
+  };
 
   void collect() {
     const size_t count = input_.graph.rops.size();
     Unsupported unsupported;
-    const std::vector<bool> alone = alone_of(input_);
+    alone_ = alone_of(input_);
+    level_.resize(count, 0);
     candidates_.resize(count);
     front_.resize(count);
     consumers_.resize(count);
     for (size_t i = 0; i < count; ++i) {
       if (input_.is_view[i]) continue;
-      candidates_[i] = candidates_of(input_, ROperatorId(static_cast<int64_t>(i)), alone[i], unsupported);
-      for (const ROperatorId producer : input_.producers[i]) consumers_[producer.index()].push_back(i);
+      candidates_[i] = candidates_of(input_, ROperatorId(static_cast<int64_t>(i)), alone_[i], unsupported);
+      for (const ROperatorId producer : input_.producers[i]) {
+        consumers_[producer.index()].push_back(i);
+        level_[i] = std::max(level_[i], level_[producer.index()] + 1);
+      }
       keep_front(i);
     }
     unsupported.raise(input_);
@@ -255,13 +268,20 @@ class List {
     return draft;
   }
 
-  double trial(const Choice& choice) {
+  // One that runs beside others gets the rKernel that is fastest on its part of the vEUs.
+  void take_part(size_t rop, int64_t parts, Choice& choice) const {
+    if (candidates_[rop].empty() || alone_[rop]) return;
+    const int64_t share = std::max<int64_t>(1, input_.machine.vdevice.veus() / parts);
+    choice.rkernel[rop] = select::fastest_on(candidates_[rop], input_.machine, share);
+  }
+
+  Trial trial(Choice choice) {
     ++plans_;
     Draft draft = place(choice);
     const double us = simulator_.run(draft, input_.options.execution);
-    path_ = critical_path(draft);
+    Trial result{std::move(choice), us, critical_path(draft)};
     if (us < best_us_ - kGainUs) best_ = std::move(draft), best_us_ = us;
-    return us;
+    return result;
   }
 
   // From the rOperator that ends last back along those that end last of what each needs.
@@ -285,38 +305,58 @@ class List {
   bool may_try() const { return plans_ < input_.options.search_plans; }
 
   // One change after another, along the critical path first, then anywhere; each change that helps stays.
-  void improve(Choice& choice, double us) {
-    trial(choice);
-    std::vector<size_t> path = path_;
-    const auto try_choice = [&](const Choice& other) {
-      const double other_us = trial(other);
-      if (other_us >= us - kGainUs) return false;
-      choice = other, us = other_us, path = path_;
-      return true;
-    };
+  void improve(Trial at) {
     bool better = true;
     while (better && may_try()) {
       better = false;
-      std::vector<size_t> order = path;
+      std::vector<size_t> order = at.path;
       for (size_t i = 0; i < candidates_.size(); ++i) {
-        if (!candidates_[i].empty() && std::find(path.begin(), path.end(), i) == path.end()) order.push_back(i);
+        if (!candidates_[i].empty() && std::find(at.path.begin(), at.path.end(), i) == at.path.end()) order.push_back(i);
       }
+      std::set<size_t> levels;
       for (const size_t rop : order) {
-        for (const size_t c : front_[rop]) {
-          if (!may_try()) return;
-          if (c == choice.rkernel[rop]) continue;
-          Choice other = choice;
-          other.rkernel[rop] = c;
-          better = try_choice(other) || better;
-        }
-        for (const double moved_us : {-8.0, 8.0}) {
-          if (!may_try()) return;
-          Choice other = choice;
-          other.moved_us[rop] += moved_us;
-          better = try_choice(other) || better;
-        }
+        if (levels.insert(level_[rop]).second) better = change_level(level_[rop], at) || better;
+        better = change_rop(rop, at) || better;
+        if (!may_try()) return;
       }
     }
+  }
+
+  // Whether the plan got better: then `at` is the new one.
+  bool try_choice(Choice choice, Trial& at) {
+    if (!may_try() || (choice.rkernel == at.choice.rkernel && choice.moved_us == at.choice.moved_us)) return false;
+    Trial found = trial(std::move(choice));
+    if (found.us >= at.us - kGainUs) return false;
+    at = std::move(found);
+    return true;
+  }
+
+  // What stands side by side is exchanged together: one rOperator more on all vEUs is of no use while the others keep to their parts.
+  bool change_level(size_t level, Trial& at) {
+    bool better = false;
+    for (const int64_t parts : kParts) {
+      Choice other = at.choice;
+      for (size_t i = 0; i < candidates_.size(); ++i) {
+        if (level_[i] == level) take_part(i, parts, other);
+      }
+      better = try_choice(std::move(other), at) || better;
+    }
+    return better;
+  }
+
+  bool change_rop(size_t rop, Trial& at) {
+    bool better = false;
+    for (const size_t c : front_[rop]) {
+      Choice other = at.choice;
+      other.rkernel[rop] = c;
+      better = try_choice(std::move(other), at) || better;
+    }
+    for (const double moved_us : {-kMoveUs, kMoveUs}) {
+      Choice other = at.choice;
+      other.moved_us[rop] += moved_us;
+      better = try_choice(std::move(other), at) || better;
+    }
+    return better;
   }
 
   const PolicyInput& input_;
@@ -325,7 +365,8 @@ class List {
   std::vector<std::vector<RKernel>> candidates_;  // per rOperator; none: a view
   std::vector<std::vector<size_t>> front_;        // per rOperator, in candidates_
   std::vector<std::vector<size_t>> consumers_;
-  std::vector<size_t> path_;  // of the last trial
+  std::vector<bool> alone_;    // per rOperator: nothing else in its wave
+  std::vector<size_t> level_;  // per rOperator: steps from the inputs, the longest way
   Draft best_;
   double best_us_ = 0;
   int64_t plans_ = 0;
@@ -333,6 +374,8 @@ class List {
 
 }  // namespace
 
-Plan list(const PolicyInput& input) { return List(input).plan(); }
+Plan list(const PolicyInput& input) { return list_from(input, wavefront(input)); }
+
+Plan list_from(const PolicyInput& input, Plan wavefront) { return List(input, std::move(wavefront)).plan(); }
 
 }  // namespace tamp::schedule

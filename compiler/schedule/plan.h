@@ -62,6 +62,7 @@ Plan sequential(const PolicyInput& input);
 Plan greedy(const PolicyInput& input);
 Plan ios(const PolicyInput& input);
 Plan list(const PolicyInput& input);
+Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);
 
 // Lanes and events of a plan: one event per (rOperator, phase) that somebody on another vEU waits for, one signal per vEU

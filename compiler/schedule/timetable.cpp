@@ -7,19 +7,16 @@
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
-namespace {
 
-double ready_on(VEU veu, std::span<const Finish> waits, const VDevice& d) {
-  double ready_us = 0;
+double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& d) {
+  double us = 0;
   for (const Finish& finish : waits) {
     if (!finish.many && !finish.only.valid()) continue;
     const bool here = !finish.many && finish.only == veu;
-    ready_us = std::max(ready_us, finish.at_us + (here ? d.same_veu_us : d.edge_us));
+    us = std::max(us, finish.at_us + (here ? d.same_veu_us : d.edge_us));
   }
-  return ready_us;
+  return us;
 }
-
-}  // namespace
 
 Timetable::Timetable(const select::Machine& machine, double start_us)
     : machine_(&machine), veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
@@ -30,7 +27,7 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   // SelectVEU. All rTasks of a phase cost the same, so only the vEU that got the last one has a new end: keep all in a heap.
   using Option = std::tuple<double, size_t>;  // end, vEU
   const auto option = [&](size_t veu) {
-    return Option(select::after(veus_[veu], cost, ready_on(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);
+    return Option(select::after(veus_[veu], cost, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);
   };
   std::vector<Option> options;
   for (size_t veu = 0; veu < veus_.size(); ++veu) options.push_back(option(veu));
@@ -41,7 +38,7 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
     const auto [end_us, chosen] = earliest.top();
     earliest.pop();
     const VEU veu(static_cast<int64_t>(chosen));
-    veus_[chosen] = select::after(veus_[chosen], cost, ready_on(veu, waits, machine_->vdevice));
+    veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, waits, machine_->vdevice));
     veus_[chosen].free_us += machine_->vdevice.same_veu_us;
     appended_.push_back({{rop, phase, index}, veu});
     finish.at_us = std::max(finish.at_us, end_us);
@@ -57,7 +54,7 @@ Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span
   const auto count = static_cast<size_t>(rkernel.rtasks());
   TAMP_CHECK(rkernel.gang && count <= veus_.size(), "a gang of more rTasks than there are vEUs");
   const auto begin_on = [&](size_t veu) {
-    return std::max(veus_[veu].free_us, ready_on(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice));
+    return std::max(veus_[veu].free_us, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice));
   };
   std::vector<std::pair<double, size_t>> earliest;
   for (size_t veu = 0; veu < veus_.size(); ++veu) earliest.emplace_back(begin_on(veu), veu);

@@ -18,6 +18,9 @@ struct Finish {
   bool many = false;  // on several vEUs; false with `only` none: nothing to wait for
 };
 
+// When a rTask on `veu` may begin: each of `waits` has been seen, by an edge of its kind.
+double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& vdevice);
+
 class Timetable {
  public:
   explicit Timetable(const select::Machine& machine, double start_us = 0);
