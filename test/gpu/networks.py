@@ -270,7 +270,12 @@ def flops_of(module, inputs):
         weight = layer.weight
         total += 2 * output.numel() * weight[0].numel()
 
+    def add_attention(layer, _, outputs):  # it multiplies by the weights itself, without calling its Linear: Q, K and V, and what becomes of them
+        nonlocal total
+        total += 2 * outputs[0].numel() * 4 * layer.embed_dim
+
     hooks = [layer.register_forward_hook(add) for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    hooks += [layer.register_forward_hook(add_attention) for layer in module.modules() if isinstance(layer, nn.MultiheadAttention)]
     module(*inputs)
     for hook in hooks:
         hook.remove()
