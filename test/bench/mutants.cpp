@@ -60,7 +60,8 @@ bool wait_for_another_event(RProgram& program, Random& random) {
 
 bool wait_one_later(RProgram& program, Random& random) {
   Spot spot;
-  if (!pick(program, random, spot, [](const Instruction& i, size_t p, size_t size) { return !i.waits.empty() && p + 1 < size; })) return false;
+  if (!pick(program, random, spot, [](const Instruction& i, size_t p, size_t size) { return !i.waits.empty() && p + 1 < size; }))
+    return false;
   auto& waits = at(program, spot).waits;
   const size_t which = any(random, waits.size());
   program.lanes[spot.veu][spot.position + 1].waits.push_back(waits[which]);
@@ -135,8 +136,9 @@ bool move_to_another_lane(RProgram& program, Random& random) {
   while (to == spot.veu) to = any(random, program.lanes.size());
   auto &from = program.lanes[spot.veu], &lane = program.lanes[to];
   from.erase(from.begin() + static_cast<std::ptrdiff_t>(spot.position));
-  lane.insert(lane.begin() + static_cast<std::ptrdiff_t>(chance(random) ? std::min(spot.position, lane.size()) : any(random, lane.size() + 1)),
-              moved);
+  lane.insert(
+      lane.begin() + static_cast<std::ptrdiff_t>(chance(random) ? std::min(spot.position, lane.size()) : any(random, lane.size() + 1)),
+      moved);
   return true;
 }
 

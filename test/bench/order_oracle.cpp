@@ -186,8 +186,8 @@ std::optional<std::string> OrderOracle::runs_once(const RProgram& mutant) const 
 }
 
 // Runs the lanes: each goes on while it can, until all are at their ends or none can go on. Counters only grow, so whatever the order of a
-// real run, it comes as far as this one. Sets of rTasks go along: what a vEU's Waits have seen, what its bodies have done, what each event's
-// signals stand for.
+// real run, it comes as far as this one. Sets of rTasks go along: what a vEU's Waits have seen, what its bodies have done, what each
+// event's signals stand for.
 //
 // Counters grow for ever: an event that counts less than it gets is ahead by one run after the other, so that in the end its Waits pass at
 // once and put nothing in order; one that counts more stays behind.
@@ -378,7 +378,8 @@ std::optional<std::string> OrderOracle::harm(const RProgram& mutant) const {
   for (const Pair& pair : pairs_) {
     if (!order->before(pair.writer, {pair.reader, false, pair.by_copy})) return "something is read before it is written";
   }
-  const bool moved = mutant.memory.buffer_offset != right_.memory.buffer_offset || mutant.memory.scratch_offset != right_.memory.scratch_offset;
+  const bool moved =
+      mutant.memory.buffer_offset != right_.memory.buffer_offset || mutant.memory.scratch_offset != right_.memory.scratch_offset;
   for (const auto& [a, b] : moved ? shared_cells(mutant.memory) : shared_) {
     const Cell &of_a = cells_[static_cast<size_t>(a)], &of_b = cells_[static_cast<size_t>(b)];
     if (!in_order(*order, of_a, of_b) && !in_order(*order, of_b, of_a)) return "memory is used again too early";

@@ -2,9 +2,9 @@
 // before whom as sets of rTasks, memory as all pairs of rTasks that touch the same bytes, the end by running the program.
 //
 // What it believes, as the verifier does: the regions that the families declare. What it knows on its own is how programs run
-// (kernels/vdevice/interpreter.cuh, runtime_stub/host/phases.h): a vEU's waiter passes the Waits of its lane in order, its compute warps run
-// the bodies in order, boxes of inputs are copied once the Waits have passed; launches of a stream follow each other, those of other streams
-// wait for what was recorded before.
+// (kernels/vdevice/interpreter.cuh, runtime_stub/host/phases.h): a vEU's waiter passes the Waits of its lane in order, its compute warps
+// run the bodies in order, boxes of inputs are copied once the Waits have passed; launches of a stream follow each other, those of other
+// streams wait for what was recorded before.
 #pragma once
 
 #include <cstdint>
@@ -81,8 +81,8 @@ class OrderOracle {
   int64_t count_ = 0;
   std::vector<Space> spaces_;
   std::vector<Cell> cells_;
-  std::vector<Pair> pairs_;                             // written by the one, read by the other
-  std::vector<std::pair<int32_t, int32_t>> shared_;     // cells of different spaces at the same bytes of the right program's arena
+  std::vector<Pair> pairs_;                          // written by the one, read by the other
+  std::vector<std::pair<int32_t, int32_t>> shared_;  // cells of different spaces at the same bytes of the right program's arena
 };
 
 }  // namespace tamp::test

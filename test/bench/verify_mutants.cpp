@@ -1,11 +1,12 @@
 // Tries the verifier: everything that every policy plans, for models and for random graphs, in both executions, must be accepted; damaged
 // programs (mutants.h) that an independent oracle (order_oracle.h) finds harmful must be refused. Prints the tables of docs/verifier.md.
 //
-//   verify_mutants [MODEL.onnx...] [--nodes N] [--whole] [--random N] [--mutants N] [--seed S] [--vdevice NAME] [--precision P] [--examples]
+//   verify_mutants [MODEL.onnx...] [--nodes N] [--whole] [--random N] [--mutants N] [--seed S] [--vdevice NAME] [--precision P]
+//   [--examples]
 //
 // Models are cut behind their first N nodes (40), for brute force is slow; --whole takes them as they are and makes no mutants. Half of the
-// mutants are of models and half of random graphs, in equal parts of all programs. The exit code is 1 where a program is refused or a harmful
-// mutant accepted; --examples says why harmless mutants are refused.
+// mutants are of models and half of random graphs, in equal parts of all programs. The exit code is 1 where a program is refused or a
+// harmful mutant accepted; --examples says why harmless mutants are refused.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/weights.h"
 #include "compiler/compile.h"
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/passes/passes.h"
@@ -90,9 +92,16 @@ Graph placed(Graph graph, const VDevice& vdevice, Precision precision, bool gang
   return graph;
 }
 
-std::vector<std::string> verdict(const RProgram& program) {
+// What compile.cpp asks, and where weights moved, what codegen sees when it writes their file: whether those at one place are equal.
+std::vector<std::string> verdict(const RProgram& program, bool weights_moved = false) {
   std::vector<std::string> violations = schedule::verify(program);
   if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
+  if (!violations.empty() || !weights_moved) return violations;
+  try {
+    codegen::gather_weights(program);
+  } catch (const InternalError& error) {
+    violations.emplace_back(error.what());
+  }
   return violations;
 }
 
@@ -175,7 +184,8 @@ class Trial {
       if (candidate.damage(mutant, random_)) kind = &candidate;
     }
     const auto harm = oracle.harm(mutant);
-    const std::vector<std::string> violations = verdict(mutant);
+    const bool weights_moved = std::string(kind->name).starts_with("weights");
+    const std::vector<std::string> violations = verdict(mutant, weights_moved);
     Tally& tally = (mutant.launches ? verdicts_.launches : verdicts_.lanes)[kind->name];
     ++(harm ? violations.empty() ? tally.accepted : tally.refused : violations.empty() ? tally.accepted_harmless : tally.refused_harmless);
     if (harm && violations.empty()) {
@@ -230,8 +240,8 @@ int run(const Options& options) {
     const Precision precision = n % 2 == 0 ? Precision::fp32 : options.precision;
     trial.plan(fmt::format("random {}", seed), random_graph(seed, 4 + static_cast<int>(n % 24)), device, precision, part(options.random));
   }
-  fmt::print("{} models, {} random graphs: {} programs of {} rTasks accepted, {} refused; {} have no plan\n", options.models.size(), options.random,
-             verdicts.programs - verdicts.refused, verdicts.rtasks, verdicts.refused, verdicts.without_plan);
+  fmt::print("{} models, {} random graphs: {} programs of {} rTasks accepted, {} refused; {} have no plan\n", options.models.size(),
+             options.random, verdicts.programs - verdicts.refused, verdicts.rtasks, verdicts.refused, verdicts.without_plan);
   print_table("persistent execution", lane_mutants(), verdicts.lanes);
   print_table("graph execution", launch_mutants(), verdicts.launches);
   if (options.examples) {
