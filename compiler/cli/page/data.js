@@ -5,6 +5,7 @@
 
 "use strict";
 
+performance.mark("begun");  // these marks: test/bench/page_load.py
 const data = JSON.parse(document.getElementById("data").textContent);
 const rops = data.rops;
 const laneCount = data.lanes.length;
@@ -165,3 +166,4 @@ const state = { task: -1, rop: -1, hover: -1, matches: null };
 
 // What search looks at.
 const words = rops.map((rop) => [rop.name, rop.op, rop.rkernel, ...rop.origin].join("\n").toLowerCase());
+performance.mark("parsed");

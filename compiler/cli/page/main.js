@@ -176,6 +176,8 @@ byId("whole").addEventListener("click", () => {
   update();
 });
 new ResizeObserver(([header]) => document.documentElement.style.setProperty("--header", `${header.target.offsetHeight}px`)).observe(document.querySelector("header"));
+performance.mark("laid out");
 fromAddress();
 for (const each of [lanesDrawing, arenaDrawing, graphDrawing]) each.now();
+performance.mark("drawn");
 document.documentElement.dataset.loaded = Math.round(performance.now());  // milliseconds, for tests
