@@ -1,6 +1,8 @@
 #include "codegen/weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "compiler/support/error.h"
 #include "kernels/catalogue.h"
@@ -10,6 +12,7 @@ namespace tamp::codegen {
 
 Bytes gather_weights(const RProgram& program) {
   Bytes data(static_cast<size_t>(program.weight_bytes));
+  std::map<int64_t, int64_t> written;  // begin, end; what the verifier proves: places are apart or the same
   for (const WeightBlob& blob : program.weights) {
     Bytes packed;
     const Bytes* source = &packed;
@@ -21,7 +24,10 @@ Bytes gather_weights(const RProgram& program) {
     }
     TAMP_CHECK(static_cast<int64_t>(source->size()) == blob.bytes, "size of weights '" + blob.name + "'");
     TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
-    std::memcpy(data.data() + blob.offset, source->data(), source->size());
+    std::byte* const place = data.data() + blob.offset;
+    const bool is_new = written.emplace(blob.offset, blob.offset + blob.bytes).second;
+    if (is_new && !source->empty()) std::memcpy(place, source->data(), source->size());
+    TAMP_CHECK(is_new || std::equal(source->begin(), source->end(), place), "weights '" + blob.name + "' lie on others");
   }
   return data;
 }

@@ -21,7 +21,7 @@ struct GangState {
 
 }  // namespace
 
-Clocks::Clocks(const RProgram& program) {
+Clocks::Clocks(const RProgram& program, LaneOrder lane_order) {
   const size_t veus = program.lanes.size();
   size_t count = 0;
   for (const auto& lane : program.lanes) {
@@ -32,8 +32,8 @@ Clocks::Clocks(const RProgram& program) {
   for (const auto& lane : program.lanes) {
     for (const Instruction& i : lane) {
       const RKernel* const rkernel = i.rtask.rop.valid() ? &program.rkernels[i.rtask.rop.index()] : nullptr;
-      starts_early_.push_back(rkernel != nullptr && !rkernel->gang &&
-                              rkernel->phases[static_cast<size_t>(i.rtask.phase)].boxes.has_value());
+      const bool has_boxes = rkernel != nullptr && !rkernel->gang && rkernel->phases[static_cast<size_t>(i.rtask.phase)].boxes.has_value();
+      starts_early_.push_back(has_boxes || lane_order == LaneOrder::none);
     }
   }
   std::vector<EventState> events(program.events.size());

@@ -20,9 +20,12 @@ struct At {
 
 using Clock = std::vector<int32_t>;  // per vEU
 
+// Whether a vEU runs its rTasks one after another, or all of them as soon as their Waits have passed: as the blocks of a launch do.
+enum class LaneOrder { kept, none };
+
 class Clocks {
  public:
-  explicit Clocks(const RProgram& program);
+  explicit Clocks(const RProgram& program, LaneOrder lane_order = LaneOrder::kept);
 
   // All instructions that can run, in one order in which they can. Fewer than there are: the rest waits for ever.
   const std::vector<At>& order() const { return order_; }

@@ -11,6 +11,7 @@
 #include "compiler/schedule/clocks.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/schedule/verify_memory.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -208,9 +209,34 @@ Execution parse_execution(const std::string& name) {
 
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages) { return Launches(program, stages).run(); }
 
-// A lane and an event per launch: nothing but PhaseLaunch::after orders them.
+namespace {
+
+// The host gives launches to the device in their order, so a later one cannot be waited for: what it records comes too late.
+void verify_each_launch(const RProgram& program, Violations& violations) {
+  const std::vector<PhaseLaunch>& launches = *program.launches;
+  for (size_t n = 0; n < launches.size(); ++n) {
+    const PhaseLaunch& launch = launches[n];
+    const bool has_rop = launch.rop.valid() && launch.rop.index() < program.rkernels.size();
+    const bool exists = has_rop && launch.phase >= 0 &&
+                        static_cast<size_t>(launch.phase) < program.rkernels[launch.rop.index()].phases.size() &&
+                        program.rkernels[launch.rop.index()].phases[static_cast<size_t>(launch.phase)].rtasks > 0;
+    if (!exists) violations.add(fmt::format("launch {} is of a phase that does not exist or has no rTasks", n));
+    if (launch.stream < 0 || launch.stream >= kMostStreams)
+      violations.add(fmt::format("launch {} is on stream {}, there are {}", n, launch.stream, kMostStreams));
+    for (const int32_t m : launch.after) {
+      if (m < 0 || static_cast<size_t>(m) >= n) violations.add(fmt::format("launch {} is after launch {}, which is not before it", n, m));
+    }
+  }
+}
+
+}  // namespace
+
+// A lane and an event per launch: nothing but PhaseLaunch::after orders them, and nothing the rTasks of one.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit, const select::Families& families) {
   TAMP_CHECK(program.launches.has_value(), "launches of a rProgram for persistent execution");
+  Violations violations(limit);
+  verify_each_launch(program, violations);
+  if (!violations.none()) return violations.take();
   RProgram apart = program;
   apart.lanes.clear();
   apart.events.clear();
@@ -226,7 +252,7 @@ std::vector<std::string> verify_launches(const RProgram& program, size_t limit, 
   }
   apart.vdevice.sms = static_cast<int64_t>(apart.lanes.size());
   apart.vdevice.veus_per_sm = 1;
-  return verify(apart, limit, families);
+  return verify_in(LaneOrder::none, apart, limit, families);
 }
 
 }  // namespace tamp::schedule

@@ -21,7 +21,7 @@ inline constexpr int32_t kMostStreams = 8;
 // before it in its group. Error (unsupported) names a gang: its phases need each other.
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages = {});
 
-// schedule::verify of the program in which only RProgram::launches say what comes after what.
+// schedule::verify of the program in which only RProgram::launches say what comes after what; the rTasks of a launch have no order.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit = 8, const select::Families& families = kernels::families());
 
 }  // namespace tamp::schedule

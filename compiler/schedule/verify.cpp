@@ -141,16 +141,15 @@ void verify_weights(const RProgram& program, Violations& violations) {
   }
 }
 
-int64_t last_packed(const ArgValue& value) {
-  int64_t last = -1;
-  if (const auto* packed = std::get_if<PackedArg>(&value.value)) last = packed->offset_bytes;
+void packed_places(const ArgValue& value, std::vector<int64_t>& places) {
+  if (const auto* packed = std::get_if<PackedArg>(&value.value)) places.push_back(packed->offset_bytes);
   if (const auto* list = std::get_if<ArgList>(&value.value)) {
-    for (const ArgValue& inner : *list) last = std::max(last, last_packed(inner));
+    for (const ArgValue& inner : *list) packed_places(inner, places);
   }
-  return last;
 }
 
-// Packed data holds all blocks of the ring, and something at every place that an argument points to.
+// Packed data holds all blocks of the ring, and something at every place that an argument points to. The ring takes all of its part, which
+// ends where the first argument points to, or with the data: a ring that is too short would leave the body waiting.
 void verify_packed(const RProgram& program, Violations& violations) {
   std::map<std::pair<ROperatorId, int32_t>, int64_t> bytes;
   for (const WeightBlob& blob : program.weights) {
@@ -161,13 +160,18 @@ void verify_packed(const RProgram& program, Violations& violations) {
       const Phase& phase = program.rkernels[i].phases[p];
       if (phase.rtasks == 0) continue;
       const RingWeights& ring = phase.ring;
-      int64_t wanted = ring.chunks_per_rtask > 0 ? ring.chunk_bytes * ring.chunks_per_rtask * ring.blocks : 0;
-      for (const Arg& arg : phase.args) wanted = std::max(wanted, last_packed(arg.value) + 1);
+      const int64_t ring_bytes = ring.chunks_per_rtask > 0 ? ring.chunk_bytes * ring.chunks_per_rtask * ring.blocks : 0;
+      std::vector<int64_t> places;
+      for (const Arg& arg : phase.args) packed_places(arg.value, places);
+      int64_t wanted = ring_bytes;
+      for (const int64_t place : places) wanted = std::max(wanted, place + 1);
       const auto found = bytes.find({ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p)});
       const int64_t held = found == bytes.end() ? 0 : found->second;
-      if (wanted <= held) continue;
-      violations.add(fmt::format("'{}' ({}) phase {} reads {} bytes of packed weights, which has {}", printable(program.graph.rops[i].name),
-                                 program.rkernels[i].name, p, wanted, held));
+      const std::string who = fmt::format("'{}' ({}) phase {}", printable(program.graph.rops[i].name), program.rkernels[i].name, p);
+      if (wanted > held) violations.add(fmt::format("{} reads {} bytes of packed weights, which has {}", who, wanted, held));
+      places.push_back(held);
+      const int64_t part = *std::min_element(places.begin(), places.end());
+      if (ring_bytes < part) violations.add(fmt::format("{} takes {} bytes by its ring of weights, which has {}", who, ring_bytes, part));
     }
   }
 }
@@ -183,6 +187,10 @@ std::string describe(const RProgram& program, At at) {
 }
 
 std::vector<std::string> verify(const RProgram& program, size_t limit, const select::Families& families) {
+  return verify_in(LaneOrder::kept, program, limit, families);
+}
+
+std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program, size_t limit, const select::Families& families) {
   Violations violations(limit);
   verify_shape(program, violations);
   if (!violations.none()) return violations.take();
@@ -194,7 +202,7 @@ std::vector<std::string> verify(const RProgram& program, size_t limit, const sel
   verify_counts(program, violations);
   verify_exchanges(program, families, violations);
   if (!violations.none()) return violations.take();
-  const Clocks clocks(program);
+  const Clocks clocks(program, lane_order);
   verify_ends(program, clocks, violations);
   if (!violations.none()) return violations.take();
   // From here on every instruction has a clock.

@@ -25,6 +25,9 @@ class Violations {
   std::vector<std::string> sentences_;
 };
 
+// schedule::verify of a program whose lanes may have no order in themselves.
+std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program, size_t limit, const select::Families& families);
+
 // "'conv1' phase 0 rTask 3 (vEU 5)"
 std::string describe(const RProgram& program, At at);
 

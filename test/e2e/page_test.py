@@ -63,7 +63,7 @@ def test_the_page_shows_the_program_and_what_is_chosen(tamp):
     plan = compiled(tamp)
     tamp("inspect", "out", "--html", "page.html")
     dom = shown(tamp, "page.html")
-    assert "Nothing is chosen" in dom and all(f">{rop['name']}<" in dom for rop in plan["rops"])
+    assert "Nothing is chosen" in dom and "critical path, planned" in details(dom) and all(f">{rop['name']}<" in dom for rop in plan["rops"])
     assert not re.search(r'(src|href)="', dom), "the page wants another file"
     veu, position = next((v, i) for v, lane in enumerate(plan["lanes"]) for i, entry in enumerate(lane) if entry["rop"] >= 0 and entry["waits"])
     entry = plan["lanes"][veu][position]
@@ -79,72 +79,97 @@ def test_the_page_shows_the_program_and_what_is_chosen(tamp):
     assert rop["name"] in source[int(arguments) - 1] and "= {" in source[int(arguments) - 1], source[int(arguments) - 1]
 
 
+def did(tamp, page, script):
+    """What a hand does on the lanes, by a script behind the page's own: `point(band, task, type)`; it leaves what it saw in `said`."""
+    hand = """<script>
+      HTMLCanvasElement.prototype.setPointerCapture = () => {};
+      const said = {}, lanes = byId("lanes"), box = lanes.getBoundingClientRect();
+      const send = (type, { x, y }, more = {}) => lanes.dispatchEvent(new (type === "wheel" ? WheelEvent : PointerEvent)(type, { clientX: box.left + x, clientY: box.top + y, cancelable: true, ...more }));
+      const at = (band, task) => ({ x: xOf((band.times.begin[task] + band.times.end[task]) / 2, lanes.clientWidth), y: middle(band, task) });
+      const point = (band, task, type, more) => send(type, at(band, task), more);
+      """ + script + """
+      document.body.dataset.said = JSON.stringify(said);
+    </script>"""
+    (tamp.folder / "hand.html").write_text((tamp.folder / page).read_text().replace("</body>", hand + "</body>"))
+    return json.loads(html.unescape(re.search(r'data-said="([^"]*)"', shown(tamp, "hand.html"))[1]))
+
+
 def test_pointing_zooming_choosing_and_sorting(tamp):
     """What a hand does, by a script behind the page's own."""
     compiled(tamp)
     tamp("inspect", "out", "--html", "page.html")
-    hand = """<script>
-      HTMLCanvasElement.prototype.setPointerCapture = () => {};
-      const said = {}, lanes = byId("lanes"), box = lanes.getBoundingClientRect(), task = tasksOfRop[1][0], band = () => bandsOf(lanes.clientHeight)[0];
-      const at = (task) => ({ x: xOf((planned.begin[task] + planned.end[task]) / 2, lanes.clientWidth), y: middle(band(), task) });
-      const send = (type, { x, y }, more = {}) => lanes.dispatchEvent(new (type === "wheel" ? WheelEvent : PointerEvent)(type, { clientX: box.left + x, clientY: box.top + y, cancelable: true, ...more }));
-      send("pointermove", at(task));
+    said = did(tamp, "page.html", """
+      const task = tasksOfRop[1][0], [band] = bandsOf(lanes.clientHeight);
+      point(band, task, "pointermove");
       said.tip = byId("tip").textContent;
-      const before = view.end - view.begin, time = (planned.begin[task] + planned.end[task]) / 2, x = at(task).x;
-      send("wheel", at(task), { deltaY: -300 });
+      const before = view.end - view.begin, { x } = at(band, task);
+      point(band, task, "wheel", { deltaY: -300 });
       said.zoomed = (view.end - view.begin) / before;
-      said.stays = Math.abs(xOf(time, lanes.clientWidth) - x);
-      send("wheel", at(task), { deltaY: -300, shiftKey: true });
+      said.stays = Math.abs(at(band, task).x - x);
+      point(band, task, "wheel", { deltaY: -300, shiftKey: true });
       said.lanes = shownLanes.end - shownLanes.begin;
       const begin = view.begin;
-      send("pointerdown", at(task));
-      lanes.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + at(task).x + 50, clientY: box.top + at(task).y }));
-      send("pointerup", at(task));
+      point(band, task, "pointerdown");
+      send("pointermove", { x: at(band, task).x + 50, y: at(band, task).y });
+      point(band, task, "pointerup");
       said.moved = view.begin - begin;
       said.chosenByDrag = state.task;
-      send("pointerdown", at(task));
-      send("pointerup", at(task));
+      point(band, task, "pointerdown");
+      point(band, task, "pointerup");
       said.chosen = state.task === task;
       byId("whole").click();
       said.whole = view.end - view.begin;
       said.span = wholeSpan;
       byId("table").tHead.rows[0].cells[9].click();
       said.sorted = [...byId("table").tBodies[0].rows].map((row) => Number(row.cells[9].textContent));
+      byId("table").tBodies[0].rows[0].cells[1].click();
+      said.row = rows[state.rop] === byId("table").tBodies[0].rows[0];
       byId("find").value = "conv";
       byId("find").dispatchEvent(new Event("input"));
       byId("controls").requestSubmit();
-      said.next = state.rop;
-      document.body.dataset.said = JSON.stringify(said);
-    </script>"""
-    page = (tamp.folder / "page.html").read_text()
-    (tamp.folder / "hand.html").write_text(page.replace("</body>", hand + "</body>"))
-    said = json.loads(html.unescape(re.search(r'data-said="([^"]*)"', shown(tamp, "hand.html"))[1]))
+      said.next = state.rop;""")
     assert "rKernel: " in said["tip"] and "planned: " in said["tip"] and "branches.cu:" in said["tip"], said
     assert said["zoomed"] < 0.5 and said["stays"] < 3 and said["lanes"] < 60, said
     assert said["moved"] < 0 and said["chosenByDrag"] == -1 and said["chosen"] is True and said["whole"] == said["span"], said
     assert len(said["sorted"]) > 3 and said["sorted"] == sorted(said["sorted"], reverse=True), said
-    assert said["next"] >= 0, said
+    assert said["row"] and said["next"] >= 0, said
 
 
 def test_a_search_finds_onnx_names(tamp):
     plan = compiled(tamp)
     tamp("inspect", "out", "--html", "page.html")
     dom = shown(tamp, "page.html", "#find=LEFT")
-    assert re.search(r">1 of \d+<", dom) and dom.count("<tr hidden") == len(plan["rops"]) - 1
+    assert re.search(r">1 of \d+<", dom) and len(re.findall(r"<tr [^>]*hidden", dom)) == len(plan["rops"]) - 1
 
 
 def test_a_trace_is_drawn_above_the_plan(tamp):
     compiled(tamp)
     tamp("inspect", "out", "--perfetto", "trace.json")
     trace = json.loads((tamp.folder / "trace.json").read_text())
-    for event in trace["traceEvents"]:
+    for event in trace["traceEvents"]:  # twice as slow, and its clock began 7.5 us earlier
         if event["ph"] == "X":
-            event["ts"], event["dur"] = event["ts"] * 2, event["dur"] * 2
+            event["ts"], event["dur"] = event["ts"] * 2 + 7.5, event["dur"] * 2
     (tamp.folder / "trace.json").write_text(json.dumps(trace))
     tamp("inspect", "out", "--html", "page.html", "--trace", "trace.json")
     dom = shown(tamp, "page.html")
     measured, planned = map(float, re.search(r"measured ([\d.]+) us, planned ([\d.]+) us", dom).groups())
     assert abs(measured - 2 * planned) < 0.02 and ">measured us<" in dom, (measured, planned)
+    said = did(tamp, "page.html", """
+      const first = tasksOfRop[0].reduce((least, task) => (planned.begin[task] < planned.begin[least] ? task : least)), [above, below] = bandsOf(lanes.clientHeight);
+      said.begins = [measured.begin[first], planned.begin[first]];
+      said.names = [above.times.name, below.times.name];
+      point(above, first, "pointermove");
+      said.above = byId("tip").textContent;
+      said.hover = state.hover === first;
+      point(below, first, "pointermove");
+      said.below = byId("tip").textContent;
+      said.lead = planned.lead;
+      point(below, first, "pointerleave");
+      said.left = state.hover;""")
+    assert said["names"] == ["measured", "planned"] and all(abs(begin) < 0.01 for begin in said["begins"]), said
+    assert said["above"] == said["below"] and said["hover"] and said["left"] == -1, said
+    durations = [float(re.search(rf"{name}: ([\d.]+) us, from 0.00 us", said["above"])[1]) for name in said["names"]]
+    assert abs(durations[0] - 2 * durations[1]) < 0.02 and "measured / planned: 2.00" in said["above"] and said["lead"] > 0, said
     slices = [i for i, event in enumerate(trace["traceEvents"]) if event["ph"] == "X"]
     changes = {"another rTask": lambda events: events[slices[0]]["args"].update(rTask=999), "another name": lambda events: events[slices[0]].update(name="other"),
                "one more": lambda events: events.append(events[slices[-1]]), "one less": lambda events: events.pop(slices[-1]),

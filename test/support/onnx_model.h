@@ -26,6 +26,7 @@ namespace tamp::test {
 namespace fs = std::filesystem;
 using Ints = std::vector<int64_t>;
 using Floats = std::vector<float>;
+using Attributes = std::vector<onnx::AttributeProto>;
 
 // A folder of its own for every test, gone afterwards.
 struct TempFolder {
@@ -215,6 +216,11 @@ inline std::vector<Floats> floats_of_all(const std::vector<ops::Value>& values) 
   std::vector<Floats> all;
   for (const ops::Value& value : values) all.push_back(floats_of(value));
   return all;
+}
+
+inline void check_near(const Floats& got, const Floats& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-5).margin(1e-6));
 }
 
 }  // namespace tamp::test

@@ -11,7 +11,6 @@ namespace {
 
 using namespace test;
 using Catch::Matchers::Contains;
-using Attributes = std::vector<onnx::AttributeProto>;
 
 // Answers for inputs of f32, in the order of the model's inputs.
 std::vector<Floats> answers(const Model& model, const std::vector<Floats>& inputs) {
@@ -19,11 +18,6 @@ std::vector<Floats> answers(const Model& model, const std::vector<Floats>& input
   std::vector<ops::Value> values;
   for (size_t i = 0; i < inputs.size(); ++i) values.push_back(value(graph.tensor(graph.inputs[i]).shape, inputs[i]));
   return floats_of_all(ops::run(graph, values));
-}
-
-void check_near(const Floats& got, const Floats& expected) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-5).margin(1e-6));
 }
 
 Floats einsum(const std::string& equation, const std::vector<Shape>& shapes, const std::vector<Floats>& inputs) {

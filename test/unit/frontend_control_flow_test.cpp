@@ -7,7 +7,6 @@ namespace tamp {
 namespace {
 
 using namespace test;
-using Attributes = std::vector<onnx::AttributeProto>;
 
 constexpr int kBool = onnx::TensorProto::BOOL;
 

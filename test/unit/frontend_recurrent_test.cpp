@@ -10,7 +10,6 @@ namespace tamp {
 namespace {
 
 using namespace test;
-using Attributes = std::vector<onnx::AttributeProto>;
 
 constexpr int kI32 = onnx::TensorProto::INT32;
 

@@ -100,6 +100,64 @@ TEST_CASE("a dependency that is taken away is noticed") {
   CHECK(taken > 20);
 }
 
+TEST_CASE("a launch that is after a later one, on no stream, or of no phase is refused") {
+  const RProgram good = tiny_program(tiny_graphs()[1].graph, 2);
+  REQUIRE(good.launches->size() >= 2);
+  struct Row {
+    const char* sentence;
+    void (*damage)(std::vector<PhaseLaunch>&);
+  };
+  const Row rows[] = {
+      {"launch 0 is after launch 1, which is not before it", [](std::vector<PhaseLaunch>& l) { l[0].after = {1}, l[1].after = {}; }},
+      {"launch 0 is after launch 0, which is not before it", [](std::vector<PhaseLaunch>& l) { l[0].after = {0}; }},
+      {"launch 1 is after launch -1", [](std::vector<PhaseLaunch>& l) { l[1].after = {-1}; }},
+      {"launch 1 is on stream -1, there are 8", [](std::vector<PhaseLaunch>& l) { l[1].stream = -1; }},
+      {"launch 1 is on stream 8, there are 8", [](std::vector<PhaseLaunch>& l) { l[1].stream = 8; }},
+      {"launch 1 is of a phase that does not exist", [](std::vector<PhaseLaunch>& l) { l[1].phase = 7; }},
+      {"launch 1 is of a phase that does not exist", [](std::vector<PhaseLaunch>& l) { l[1].rop = ROperatorId(99); }},
+  };
+  for (const Row& row : rows) {
+    RProgram program = good;
+    row.damage(*program.launches);
+    INFO(row.sentence);
+    const auto sentences = verdict(program);
+    REQUIRE_FALSE(sentences.empty());
+    CHECK_THAT(sentences[0], Catch::Contains(row.sentence));
+  }
+}
+
+TEST_CASE("the rTasks of a launch are in no order, those of a vEU are") {
+  // Four rTasks that read and write a quarter each; b lies a quarter before a, so each writes what the one before it reads.
+  constexpr int64_t kElements = 768, kQuarterBytes = kElements / 4 * 4;
+  select::Families families = tiny_families();
+  families[0].candidates = [](const kernels::Request& request) {
+    std::vector<RKernel> found = tiny_families()[0].candidates(request);
+    std::erase_if(found, [](const RKernel& rkernel) { return rkernel.rtasks() != 4; });
+    return found;
+  };
+  families[0].accesses = [](const Graph&, const ROperator& rop, const RKernel&, int, int64_t index, Accesses& out) {
+    out.reads.push_back({rop.inputs[0], {index * kElements / 4, 1, 0, kElements / 4}});
+    out.writes.push_back({rop.outputs[0], {index * kElements / 4, 1, 0, kElements / 4}});
+  };
+  GraphBuilder g;
+  const TensorId a = g.tiles("a", {g.input("x", {kElements})}, {kElements}), b = g.tiles("b", {a}, {kElements});
+  g.output(g.tiles("c", {b}, {kElements}));
+  RProgram program = schedule::schedule(g.take(), tiny_vdevice(1), {}, families);
+  program.launches = schedule::launches_of(program);
+  REQUIRE(program.launches->size() == 3);
+  const auto offset = [&](TensorId id) -> int64_t& { return program.memory.buffer_offset[program.graph.tensor(id).place.buffer.index()]; };
+  offset(a) = kQuarterBytes;
+  offset(b) = 0;
+  program.memory.arena_bytes = 5 * kQuarterBytes;
+  CHECK(schedule::verify(program, 8, families) == std::vector<std::string>{});
+  const auto sentences = schedule::verify_launches(program, 8, families);
+  REQUIRE(sentences.size() == 1);
+  CHECK_THAT(sentences[0], Catch::Contains("share arena byte"));
+  offset(a) = 4 * kQuarterBytes;
+  program.memory.arena_bytes = 8 * kQuarterBytes;
+  CHECK(schedule::verify_launches(program, 8, families) == std::vector<std::string>{});
+}
+
 TEST_CASE("branches get streams of their own and a chain stays on one") {
   const RProgram program = branches();
   std::set<int32_t> streams;

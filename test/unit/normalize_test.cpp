@@ -16,11 +16,6 @@ using Catch::Matchers::Contains;
 
 Floats run(const Model& model, const Shape& shape, const Floats& x) { return floats_of(ops::run(model.read(), {value(shape, x)})[0]); }
 
-void check_near(const Floats& got, const Floats& expected) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-5).margin(1e-6));
-}
-
 }  // namespace
 
 TEST_CASE("LayerNormalization takes mean and variance from axis on, and gives both on demand") {

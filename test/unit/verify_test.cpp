@@ -303,6 +303,7 @@ TEST_CASE("what does not fit the vDevice or does not exist is found") {
       {"end at byte", [](RProgram& p) { p.weight_bytes -= 1; }},
       {"of packed weights, which has", [](RProgram& p) { p.rkernels[0].phases[0].ring.chunks_per_rtask *= 2; }},
       {"of packed weights, which has", [](RProgram& p) { p.rkernels[0].phases[0].ring.blocks += 1; }},
+      {"by its ring of weights, which has", [](RProgram& p) { p.rkernels[0].phases[0].ring.chunks_per_rtask -= 1; }},
       {"of packed weights, which has", [](RProgram& p) { p.weights.at(0).bytes -= 16; }},
       {"of packed weights, which has 0", [](RProgram& p) { p.weights.erase(p.weights.begin()); }},
       {"of packed weights, which has",

@@ -4,9 +4,11 @@ const byId = (id) => document.getElementById(id);
 
 // `draw(context, width, height)` is called at the next frame after redraw(), however often that is called.
 function drawing(canvas, draw) {
-  let asked = false;
+  let asked = false, drawn = "";
+  const sizeOf = () => `${canvas.clientWidth} ${canvas.clientHeight} ${window.devicePixelRatio}`;
   const now = () => {
     asked = false;
+    drawn = sizeOf();
     const scale = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
     if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
       canvas.width = Math.round(width * scale);
@@ -22,7 +24,7 @@ function drawing(canvas, draw) {
     if (!asked) requestAnimationFrame(now);
     asked = true;
   };
-  new ResizeObserver(redraw).observe(canvas);
+  new ResizeObserver(() => sizeOf() !== drawn && redraw()).observe(canvas);  // it is called at the start, too
   return { redraw, now };
 }
 
@@ -69,15 +71,27 @@ function showTip(text, event) {
   tip.style.top = `${Math.max(0, low ? event.clientY - 14 - tip.offsetHeight : event.clientY + 14)}px`;
 }
 
-// `text` cut to about `width` pixels; of names like /features/features.3/Conv the end says most.
+// As much of a name as `width` pixels hold. Of names like /features/features.3/squeeze/Conv the last parts say most, but for the kind of node
+// at their end: squeeze, and with more room features.3/squeeze.
 function fitting(text, width) {
-  const letters = Math.floor(width / 6.8);
-  return text.length <= letters ? text : letters < 3 ? "" : "\u2026" + text.slice(text.length - letters + 1);
+  const letters = Math.floor(width / 6.4);
+  if (text.length <= letters) return text;
+  if (letters < 3) return "";
+  const parts = text.replace(/_output_\d+$/, "").split("/").filter(Boolean);
+  if (parts.length > 1 && /^[A-Za-z]+$/.test(parts[parts.length - 1])) parts.pop();
+  let found = "";
+  for (let i = parts.length; i-- > 0; ) {
+    const longer = parts.slice(i).join("/");
+    if (longer.length > letters) break;
+    found = longer;
+  }
+  const last = parts.length > 0 ? parts[parts.length - 1] : text;
+  return found || "\u2026" + last.slice(last.length - letters + 1);
 }
 
 // The part of the time that is shown, for the lanes and the arena.
 const view = { begin: 0, end: wholeSpan };
-const kLeft = 46, kAxis = 18;  // pixels: names of lanes, and the axis of time
+const kLeft = 52, kAxis = 18;  // pixels: names of lanes, and the axis of time
 const xOf = (time, width) => kLeft + ((time - view.begin) / (view.end - view.begin)) * (width - kLeft);
 const timeOf = (x, width) => view.begin + ((x - kLeft) / (width - kLeft)) * (view.end - view.begin);
 
@@ -110,6 +124,7 @@ function drawAxis(context, width, bottom) {
     context.lineTo(x, bottom);
     context.stroke();
     const digits = Math.max(0, 3 - Math.floor(Math.log10(step)));
-    context.fillText(`${(time / 1000).toFixed(Math.min(3, digits))} us`, x + 2, bottom + 12);
+    const label = `${(time / 1000).toFixed(Math.min(3, digits))} us`;
+    if (x + 2 + context.measureText(label).width <= width) context.fillText(label, x + 2, bottom + 12);
   }
 }

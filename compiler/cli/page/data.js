@@ -5,6 +5,7 @@
 
 "use strict";
 
+performance.mark("begun");  // these marks: test/bench/page_load.py
 const data = JSON.parse(document.getElementById("data").textContent);
 const rops = data.rops;
 const laneCount = data.lanes.length;
@@ -54,6 +55,17 @@ if (measured) {
   });
 }
 const timelines = measured ? [measured, planned] : [planned];
+
+// What is planned begins with the launch of the kernel, what is measured with the first stamp. Time 0 of both is the begin of the first rTask.
+for (const times of timelines) {
+  times.lead = Infinity;
+  for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) times.lead = Math.min(times.lead, times.begin[task]);
+  if (times.lead === Infinity) times.lead = 0;
+  for (let task = 0; task < taskCount; ++task) {
+    times.begin[task] -= times.lead;
+    times.end[task] -= times.lead;
+  }
+}
 
 // Tasks that signal an event: signallers[firstSignaller[event] .. firstSignaller[event + 1]).
 const firstSignaller = new Int32Array(data.events.length + 1);
@@ -113,6 +125,8 @@ for (const times of timelines) {
   times.onPath = new Uint8Array(taskCount);
   for (const task of times.path) times.onPath[task] = 1;
   times.span = times.end.reduce((most, end) => Math.max(most, end), 0);
+  times.busy = 0;
+  for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) times.busy += times.end[task] - times.begin[task];
   // Per rOperator: from the begin of its first rTask to the end of its last, and its part of the critical path.
   times.ropBegin = rops.map((_, rop) => tasksOfRop[rop].reduce((least, task) => Math.min(least, times.begin[task]), Infinity));
   times.ropEnd = rops.map((_, rop) => tasksOfRop[rop].reduce((most, task) => Math.max(most, times.end[task]), 0));
@@ -122,16 +136,23 @@ for (const times of timelines) {
 const wholeSpan = Math.max(1, ...timelines.map((times) => times.span)) * 1.01;
 
 const us = (ns) => (ns / 1000).toFixed(2) + " us";
+// -1: nothing to compare with.
+const ratioOf = (ns, other) => (other > 0 && isFinite(ns) ? ns / other : -1);
+const ratioText = (ratio) => (ratio < 0 ? "" : ratio.toFixed(2));
 const plural = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
-const grouped = (number) => Math.round(number).toLocaleString("en-US");
+const grouped = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, ",");  // toLocaleString takes ten times as long
 function bytesText(bytes) {
   for (const [unit, size] of [["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]]) if (bytes >= size) return (bytes / size).toFixed(1) + " " + unit;
   return Math.round(bytes) + " B";
 }
 const shapeText = (shape) => "[" + shape.join(",") + "]";
 
-// Neighbours get hues far apart.
-const colours = rops.map((_, rop) => `hsl(${(rop * 137.508) % 360} 62% ${rop % 2 ? 58 : 68}%)`);
+// Neighbours get hues far apart; all are light enough for dark letters.
+const even = CSS.supports("color", "oklch(0.8 0.1 0)");
+const colours = rops.map((_, rop) => {
+  const hue = ((rop * 137.508) % 360).toFixed(1);
+  return even ? `oklch(${rop % 2 ? 0.76 : 0.83} 0.105 ${hue})` : `hsl(${hue} 55% ${rop % 2 ? 68 : 76}%)`;
+});
 
 // Of its phase, as it was priced; of a gang, whose price is the time of its steps, an equal share.
 function bytesOf(task) {
@@ -141,7 +162,8 @@ function bytesOf(task) {
 }
 
 // What is chosen (-1: nothing) and, while somebody searches, which rOperators match.
-const state = { task: -1, rop: -1, matches: null };
+const state = { task: -1, rop: -1, hover: -1, matches: null };
 
 // What search looks at.
 const words = rops.map((rop) => [rop.name, rop.op, rop.rkernel, ...rop.origin].join("\n").toLowerCase());
+performance.mark("parsed");

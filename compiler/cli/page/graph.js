@@ -50,6 +50,8 @@ const graphDrawing = drawing(graphCanvas, (context, width, height) => {
   if (graphView.scale === 0) fitGraph();
   const wide = kBoxWidth * graphView.scale, high = kBoxHeight * scaleY();
   const onPath = byId("show-path").checked ? timelines[0].ropOnPath : null;
+  const letters = Math.max(8, Math.min(11, 14 * graphView.scale));  // pixels
+  context.font = `${letters}px system-ui, sans-serif`;
   const inView = (i) => nodeX(i) > -wide && nodeX(i) < width && nodeY(i) > -high && nodeY(i) < height + high;
   rops.forEach((rop, i) => {
     for (const other of rop.after) {
@@ -72,7 +74,7 @@ const graphDrawing = drawing(graphCanvas, (context, width, height) => {
     context.strokeRect(nodeX(i), nodeY(i) - high / 2, wide, high);
     if (high < 11) return;
     context.fillStyle = "#1d2530";
-    context.fillText(fitting(rop.name, wide - 4), nodeX(i) + 3, nodeY(i) + 4);
+    context.fillText(fitting(rop.name, ((wide - 5) * 11) / letters), nodeX(i) + 3, nodeY(i) + 4);
   });
 });
 

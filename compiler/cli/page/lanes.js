@@ -24,7 +24,7 @@ function firstAfter(times, lane, time) {
 }
 
 function drawLane(context, band, lane, width) {
-  const { times } = band, y = yOf(band, lane), height = Math.max(1, laneHeight(band) - (laneHeight(band) > 4 ? 1 : 0));
+  const { times } = band, y = Math.round(yOf(band, lane)), height = Math.max(1, Math.round(yOf(band, lane + 1)) - y);  // whole pixels: no seams
   let filled = kLeft, colour = null;
   for (let task = firstAfter(times, lane, view.begin); task < laneBegin[lane + 1] && times.begin[task] < view.end; ++task) {
     const rop = ropOf(task);
@@ -42,6 +42,12 @@ function drawLane(context, band, lane, width) {
   }
 }
 
+// Between lanes, fainter than what they show: rTasks of one rOperator are to be seen as one.
+function drawSeams(context, band, first, last, width) {
+  context.fillStyle = laneHeight(band) > 9 ? "#fff" : "#ffffff66";
+  for (let lane = first; lane < last; ++lane) context.fillRect(kLeft, Math.round(yOf(band, lane + 1)) - 1, width - kLeft, 1);
+}
+
 // The outline of a task, if it is in view.
 function outline(context, band, task, width, colour, thick) {
   const { times } = band;
@@ -51,6 +57,10 @@ function outline(context, band, task, width, colour, thick) {
   context.lineWidth = thick;
   context.strokeRect(left, yOf(band, laneOf[task]), Math.max(1.5, right - left), Math.max(2, laneHeight(band) - 1));
 }
+
+const titleOf = ({ times }) =>
+  `${times.name}: ${us(times.span)} from the begin of the first rTask to the end of the last, vEUs busy ${((100 * times.busy) / Math.max(1, times.span * laneCount)).toFixed(0)} %` +
+  (times === planned && times.lead > 0 ? `; before it ${us(times.lead)} for the launch` : "");
 
 const middle = (band, task) => yOf(band, laneOf[task]) + laneHeight(band) / 2;
 
@@ -92,13 +102,13 @@ const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
   drawAxis(context, width, height - kAxis);
   for (const band of bandsOf(height)) {
     context.fillStyle = "#1d2530";
-    context.fillText(`${band.times.name}, ${us(band.times.span)}`, kLeft, band.top - 4);
+    context.fillText(titleOf(band), kLeft, band.top - 4);
     context.save();
     context.beginPath();
     context.rect(0, band.top, width, band.height);
     context.clip();
     const first = Math.max(0, Math.floor(shownLanes.begin)), last = Math.min(laneCount, Math.ceil(shownLanes.end));
-    const every = Math.max(1, Math.ceil(12 / laneHeight(band)));
+    const every = 2 ** Math.max(0, Math.ceil(Math.log2(12 / laneHeight(band))));
     for (let lane = first; lane < last; ++lane) {
       drawLane(context, band, lane, width);
       if (lane % every !== 0) continue;
@@ -108,8 +118,10 @@ const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
     context.beginPath();
     context.rect(kLeft, band.top, width - kLeft, band.height);
     context.clip();
+    if (laneHeight(band) > 3) drawSeams(context, band, first, last, width);
     if (byId("show-path").checked) drawPath(context, band, width);
     if (state.task >= 0) drawWaits(context, band, width);
+    if (state.hover >= 0) outline(context, band, state.hover, width, "#1d2530", 2);  // in both bands: the same rTask, planned and measured
     context.restore();
   }
 });
@@ -132,6 +144,12 @@ function taskAt(x, y) {
   return { task: -1, band: null };
 }
 
+function hover(task) {
+  if (task === state.hover) return;
+  state.hover = task;
+  lanesDrawing.redraw();
+}
+
 function zoomLanes(factor, y) {
   const band = bandsOf(lanesCanvas.clientHeight).find((each) => y < each.top + each.height) || bandsOf(lanesCanvas.clientHeight)[0];
   const at = shownLanes.begin + (y - band.top) / laneHeight(band);
@@ -149,9 +167,13 @@ function moveLanes(pixels) {
 follow(lanesCanvas, {
   move: (x, y, event) => {
     const { task } = taskAt(x, y);
+    hover(task);
     showTip(task < 0 ? "" : factsOf(task).map(([what, text]) => (what ? `${what}: ${text}` : text)).join("\n"), event);
   },
-  leave: () => showTip(""),
+  leave: () => {
+    hover(-1);
+    showTip("");
+  },
   click: (x, y) => choose(taskAt(x, y).task),
   drag: (dx, dy) => {
     showTip("");

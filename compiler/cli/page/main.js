@@ -13,6 +13,7 @@ function factsOfRop(rop) {
     ["rTasks", `${grouped(r.rtasks)} on ${plural(r.veus, "vEU")}${r.gang ? ", a gang" : ""}`],
     ["work", `${grouped(r.flops)} FLOP, ${bytesText(r.bytes)} of activations, ${bytesText(r.weight_bytes)} of weights`],
     ...timelines.map((times) => [times.name, tasksOfRop[rop].length ? `${us(spanOf(times, rop))}, from ${us(times.ropBegin[rop])}; ${us(times.ropOnPath[rop])} on the critical path` : "nothing to run"]),
+    ...(measured && tasksOfRop[rop].length ? [["measured / planned", ratioText(ratioOf(spanOf(measured, rop), spanOf(planned, rop)))]] : []),
     ["after", namesOf(r.after) || "the inputs"],
     ...(r.line > 0 ? [["arguments", `${data.name}.cu:${r.line}`]] : []),
   ];
@@ -29,6 +30,7 @@ function factsOf(task) {
     ["signals", signalOf(task) >= 0 ? data.events[signalOf(task)] : "nobody"],
     ["bytes", `${bytesText(bytes.activations)} of activations, ${bytesText(bytes.weights)} of weights`],
     ...timelines.map((times) => [times.name, `${us(times.end[task] - times.begin[task])}, from ${us(times.begin[task])} to ${us(times.end[task])}${times.onPath[task] ? "; on the critical path" : ""}`]),
+    ...(measured ? [["measured / planned", ratioText(ratioOf(measured.end[task] - measured.begin[task], planned.end[task] - planned.begin[task]))]] : []),
     ...(lineOf[task] > 0 ? [["line", `${data.name}.cu:${lineOf[task]}; arguments ${r.line}`]] : []),
   ];
 }
@@ -49,11 +51,43 @@ function showFacts(heading, facts, colour) {
   byId("details").append(title, list);
 }
 
+// Where the time goes: what to look at first.
+const kMostShown = 10;
+function showOverview() {
+  const hint = document.createElement("p"), times = timelines[0], title = document.createElement("h3"), list = document.createElement("dl");
+  hint.textContent = kNoneChosen;
+  const longest = rops.map((_, rop) => rop).filter((rop) => times.ropOnPath[rop] > 0).sort((a, b) => times.ropOnPath[b] - times.ropOnPath[a]);
+  const running = longest.reduce((sum, rop) => sum + times.ropOnPath[rop], 0);
+  title.textContent = `critical path, ${times.name}`;
+  const line = (what, text, rop) => {
+    const term = document.createElement("dt"), value = document.createElement("dd");
+    term.textContent = what;
+    if (rop === undefined) {
+      value.textContent = text;
+    } else {
+      const button = document.createElement("button"), swatch = document.createElement("span");
+      swatch.className = "swatch";
+      swatch.style.background = colours[rop];
+      button.type = "button";
+      button.className = "link";
+      button.append(swatch, text);
+      button.addEventListener("click", () => goTo(rop));
+      value.append(button);
+    }
+    list.append(term, value);
+  };
+  line(us(running), `in ${plural(times.path.filter((task) => ropOf(task) >= 0).length, "rTask")}`);
+  line(us(Math.max(0, times.span - running)), "between them: signals on their way, the next rTask starting");
+  for (const rop of longest.slice(0, kMostShown)) line(us(times.ropOnPath[rop]), rops[rop].name, rop);
+  if (longest.length > kMostShown) line("", `and ${plural(longest.length - kMostShown, "rOperator")} more, in the table`);
+  byId("details").append(hint, title, list);
+}
+
 function showDetails() {
   byId("details").replaceChildren();
   if (state.task >= 0) showFacts(`rTask ${indexOf[state.task]}`, factsOf(state.task), colours[state.rop]);
   if (state.rop >= 0) showFacts(factsOfRop(state.rop)[0][1], factsOfRop(state.rop), colours[state.rop]);
-  else byId("details").textContent = kNoneChosen;
+  else showOverview();
 }
 
 function redrawAll() {
@@ -141,6 +175,9 @@ byId("whole").addEventListener("click", () => {
   graphView.scale = 0;  // fits again
   update();
 });
+new ResizeObserver(([header]) => document.documentElement.style.setProperty("--header", `${header.target.offsetHeight}px`)).observe(document.querySelector("header"));
+performance.mark("laid out");
 fromAddress();
 for (const each of [lanesDrawing, arenaDrawing, graphDrawing]) each.now();
+performance.mark("drawn");
 document.documentElement.dataset.loaded = Math.round(performance.now());  // milliseconds, for tests

@@ -13,6 +13,7 @@ const kColumns = [
   { title: "begins us", value: (rop) => (tasksOfRop[rop].length ? planned.ropBegin[rop] : 0), show: (ns) => (ns / 1000).toFixed(2), number: true },
   { title: "planned us", value: (rop) => spanOf(planned, rop), show: (ns) => (ns / 1000).toFixed(2), number: true },
   ...(measured ? [{ title: "measured us", value: (rop) => spanOf(measured, rop), show: (ns) => (ns / 1000).toFixed(2), number: true }] : []),
+  ...(measured ? [{ title: "measured / planned", value: (rop) => ratioOf(spanOf(measured, rop), spanOf(planned, rop)), show: ratioText, number: true }] : []),
   ...timelines.map((times) => ({ title: measured ? `critical us (${times.name})` : "critical us", value: (rop) => times.ropOnPath[rop], show: (ns) => (ns / 1000).toFixed(2), number: true })),
   { title: "FLOP", value: (rop) => rops[rop].flops, show: grouped, number: true },
   { title: "bytes", value: (rop) => rops[rop].bytes, show: grouped, number: true },
@@ -22,16 +23,15 @@ const kColumns = [
 const order = { column: 0, down: false };
 const rows = rops.map((_, rop) => {
   const row = document.createElement("tr");
+  row.dataset.rop = rop;
   for (const column of kColumns) {
-    const cell = document.createElement("td");
-    const value = column.value(rop);
+    const cell = row.insertCell(), value = column.value(rop);
     cell.textContent = column.show ? column.show(value) : value;
     cell.className = column.number ? "number" : "text";
-    row.append(cell);
   }
-  row.addEventListener("click", () => chooseRop(rop));
   return row;
 });
+byId("table").tBodies[0].addEventListener("click", (event) => chooseRop(Number(event.target.closest("tr").dataset.rop)));
 
 function sortTable(column) {
   order.down = order.column === column ? !order.down : Boolean(kColumns[column].number && column !== 0);
@@ -64,3 +64,4 @@ function updateTable() {
   order.column = -1;
   sortTable(0);
 }
+byId("table").parentElement.style.containIntrinsicSize = `auto ${(rows.length + 2) * 23}px`;  // about, until it is laid out
