@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,9 +46,11 @@ struct VDevice {
   double lone_veu_shares = 3;   // of L2 or DRAM, fair ones, that a vEU gets at most while others are idle: its own loads in flight limit it
   double edge_us = 0.5;         // counter signal to wait seen on another vEU
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
-  double same_veu_us = 0.1;     // from one rTask to the next on the same vEU
-  double rtask_us = 0.3;        // fixed cost of one rTask
-  double barrier_us = 1.0;      // a grid-wide boundary between rPrograms
+  // From a kernel to one that is launched as its programmatic dependent (docs/adr/0012); none: the device has no such launches.
+  std::optional<double> dependent_kernel_edge_us;
+  double same_veu_us = 0.1;  // from one rTask to the next on the same vEU
+  double rtask_us = 0.3;     // fixed cost of one rTask
+  double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
   // What bodies cost, per rKernel family: "pool.strip_turn_us", "staged_conv.64x32.fixed_cycles" (docs/vdevices.md lists them with units
   // and meanings). Only those that the file gives.
