@@ -103,13 +103,8 @@ struct PhaseLauncher {
       cudaLaunchAttribute attribute{};
       attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       attribute.val.programmaticStreamSerializationAllowed = 1;
-      cudaLaunchConfig_t config{};
-      config.gridDim = dim3(grid.blocks);
-      config.blockDim = dim3(kThreads);
-      config.dynamicSmemBytes = static_cast<size_t>(kSmemBytes);
-      config.stream = stream;
-      config.attrs = &attribute;
-      config.numAttrs = 1;
+      // Not by the members' names: gridDim and blockDim are macros of the stand-in.
+      const cudaLaunchConfig_t config = {dim3(grid.blocks), dim3(kThreads), static_cast<size_t>(kSmemBytes), stream, &attribute, 1};
       return cudaLaunchKernelEx(&config, &rk::phase_kernel<Body>, from, *static_cast<const rk::PhaseCall<typename Body::Args>*>(call));
     }
 #endif

@@ -135,14 +135,13 @@ TEST_CASE("a launch may have the attribute of a programmatic dependent, and no o
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(2), config.blockDim = dim3(32), config.attrs = &attribute, config.numAttrs = 1;
+  const cudaLaunchConfig_t config = {dim3(2), dim3(32), 0, nullptr, &attribute, 1};
   CHECK(cudaLaunchKernelEx(&config, set_one, out.data) == cudaSuccess);
   CHECK(out[0] == 2);
   attribute.id = static_cast<cudaLaunchAttributeID>(2);  // cooperative
   CHECK(cudaLaunchKernelEx(&config, set_one, out.data) == cudaErrorNotSupported);
-  attribute.id = cudaLaunchAttributeIgnore, config.gridDim = dim3(0);
-  CHECK(cudaLaunchKernelEx(&config, set_one, out.data) == cudaErrorInvalidConfiguration);
+  const cudaLaunchConfig_t empty = {dim3(0), dim3(32), 0, nullptr, nullptr, 0};
+  CHECK(cudaLaunchKernelEx(&empty, set_one, out.data) == cudaErrorInvalidConfiguration);
   cudaFuncAttributes attributes{};
   int version = 0;
   CHECK(cudaFuncGetAttributes(&attributes, set_one) == cudaSuccess);
