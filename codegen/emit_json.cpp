@@ -210,7 +210,11 @@ ordered_json launches_json(const RProgram& program) {
   ordered_json out = ordered_json::array();
   if (!program.launches) return out;
   for (const PhaseLaunch& launch : *program.launches)
-    out.push_back({{"rop", launch.rop.value}, {"phase", launch.phase}, {"after", launch.after}, {"stream", launch.stream}});
+    out.push_back({{"rop", launch.rop.value},
+                   {"phase", launch.phase},
+                   {"after", launch.after},
+                   {"stream", launch.stream},
+                   {"dependent", launch.dependent}});
   return out;
 }
 

@@ -90,7 +90,7 @@ void open_call(SourceWriter& w, const Plan& plan, size_t record) {
 }
 
 void emit_phase_steps(SourceWriter& w, const Plan& plan) {
-  w.section("launches: kernel, call, rTasks, stream, waits, signal");
+  w.section("launches: kernel, call, rTasks, stream, waits, signal, is programmatic dependent");
   const std::vector<PhaseLaunch>& launches = *plan.program.launches;
   int64_t event_count = 0;
   const std::vector<int64_t> events = events_of_steps(launches, event_count);
@@ -106,8 +106,8 @@ void emit_phase_steps(SourceWriter& w, const Plan& plan) {
     }
     if (launch.after.empty() && launch.stream != 0) waits.push_back(0);
     streams = std::max(streams, launch.stream + 1);
-    w.line("{{{}, &{}, {}, {}, {}, {}, {}}},", plan.body_of_record[record], plan.records[record].symbol, plan.phase(record).rtasks,
-           launch.stream, first_wait, waits.size() - first_wait, events[n]);
+    w.line("{{{}, &{}, {}, {}, {}, {}, {}, {}}},", plan.body_of_record[record], plan.records[record].symbol, plan.phase(record).rtasks,
+           launch.stream, first_wait, waits.size() - first_wait, events[n], launch.dependent);
   }
   if (launches.empty()) w.line("{{}}");
   w.close(";");

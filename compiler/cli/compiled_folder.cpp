@@ -107,6 +107,11 @@ CompiledFolder read_object(const json& object) {
   object.at("weight_bytes").get_to(out.weight_bytes);
   object.at("waits").get_to(out.waits);
   out.events = static_cast<int64_t>(object.at("events").size());
+  for (const json& launch : object.at("launches")) {
+    ++out.launches;
+    out.dependent_launches += launch.value("dependent", false) ? 1 : 0;
+    out.streams = std::max(out.streams, launch.at("stream").get<int64_t>() + 1);
+  }
   out.inputs = read_ports(object.at("inputs"));
   out.outputs = read_ports(object.at("outputs"));
   for (const json& rop : object.at("rops")) out.rops.push_back(read_rop(rop));

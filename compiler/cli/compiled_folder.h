@@ -40,6 +40,7 @@ struct CompiledFolder {
   bool embedded_weights = false;
   double estimated_us = 0;
   int64_t veus = 0, threads = 0, smem_bytes = 0, arena_bytes = 0, weight_bytes = 0, depth = 0, events = 0, waits = 0;
+  int64_t launches = 0, dependent_launches = 0, streams = 0;  // graph execution
   std::vector<Port> inputs, outputs;
   std::vector<ROperatorLine> rops;
   std::vector<std::vector<LaneEntry>> lanes;  // per vEU

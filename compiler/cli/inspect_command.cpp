@@ -108,6 +108,9 @@ void print_head(const CompiledFolder& m) {
              printable(m.execution), m.estimated_us);
   fmt::print("size        {} ({} in the longest chain), {}, {}, {}\n", plural(static_cast<int64_t>(m.rops.size()), "rOperator"), m.depth,
              plural(rtasks, "rTask"), plural(m.events, "event"), plural(m.waits, "wait"));
+  if (m.launches > 0)
+    fmt::print("launches    {} on {}, {} of them programmatic dependents\n", plural(m.launches, "kernel"), plural(m.streams, "stream"),
+               grouped(m.dependent_launches));
   fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
   fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
   for (const Port& port : m.inputs)
@@ -276,6 +279,9 @@ ExitCode inspect_folder_as_json(const CompiledFolder& m) {
               {"arena_bytes", m.arena_bytes},
               {"events", m.events},
               {"waits", m.waits},
+              {"launches", m.launches},
+              {"dependent_launches", m.dependent_launches},
+              {"streams", m.streams},
               {"inputs", folder_ports_json(m.inputs)},
               {"outputs", folder_ports_json(m.outputs)},
               {"rops", rops},

@@ -58,6 +58,7 @@ struct PhaseLaunch {
   int32_t phase = 0;
   std::vector<int32_t> after;  // launches that must be done before it, ascending; not those that these imply
   int32_t stream = 0;
+  bool dependent = false;  // launched as the programmatic dependent of the launch before it in its stream (schedule/streams.h)
 };
 
 struct RProgram {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -89,6 +90,9 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
   for (const VDevice& program : {d.with_inputs(), d.without_inputs()})
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
+
+// "sm_90", "sm_100a"; the stand-in launches whatever a GPU can.
+bool has_dependent_launch(const std::string& arch) { return arch == "cpu" || std::atoi(arch.c_str() + 3) >= 90; }
 
 using Costs = std::map<std::string, double, std::less<>>;
 
@@ -238,6 +242,9 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   d.kernel_edge_us = 2 * d.edge_us;
   fields.optional("kernel_edge_us", d.kernel_edge_us);
   fields.optional("edge_spread_us", d.edge_spread_us);
+  double dependent_kernel_edge_us = d.kernel_edge_us;
+  fields.optional("dependent_kernel_edge_us", dependent_kernel_edge_us);
+  if (object.contains("dependent_kernel_edge_us")) d.dependent_kernel_edge_us = dependent_kernel_edge_us;
   fields.required("same_veu_us", d.same_veu_us);
   fields.optional("signal_us", d.signal_us);
   fields.required("rtask_us", d.rtask_us);
@@ -266,6 +273,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
                                     {"edge_us", d.edge_us},
                                     {"kernel_edge_us", d.kernel_edge_us},
                                     {"edge_spread_us", d.edge_spread_us},
+                                    {"dependent_kernel_edge_us", dependent_kernel_edge_us},
                                     {"same_veu_us", d.same_veu_us},
                                     {"signal_us", d.signal_us},
                                     {"rtask_us", d.rtask_us},
@@ -274,6 +282,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
     fields.expect(value >= 0, name, "must not be negative");
   }
   fields.expect(d.edge_spread_us <= d.edge_us, "edge_spread_us", "is more than 'edge_us'");
+  fields.expect(!d.dependent_kernel_edge_us || has_dependent_launch(d.arch), "dependent_kernel_edge_us",
+                fmt::format("is given, but field 'arch' is {}: programmatic dependent launch is of sm_90 and later", d.arch));
   fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");
   return d;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,10 +47,12 @@ struct VDevice {
   double edge_us = 0.5;         // counter signal to wait seen on another vEU, where all vEUs signal
   double edge_spread_us = 0;    // so much less where a single one does; between, by their share
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
-  double same_veu_us = 0.1;     // from one rTask to the next on the same vEU
-  double signal_us = 0;         // more, if the first of them signals
-  double rtask_us = 0.3;        // fixed cost of one rTask
-  double barrier_us = 1.0;      // a grid-wide boundary between rPrograms
+  // From a kernel to one that is launched as its programmatic dependent (docs/adr/0012); none: the device has no such launches.
+  std::optional<double> dependent_kernel_edge_us;
+  double same_veu_us = 0.1;  // from one rTask to the next on the same vEU
+  double signal_us = 0;      // more, if the first of them signals
+  double rtask_us = 0.3;     // fixed cost of one rTask
+  double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
   // What bodies cost, per rKernel family: "pool.strip_turn_us", "staged_conv.64x32.fixed_cycles" (docs/vdevices.md lists them with units
   // and meanings). Only those that the file gives.

@@ -36,7 +36,7 @@ class Launches {
     require_memory();
     require_stages();
     connect();
-    choose_streams();
+    mark_dependents(launches_, program_.vdevice);
     return std::move(launches_);
   }
 
@@ -62,7 +62,7 @@ class Launches {
       const RTask& rtask = program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
       if (!rtask.rop.valid() || seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)]) continue;
       seen[rtask.rop.index()][static_cast<size_t>(rtask.phase)] = true;
-      launches_.push_back({rtask.rop, rtask.phase, {}, 0});
+      launches_.push_back({rtask.rop, rtask.phase, {}, 0, false});
     }
     std::vector<std::pair<size_t, size_t>> place_of(program_.rkernels.size());  // stage, place in its group
     for (size_t i = 0; i < stages_.size(); ++i) {
@@ -142,9 +142,9 @@ class Launches {
     return first;
   }
 
-  // Fills PhaseLaunch::after, without what others imply.
+  // Fills PhaseLaunch::after, without what others imply, and chooses streams.
   void connect() {
-    ancestors_.assign(launches_.size(), std::vector<bool>(launches_.size(), false));
+    Streams streams(launches_.size());
     for (size_t n = 0; n < launches_.size(); ++n) {
       const size_t rop = launches_[n].rop.index();
       std::vector<size_t> wanted;
@@ -152,15 +152,11 @@ class Launches {
         wanted.push_back(phase_before(rop, n));
       else
         collect(rop, wanted);
-      std::sort(wanted.rbegin(), wanted.rend());
       for (const size_t m : wanted) {
         TAMP_CHECK(m < n, "'" + program_.graph.rops[rop].name + "' comes before what it needs");
-        if (ancestors_[n][m]) continue;
         launches_[n].after.push_back(static_cast<int32_t>(m));
-        ancestors_[n][m] = true;
-        for (size_t i = 0; i < m; ++i) ancestors_[n][i] = ancestors_[n][i] || ancestors_[m][i];
       }
-      std::reverse(launches_[n].after.begin(), launches_[n].after.end());
+      launches_[n].stream = streams.add(launches_[n].after).stream;
     }
   }
 
@@ -176,27 +172,11 @@ class Launches {
     }
   }
 
-  // The stream whose last launch this one is after; else one where that adds no wait; else a new one.
-  void choose_streams() {
-    std::vector<size_t> last;  // per stream
-    for (size_t n = 0; n < launches_.size(); ++n) {
-      const auto& after = launches_[n].after;
-      const auto follows = [&](size_t tail) { return std::find(after.begin(), after.end(), static_cast<int32_t>(tail)) != after.end(); };
-      auto chosen = std::find_if(last.begin(), last.end(), follows);
-      if (chosen == last.end()) chosen = std::find_if(last.begin(), last.end(), [&](size_t tail) { return ancestors_[n][tail]; });
-      if (chosen == last.end() && static_cast<int32_t>(last.size()) < kMostStreams) chosen = last.insert(last.end(), n);
-      if (chosen == last.end()) chosen = std::min_element(last.begin(), last.end());
-      launches_[n].stream = static_cast<int32_t>(chosen - last.begin());
-      *chosen = n;
-    }
-  }
-
   const RProgram& program_;
   const std::vector<Stage>& stages_;
   std::vector<PhaseLaunch> launches_;
   std::vector<std::vector<size_t>> of_rop_;  // its launches, in order
   std::vector<std::vector<size_t>> before_;  // per rOperator: those to be done before it begins
-  std::vector<std::vector<bool>> ancestors_;
 };
 
 }  // namespace
@@ -237,6 +217,8 @@ std::vector<std::string> verify_launches(const RProgram& program, size_t limit, 
   Violations violations(limit);
   verify_each_launch(program, violations);
   if (!violations.none()) return violations.take();
+  const std::vector<std::string> wrong = verify_dependents(program);
+  if (!wrong.empty()) return wrong;
   RProgram apart = program;
   apart.lanes.clear();
   apart.events.clear();

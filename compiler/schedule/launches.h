@@ -8,12 +8,11 @@
 #include "compiler/ir/rprogram.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/schedule/streams.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
 
 namespace tamp::schedule {
-
-inline constexpr int32_t kMostStreams = 8;
 
 // One launch per phase that has rTasks, in an order in which they may run one after another: that in which the lanes first
 // come to them. A launch is after the phases that make what it reads, and after those that are to be done with memory that it
@@ -21,7 +20,8 @@ inline constexpr int32_t kMostStreams = 8;
 // before it in its group. Error (unsupported) names a gang: its phases need each other.
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages = {});
 
-// schedule::verify of the program in which only RProgram::launches say what comes after what; the rTasks of a launch have no order.
+// schedule::verify of the program in which only RProgram::launches say what comes after what: the rTasks of a launch have no order, and
+// programmatic dependents are where they may be.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit = 8, const select::Families& families = kernels::families());
 
 }  // namespace tamp::schedule

@@ -232,8 +232,9 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
         }
         const auto stream = launch.at("stream").get<int32_t>();
         if (stream < 0 || stream >= kMostStreams) reader.fail(fmt::format("{}: stream {}, there are {}", where, stream, kMostStreams));
-        program.launches->push_back({ROperatorId(rop), phase, after, stream});
+        program.launches->push_back({ROperatorId(rop), phase, after, stream, false});
       }
+      mark_dependents(*program.launches, program.vdevice);
     }
   } catch (const json::exception& error) {
     reader.fail(fmt::format("not a schedule: {}", printable(error.what())));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/schedule/clocks.h"
+#include "compiler/schedule/streams.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
@@ -124,10 +125,10 @@ void Simulator::take_lanes(const RProgram& program) {
 void Simulator::take_kernels(const RProgram& program) {
   kernels_.clear();
   for (const PhaseLaunch& launch : *program.launches)
-    kernels_.push_back({static_cast<int32_t>(step_of(launch.rop, launch.phase)), launch.after});
+    kernels_.push_back({static_cast<int32_t>(step_of(launch.rop, launch.phase)), launch.after, launch.dependent});
 }
 
-// As launches_of orders them, but for memory that is used again.
+// As launches_of has them, but for memory that is used again, which a plan does not know of.
 void Simulator::take_kernels(const Draft& draft) {
   collect_waits(draft);
   kernels_.clear();
@@ -145,7 +146,7 @@ void Simulator::take_kernels(const Draft& draft) {
     if (kernel_of[s] >= 0) continue;
     const auto n = static_cast<int32_t>(kernels_.size());
     kernel_of[s] = n;
-    Kernel kernel{static_cast<int32_t>(s), {}};
+    Kernel kernel{static_cast<int32_t>(s), {}, false};
     for (int32_t w = step_waits_begin_[s]; w < step_waits_begin_[s + 1]; ++w)
       kernel.after.push_back(kernel_of[static_cast<size_t>(waits_[static_cast<size_t>(w)])]);
     if (!draft.stages.empty()) {
@@ -160,6 +161,9 @@ void Simulator::take_kernels(const Draft& draft) {
     }
     kernels_.push_back(std::move(kernel));
   }
+  if (!machine_.vdevice.dependent_kernel_edge_us) return;
+  Streams streams(kernels_.size());
+  for (Kernel& kernel : kernels_) kernel.dependent = streams.add(kernel.after).can_be_dependent;
 }
 
 double Simulator::run(const Draft& draft, Execution execution) {
@@ -284,7 +288,9 @@ void Simulator::pass_kernels() {
     }
     end_us_ = std::max(end_us_, end_us);
     for (const int32_t m : before[n]) {
-      ready[static_cast<size_t>(m)] = std::max(ready[static_cast<size_t>(m)], end_us + d.kernel_edge_us);
+      const double edge_us =
+          kernels_[static_cast<size_t>(m)].dependent ? d.dependent_kernel_edge_us.value_or(d.kernel_edge_us) : d.kernel_edge_us;
+      ready[static_cast<size_t>(m)] = std::max(ready[static_cast<size_t>(m)], end_us + edge_us);
       if (--missing[static_cast<size_t>(m)] == 0) next.emplace(ready[static_cast<size_t>(m)], static_cast<size_t>(m));
     }
   }

@@ -58,6 +58,7 @@ class Simulator {
   struct Kernel {
     int32_t step = 0;
     std::vector<int32_t> after;  // kernels
+    bool dependent = false;      // PhaseLaunch::dependent
   };
 
   size_t step_of(ROperatorId rop, int32_t phase) const { return first_step_[rop.index()] + static_cast<size_t>(phase); }

@@ -4,8 +4,12 @@
 // Block b runs rTasks b, b + grid, ... of the phase. A kernel is compiled for one body and carries only that body's code,
 // registers, shared memory and service warps. What is odd: arguments come as kernel parameters and are copied to shared
 // memory, where bodies expect them.
+//
+// A kernel may be resident while the one before it runs (docs/adr/0012). Until that one has ended it touches nothing that a kernel writes:
+// its barriers, its parameters, the descriptors of its boxes and its weights are all that it begins with.
 #pragma once
 
+#include "kernels/vdevice/dependent.cuh"
 #include "kernels/vdevice/interpreter.cuh"
 
 namespace rk {
@@ -25,6 +29,7 @@ template <class Veu>
 struct PhaseBases {
   uint64_t bases[Veu::kBases];
   const TensorMap* maps;
+  uint32_t next_comes_early;  // 1: the next kernel may come when this one begins to work; 0: when its blocks end
 };
 
 // A body's Veu has as many stages as its rTasks can use: no weights is one stage of no bytes.
@@ -62,6 +67,8 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   launch.maps = from.maps;
   uint32_t chunk = 0;
   if (lane_id() != 0) return;
+  prefetch_map(from.maps + call.input.map);
+  wait_for_kernel_before();
 #pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
@@ -126,12 +133,16 @@ __global__ void __launch_bounds__(kPhaseThreads<typename Body::Veu>)
     reinterpret_cast<uint4*>(control.slots[0].args)[w] = reinterpret_cast<const uint4*>(&call.args)[w];
   for (int b = thread; b < Veu::kBases; b += kThreads) control.bases[b] = from.bases[b];
   sync_all();
-  if (warp_id() < kCompute)
+  if (warp_id() < kCompute) {
+    wait_for_kernel_before();
+    if (thread == 0 && from.next_comes_early != 0) let_next_kernel_come();
     compute_phase<Body>(call, control, stages, input_stages, work);
-  else if (kHasWeights<Veu> && warp_id() == kCompute)
+    if (thread == 0) let_next_kernel_come();
+  } else if (kHasWeights<Veu> && warp_id() == kCompute) {
     load_phase_weights<Veu>(from, call, control, stages);
-  else if constexpr (kHasInputs<Veu>)
+  } else if constexpr (kHasInputs<Veu>) {
     copy_phase_inputs<Veu>(from, call, control, input_stages);
+  }
 }
 
 }  // namespace rk

@@ -42,6 +42,30 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeT
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 
+enum cudaLaunchAttributeID { cudaLaunchAttributeIgnore = 0, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int programmaticStreamSerializationAllowed;
+};
+
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
+struct cudaFuncAttributes {
+  int maxDynamicSharedSizeBytes, maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion;
+};
+
 struct CUstream_st {};
 struct CUevent_st {
   std::chrono::steady_clock::time_point time;
@@ -196,6 +220,32 @@ inline cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block,
   return cuda_on_cpu::launch_kernel(kernel, grid, block, arguments, shared_bytes, /*cooperative=*/false, std::index_sequence_for<P...>{});
 }
 
+// Kernels run one after another, so a programmatic dependent finds the kernel before it done.
+template <class... P, class... A>
+inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... values) {
+  for (unsigned a = 0; a < config->numAttrs; ++a) {
+    const cudaLaunchAttributeID id = config->attrs[a].id;
+    if (id != cudaLaunchAttributeIgnore && id != cudaLaunchAttributeProgrammaticStreamSerialization)
+      return cuda_on_cpu::report(cudaErrorNotSupported);
+  }
+  std::tuple<std::remove_cv_t<P>...> copies(std::forward<A>(values)...);
+  return std::apply(
+      [&](auto&... copy) {
+        void* arguments[] = {&copy..., nullptr};
+        return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
+      },
+      copies);
+}
+
+template <class... P>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(P...)) {
+  *attributes = {};
+  attributes->maxDynamicSharedSizeBytes = cuda_on_cpu::dynamic_shared_limit(reinterpret_cast<const void*>(kernel));
+  attributes->maxThreadsPerBlock = static_cast<int>(cuda_on_cpu::kMaxThreads);
+  attributes->ptxVersion = attributes->binaryVersion = cuda_on_cpu::kComputeCapabilityMajor * 10;
+  return cudaSuccess;
+}
+
 template <class... P>
 inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -263,6 +313,10 @@ CUDA_ON_CPU_API cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_byt
 CUDA_ON_CPU_API cudaError_t cudaGetDeviceCount(int* count) {
   *count = cuda_on_cpu::host_state().devices;
   return *count > 0 ? cudaSuccess : cuda_on_cpu::report(cudaErrorNoDevice);
+}
+CUDA_ON_CPU_API cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
 }
 CUDA_ON_CPU_API cudaError_t cudaGetDevice(int* device) {
   *device = 0;

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#define CUDART_VERSION 13000
+
 typedef enum cudaError {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,

@@ -20,6 +20,7 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaPeekAtLastError(void);
 cudaError_t cudaGetLastError(void);
 const char* cudaGetErrorName(cudaError_t error);

@@ -2,6 +2,9 @@
 // body. They are spread over a few streams so that branches of the network run side by side; the caller's stream forks into
 // them and joins them again, also while it is being captured, and then they become the branches of the caller's CUDA graph.
 //
+// A step that needs nothing but the step before it in its stream is launched as that one's programmatic dependent (docs/adr/0012): its
+// blocks may be on the SMs, with their weights on the way, when the other ends. Capture keeps that as an edge of the same kind.
+//
 // Odd: nothing is captured here, because addresses of inputs and outputs may differ from run to run. Who wants a CUDA graph
 // captures NAME_run.
 #pragma once
@@ -11,13 +14,29 @@
 #include "kernels/vdevice/phase.cuh"
 #include "runtime_stub/host/instance.h"
 
+// CUDA as of which a stream that is captured keeps programmatic dependents; with an older toolkit or driver all launches are plain.
+#define TAMP_DEPENDENT_LAUNCH_VERSION 12030
+
 namespace tamp_host {
+
+// How a step is launched on this device.
+struct PhaseGrid {
+  unsigned blocks = 0;
+  bool dependent = false;         // programmatically, on the step before it in its stream
+  bool next_comes_early = false;  // rk::PhaseBases
+};
+
+// What the device makes of a kernel.
+struct PhaseLimits {
+  int resident = 0;         // blocks that one SM holds
+  bool can_depend = false;  // its code waits for the kernel before it
+};
 
 // A kernel that runs one body.
 struct PhaseKernel {
   int smem_bytes;
-  cudaError_t (*prepare)(int* resident);  // blocks that one SM holds
-  cudaError_t (*launch)(const rk::Launch& launch, const void* call, unsigned blocks, cudaStream_t stream);
+  cudaError_t (*prepare)(PhaseLimits& limits);
+  cudaError_t (*launch)(const rk::Launch& launch, const void* call, const PhaseGrid& grid, cudaStream_t stream);
 };
 
 struct PhaseStep {
@@ -27,6 +46,7 @@ struct PhaseStep {
   int stream;             // 0: the caller's
   int first_wait, waits;  // rows of Phases::waits
   int signal;             // row of Phases::event_count, or -1
+  bool dependent;         // needs the step before it in its stream and no other
 };
 
 constexpr int kStartEvent = 0;  // the caller's stream has come here
@@ -43,7 +63,7 @@ struct Phases {
 
 // Streams and events of one instance.
 struct PhaseRunner {
-  std::vector<int> resident;  // blocks of each kernel that the device holds
+  std::vector<PhaseGrid> grids;  // per step
   std::vector<cudaStream_t> streams;
   std::vector<cudaEvent_t> events;
 
@@ -62,24 +82,66 @@ struct PhaseLauncher {
   static constexpr int kSmemBytes = rk::kSmemBytesOf<Veu>;
   static constexpr int kThreads = rk::kPhaseThreads<Veu>;
 
-  static cudaError_t prepare(int* resident) {
-    const cudaError_t error = cudaFuncSetAttribute(&rk::phase_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
+  static cudaError_t prepare(PhaseLimits& limits) {
+    cudaError_t error = cudaFuncSetAttribute(&rk::phase_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes);
     if (error != cudaSuccess) return error;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(resident, &rk::phase_kernel<Body>, kThreads, static_cast<size_t>(kSmemBytes));
+    cudaFuncAttributes attributes{};
+    error = cudaFuncGetAttributes(&attributes, &rk::phase_kernel<Body>);
+    if (error != cudaSuccess) return error;
+    limits.can_depend = attributes.ptxVersion >= 90;  // what it was compiled for, not what it runs on: older code does not wait
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limits.resident, &rk::phase_kernel<Body>, kThreads,
+                                                         static_cast<size_t>(kSmemBytes));
   }
 
-  static cudaError_t launch(const rk::Launch& launch, const void* call, unsigned blocks, cudaStream_t stream) {
+  static cudaError_t launch(const rk::Launch& launch, const void* call, const PhaseGrid& grid, cudaStream_t stream) {
     rk::PhaseBases<Veu> from{};
     for (int b = 0; b < Veu::kBases; ++b) from.bases[b] = launch.bases[b];
     from.maps = launch.maps;
+    from.next_comes_early = grid.next_comes_early ? 1 : 0;
+#if CUDART_VERSION >= TAMP_DEPENDENT_LAUNCH_VERSION
+    if (grid.dependent) {
+      cudaLaunchAttribute attribute{};
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+      // Not by the members' names: gridDim and blockDim are macros of the stand-in.
+      const cudaLaunchConfig_t config = {dim3(grid.blocks), dim3(kThreads), static_cast<size_t>(kSmemBytes), stream, &attribute, 1};
+      return cudaLaunchKernelEx(&config, &rk::phase_kernel<Body>, from, *static_cast<const rk::PhaseCall<typename Body::Args>*>(call));
+    }
+#endif
     void* arguments[] = {&from, const_cast<void*>(call)};
-    return cudaLaunchKernel(&rk::phase_kernel<Body>, dim3(blocks), dim3(kThreads), arguments, static_cast<size_t>(kSmemBytes), stream);
+    return cudaLaunchKernel(&rk::phase_kernel<Body>, dim3(grid.blocks), dim3(kThreads), arguments, static_cast<size_t>(kSmemBytes), stream);
   }
 };
 
 template <class Body>
 constexpr PhaseKernel phase_kernel_of() {
   return {PhaseLauncher<Body>::kSmemBytes, &PhaseLauncher<Body>::prepare, &PhaseLauncher<Body>::launch};
+}
+
+// Whether blocks of the next kernel should come while all of this one's run. They go to the SMs that have most room: where this kernel is
+// on every SM, or leaves one for each block of the next, they are spread as if they were alone. Else they would pile up on the SMs that
+// this one leaves free, and stay there.
+inline bool should_come_early(unsigned blocks, unsigned next_blocks, unsigned sms) { return blocks >= sms || blocks + next_blocks <= sms; }
+
+// How each step is launched, from what the device makes of its kernel.
+inline void plan_grids(const Phases& phases, const std::vector<PhaseLimits>& limits, unsigned sms, bool has_dependents,
+                       std::vector<PhaseGrid>& grids) {
+  grids.assign(static_cast<size_t>(phases.step_count), {});
+  std::vector<int> last(static_cast<size_t>(phases.side_streams) + 1, -1);  // step of each stream
+  for (int n = 0; n < phases.step_count; ++n) {
+    const PhaseStep& step = phases.steps[n];
+    const PhaseLimits& kernel = limits[static_cast<size_t>(step.kernel)];
+    PhaseGrid& grid = grids[static_cast<size_t>(n)];
+    const unsigned resident = static_cast<unsigned>(kernel.resident) * sms;
+    grid.blocks = step.rtasks < resident ? step.rtasks : resident;
+    int& before = last[static_cast<size_t>(step.stream)];
+    grid.dependent = has_dependents && step.dependent && kernel.can_depend && before >= 0;
+    if (grid.dependent) {
+      PhaseGrid& first = grids[static_cast<size_t>(before)];
+      first.next_comes_early = should_come_early(first.blocks, grid.blocks, sms);
+    }
+    before = n;
+  }
 }
 
 // Model::prepare of graph execution.
@@ -90,18 +152,20 @@ inline tamp_status prepare_phases(Instance& instance) {
   TAMP_TRY_CUDA(message, cudaGetDevice(&device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  int driver = 0;
+  TAMP_TRY_CUDA(message, cudaDriverGetVersion(&driver));
   instance.phases = std::make_shared<PhaseRunner>();
   PhaseRunner& runner = *instance.phases;
+  std::vector<PhaseLimits> limits(static_cast<size_t>(phases.kernel_count));
   for (int k = 0; k < phases.kernel_count; ++k) {
     const PhaseKernel& kernel = phases.kernels[k];
     const tamp_status fits = check_shared_memory(shared, kernel.smem_bytes, message);
     if (fits != TAMP_OK) return fits;
-    int resident = 0;
-    TAMP_TRY_CUDA(message, kernel.prepare(&resident));
-    if (resident < 1)
+    TAMP_TRY_CUDA(message, kernel.prepare(limits[static_cast<size_t>(k)]));
+    if (limits[static_cast<size_t>(k)].resident < 1)
       return fail(message, TAMP_DEVICE, "a block of kernel " + std::to_string(k) + " does not fit an SM; compile for its vDevice");
-    runner.resident.push_back(resident * sms);
   }
+  plan_grids(phases, limits, static_cast<unsigned>(sms), driver >= TAMP_DEPENDENT_LAUNCH_VERSION, runner.grids);
   for (int s = 0; s < phases.side_streams; ++s) {
     cudaStream_t stream = nullptr;
     TAMP_TRY_CUDA(message, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -126,8 +190,7 @@ inline tamp_status start_phases(Instance& instance, const rk::Launch& launch, cu
     const cudaStream_t on = step.stream == 0 ? stream : runner.streams[static_cast<size_t>(step.stream) - 1];
     for (int w = 0; w < step.waits; ++w)
       TAMP_TRY_CUDA(message, cudaStreamWaitEvent(on, runner.events[static_cast<size_t>(phases.waits[step.first_wait + w])], 0));
-    const auto resident = static_cast<uint32_t>(runner.resident[static_cast<size_t>(step.kernel)]);
-    TAMP_TRY_CUDA(message, phases.kernels[step.kernel].launch(launch, step.call, step.rtasks < resident ? step.rtasks : resident, on));
+    TAMP_TRY_CUDA(message, phases.kernels[step.kernel].launch(launch, step.call, runner.grids[static_cast<size_t>(n)], on));
     if (step.signal >= 0) TAMP_TRY_CUDA(message, cudaEventRecord(runner.events[static_cast<size_t>(step.signal)], on));
   }
   for (int s = 0; s < phases.side_streams; ++s) {

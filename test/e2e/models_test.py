@@ -7,6 +7,7 @@ each model and policy.
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -196,6 +197,38 @@ def execution_test(make, precision, policy):
         assert answers[0] == answers[1]
     test.__name__ = f"test_{make.__name__}_executions_agree_{precision}_{policy}"
     return test
+
+
+def launches_of(tamp, make, *options):
+    """Of graph execution: what the rProgram says of its launches, which the stand-in has run and found right."""
+    path = tamp.folder / f"{make.__name__}.onnx"
+    path.write_bytes(make().SerializeToString())
+    check_model(tamp, path, "--execution", "graph", "--keep", "kept", *options, seed=33)
+    source = (tamp.folder / "kept" / f"{make.__name__}.cu").read_text()
+    launches = json.loads((tamp.folder / "kept" / f"{make.__name__}.rprogram.json").read_text())["launches"]
+    steps = source[source.index("kSteps[] ="):]
+    assert re.findall(r"(true|false)},$", steps[:steps.index("};")], re.M) == ["true" if launch["dependent"] else "false" for launch in launches]
+    return launches
+
+
+def test_a_chain_is_launched_as_programmatic_dependents(tamp):
+    launches = launches_of(tamp, conv_odd)
+    assert len(launches) >= 2 and [launch["dependent"] for launch in launches] == [False] + [True] * (len(launches) - 1), launches
+    said = tamp("inspect", "kept").stdout
+    assert f"launches    {len(launches)} kernels on 1 stream, {len(launches) - 1} of them programmatic dependents" in said, said
+
+
+def test_forks_and_joins_keep_full_edges(tamp):
+    launches = launches_of(tamp, inception)
+    last = {}
+    for number, launch in enumerate(launches):
+        assert launch["dependent"] == (launch["after"] == [last.get(launch["stream"])]), (number, launches)
+        last[launch["stream"]] = number
+    assert any(launch["dependent"] for launch in launches) and any(len(launch["after"]) > 1 for launch in launches), launches
+
+
+def test_a_vdevice_without_them_has_no_programmatic_dependents(tamp):
+    assert not any(launch["dependent"] for launch in launches_of(tamp, conv_odd, "--vdevice", "a100"))
 
 
 def test_example_squeezenet_graph_execution(tamp):

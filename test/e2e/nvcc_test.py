@@ -59,6 +59,16 @@ def compiled(tamp, path, arch, *options):
     return json.loads((folder / f"{name}.rprogram.json").read_text())
 
 
+def ptx_without_warnings(tamp, name, arch):
+    """PTX of a source that nvcc has made an object of, host code and all, without a warning."""
+    (tamp.folder / "steps").mkdir()
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", "--keep", "--keep-dir", tamp.folder / "steps", "-c", "-o", tamp.folder / "out" / f"{name}.o",
+               tamp.folder / "out" / f"{name}.cu"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return (tamp.folder / "steps" / f"{name}.ptx").read_text()
+
+
 def bodies(plan):
     return {phase["body"]: phase["input_bytes"] for rop in plan["rops"] for phase in rop["phases"]}
 
@@ -74,7 +84,9 @@ def arch_tests(arch):
         assert any("recurrent" in body for body in found), found
 
     def phases(tamp):
-        compiled(tamp, mnist(tamp), arch, "--execution", "graph")
+        plan = compiled(tamp, mnist(tamp), arch, "--execution", "graph")
+        waits = "griddepcontrol.wait" in ptx_without_warnings(tamp, "mnist_mlp", arch)
+        assert any(launch["dependent"] for launch in plan["launches"]) == waits == (int(arch.removeprefix("sm_")) >= 90), (waits, plan["launches"])
 
     for test in (cnn, lstm, phases):
         test.__name__ = f"test_{test.__name__}_{arch}"

@@ -130,6 +130,27 @@ TEST_CASE("a launch that does not fit the device is refused") {
   CHECK(out[0] == 5);
 }
 
+TEST_CASE("a launch may have the attribute of a programmatic dependent, and no other") {
+  DeviceArray<int> out(1);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config = {dim3(2), dim3(32), 0, nullptr, &attribute, 1};
+  CHECK(cudaLaunchKernelEx(&config, set_one, out.data) == cudaSuccess);
+  CHECK(out[0] == 2);
+  attribute.id = static_cast<cudaLaunchAttributeID>(2);  // cooperative
+  CHECK(cudaLaunchKernelEx(&config, set_one, out.data) == cudaErrorNotSupported);
+  const cudaLaunchConfig_t empty = {dim3(0), dim3(32), 0, nullptr, nullptr, 0};
+  CHECK(cudaLaunchKernelEx(&empty, set_one, out.data) == cudaErrorInvalidConfiguration);
+  cudaFuncAttributes attributes{};
+  int version = 0;
+  CHECK(cudaFuncGetAttributes(&attributes, set_one) == cudaSuccess);
+  CHECK(attributes.ptxVersion >= 90);
+  CHECK(cudaDriverGetVersion(&version) == cudaSuccess);
+  CHECK(version == CUDART_VERSION);
+  CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+}
+
 TEST_CASE("device memory is aligned, poisoned and bounded") {
   const size_t bytes = GENERATE(1u, 255u, 256u, 4097u, 1000000u);
   unsigned char* memory = nullptr;

@@ -3,6 +3,7 @@
 #include "compiler/schedule/launches.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "codegen/codegen.h"
@@ -17,8 +18,13 @@ using namespace tamp::test;
 
 namespace {
 
+VDevice with_dependents(VDevice d) {
+  d.dependent_kernel_edge_us = d.kernel_edge_us - 0.25;
+  return d;
+}
+
 RProgram tiny_program(const Graph& graph, int64_t veus, schedule::Policy policy = schedule::Policy::wavefront) {
-  RProgram program = schedule::schedule(graph, tiny_vdevice(veus), {.policy = policy}, tiny_families());
+  RProgram program = schedule::schedule(graph, with_dependents(tiny_vdevice(veus)), {.policy = policy}, tiny_families());
   program.launches = schedule::launches_of(program);
   return program;
 }
@@ -39,6 +45,31 @@ RProgram branches() {
   RProgram program = schedule::schedule(std::move(graph), read_vdevice("cpu"), {});
   program.launches = schedule::launches_of(program);
   return program;
+}
+
+RProgram chain_of_three() {
+  GraphBuilder g;
+  TensorId last = g.input("x", {4, 6});
+  for (const char* name : {"a", "b", "c"}) last = g.tiles(name, {last}, {4, 6});
+  g.output(last);
+  return tiny_program(g.take(), 3);
+}
+
+RProgram diamond() {
+  GraphBuilder g;
+  const TensorId a = g.tiles("a", {g.input("x", {4, 6})}, {4, 6});
+  const TensorId b = g.tiles("b", {a}, {4, 6}), c = g.tiles("c", {a}, {4, 6});
+  g.output(g.tiles("d", {b, c}, {4, 6}));
+  return tiny_program(g.take(), 3);
+}
+
+// Numbers of the launches that are programmatic dependents.
+std::vector<int> dependents_of(const RProgram& program) {
+  std::vector<int> found;
+  for (size_t n = 0; n < program.launches->size(); ++n) {
+    if ((*program.launches)[n].dependent) found.push_back(static_cast<int>(n));
+  }
+  return found;
 }
 
 size_t count(const std::string& text, const std::string& part) {
@@ -91,6 +122,7 @@ TEST_CASE("a dependency that is taken away is noticed") {
       for (size_t i = 0; i < (*program.launches)[n].after.size(); ++i, ++taken) {
         CAPTURE(named.name, n, i);
         RProgram damaged = program;
+        for (PhaseLaunch& launch : *damaged.launches) launch.dependent = false;  // the order alone is to tell
         auto& after = (*damaged.launches)[n].after;
         after.erase(after.begin() + static_cast<std::ptrdiff_t>(i));
         CHECK_FALSE(verdict(damaged).empty());
@@ -165,12 +197,81 @@ TEST_CASE("branches get streams of their own and a chain stays on one") {
   CHECK(streams.size() == 2);
   CHECK(program.launches->back().after.size() == 2);
 
-  GraphBuilder g;
-  TensorId last = g.input("x", {4, 6});
-  for (const char* name : {"a", "b", "c"}) last = g.tiles(name, {last}, {4, 6});
-  g.output(last);
-  const RProgram chain = tiny_program(g.take(), 3);
+  const RProgram chain = chain_of_three();
   for (const PhaseLaunch& launch : *chain.launches) CHECK(launch.stream == 0);
+}
+
+TEST_CASE("of a chain all launches but the first are dependents, where the vDevice has them") {
+  RProgram chain = chain_of_three();
+  CHECK(dependents_of(chain) == std::vector<int>{1, 2});
+  chain.vdevice.dependent_kernel_edge_us.reset();
+  chain.launches = schedule::launches_of(chain);
+  CHECK(dependents_of(chain).empty());
+  CHECK(verdict(chain).empty());
+}
+
+// x -> a -> {b, c} -> d: b takes a's stream, c one of its own, d joins them.
+TEST_CASE("at a fork one branch is a dependent, at a join nothing is") {
+  const RProgram program = diamond();
+  REQUIRE(program.launches->size() == 4);
+  CHECK((*program.launches)[1].after == std::vector<int32_t>{0});
+  CHECK((*program.launches)[2].after == std::vector<int32_t>{0});
+  CHECK((*program.launches)[3].after == std::vector<int32_t>{1, 2});
+  CHECK(dependents_of(program) == std::vector<int>{1});
+  CHECK(verdict(program).empty());
+}
+
+TEST_CASE("a dependent is after the launch before it in its stream and after nothing else, whatever the graph") {
+  int found = 0;
+  for (const NamedGraph& named : tiny_graphs()) {
+    for (const schedule::Policy policy : schedule::policies()) {
+      CAPTURE(named.name, schedule::name_of(policy));
+      const RProgram program = tiny_program(named.graph, 3, policy);
+      std::map<int32_t, int32_t> last;
+      for (size_t n = 0; n < program.launches->size(); ++n) {
+        const PhaseLaunch& launch = (*program.launches)[n];
+        const auto before = last.find(launch.stream);
+        const bool alone = before != last.end() && launch.after == std::vector<int32_t>{before->second};
+        CHECK(launch.dependent == alone);
+        found += alone ? 1 : 0;
+        last[launch.stream] = static_cast<int32_t>(n);
+      }
+    }
+  }
+  CHECK(found > 20);
+}
+
+TEST_CASE("a launch that is marked as a dependent and must not be is refused") {
+  const auto refusal = [](RProgram program, size_t launch) {
+    (*program.launches)[launch].dependent = true;
+    const std::vector<std::string> sentences = verdict(program);
+    return sentences.empty() ? "" : sentences[0];
+  };
+  const RProgram program = diamond();
+  CHECK(refusal(program, 1).empty());  // it is one
+  CHECK(refusal(program, 0) == "launch 0 ('a') is a programmatic dependent, but it is the first in its stream");
+  CHECK(refusal(program, 3) == "launch 3 ('d') is a programmatic dependent, but it is after 2 launches, not one");
+  RProgram moved = program;  // c behind b in one stream: its predecessor is not the launch before it
+  (*moved.launches)[2].stream = 0;
+  CHECK(verdict(moved).empty());
+  CHECK(refusal(moved, 2) ==
+        "launch 2 ('c') is a programmatic dependent, but it is after launch 0, and launch 1 is the one before it in its stream");
+  RProgram older = program;
+  older.vdevice.dependent_kernel_edge_us.reset();
+  CHECK(refusal(older, 1) == "launch 1 ('b') is a programmatic dependent, but the vDevice 'tiny' has no such launches");
+}
+
+TEST_CASE("the source says which launches are dependents") {
+  const codegen::EmitOptions options{"model", "model.onnx", false};
+  const RProgram program = branches();
+  size_t dependents = 0;
+  for (const PhaseLaunch& launch : *program.launches) dependents += launch.dependent ? 1 : 0;
+  const std::string source = codegen::cuda_source(program, options);
+  const size_t at = source.find("const tamp_host::PhaseStep kSteps[] =");
+  REQUIRE(at != std::string::npos);
+  const std::string steps = source.substr(at, source.find("};\n", at) - at);
+  CHECK(count(steps, ", true},") == dependents);
+  CHECK(count(steps, ", false},") == program.launches->size() - dependents);
 }
 
 TEST_CASE("the source for graph execution has a kernel for each distinct body and is the same each time") {
@@ -191,15 +292,16 @@ TEST_CASE("the source for graph execution has a kernel for each distinct body an
   CHECK(source.find(std::to_string(program.launches->size()) + " kernel launches") != std::string::npos);
 }
 
-TEST_CASE("the estimate of graph execution has an edge between kernels for each of a chain") {
-  GraphBuilder g;
-  TensorId last = g.input("x", {4, 6});
-  for (const char* name : {"a", "b", "c"}) last = g.tiles(name, {last}, {4, 6});
-  g.output(last);
-  RProgram chain = tiny_program(g.take(), 3);
+TEST_CASE("the estimate of graph execution has an edge between kernels for each of a chain, the shorter one for dependents") {
+  RProgram chain = chain_of_three();
   const double before_us = schedule::simulate(chain);
-  chain.vdevice.kernel_edge_us += 10;
+  *chain.vdevice.dependent_kernel_edge_us += 10;
   CHECK(schedule::simulate(chain) == Approx(before_us + 20));
+  for (PhaseLaunch& launch : *chain.launches) launch.dependent = false;
+  *chain.vdevice.dependent_kernel_edge_us -= 10;
+  CHECK(schedule::simulate(chain) == Approx(before_us + 2 * 0.25));
+  chain.vdevice.kernel_edge_us += 10;
+  CHECK(schedule::simulate(chain) == Approx(before_us + 2 * 10.25));
   chain.launches.reset();
   const double persistent_us = schedule::simulate(chain);
   chain.vdevice.kernel_edge_us += 10;

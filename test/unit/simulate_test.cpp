@@ -67,6 +67,20 @@ TEST_CASE("an edge behind few signals is shorter, and a signal keeps the next rT
   CHECK(us_of_plan(plan_of({rkernel(1, 2e6), rkernel(1, 2e6)}, {{}, {}}, {0, 0})) == Approx(3 + 0.5 + 0.25 + 3));
 }
 
+TEST_CASE("in graph execution a kernel that only follows the one before it in its stream has the edge of a dependent") {
+  const std::vector<RKernel> three(3, rkernel(1, 2e6)), four(4, rkernel(1, 2e6));
+  VDevice d = device();
+  d.dependent_kernel_edge_us = 6;
+  const auto graph_us = [&](const schedule::Plan& plan) {
+    return schedule::Simulator({d, Precision::fp32, true}).run(plan, schedule::Execution::graph);
+  };
+  CHECK(graph_us(plan_of(three, {{}, {0}, {0, 1}}, {0, 0, 0})) == Approx(3 + 6 + 3 + 6 + 3));  // a chain: 2 is after 0 by 1
+  CHECK(graph_us(plan_of(three, {{}, {0}, {0}}, {0, 0, 1})) == Approx(3 + 7 + 3));             // a fork: one branch has a stream of its own
+  CHECK(graph_us(plan_of(four, {{}, {0}, {0}, {1, 2}}, {0, 0, 1, 0})) == Approx(3 + 7 + 3 + 7 + 3));
+  d.dependent_kernel_edge_us.reset();
+  CHECK(graph_us(plan_of(three, {{}, {0}, {0, 1}}, {0, 0, 0})) == Approx(3 + 7 + 3 + 7 + 3));
+}
+
 TEST_CASE("rTasks share memory with those that really run at the same time") {
   // 8e3 bytes: 2 us for a vEU that has all of the 4e3 bytes a us, 8 us for one of four.
   CHECK(us_of(plan_of({rkernel(1, 0, 8e3)}, {{}}, {0})) == Approx(1 + 2));
@@ -111,7 +125,8 @@ TEST_CASE("a gang begins when all of its vEUs are free") {
 
 TEST_CASE("a plan takes as long as the rProgram that is made of it") {
   for (const NamedGraph& tiny : tiny_graphs()) {
-    const VDevice d = tiny_vdevice(3);
+    VDevice d = tiny_vdevice(3);
+    d.dependent_kernel_edge_us = d.kernel_edge_us - 0.25;
     const schedule::Dependencies found = schedule::find_dependencies(tiny.graph);
     const select::Machine machine = select::machine_for(tiny.graph, d, Precision::fp32);
     for (const schedule::Policy policy : schedule::policies()) {

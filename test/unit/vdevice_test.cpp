@@ -53,7 +53,10 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
     CHECK(d.same_veu_us <= d.edge_us);
     CHECK(d.edge_us <= d.barrier_us);
     CHECK(d.edge_us < d.kernel_edge_us);
+    if (d.dependent_kernel_edge_us) CHECK(*d.dependent_kernel_edge_us <= d.kernel_edge_us);
   }
+  for (const char* name : {"h200", "h100", "rtx5090"}) CHECK(read_vdevice(name).dependent_kernel_edge_us.has_value());
+  for (const char* name : {"a100", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
 }
 
 TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said") {
@@ -65,7 +68,23 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
   CHECK(d.default_precision == Precision::fp32);
   CHECK_FALSE(d.tf32);
   CHECK(d.edge_us == 0.5);
-  CHECK(d.kernel_edge_us == 1);  // not given
+  CHECK(d.kernel_edge_us == 1);                         // not given
+  CHECK_FALSE(d.dependent_kernel_edge_us.has_value());  // it has no programmatic dependent launch then
+}
+
+TEST_CASE("an edge of dependent launches is of devices that have them") {
+  json object = good();
+  object["dependent_kernel_edge_us"] = 0.75;
+  CHECK(parse_vdevice(object.dump(), "mine.json").dependent_kernel_edge_us == 0.75);
+  object["arch"] = "sm_120";
+  CHECK(parse_vdevice(object.dump(), "mine.json").dependent_kernel_edge_us == 0.75);
+  object["arch"] = "sm_89";
+  CHECK_THROWS_WITH(
+      parse_vdevice(object.dump(), "mine.json"),
+      Catch::Contains("mine.json: field 'dependent_kernel_edge_us' is given, but field 'arch' is sm_89: programmatic dependent "
+                      "launch is of sm_90 and later"));
+  object["arch"] = "sm_90", object["dependent_kernel_edge_us"] = -1;
+  CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), Catch::Contains("'dependent_kernel_edge_us' must not be negative"));
 }
 
 TEST_CASE("a vDevice is read from a file whose name ends in .json") {
