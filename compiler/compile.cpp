@@ -195,6 +195,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .gangs = may_have_gangs(options),
                                              .execution = options.execution,
                                              .ios = options.ios,
+                                             .like = options.like,
                                              .search_plans = options.search_plans};
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
                                               : schedule::read_schedule(read_text(options.schedule), options.schedule, std::move(graph),

@@ -27,6 +27,8 @@ struct CompileOptions {
   std::string dump_dir;  // empty = no dumps
   // Every buffer gets memory of its own, so that all that rOperators made is still there after a run.
   bool keep_all = false;
+  // A schedule of another batch or vDevice whose decisions are taken instead of a policy (schedule/carry_over.h).
+  const RProgram* like = nullptr;
 };
 
 struct Compiled {

@@ -1,110 +1,50 @@
-// `tamp compare`: one model under several policies, executions, precisions and batches, in one table.
+// `tamp compare`: one model under several policies, executions, precisions and batches, in one table; and the options of its other forms.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "compiler/cli/command.h"
+#include "compiler/cli/comparing.h"
 #include "compiler/cli/comparison.h"
+#include "compiler/cli/papers.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/toolchain.h"
-#include "compiler/cli/workshop.h"
-#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
 namespace {
 
-struct CompareArguments {
-  std::string model, device, plot;
-  ModelArguments options;
-  std::vector<std::string> policies, executions, precisions;  // empty: all; all; the one of the options
-  std::vector<int64_t> batches;                               // empty: the one of the options
-  bool as_json = false;
-  int jobs = 0;
-  uint64_t seed = 1;
-};
-
-// Of one precision and batch: the rows in their order, and the rPrograms of those that have one.
-struct Group {
-  std::vector<ComparisonRow> rows;
-  std::vector<RProgram> programs;
-  std::vector<size_t> row_of_program;
-};
-
-Group plan_all(const CompareArguments& arguments, const Prepared& prepared, CompileOptions options, const select::Records& records) {
-  Group group;
-  for (const std::string& execution : arguments.executions) {
-    for (const std::string& policy : arguments.policies) {
-      options.policy = schedule::parse_policy(policy);
-      options.execution = schedule::parse_execution(execution);
-      const auto begin = std::chrono::steady_clock::now();
-      ComparisonRow row;
-      try {
-        RProgram program = plan(prepared, options, &records);
-        row = row_of(program, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-        group.row_of_program.push_back(group.rows.size());
-        group.programs.push_back(std::move(program));
-      } catch (const Error& refused) {  // a gang in graph execution, say: the other rows are worth seeing
-        if (refused.code() != ExitCode::unsupported) throw;
-        row = {.policy = policy, .execution = execution, .precision = name_of(prepared.precision), .failure = refused.what()};
-      }
-      row.batch = options.batch;
-      group.rows.push_back(std::move(row));
-    }
-  }
-  return group;
-}
-
-// Fills in the times. Returns the device's name.
-std::string measure(const CompareArguments& arguments, const Graph& source, const std::filesystem::path& folder, Group& group) {
-  Workshop workshop({arguments.model, Device::cuda, arguments.jobs, arguments.seed}, source, folder);
-  const std::vector<std::optional<double>> times = workshop.whole_times(group.programs);
-  for (size_t i = 0; i < times.size(); ++i) {
-    ComparisonRow& row = group.rows[group.row_of_program[i]];
-    row.measured_us = times[i];
-    row.is_wrong = !times[i];
-  }
-  return workshop.device_name();
-}
-
-// Whether there is something to measure with.
-bool measures(const std::string& device) {
-  if (device == "none") return false;
-  if (device == "cpu") throw bad_input("--device cpu: the stand-in's times say nothing; supported: cuda, none (times are simulated)");
-  if (!device.empty()) return choose_device(device) == Device::cuda;
-  if (!can_use_gpu()) spdlog::info("no GPU, or no nvcc: times are simulated");
-  return can_use_gpu();
-}
-
-ExitCode compare_in(const CompareArguments& arguments, const std::filesystem::path& folder) {
-  if (!arguments.plot.empty()) {
-    const std::filesystem::path where = ("." / std::filesystem::path(arguments.plot)).parent_path();
-    if (const std::string why = why_not_writable(where); !why.empty())
-      throw bad_input(fmt::format("--plot {}: cannot be written: {}", printable(arguments.plot), why));
-  }
+ExitCode compare_policies(const CompareArguments& arguments, const std::filesystem::path& folder) {
   const bool gpu = measures(arguments.device);
-  CompileOptions options = compile_options(arguments.options, !arguments.options.vdevice.empty() ? ""
-                                                              : gpu                              ? vdevice_of_this_gpu()
-                                                                                                 : "h200");
+  CompileOptions options = compile_options(arguments.options, default_vdevice(gpu));
   const select::Records records = read_records(options.records);
-  std::vector<ComparisonRow> rows;
+  std::vector<Trial> trials;
   std::string device_name, vdevice_name;
   int part = 0;
   for (const int64_t batch : arguments.batches) {
     for (const std::string& precision : arguments.precisions) {
       options.batch = batch;
       options.precision = precision;
-      const Prepared prepared = prepare(arguments.model, options);
-      vdevice_name = prepared.vdevice.name;
-      if (gpu && prepared.vdevice.arch == "cpu") throw bad_input("vDevice 'cpu' is the stand-in's; measuring needs the vDevice of a GPU");
-      Group group = plan_all(arguments, prepared, options, records);
-      if (gpu) device_name = measure(arguments, prepared.source, folder / std::to_string(part++), group);
-      rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+      PreparedModel model(arguments.model, options);
+      const size_t first = trials.size();
+      for (const std::string& execution : arguments.executions) {
+        for (const std::string& policy : arguments.policies) {
+          options.policy = schedule::parse_policy(policy);
+          options.execution = schedule::parse_execution(execution);
+          vdevice_name = model.of(options.execution).vdevice.name;
+          trials.push_back(trial_of(model, options, records));
+          if (!gpu) trials.back().program.reset();
+        }
+      }
+      if (!gpu) continue;
+      std::vector<Trial*> measured;
+      for (size_t i = first; i < trials.size(); ++i) measured.push_back(&trials[i]);
+      const Graph& source = model.of(schedule::parse_execution(arguments.executions.front())).source;
+      device_name = measure(arguments, arguments.model, source, folder / std::to_string(part++), measured);
     }
   }
+  std::vector<ComparisonRow> rows;
+  for (const Trial& trial : trials) rows.push_back(trial.row);
   const std::string title = fmt::format("{} on vDevice {}, {}", model_name(arguments.model), printable(vdevice_name),
                                         gpu ? "measured on " + device_name : "simulated");
   if (!arguments.plot.empty()) write_text(arguments.plot, comparison_svg(title, rows));
@@ -112,21 +52,53 @@ ExitCode compare_in(const CompareArguments& arguments, const std::filesystem::pa
     fmt::print("{}", comparison_json(rows));
   else
     fmt::print("{}\n\n{}", title, comparison_text(rows));
-  const bool wrong = std::any_of(rows.begin(), rows.end(), [](const ComparisonRow& row) { return row.is_wrong; });
-  if (wrong) throw Error(ExitCode::check_failed, "a program failed, or its answer differs from the reference; the warnings say which");
+  require_right_answers(rows);
   return ExitCode::ok;
 }
 
+// What a form of the command has no use for is an error, not ignored.
+void refuse(bool is_given, const char* option, const std::string& why) {
+  if (is_given) throw bad_input(fmt::format("{}: {}", option, why));
+}
+
+void check_form(const CompareArguments& arguments) {
+  const bool schedules = !arguments.schedules.empty(), paper = !arguments.paper.empty();
+  refuse(arguments.model.empty() && !paper, "model is required", "a file, or --paper " + join(paper_names(), "|"));
+  refuse(!paper && !arguments.models.empty(), "--models", "goes with --paper");
+  refuse(!paper && !arguments.networks.empty(), "--networks", "goes with --paper");
+  refuse(!schedules && !arguments.vdevices.empty(), "--vdevices", "goes with --schedules; --vdevice takes one");
+  if (paper) {
+    const std::string why = "--paper has networks, schedules and batch of its own";
+    refuse(!arguments.model.empty(), "model", why);
+    refuse(schedules, "--schedules", why);
+    refuse(!arguments.policies.empty(), "--policies", why);
+    refuse(!arguments.executions.empty(), "--executions", why);
+    refuse(!arguments.batches.empty(), "--batches", why);
+    refuse(arguments.precisions.size() > 1, "--precisions", "--paper takes one precision");
+  }
+  if (schedules) {
+    const std::string why = "a schedule of --schedules says that itself";
+    refuse(!arguments.policies.empty(), "--policies", why);
+    refuse(!arguments.executions.empty(), "--executions", why);
+    refuse(!arguments.precisions.empty(), "--precisions", why);
+    refuse(!arguments.vdevices.empty() && !arguments.options.vdevice.empty(), "--vdevice", "--vdevices takes several");
+  }
+}
+
 ExitCode compare_command(CompareArguments arguments) {
-  if (arguments.policies.empty()) arguments.policies = schedule::policy_names();
-  if (arguments.executions.empty()) arguments.executions = {"persistent", "graph"};
-  if (arguments.precisions.empty()) arguments.precisions = {arguments.options.precision};
-  if (arguments.batches.empty()) arguments.batches = {arguments.options.batch};
+  check_form(arguments);
   for (const std::string& name : arguments.policies) schedule::parse_policy(name);  // before any work
   for (const std::string& name : arguments.executions) schedule::parse_execution(name);
+  require_writable_plot(arguments.plot);
   TemporaryFolder folder;
   try {
-    return compare_in(arguments, folder.path());
+    if (!arguments.paper.empty()) return compare_paper(arguments, folder.path());
+    if (!arguments.schedules.empty()) return compare_schedules(arguments, folder.path());
+    if (arguments.policies.empty()) arguments.policies = schedule::policy_names();
+    if (arguments.executions.empty()) arguments.executions = {"persistent", "graph"};
+    if (arguments.precisions.empty()) arguments.precisions = {arguments.options.precision};
+    if (arguments.batches.empty()) arguments.batches = {arguments.options.batch};
+    return compare_policies(arguments, folder.path());
   } catch (const InternalError&) {
     folder.keep();  // its logs say what happened
     throw;
@@ -137,15 +109,17 @@ ExitCode compare_command(CompareArguments arguments) {
 
 void add_compare(CLI::App& app, Invocation& invocation) {
   CLI::App* command =
-      add_command(app, invocation, "compare", "Compare schedules of a model: policies, executions, precisions, batches",
+      add_command(app, invocation, "compare", "Compare schedules: policies, executions, precisions, batches; saved schedules; a paper's",
                   "  tamp compare squeezenet1_0.onnx\n"
                   "  tamp compare resnet50.onnx --policies wavefront,sequential --executions persistent --precisions tf32,fp16\n"
                   "  tamp compare resnet50.onnx --batches 1,8 --json > resnet50.json\n"
                   "  tamp compare nasnet_a_cifar.onnx --plot nasnet.svg\n"
+                  "  tamp compare inception_v3.onnx --schedules of_1.json,of_32.json --batches 1,32\n"
+                  "  tamp compare --paper ios --models paper_models\n"
                   "Where there is a GPU and nvcc, every program is built, its answer checked, and timed: the median of replays of a CUDA\n"
                   "graph. Else times are simulated, and said to be.");
   auto arguments = std::make_shared<CompareArguments>();
-  command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
+  command->add_option("model", arguments->model, "The ONNX file")->option_text("MODEL.onnx");
   add_model_options(*command, arguments->options);
   for (const char* single : {"--policy", "--execution", "--precision", "--batch"}) command->remove_option(command->get_option(single));
   add_records_option(*command, arguments->options);
@@ -156,6 +130,16 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   list("--executions", arguments->executions, "persistent, graph, or both (default)", "E,..");
   list("--precisions", arguments->precisions, "fp32, tf32, fp16, bf16; default: the vDevice's own", "P,..");
   list("--batches", arguments->batches, "First extents of all inputs, as of 'tamp compile --batch'; default: as the model says", "N,..");
+  list("--schedules", arguments->schedules,
+       "Files of 'tamp compile --save-schedule': each is run on what it was made for, and what it decided on the others", "FILE,..");
+  list("--vdevices", arguments->vdevices, "With --schedules: what to run on; default: what they were made for", "V,..");
+  command->add_option("--paper", arguments->paper, "The networks and schedules of a paper, beside what it published: rammer or ios")
+      ->option_text("PAPER");
+  command
+      ->add_option("--models", arguments->models,
+                   "With --paper: where examples/paper_models/make.py wrote its networks; default: paper_models")
+      ->option_text("DIR");
+  list("--networks", arguments->networks, "With --paper: only these of its networks", "N,..");
   command->add_option("--device", arguments->device, "cuda, or none: simulate only; default: cuda if there is a GPU and nvcc")
       ->option_text("D");
   command->add_flag("--json", arguments->as_json, "Print JSON");

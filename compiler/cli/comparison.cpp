@@ -123,54 +123,70 @@ std::string comparison_text(const std::vector<ComparisonRow>& rows) {
   return text;
 }
 
+nlohmann::json json_of(const ComparisonRow& row) {
+  nlohmann::json object = {{"policy", row.policy}, {"execution", row.execution}, {"precision", row.precision}};
+  if (row.batch != 0) object["batch"] = row.batch;
+  if (!row.failure.empty()) {
+    object["failure"] = row.failure;
+    return object;
+  }
+  object.update({{"simulated_us", row.simulated_us},
+                 {"search_s", row.search_s},
+                 {"launches", row.launches},
+                 {"rtasks", row.rtasks},
+                 {"same_veu_edges", row.same_veu_edges},
+                 {"other_veu_edges", row.other_veu_edges},
+                 {"kernel_edges", row.kernel_edges},
+                 {"busy_share", row.busy_share},
+                 {"arena_bytes", row.arena_bytes}});
+  if (row.measured_us) object["measured_us"] = *row.measured_us;
+  if (row.is_wrong) object["failure"] = "the run failed, or its answer differs from the reference";
+  return object;
+}
+
 std::string comparison_json(const std::vector<ComparisonRow>& rows) {
   nlohmann::json array = nlohmann::json::array();
-  for (const ComparisonRow& row : rows) {
-    nlohmann::json object = {{"policy", row.policy}, {"execution", row.execution}, {"precision", row.precision}};
-    if (row.batch != 0) object["batch"] = row.batch;
-    if (!row.failure.empty()) {
-      object["failure"] = row.failure;
-    } else {
-      object.update({{"simulated_us", row.simulated_us},
-                     {"search_s", row.search_s},
-                     {"launches", row.launches},
-                     {"rtasks", row.rtasks},
-                     {"same_veu_edges", row.same_veu_edges},
-                     {"other_veu_edges", row.other_veu_edges},
-                     {"kernel_edges", row.kernel_edges},
-                     {"busy_share", row.busy_share},
-                     {"arena_bytes", row.arena_bytes}});
-      if (row.measured_us) object["measured_us"] = *row.measured_us;
-      if (row.is_wrong) object["failure"] = "the run failed, or its answer differs from the reference";
-    }
-    array.push_back(std::move(object));
-  }
+  for (const ComparisonRow& row : rows) array.push_back(json_of(row));
   return array.dump(1) + "\n";
 }
 
-std::string comparison_svg(const std::string& title, const std::vector<ComparisonRow>& rows) {
+std::string time_text(const ComparisonRow& row) {
+  if (row.is_wrong) return "failed";
+  return row.failure.empty() ? fmt::format("{:.1f}", row.us()) : "-";
+}
+
+std::string colour_of(const std::string& execution) { return execution == "graph" ? "#c98a3c" : "#3c7dc9"; }
+
+std::string bars_svg(const std::string& title, const std::vector<Bar>& bars) {
   constexpr int kLeft = 260, kWidth = 520, kRow = 22, kTop = 44;
-  double longest_us = 0;
-  for (const ComparisonRow& row : rows) longest_us = std::max(longest_us, row.us());
-  const int height = kTop + kRow * static_cast<int>(rows.size()) + 12;
+  double longest = 0;
+  for (const Bar& bar : bars) longest = std::max(longest, bar.value);
+  const int height = kTop + kRow * static_cast<int>(bars.size()) + 12;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"12\" y=\"24\" font-size=\"15\">{2}</text>\n",
       kLeft + kWidth + 110, height, escaped(title));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const ComparisonRow& row = rows[i];
+  for (size_t i = 0; i < bars.size(); ++i) {
+    const Bar& bar = bars[i];
     const int y = kTop + kRow * static_cast<int>(i);
-    const std::string name =
-        fmt::format("{}, {}, {}{}", row.policy, row.execution, row.precision, row.batch == 0 ? "" : fmt::format(", batch {}", row.batch));
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 8, y + 14, escaped(name));
-    const bool has_time = row.failure.empty() && !row.is_wrong && longest_us > 0;
-    const double width = has_time ? row.us() / longest_us * kWidth : 0;
-    const char* colour = row.execution == "graph" ? "#c98a3c" : "#3c7dc9";
-    svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", kLeft, y, width, kRow - 6, colour);
-    const std::string label = has_time ? fmt::format("{:.1f} us{}", row.us(), row.measured_us ? "" : " (simulated)") : "none";
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>\n", kLeft + width + 6, y + 14, label);
+    const double width = longest > 0 ? bar.value / longest * kWidth : 0;
+    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 8, y + 14, escaped(bar.label));
+    svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", kLeft, y, width, kRow - 6, bar.colour);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>\n", kLeft + width + 6, y + 14, escaped(bar.text));
   }
   return svg + "</svg>\n";
+}
+
+std::string comparison_svg(const std::string& title, const std::vector<ComparisonRow>& rows) {
+  std::vector<Bar> bars;
+  for (const ComparisonRow& row : rows) {
+    const bool has_time = row.failure.empty() && !row.is_wrong;
+    bars.push_back(
+        {fmt::format("{}, {}, {}{}", row.policy, row.execution, row.precision, row.batch == 0 ? "" : fmt::format(", batch {}", row.batch)),
+         has_time ? row.us() : 0, has_time ? fmt::format("{:.1f} us{}", row.us(), row.measured_us ? "" : " (simulated)") : "none",
+         colour_of(row.execution)});
+  }
+  return bars_svg(title, bars);
 }
 
 }  // namespace tamp::cli

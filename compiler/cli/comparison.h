@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,20 @@ ComparisonRow row_of(const RProgram& program, double search_s);
 std::string comparison_text(const std::vector<ComparisonRow>& rows);
 // An array of objects, keys sorted.
 std::string comparison_json(const std::vector<ComparisonRow>& rows);
+nlohmann::json json_of(const ComparisonRow& row);
+// Its time as text: "12.3", "failed", or "-" where there is none.
+std::string time_text(const ComparisonRow& row);
+
+// Horizontal bars from a common line; texts may be any.
+struct Bar {
+  std::string label;
+  double value = 0;
+  std::string text;  // behind the bar
+  std::string colour;
+};
+std::string bars_svg(const std::string& title, const std::vector<Bar>& bars);
+std::string colour_of(const std::string& execution);
+
 // A bar for each row; `title` may be any text.
 std::string comparison_svg(const std::string& title, const std::vector<ComparisonRow>& rows);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "compiler/schedule/carry_over.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
@@ -75,12 +76,13 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   RProgram program;
   program.vdevice = vdevice;
   program.precision = options.precision;
-  program.policy = name_of(options.policy);
+  program.policy = options.like ? options.like->policy : name_of(options.policy);
   program.graph = std::move(graph);
   const Dependencies dependencies = find_dependencies(program.graph);
   program.depth = depth_of(dependencies);
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
-  Plan plan = plan_of(options.policy, {program.graph, machine, dependencies.producers, dependencies.is_view, families, options});
+  const PolicyInput input{program.graph, machine, dependencies.producers, dependencies.is_view, families, options};
+  Plan plan = options.like ? carry_over(*options.like, input) : plan_of(options.policy, input);
   std::vector<Stage> stages = std::move(plan.stages);
   assemble(std::move(plan), program);
   plan_memory(program, options.share_memory);

@@ -35,7 +35,8 @@ struct ScheduleOptions {
   bool gangs = true;                                 // false: no rKernels whose rTasks run at the same time (graph execution has none)
   Execution execution = Execution::persistent;
   IosOptions ios{};
-  int64_t search_plans = 1000;  // that `list` simulates at most
+  const RProgram* like = nullptr;  // a schedule whose decisions are carried over (carry_over.h), instead of a policy
+  int64_t search_plans = 1000;     // that `list` simulates at most
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

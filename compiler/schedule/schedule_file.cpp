@@ -138,6 +138,17 @@ ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precisi
   return {fmt::format("{:016x}", hash_bytes(text.data(), text.size())), vdevice.name, name_of(precision), batch};
 }
 
+ScheduleHead read_schedule_head(const std::string& text, const std::string& source_name) {
+  try {
+    const json file = json::parse(text);
+    return {{file.at("model"), file.at("vdevice"), file.at("precision"), file.at("batch")},
+            parse_execution(file.at("execution")),
+            file.at("policy")};
+  } catch (const json::exception& error) {
+    throw bad_input(fmt::format("{}: not a schedule: {}", printable(source_name), printable(error.what())));
+  }
+}
+
 std::string schedule_text(const RProgram& program, int64_t batch) {
   const ScheduleKey key = key_of(program.graph, program.vdevice, program.precision, batch);
   std::vector<std::string> events, lanes, launches, rkernels;

@@ -18,6 +18,14 @@ struct ScheduleKey {
 };
 ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precision, int64_t batch);
 
+// What the file says that it is for. Error (bad input) if it is no schedule.
+struct ScheduleHead {
+  ScheduleKey key;
+  Execution execution = Execution::persistent;
+  std::string policy;
+};
+ScheduleHead read_schedule_head(const std::string& text, const std::string& source_name);
+
 std::string schedule_text(const RProgram& program, int64_t batch);
 
 // schedule() with a file in the place of a policy. `source_name` is the file's, for errors (bad input), which name what is wrong: a key

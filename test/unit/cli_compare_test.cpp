@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/cli/comparison.h"
+#include "compiler/cli/papers.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 #include "test/support/catch.h"
@@ -110,4 +111,23 @@ TEST_CASE("JSON and bars say the same") {
   CHECK_FALSE(rows[2].contains("simulated_us"));
   const std::string svg = comparison_svg("<model> & more", {batched, row("list", 80), refused});
   CHECK_THAT(svg, Contains("&lt;model&gt; &amp; more") && Contains("120.0 us<") && Contains("80.0 us (simulated)") && Contains(">none<"));
+}
+
+TEST_CASE("a paper has its networks, rows whose policies exist, and a published time or none for each network") {
+  for (const std::string& name : paper_names()) {
+    const Paper paper = paper_of(name);
+    CHECK(paper.name == name);
+    for (const auto& block : paper.blocks) {
+      REQUIRE(block.size() >= 4);
+      for (const Paper::Row& each : block) {
+        CHECK_NOTHROW(schedule::parse_policy(each.policy));
+        CHECK_NOTHROW(schedule::parse_execution(each.execution));
+      }
+    }
+    REQUIRE_FALSE(paper.published.empty());
+    for (const Paper::Published& published : paper.published) CHECK(published.ms.size() == paper.networks.size());
+  }
+  CHECK(paper_of("rammer").blocks.size() == 1);  // graph and persistent execution are compared with each other there
+  CHECK(paper_of("ios").blocks.size() == 2);
+  CHECK_THROWS_WITH(paper_of("bible"), Contains("supported: rammer, ios"));
 }

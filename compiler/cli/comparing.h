@@ -1,0 +1,71 @@
+// What the three forms of `tamp compare` share: policies beside each other (compare_command.cpp), schedules of other batches and vDevices
+// (compare_schedules.cpp), and the networks of the papers (compare_papers.cpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/cli/command.h"
+#include "compiler/cli/comparison.h"
+#include "compiler/compile.h"
+
+namespace tamp::cli {
+
+struct CompareArguments {
+  std::string model, device, plot, paper, models;
+  ModelArguments options;
+  std::vector<std::string> policies, executions, precisions;  // empty: all; all; the one of the options
+  std::vector<int64_t> batches;                               // empty: the one of the options
+  std::vector<std::string> schedules, vdevices;               // files; names, or files
+  std::vector<std::string> networks;                          // of a paper
+  bool as_json = false;
+  int jobs = 0;
+  uint64_t seed = 1;
+};
+
+ExitCode compare_schedules(const CompareArguments& arguments, const std::filesystem::path& folder);
+ExitCode compare_paper(const CompareArguments& arguments, const std::filesystem::path& folder);
+
+// Whether there is something to measure with; what was said if not. Error (bad input) on --device cpu.
+bool measures(const std::string& device);
+
+// The vDevice that is meant where the user names none.
+std::string default_vdevice(bool measuring);
+
+// The model as the passes make it for one execution: recurrent layers differ. Each is made when it is first asked for.
+class PreparedModel {
+ public:
+  PreparedModel(std::string model, CompileOptions options) : model_(std::move(model)), options_(std::move(options)) {}
+  const Prepared& of(schedule::Execution execution);
+  const CompileOptions& options() const { return options_; }
+
+ private:
+  std::string model_;
+  CompileOptions options_;
+  std::map<schedule::Execution, Prepared> prepared_;
+};
+
+// One rProgram of a comparison, and what is to be said of it.
+struct Trial {
+  ComparisonRow row;
+  std::optional<RProgram> program;  // none: it was refused, and the row says why
+};
+// By the policy (or schedule) of `options`. What a policy refuses is worth a row; other errors are thrown on.
+Trial trial_of(PreparedModel& model, CompileOptions options, const select::Records& records);
+
+// Builds and times those that have a program, with answers checked; then they have none any more. Trials of one graph and batch. Returns
+// the device's name.
+std::string measure(const CompareArguments& arguments, const std::string& model, const Graph& source, const std::filesystem::path& folder,
+                    const std::vector<Trial*>& trials);
+
+// Error (bad input), before any work, if --plot cannot be written.
+void require_writable_plot(const std::string& plot);
+
+// Error (check failed) if a program failed, or gave another answer than the reference.
+void require_right_answers(const std::vector<ComparisonRow>& rows);
+
+}  // namespace tamp::cli
