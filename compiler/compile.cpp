@@ -17,6 +17,8 @@
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/ir/estimator.h"
 #include "compiler/ops/ops.h"
+#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/merge_convolutions.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
@@ -89,9 +91,12 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
   throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
 }
 
-Graph run_passes(Graph graph, const Estimator& estimator, Dump& dump) {
+// `unplaced`: what the last pass, which gives tensors their places, gets.
+Graph run_passes(Graph graph, const Estimator& estimator, Dump& dump, std::optional<Graph>& unplaced) {
   bool placed = false;
-  for (const passes::Pass& pass : passes::pipeline(estimator)) {
+  const std::vector<passes::Pass> pipeline = passes::pipeline(estimator);
+  for (const passes::Pass& pass : pipeline) {
+    if (&pass == &pipeline.back()) unplaced = graph;
     graph = pass.run(std::move(graph));
     tamp::verify(graph);
     // Placement may drop rOperators that became views, so the shapes of what is left are no longer the operators' own.
@@ -176,7 +181,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   const bool gangs = may_have_gangs(options);
-  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump);
+  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
@@ -187,6 +192,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
+  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced)) : std::nullopt;
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
                                              .precision = prepared.precision,
                                              .records = persistent ? records : nullptr,
@@ -196,10 +202,12 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .execution = options.execution,
                                              .ios = options.ios,
                                              .like = options.like,
-                                             .search_plans = options.search_plans};
+                                             .search_plans = options.search_plans,
+                                             .merger = merger ? &*merger : nullptr};
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
                                               : schedule::read_schedule(read_text(options.schedule), options.schedule, std::move(graph),
                                                                         prepared.vdevice, scheduling, options.batch);
+  if (!program.merges.empty()) dump("merge_convolutions", program.graph);
   dump("rprogram", program);
   spdlog::info("schedule: {} policy on vDevice {} in {}: {} vEUs, {} events, arena {}, estimated {:.1f} us ({:.0f} ms)", program.policy,
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),
@@ -227,6 +235,20 @@ RProgram plan(const Prepared& prepared, const CompileOptions& options, const sel
               const std::vector<std::string>* forced) {
   Dump dump("");
   return plan(prepared.graph, prepared, options, records, forced, dump);
+}
+
+void settle_graph(Prepared& prepared, const CompileOptions& options, const select::Records* records) {
+  if (schedule::merges(options.policy)) prepared.graph = plan(prepared, options, records).graph;
+  prepared.unplaced.reset();
+}
+
+Merger merger_of(const Graph& unplaced) {
+  return {passes::mergeable(unplaced), [&unplaced](const std::vector<Merge>& merges) {
+            Graph graph = passes::merge_convolutions(unplaced, merges);
+            tamp::verify(graph);
+            ops::verify_shapes(graph);
+            return passes::assign_layout(std::move(graph));
+          }};
 }
 
 Compiled compile(const std::string& model_path, const CompileOptions& options) {

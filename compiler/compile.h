@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "compiler/ir/rprogram.h"
@@ -45,10 +46,19 @@ struct Prepared {
   Graph source, graph;  // as read; placed
   VDevice vdevice;      // as the rKernels see it
   Precision precision = Precision::fp32;
+  // The graph before its tensors got places, for policies that change it; none: `graph` is to stay as it is.
+  std::optional<Graph> unplaced;
 };
 Prepared prepare(const std::string& model_path, const CompileOptions& options);
 RProgram plan(const Prepared& prepared, const CompileOptions& options, const select::Records* records,
               const std::vector<std::string>* forced = nullptr);
+
+// Makes `prepared.graph` the one that the policy would make of it, for good: for who plans several rPrograms whose rOperators have to be
+// the same.
+void settle_graph(Prepared& prepared, const CompileOptions& options, const select::Records* records);
+
+// What a policy may ask about merging convolutions of a graph without places, which outlives it.
+Merger merger_of(const Graph& unplaced);
 
 // What CompileOptions::records names. Error (bad input) on a file that is not of records.
 select::Records read_records(const std::string& name);

@@ -37,12 +37,13 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option(
           "--policy", arguments.policy,
-          "How rTasks are put on vEUs: wavefront (default), sequential, greedy, wavefront-fastest, wavefront-launches, ios, list, or best "
+          "How rTasks are put on vEUs: wavefront (default), sequential, greedy, wavefront-fastest, wavefront-launches, ios, ios-merge, "
+          "ios-parallel, list, or best "
           "(docs/policies.md)")
       ->option_text("POLICY");
   command
       .add_option("--ios-pruning", arguments.ios_pruning,
-                  "Policy ios: at most R rOperators in a group and S groups in a stage, 0 for any; default 3,8")
+                  "Policies ios..: at most R rOperators in a group, and S groups in a stage or convolutions in one; 0 for any; default 3,8")
       ->delimiter(',')
       ->expected(2)
       ->option_text("R,S");
@@ -76,6 +77,14 @@ std::pair<std::string, std::string> split_assignment(const std::string& flag, co
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+void add_ios_option(CLI::App& command, ModelArguments& arguments) {
+  command
+      .add_option("--ios", arguments.ios,
+                  "Policy ios: merge (convolutions on the same input become one), parallel (groups run beside each other), or both "
+                  "(default); policies ios-merge and ios-parallel are the same")
+      ->option_text("MODE");
+}
+
 void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--schedule", arguments.schedule,
@@ -89,6 +98,7 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
   options.precision = arguments.precision;
   options.records = arguments.records;
   options.policy = schedule::parse_policy(arguments.policy);
+  if (!arguments.ios.empty()) options.policy = schedule::ios_policy(options.policy, arguments.ios);
   if (!arguments.execution.empty()) options.execution = schedule::parse_execution(arguments.execution);
   for (const int limit : arguments.ios_pruning) {
     if (limit < 0) throw bad_input(fmt::format("--ios-pruning: {} is negative, expected R,S, each at least 0", limit));

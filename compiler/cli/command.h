@@ -37,10 +37,11 @@ struct ModelArguments {
   std::string vdevice, precision, policy = "wavefront", execution, records;
   std::vector<std::string> dims, frozen;
   std::vector<int> ios_pruning;
-  std::string schedule;
+  std::string ios, schedule;
   int64_t batch = 0, search_plans = -1;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
+void add_ios_option(CLI::App& command, ModelArguments& arguments);
 void add_schedule_option(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
 // Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `default_vdevice` is used where the user named none.

@@ -104,6 +104,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
   command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
       ->option_text("NAME");
   add_model_options(*command, arguments->options);
+  add_ios_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
   command->add_option("--save-schedule", arguments->save_schedule, "Write rKernels, lanes and Waits to this file (docs/policies.md)")

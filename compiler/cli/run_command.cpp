@@ -306,6 +306,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
       ->option_text("D");
   add_model_options(*command, arguments->options);
+  add_ios_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
   add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")

@@ -123,7 +123,8 @@ ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
   const std::string vdevice = !arguments.options.vdevice.empty() ? "" : device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
   const CompileOptions options = compile_options(arguments.options, vdevice);
   if (options.execution != schedule::Execution::persistent) throw bad_input("tune needs the persistent kernel, not --execution graph");
-  const Prepared prepared = prepare(arguments.model, options);
+  Prepared prepared = prepare(arguments.model, options);
+  settle_graph(prepared, options, nullptr);  // rKernels are varied by the numbers of rOperators
   if (device == Device::cuda && prepared.vdevice.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
 
@@ -179,6 +180,7 @@ void add_tune(CLI::App& app, Invocation& invocation) {
   command->add_option("--device", arguments->device, "cuda, or cpu (the stand-in); default: cuda if there is a GPU and nvcc")
       ->option_text("D");
   add_model_options(*command, arguments->options);
+  add_ios_option(*command, arguments->options);
   command
       ->add_option("--records", arguments->records, "File of records that what was measured is added to; default: DIR/NAME.records.jsonl")
       ->option_text("FILE");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/ir/graph.h"
+#include "compiler/ir/merge.h"
 #include "compiler/ir/rkernel.h"
 #include "compiler/ir/vdevice.h"
 
@@ -66,6 +67,7 @@ struct RProgram {
   Precision precision = Precision::fp32;
   std::string policy;                           // as `tamp compile --policy` has it
   Graph graph;                                  // placed; one RKernel per rOperator
+  std::vector<Merge> merges;                    // convolutions of the model that the policy made one of, few or none
   std::vector<RKernel> rkernels;                // per rOperator
   int64_t depth = 0;                            // the longest chain of rOperators that need each other: of the graph, not of the policy
   std::vector<std::vector<Instruction>> lanes;  // per vEU

@@ -26,11 +26,10 @@ class Endings {
 
   bool is_complete() const { return left_ > 0; }
 
-  // f(ending, groups); false ends it.
+  // f(ending); false ends it.
   template <class F>
   bool for_each(const F& f) const {
-    std::vector<Units> groups;
-    return unite(0, 0, groups, f);
+    return unite(0, 0, 0, f);
   }
 
  private:
@@ -46,15 +45,11 @@ class Endings {
   }
 
   template <class F>
-  bool unite(Units ending, size_t from, std::vector<Units>& groups, const F& f) const {
-    if (ending != 0 && !f(ending, groups)) return false;
-    if (static_cast<int>(groups.size()) == most_groups_) return true;
+  bool unite(Units ending, size_t from, int groups, const F& f) const {
+    if (ending != 0 && !f(ending)) return false;
+    if (groups == most_groups_) return true;
     for (size_t i = from; i < connected_.size(); ++i) {
-      if ((connected_[i] & ending) != 0) continue;
-      groups.push_back(connected_[i]);
-      const bool go_on = unite(ending | connected_[i], i + 1, groups, f);
-      groups.pop_back();
-      if (!go_on) return false;
+      if ((connected_[i] & ending) == 0 && !unite(ending | connected_[i], i + 1, groups + 1, f)) return false;
     }
     return true;
   }
@@ -66,59 +61,130 @@ class Endings {
   std::vector<Units> connected_;
 };
 
-class Search {
+// Endings of one state that are one unit, or units that become one.
+class MergeEndings {
  public:
-  Search(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price, int64_t most)
-      : graph_(graph), pruning_(pruning), price_(price), most_(most) {}
+  MergeEndings(const UnitGraph& graph, const IosPruning& pruning, Units state) : graph_(graph) {
+    most_ = pruning.groups > 0 ? pruning.groups : static_cast<int>(kMostUnits);
+    for (Units rest = state; rest != 0; rest &= rest - 1) {
+      if ((graph.successors(first_of(rest)) & state) == 0) last_ |= bit(first_of(rest));
+    }
+  }
 
-  std::optional<IosResult> run() {
-    best_.emplace(0, Best{});
-    if (!cost_of(graph_.all())) return std::nullopt;
-    IosResult result;
-    result.us = best_.at(graph_.all()).us;
-    for (Units state = graph_.all(); state != 0; state &= ~result.stages.back()) result.stages.push_back(best_.at(state).last);
-    std::reverse(result.stages.begin(), result.stages.end());
-    result.counts = {static_cast<int64_t>(best_.size()), transitions_, static_cast<int64_t>(prices_.size())};
-    return result;
+  // f(ending); false ends it.
+  template <class F>
+  bool for_each(const F& f) const {
+    for (Units rest = last_; rest != 0; rest &= rest - 1) {
+      const size_t unit = first_of(rest);
+      // Each set by its first unit.
+      if (!f(bit(unit)) || !extend(bit(unit), graph_.kin(unit) & rest & (rest - 1), 1, f)) return false;
+    }
+    return true;
   }
 
  private:
-  struct Best {
+  template <class F>
+  bool extend(Units ending, Units more, int size, const F& f) const {
+    if (size == most_) return true;
+    for (; more != 0; more &= more - 1) {
+      const Units larger = ending | bit(first_of(more));
+      if (!f(larger) || !extend(larger, more & (more - 1), size + 1, f)) return false;
+    }
+    return true;
+  }
+
+  const UnitGraph& graph_;
+  int most_ = 0;
+  Units last_ = 0;  // that nothing of the state needs
+};
+
+// First all states and the transitions between them, then the prices of all stages, then the least cost of each state.
+class Search {
+ public:
+  Search(const UnitGraph& graph, const IosPruning& pruning, const IosLimits& limits, IosEndings endings)
+      : graph_(graph), pruning_(pruning), limits_(limits), endings_(endings) {}
+
+  std::optional<IosResult> run(const StagePrice& price) {
+    number_of(graph_.all());
+    number_of(0);
+    for (size_t state = 0; state < states_.size(); ++state) {
+      if (!collect(state)) return std::nullopt;
+    }
+    std::vector<double> prices;
+    for (const Units stage : stages_) prices.push_back(price(graph_.components(stage)));
+    return cheapest(prices);
+  }
+
+ private:
+  struct State {
+    Units units = 0;
+    size_t begin = 0, end = 0;  // transitions_
     double us = 0;
     Units last = 0;
   };
+  struct Transition {
+    uint32_t before = 0, stage = 0;
+  };
 
-  std::optional<double> cost_of(Units state) {
-    if (const auto known = best_.find(state); known != best_.end()) return known->second.us;
-    Best best{std::numeric_limits<double>::infinity(), 0};
-    const Endings endings(graph_, pruning_, state, most_);
-    if (!endings.is_complete()) return std::nullopt;
-    const bool complete = endings.for_each([&](Units ending, const std::vector<Units>& groups) {
-      if (++transitions_ > most_) return false;
-      const std::optional<double> before = cost_of(state & ~ending);
-      if (!before) return false;
-      const double us = *before + price_of(ending, groups);
-      if (us < best.us) best = {us, ending};
-      return true;
-    });
-    if (!complete) return std::nullopt;
-    TAMP_CHECK(best.last != 0, "a state without endings");
-    best_.emplace(state, best);
-    return best.us;
+  size_t number_of(Units units) {
+    const auto [at, is_new] = number_of_state_.try_emplace(units, states_.size());
+    if (is_new) states_.push_back({units});
+    return at->second;
   }
 
-  double price_of(Units ending, const std::vector<Units>& groups) {
-    const auto [at, is_new] = prices_.try_emplace(ending, 0);
-    if (is_new) at->second = price_(groups);
-    return at->second;
+  bool collect(size_t state) {
+    const Units units = states_[state].units;
+    states_[state].begin = transitions_.size();
+    const auto take = [&](Units ending) {
+      const auto [stage, is_new] = number_of_stage_.try_emplace(ending, stages_.size());
+      if (is_new) stages_.push_back(ending);
+      transitions_.push_back({static_cast<uint32_t>(number_of(units & ~ending)), static_cast<uint32_t>(stage->second)});
+      return static_cast<int64_t>(transitions_.size()) <= limits_.transitions && static_cast<int64_t>(stages_.size()) <= limits_.stages;
+    };
+    bool complete = true;
+    if (endings_ == IosEndings::merges) {
+      complete = MergeEndings(graph_, pruning_, units).for_each(take);
+    } else {
+      const Endings endings(graph_, pruning_, units, limits_.transitions);
+      complete = endings.is_complete() && endings.for_each(take);
+    }
+    states_[state].end = transitions_.size();
+    return complete;
+  }
+
+  IosResult cheapest(const std::vector<double>& prices) {
+    // What is left without an ending is smaller.
+    std::vector<size_t> order(states_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return std::popcount(states_[a].units) < std::popcount(states_[b].units); });
+    for (const size_t i : order) {
+      State& state = states_[i];
+      if (state.units == 0) continue;
+      state.us = std::numeric_limits<double>::infinity();
+      for (size_t t = state.begin; t < state.end; ++t) {
+        const double us = states_[transitions_[t].before].us + prices[transitions_[t].stage];
+        if (us < state.us) state.us = us, state.last = stages_[transitions_[t].stage];
+      }
+      TAMP_CHECK(state.last != 0, "a state without endings");
+    }
+    IosResult result;
+    result.us = states_[0].us;
+    for (Units left = graph_.all(); left != 0; left &= ~result.stages.back())
+      result.stages.push_back(states_[number_of_state_.at(left)].last);
+    std::reverse(result.stages.begin(), result.stages.end());
+    result.counts = {static_cast<int64_t>(states_.size()), static_cast<int64_t>(transitions_.size()), static_cast<int64_t>(stages_.size())};
+    return result;
   }
 
   const UnitGraph& graph_;
   const IosPruning& pruning_;
-  const StagePrice& price_;
-  int64_t most_, transitions_ = 0;
-  std::unordered_map<Units, Best> best_;
-  std::unordered_map<Units, double> prices_;
+  const IosLimits& limits_;
+  IosEndings endings_;
+  std::vector<State> states_;  // the whole first
+  std::vector<Transition> transitions_;
+  std::vector<Units> stages_;
+  std::unordered_map<Units, size_t> number_of_state_, number_of_stage_;
 };
 
 }  // namespace
@@ -130,6 +196,7 @@ UnitGraph::UnitGraph(size_t count, const std::vector<std::pair<size_t, size_t>>&
     successors_[from] |= bit(to);
     predecessors_[to] |= bit(from);
   }
+  for (size_t unit = 0; unit < count; ++unit) kin_.push_back(bit(unit));
 }
 
 std::vector<Units> UnitGraph::components(Units units) const {
@@ -149,9 +216,9 @@ std::vector<Units> UnitGraph::components(Units units) const {
   return found;
 }
 
-std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price,
-                                       int64_t most_transitions) {
-  return Search(graph, pruning, price, most_transitions).run();
+std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price, const IosLimits& limits,
+                                       IosEndings endings) {
+  return Search(graph, pruning, limits, endings).run(price);
 }
 
 // In topological order unit v is a cut if all before it are its ancestors and all behind it its descendants: if no edge passes over it,

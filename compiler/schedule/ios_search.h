@@ -4,6 +4,9 @@
 // The last stage of a set of units is an *ending*: a subset that nothing outside of needs. Its weakly connected components are the groups
 // that run beside each other. cost[S] is the least over the endings E of S of cost[S without E] plus the price of E, and cost of nothing is
 // 0. The published code also finds only endings whose groups have a single first unit; this takes them as the paper defines them.
+//
+// Units may be of kinds that can become one (IOS-Merge: convolutions on the same input). Such an ending is a set of them; what it costs
+// is the caller's business, as is whether a stage of theirs side by side is cheaper.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +31,35 @@ class UnitGraph {
   Units all() const { return count() == kMostUnits ? ~Units{0} : (Units{1} << count()) - 1; }
   Units successors(size_t unit) const { return successors_[unit]; }
   Units predecessors(size_t unit) const { return predecessors_[unit]; }
+  // Units that may become one with it, itself among them; nothing of them needs another. Until set, a unit by itself.
+  Units kin(size_t unit) const { return kin_[unit]; }
+  void set_kin(size_t unit, Units kin) { kin_[unit] = kin; }
   // Weakly connected components, by their first unit.
   std::vector<Units> components(Units units) const;
 
  private:
-  std::vector<Units> successors_, predecessors_;
+  std::vector<Units> successors_, predecessors_, kin_;
 };
 
 // Which endings are tried. 0: no limit.
 struct IosPruning {
   int group_size = 3;  // r of the paper: units of a group
-  int groups = 8;      // s: groups of a stage
+  int groups = 8;      // s: groups of a stage, or units that become one
+};
+enum class IosEndings : uint8_t {
+  groups,  // all within the pruning; units that become one are among them, as groups of one unit
+  merges   // single units, and units that become one
 };
 
 struct IosCounts {
   int64_t states = 0;       // sets of units that are left to be partitioned, none of them among these
   int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // different endings, each priced once
+};
+// A search that would be larger is not made.
+struct IosLimits {
+  int64_t transitions = 1'000'000;
+  int64_t stages = 1'000'000;
 };
 
 struct IosResult {
@@ -53,10 +68,10 @@ struct IosResult {
   IosCounts counts;
 };
 
-// Price of a stage of these groups. None if more than `most_transitions` would have to be looked at.
+// Price of a stage of these groups; asked once for each, when the search is known to be within the limits. None if it is not.
 using StagePrice = std::function<double(const std::vector<Units>& groups)>;
-std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price,
-                                       int64_t most_transitions);
+std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price, const IosLimits& limits,
+                                       IosEndings endings = IosEndings::groups);
 
 // Units such that every other one is before or behind them: where IOS cuts a network into blocks. Of a graph of any size; `predecessors`
 // per unit, in topological order.

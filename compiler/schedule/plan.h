@@ -3,6 +3,7 @@
 // it believes of times is its own business (most place rTasks with a Timetable); what its plan takes, simulate.h says, of all alike.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
@@ -53,14 +54,25 @@ struct PolicyInput {
   ScheduleOptions options{};
 };
 
-// The policies, by name and by function.
+// With a policy that may change the graph (docs/policies.md, ios): the plan is of another graph, in which `merges` were made.
+struct Planned {
+  std::vector<Merge> merges;
+  std::optional<Graph> graph;  // none: as it was
+  Plan plan;
+};
+
+// The policies, by name and by function. `planned` lets a policy change the graph if the options have a merger, plan_of never does.
 Plan plan_of(Policy policy, const PolicyInput& input);
+Planned planned(Policy policy, const PolicyInput& input);
 Plan wavefront(const PolicyInput& input);
 Plan wavefront_fastest(const PolicyInput& input);
 Plan wavefront_launches(const PolicyInput& input);
 Plan sequential(const PolicyInput& input);
 Plan greedy(const PolicyInput& input);
-Plan ios(const PolicyInput& input);
+Plan ios(const PolicyInput& input);        // and ios-parallel
+Plan ios_merge(const PolicyInput& input);  // of a graph that is merged
+Planned ios_merged(const PolicyInput& input);
+Planned ios_merge_merged(const PolicyInput& input);
 Plan list(const PolicyInput& input);
 Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);

@@ -18,13 +18,16 @@ struct Row {
   Policy policy;
   const char* name;
   Plan (*run)(const PolicyInput& input);
+  Planned (*merge)(const PolicyInput& input) = nullptr;  // where it may change the graph
 };
 constexpr Row kPolicies[] = {{Policy::sequential, "sequential", sequential},
                              {Policy::greedy, "greedy", greedy},
                              {Policy::wavefront, "wavefront", wavefront},
                              {Policy::wavefront_fastest, "wavefront-fastest", wavefront_fastest},
                              {Policy::wavefront_launches, "wavefront-launches", wavefront_launches},
-                             {Policy::ios, "ios", ios},
+                             {Policy::ios, "ios", ios, ios_merged},
+                             {Policy::ios_merge, "ios-merge", ios_merge, ios_merge_merged},
+                             {Policy::ios_parallel, "ios-parallel", ios},
                              {Policy::list, "list", list},
                              {Policy::best, "best", best}};
 
@@ -58,6 +61,16 @@ Policy parse_policy(const std::string& name) {
   throw bad_input(fmt::format("policy '{}' is not known, supported: {}", printable(name), join(policy_names(), ", ")));
 }
 
+bool merges(Policy policy) { return row_of(policy).merge != nullptr; }
+
+Policy ios_policy(Policy policy, const std::string& mode) {
+  if (policy != Policy::ios) throw bad_input(fmt::format("--ios {}: for policy ios, found '{}'", printable(mode), name_of(policy)));
+  if (mode == "both") return Policy::ios;
+  if (mode == "merge") return Policy::ios_merge;
+  if (mode == "parallel") return Policy::ios_parallel;
+  throw bad_input(fmt::format("--ios '{}' is not known, supported: merge, parallel, both", printable(mode)));
+}
+
 Draft draft_of(const Plan& plan) {
   Draft draft{{}, plan.waits, plan.order, plan.boundaries, plan.stages};
   for (const RKernel& rkernel : plan.rkernels) draft.rkernels.push_back(&rkernel);
@@ -72,17 +85,31 @@ Plan plan_of(const Draft& draft) {
 
 Plan plan_of(Policy policy, const PolicyInput& input) { return row_of(policy).run(input); }
 
+Planned planned(Policy policy, const PolicyInput& input) {
+  const Row& row = row_of(policy);
+  const Merger* merger = input.options.merger;
+  if (row.merge && merger && !merger->classes.empty() && !input.options.forced) return row.merge(input);
+  return {{}, std::nullopt, row.run(input)};
+}
+
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
   RProgram program;
   program.vdevice = vdevice;
   program.precision = options.precision;
   program.policy = options.like ? options.like->policy : name_of(options.policy);
   program.graph = std::move(graph);
+  if (options.like && !options.like->merges.empty() && options.merger) {
+    program.merges = options.like->merges;
+    program.graph = options.merger->merged(program.merges);
+  }
   const Dependencies dependencies = find_dependencies(program.graph);
-  program.depth = depth_of(dependencies);
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);
   const PolicyInput input{program.graph, machine, dependencies.producers, dependencies.is_view, families, options};
-  Plan plan = options.like ? carry_over(*options.like, input) : plan_of(options.policy, input);
+  auto [merges, merged, plan] =
+      options.like ? Planned{std::move(program.merges), std::nullopt, carry_over(*options.like, input)} : planned(options.policy, input);
+  program.merges = std::move(merges);
+  if (merged) program.graph = *std::move(merged);
+  program.depth = depth_of(merged ? find_dependencies(program.graph) : dependencies);
   std::vector<Stage> stages = std::move(plan.stages);
   assemble(std::move(plan), program);
   plan_memory(program, options.share_memory);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/ir/merge.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/schedule/ios_search.h"
 #include "compiler/select/records.h"
@@ -12,11 +13,14 @@
 
 namespace tamp::schedule {
 
-enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential, ios, list, best };
+enum class Policy { wavefront, wavefront_fastest, wavefront_launches, greedy, sequential, ios, ios_merge, ios_parallel, list, best };
 const char* name_of(Policy policy);
 std::vector<std::string> policy_names();
 std::vector<Policy> policies();                // all
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
+bool merges(Policy policy);                    // whether it may change the graph
+// `ios` with what `--ios` says: merge, parallel or both. Error (bad input) if `policy` is another one, or the mode none of them.
+Policy ios_policy(Policy policy, const std::string& mode);
 
 enum class Execution { persistent, graph };
 Execution parse_execution(const std::string& name);  // Error (bad input) lists the names
@@ -37,6 +41,9 @@ struct ScheduleOptions {
   IosOptions ios{};
   const RProgram* like = nullptr;  // a schedule whose decisions are carried over (carry_over.h), instead of a policy
   int64_t search_plans = 1000;     // that `list` simulates at most
+  // For policies that merge convolutions, and for schedules of them; none: the graph stays as it is. Not beside `forced`, which counts
+  // rOperators.
+  const Merger* merger = nullptr;
 };
 
 // Chooses rKernels, puts rTasks on vEUs, inserts Waits, plans memory and the weights file. Error (unsupported) lists every

@@ -42,6 +42,18 @@ std::string lines_of(const std::string& key, const std::vector<std::string>& lin
                      lines.empty() ? "" : "\n ");
 }
 
+// A line of its own, where there are any.
+std::string merges_line(const std::vector<Merge>& merges) {
+  if (merges.empty()) return "";
+  std::vector<std::string> lines;
+  for (const Merge& merge : merges) {
+    std::vector<std::string> names;
+    for (const std::string& name : merge) names.push_back(quoted(name));
+    lines.push_back("[" + join(names, ", ") + "]");
+  }
+  return lines_of("merges", lines) + ",\n";
+}
+
 class Reader {
  public:
   Reader(const std::string& source_name, RProgram& program) : source_(source_name), program_(program) {}
@@ -101,6 +113,23 @@ class Reader {
       for (const Instruction& i : program_.lanes[veu]) {
         if (i.signal.valid()) ++program_.events[i.signal.index()].count;
       }
+    }
+  }
+
+  // Makes the graph that the schedule is for, if its policy merged convolutions.
+  void merge(const std::string& text, const Merger* merger) const {
+    try {
+      const json file = json::parse(text);
+      if (file.is_object() && file.contains("merges")) file.at("merges").get_to(program_.merges);
+    } catch (const json::exception& error) {
+      fail(fmt::format("not a schedule: {}", printable(error.what())));
+    }
+    if (program_.merges.empty()) return;
+    if (!merger) fail("it merges convolutions of a graph that is not to be changed");
+    try {
+      program_.graph = merger->merged(program_.merges);
+    } catch (const Error& refused) {
+      fail(refused.what());
     }
   }
 
@@ -176,7 +205,7 @@ std::string schedule_text(const RProgram& program, int64_t batch) {
                                            fmt::format(" \"execution\": \"{}\"", program.launches ? "graph" : "persistent"),
                                            lines_of("lanes", lanes),
                                            lines_of("launches", launches),
-                                           fmt::format(" \"model\": {}", quoted(key.model)),
+                                           fmt::format("{} \"model\": {}", merges_line(program.merges), quoted(key.model)),
                                            fmt::format(" \"policy\": {}", quoted(program.policy)),
                                            fmt::format(" \"precision\": {}", quoted(key.precision)),
                                            lines_of("rkernels", rkernels),
@@ -191,6 +220,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
   program.precision = options.precision;
   program.graph = std::move(graph);
   const Reader reader(source_name, program);
+  reader.merge(text, options.merger);
   const Dependencies dependencies = find_dependencies(program.graph);
   program.depth = depth_of(dependencies);
   const select::Machine machine = select::machine_for(program.graph, program.vdevice, options.precision);

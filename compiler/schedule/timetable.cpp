@@ -1,8 +1,7 @@
 #include "compiler/schedule/timetable.h"
 
 #include <algorithm>
-#include <queue>
-#include <tuple>
+#include <functional>
 
 #include "compiler/support/error.h"
 
@@ -18,6 +17,23 @@ double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& d) {
   return us;
 }
 
+namespace {
+
+// The first of a heap is the least; another one takes its place.
+template <class T>
+void replace_first(std::vector<T>& heap, const T& by) {
+  size_t at = 0;
+  for (size_t child = 1; child < heap.size(); child = 2 * at + 1) {
+    if (child + 1 < heap.size() && heap[child + 1] < heap[child]) ++child;
+    if (by < heap[child]) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = by;
+}
+
+}  // namespace
+
 Timetable::Timetable(const select::Machine& machine, double start_us)
     : machine_(&machine), veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
 
@@ -25,18 +41,18 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
   const select::RTaskCost cost = select::cost_of(p, *machine_, active);
   // SelectVEU. All rTasks of a phase cost the same, so only the vEU that got the last one has a new end: keep all in a heap.
-  using Option = std::tuple<double, size_t>;  // end, vEU
+  using Option = std::pair<double, size_t>;  // end, vEU
   const auto option = [&](size_t veu) {
     return Option(select::after(veus_[veu], cost, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);
   };
   std::vector<Option> options;
+  options.reserve(veus_.size());
   for (size_t veu = 0; veu < veus_.size(); ++veu) options.push_back(option(veu));
-  std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
+  std::make_heap(options.begin(), options.end(), std::greater<>{});
 
   Finish finish;
   for (int64_t index = 0; index < p.rtasks; ++index) {
-    const auto [end_us, chosen] = earliest.top();
-    earliest.pop();
+    const auto [end_us, chosen] = options.front();
     const VEU veu(static_cast<int64_t>(chosen));
     veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, waits, machine_->vdevice));
     veus_[chosen].free_us += machine_->vdevice.same_veu_us;
@@ -44,7 +60,7 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
     finish.at_us = std::max(finish.at_us, end_us);
     finish.many = finish.many || (finish.only.valid() && finish.only != veu);
     finish.only = veu;
-    earliest.push(option(chosen));
+    replace_first(options, option(chosen));
   }
   end_us_ = std::max(end_us_, finish.at_us);
   return finish;

@@ -31,11 +31,14 @@ void bench(const std::string& path, const std::string& only, const CompileOption
   scheduling.precision = prepared.precision;
   scheduling.records = &records;
   scheduling.execution = options.execution;
+  const Merger merger = merger_of(*prepared.unplaced);
+  scheduling.merger = &merger;
   const schedule::PolicyInput input{prepared.graph, machine, found.producers, found.is_view, kernels::families(), scheduling};
   for (const schedule::Policy policy : schedule::policies()) {
     if (!only.empty() && only != schedule::name_of(policy)) continue;
     const double before = seconds_now();
-    const schedule::Plan plan = schedule::plan_of(policy, input);
+    const schedule::Planned found_plan = schedule::planned(policy, input);
+    const schedule::Plan& plan = found_plan.plan;
     const double planned = seconds_now();
     schedule::Simulator simulator(machine);
     const double us = simulator.run(plan), graph_us = simulator.run(plan, schedule::Execution::graph);

@@ -61,6 +61,8 @@ def test_wrong_usage_is_bad_input(tamp):
         ([*compiling, "--vdevice", "none.json"], "none.json: cannot be opened"),
         ([*compiling, "--precision", "fp12"], "precision 'fp12' is not known"),
         ([*compiling, "--policy", "chaos"], "chaos"),
+        ([*compiling, "--policy", "ios", "--ios", "some"], "--ios 'some' is not known, supported: merge, parallel, both"),
+        ([*compiling, "--ios", "merge"], "--ios merge: for policy ios, found 'wavefront'"),
         ([*compiling, "--execution", "eager"], "execution 'eager' is not known"),
         ([*compiling, "--name", "3 x"], "near it: m_3_x"),
         ([*compiling, "--dim", "N"], "--dim"),
@@ -139,6 +141,25 @@ def test_a_saved_schedule_compiles_to_the_same_source(tamp):
     tamp(*compiling, "--precision", "fp32", code=1, says="not a schedule")
     tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", code=1, says="none.json: cannot be read")
     assert not (tamp.folder / "third").exists()
+
+
+def test_a_saved_schedule_merges_what_its_policy_merged(tamp):
+    """A 1x1 beside a 3x3, launched one after the other: as one convolution that is one launch less."""
+    nodes = [m.node("Conv", ["x", "v"], ["a"], "one"), m.node("Conv", ["x", "w"], ["b"], "three", pads=[1] * 4), m.node("Concat", ["a", "b"], ["y"], "join", axis=1)]
+    weights = [m.constant("v", np.full((8, 16, 1, 1), 0.1)), m.constant("w", np.full((8, 16, 3, 3), -0.1))]
+    made = m.model(nodes, [m.value("x", [1, 16, 9, 9])], [m.value("y", [1, 16, 9, 9])], weights)
+    (tamp.folder / "m.onnx").write_bytes(made.SerializeToString())
+    compiling = ["compile", "m.onnx", "--execution", "graph", "--precision", "fp32", "-o"]
+    tamp(*compiling, "first", "--policy", "ios", "--ios", "merge", "--save-schedule", "s.json")
+    text = (tamp.folder / "s.json").read_text()
+    assert json.loads(text)["policy"] == "ios-merge" and json.loads(text)["merges"] == [["one", "three"]], text[:500]
+    assert list(json.loads(text)) == sorted(json.loads(text))
+    tamp(*compiling, "second", "--schedule", "s.json")
+    for name in ["m.cu", "m.h", "m.rprogram.json", "m.weights"]:
+        assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
+    (tamp.folder / "s.json").write_text(text.replace('["one", "three"]', '["one", "four"]', 1))
+    tamp(*compiling, "third", "--schedule", "s.json", code=1, says="s.json: 'one', 'four' cannot be one convolution: the model has no rOperator 'four'")
+    tamp("run", "m.onnx", "--device", "cpu", "--check", "--policy", "ios-merge", "--execution", "graph", "--precision", "fp32")
 
 
 def test_inspect_and_compile_say_the_same(tamp):

@@ -231,6 +231,14 @@ def test_a_vdevice_without_them_has_no_programmatic_dependents(tamp):
     assert not any(launch["dependent"] for launch in launches_of(tamp, conv_odd, "--vdevice", "a100"))
 
 
+def test_merged_convolutions(tamp):
+    """Of a module of Inception; what is merged may differ between the executions, so the answers may."""
+    path = tamp.folder / "inception.onnx"
+    path.write_bytes(inception().SerializeToString())
+    for execution in ("persistent", "graph"):
+        check_model(tamp, path, "--execution", execution, "--policy", "ios-merge", seed=33, precision="fp32")
+
+
 def test_example_squeezenet_graph_execution(tamp):
     check_model(tamp, example(tamp, "squeezenet1_0"), "--execution", "graph", seed=32)
 
@@ -331,7 +339,7 @@ def test_symbolic_dimensions_take_their_value_from_dim(tamp):
 def all_tests():
     tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
-    tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios", "list")]
+    tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios-parallel", "list")]
     tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
     return tests + [precision_test(make) for make in (conv_odd, inception, attention)] + harness.tests_of(globals())
 

@@ -17,7 +17,7 @@ import random_wide
 
 PER_PROGRAM = 8  # about as many as have the ports of one program
 FIXED = 48
-POLICIES = ["wavefront", "sequential", "list", "ios", "greedy", "wavefront-launches", "wavefront-fastest", "best"]
+POLICIES = ["wavefront", "sequential", "list", "ios", "greedy", "wavefront-launches", "wavefront-fastest", "best", "ios-merge", "ios-parallel"]
 
 
 def setting(seed):

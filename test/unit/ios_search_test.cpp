@@ -14,7 +14,7 @@ namespace {
 
 using Edges = std::vector<std::pair<size_t, size_t>>;
 constexpr IosPruning kAll{0, 0};
-constexpr int64_t kAny = 1'000'000'000;
+constexpr IosLimits kAny{1'000'000'000, 1'000'000'000};
 
 double any_price(const std::vector<Units>& groups) { return static_cast<double>(groups.size()); }
 
@@ -57,6 +57,36 @@ Edges nasnet_cell() {
   return edges;
 }
 
+// The graphs of RandWire's three larger stages in IOS' repository (ws-32-4-0.75-3, -4 and -5): 32 nodes of Watts and Strogatz' model.
+const Edges kRandomThree = {{0, 2},   {0, 13},  {0, 25},  {0, 30},  {1, 8},   {1, 20},  {1, 22},  {2, 3},   {2, 16},  {2, 24},  {2, 30},
+                            {3, 6},   {3, 7},   {3, 26},  {4, 12},  {4, 22},  {5, 15},  {5, 21},  {5, 27},  {6, 11},  {6, 21},  {6, 31},
+                            {7, 8},   {7, 9},   {7, 15},  {8, 23},  {8, 27},  {9, 10},  {9, 11},  {9, 19},  {10, 12}, {10, 30}, {11, 13},
+                            {11, 15}, {11, 17}, {11, 28}, {12, 14}, {12, 26}, {12, 31}, {13, 14}, {13, 16}, {13, 21}, {13, 31}, {14, 16},
+                            {14, 28}, {14, 29}, {15, 19}, {15, 22}, {16, 18}, {17, 18}, {17, 19}, {18, 24}, {18, 31}, {20, 21}, {20, 22},
+                            {21, 23}, {21, 26}, {22, 31}, {24, 31}, {25, 26}, {26, 31}, {27, 29}, {29, 30}, {29, 31}};
+const Edges kRandomFour = {{0, 9},   {0, 11},  {0, 14},  {0, 17},  {0, 31},  {1, 2},   {1, 3},   {1, 31},  {2, 4},   {2, 11},  {2, 12},
+                           {2, 14},  {2, 30},  {3, 4},   {3, 25},  {4, 9},   {4, 20},  {4, 29},  {5, 6},   {5, 27},  {6, 7},   {6, 21},
+                           {6, 27},  {7, 30},  {7, 31},  {8, 10},  {8, 25},  {9, 10},  {9, 14},  {10, 11}, {10, 16}, {10, 22}, {10, 28},
+                           {11, 16}, {11, 24}, {12, 13}, {12, 14}, {12, 15}, {12, 16}, {13, 14}, {13, 22}, {13, 26}, {14, 23}, {15, 29},
+                           {16, 21}, {17, 26}, {18, 19}, {18, 20}, {19, 22}, {19, 27}, {20, 22}, {22, 25}, {22, 30}, {23, 27}, {24, 25},
+                           {24, 26}, {25, 28}, {26, 28}, {27, 28}, {27, 29}, {28, 29}, {29, 30}, {29, 31}, {30, 31}};
+const Edges kRandomFive = {{0, 17},  {0, 20},  {0, 24},  {1, 10},  {1, 22},  {1, 26},  {1, 29},  {2, 19},  {2, 22},  {2, 28},  {3, 6},
+                           {3, 7},   {3, 8},   {3, 9},   {4, 5},   {4, 7},   {4, 26},  {5, 6},   {5, 23},  {5, 24},  {6, 8},   {7, 8},
+                           {7, 11},  {7, 18},  {7, 23},  {8, 11},  {8, 25},  {9, 11},  {9, 19},  {9, 27},  {9, 29},  {10, 12}, {10, 17},
+                           {10, 30}, {11, 14}, {11, 23}, {11, 30}, {12, 13}, {12, 25}, {12, 31}, {13, 16}, {13, 27}, {13, 28}, {14, 24},
+                           {15, 16}, {15, 18}, {15, 21}, {16, 17}, {16, 22}, {17, 21}, {18, 24}, {19, 22}, {20, 23}, {20, 28}, {20, 29},
+                           {22, 25}, {23, 30}, {24, 26}, {25, 28}, {27, 28}, {27, 29}, {27, 30}, {29, 31}, {30, 31}};
+
+// A stage of RandWire: the nodes, and the sum of those that nothing follows.
+Edges randwire(Edges edges) {
+  std::vector<bool> is_followed(32, false);
+  for (const auto& [from, to] : edges) is_followed[from] = true;
+  for (size_t unit = 0; unit < 32; ++unit) {
+    if (!is_followed[unit]) edges.emplace_back(unit, 32);
+  }
+  return edges;
+}
+
 // By trying all ways to take units away that nobody needs any more, without any of the search's ideas.
 double least_us(const UnitGraph& graph, Units state, const std::map<Units, double>& price, std::map<Units, double>& known) {
   if (state == 0) return 0;
@@ -82,6 +112,35 @@ TEST_CASE("states, transitions and stages of the paper's largest blocks are the 
   check(counts_of(6, fire(), {3, 8}), 13, 51, 29);
   check(counts_of(18, nasnet_cell(), kAll), 2201, 335331, 40601);
   check(counts_of(18, nasnet_cell(), {3, 8}), 2201, 234533, 12963);
+}
+
+TEST_CASE("so are those of RandWire's stages") {
+  check(counts_of(33, randwire(kRandomThree), kAll), 0, 0, 0);
+  check(counts_of(33, randwire(kRandomThree), {3, 8}), 0, 0, 0);
+  check(counts_of(33, randwire(kRandomFour), {3, 8}), 0, 0, 0);
+  check(counts_of(33, randwire(kRandomFive), {3, 8}), 0, 0, 0);
+}
+
+TEST_CASE("units that become one are stages, as many as the pruning allows, and whatever is last") {
+  UnitGraph graph(5, {{0, 1}, {0, 2}, {0, 3}, {3, 4}});
+  for (const size_t unit : {1, 2, 3}) graph.set_kin(unit, 0b01110);
+  const auto price = [](const std::vector<Units>& groups) {
+    for (const Units group : groups) CHECK(std::has_single_bit(group));
+    return 1.0;
+  };
+  const auto all = search_stages(graph, {3, 0}, price, kAny, IosEndings::merges);
+  REQUIRE(all.has_value());
+  CHECK(all->us == 3);
+  CHECK(all->stages == std::vector<Units>{0b00001, 0b01110, 0b10000});
+  CHECK(all->counts.stages == 5 + 3 + 1);
+  const auto pairs = search_stages(graph, {3, 2}, price, kAny, IosEndings::merges);
+  REQUIRE(pairs.has_value());
+  CHECK(pairs->us == 4);
+  CHECK(pairs->counts.stages == 5 + 3);
+  // None that are no kin.
+  const auto none = search_stages(UnitGraph(3, {}), {3, 8}, price, kAny, IosEndings::merges);
+  CHECK(none->us == 3);
+  CHECK(none->counts.stages == 3);
 }
 
 TEST_CASE("the stages partition the units in an order in which they can run, at the least cost there is") {
@@ -143,8 +202,9 @@ TEST_CASE("pruning keeps groups small and few") {
 }
 
 TEST_CASE("a search that would take too long is given up") {
-  CHECK_FALSE(search_stages(UnitGraph(40, {}), kAll, any_price, 1000).has_value());
-  CHECK(search_stages(UnitGraph(64, {}), {1, 1}, any_price, 10).has_value() == false);
+  CHECK_FALSE(search_stages(UnitGraph(40, {}), kAll, any_price, {.transitions = 1000}).has_value());
+  CHECK(search_stages(UnitGraph(64, {}), {1, 1}, any_price, {.transitions = 10}).has_value() == false);
+  CHECK_FALSE(search_stages(UnitGraph(10, {}), kAll, any_price, {.stages = 100}).has_value();
 }
 
 TEST_CASE("a network is cut where everything is before or behind a unit") {

@@ -1,0 +1,168 @@
+#include "compiler/schedule/ios_prices.h"
+
+#include <algorithm>
+
+#include "compiler/schedule/choose.h"
+#include "compiler/select/records.h"
+
+namespace tamp::schedule {
+namespace {
+
+int64_t widest(const RKernel& rkernel) {
+  if (rkernel.gang) return rkernel.rtasks();
+  int64_t most = 0;
+  for (const Phase& phase : rkernel.phases) most = std::max(most, phase.rtasks);
+  return most;
+}
+
+}  // namespace
+
+void append_stage(Timetable& timetable, const Stage& stage, const Draft& draft, const select::Machine& machine,
+                  std::vector<Finish>& finish) {
+  size_t longest = 0;
+  for (const Group& group : stage) longest = std::max(longest, group.size());
+  std::vector<std::pair<double, ROperatorId>> row;
+  std::vector<Finish> waits;
+  for (size_t k = 0; k < longest; ++k) {
+    row.clear();
+    int64_t rtasks = 0;
+    for (const Group& group : stage) {
+      if (k >= group.size()) continue;
+      const RKernel& rkernel = *draft.rkernels[group[k].index()];
+      row.emplace_back(-select::veu_us(rkernel, machine), group[k]);
+      rtasks += widest(rkernel);
+    }
+    std::sort(row.begin(), row.end());
+    for (const auto& [us, id] : row) {
+      waits.clear();
+      for (const ROperatorId producer : draft.waits[id.index()]) waits.push_back(finish[producer.index()]);
+      const RKernel& rkernel = *draft.rkernels[id.index()];
+      finish[id.index()] = timetable.append(id, rkernel, waits, rtasks - widest(rkernel));
+    }
+  }
+}
+
+StageSimulator::StageSimulator(const select::Machine& machine, Execution execution)
+    : machine_(machine), execution_(execution), simulator_(machine) {
+  source_.phases.emplace_back();
+  source_.phases.back().rtasks = 1;
+}
+
+double StageSimulator::run(const std::vector<const RKernel*>& rkernels, const std::vector<std::vector<size_t>>& needs,
+                           const UnitStage& groups) {
+  const ROperatorId source(0);
+  const auto number = [](size_t i) { return ROperatorId(static_cast<int64_t>(i) + 1); };
+  Draft draft;
+  draft.rkernels = {&source_};
+  draft.rkernels.insert(draft.rkernels.end(), rkernels.begin(), rkernels.end());
+  draft.waits.emplace_back();
+  for (const auto& of_one : needs) {
+    draft.waits.emplace_back();
+    for (const size_t need : of_one) draft.waits.back().push_back(number(need));
+    draft.waits.back().push_back(source);
+  }
+  Stage stage;
+  for (const auto& group : groups) {
+    stage.emplace_back();
+    for (const size_t i : group) stage.back().push_back(number(i));
+  }
+  Timetable timetable(machine_);
+  std::vector<Finish> finish(draft.rkernels.size());
+  finish[0] = timetable.append(source, source_, {});
+  append_stage(timetable, stage, draft, machine_, finish);
+  draft.order = timetable.take_appended();
+  const VDevice& d = machine_.vdevice;
+  return simulator_.run(draft, execution_) - d.launch_us - d.rtask_us;
+}
+
+StagePrices::StagePrices(const PolicyInput& input, KnownTimes& known)
+    : input_(input), known_(known), simulator_(input.machine, input.options.execution) {
+  Unsupported unsupported;
+  const std::vector<bool> alone = alone_of(input);
+  std::vector<size_t> unit_of(input.graph.rops.size(), 0);
+  for (size_t i = 0; i < input.graph.rops.size(); ++i) {
+    if (input.is_view[i]) continue;
+    const ROperatorId id(static_cast<int64_t>(i));
+    candidates_.push_back(candidates_of(input, id, alone[i], unsupported));
+    unit_of[i] = units_.size();
+    units_.push_back(id);
+    needs_.emplace_back();
+    for (const ROperatorId producer : input.producers[i]) needs_.back().push_back(unit_of[producer.index()]);
+    const std::string signature = select::signature(input.graph, input.graph.rops[i]);
+    kinds_.push_back(known.kinds.try_emplace(signature, static_cast<int64_t>(known.kinds.size())).first->second);
+  }
+  unsupported.raise(input);
+}
+
+const RKernel& StagePrices::rkernel_for(size_t unit, int64_t share) {
+  const int64_t all = input_.machine.vdevice.veus();
+  const auto [at, is_new] = by_share_.try_emplace({unit, share}, 0);
+  if (is_new) {
+    const auto& found = candidates_[unit];
+    at->second = share == all ? select::fastest(found, input_.machine) : select::fastest_on(found, input_.machine, share);
+  }
+  return candidates_[unit][at->second];
+}
+
+// What tells stages apart that take different times: the kinds of their rOperators, and who of them needs whom.
+std::vector<int64_t> StagePrices::structure_of(const UnitStage& stage) const {
+  std::vector<std::vector<int64_t>> groups;
+  for (const auto& group : stage) {
+    groups.emplace_back();
+    for (size_t k = 0; k < group.size(); ++k) {
+      groups.back().push_back(kinds_[group[k]]);
+      for (size_t j = 0; j < k; ++j) {
+        const auto& needs = needs_[group[k]];
+        if (std::find(needs.begin(), needs.end(), group[j]) != needs.end()) groups.back().push_back(-2 - static_cast<int64_t>(j));
+      }
+    }
+  }
+  std::sort(groups.begin(), groups.end());
+  std::vector<int64_t> all;
+  for (const auto& group : groups) {
+    all.insert(all.end(), group.begin(), group.end());
+    all.push_back(-1);
+  }
+  return all;
+}
+
+StageTime StagePrices::of(const UnitStage& stage) {
+  const auto [at, is_new] = known_.stages.try_emplace(structure_of(stage));
+  if (!is_new) return at->second;
+  ++asked_;
+  const int64_t all = input_.machine.vdevice.veus();
+  StageTime best{simulate(stage, all), all};
+  const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(stage.size()));
+  const auto differs = [&](size_t unit) { return &rkernel_for(unit, all) != &rkernel_for(unit, part); };
+  const auto has_other = [&](const std::vector<size_t>& group) { return std::any_of(group.begin(), group.end(), differs); };
+  if (part < all && std::any_of(stage.begin(), stage.end(), has_other)) {
+    const double us = simulate(stage, part);
+    if (us < best.us) best = {us, part};
+  }
+  return at->second = best;
+}
+
+double StagePrices::simulate(const UnitStage& stage, int64_t share) {
+  std::vector<size_t> members;
+  UnitStage groups;
+  for (const auto& group : stage) {
+    groups.emplace_back();
+    for (const size_t unit : group) {
+      groups.back().push_back(members.size());
+      members.push_back(unit);
+    }
+  }
+  std::vector<const RKernel*> rkernels;
+  std::vector<std::vector<size_t>> needs;
+  for (size_t i = 0; i < members.size(); ++i) {
+    rkernels.push_back(&rkernel_for(members[i], share));
+    needs.emplace_back();
+    for (const size_t need : needs_[members[i]]) {
+      const auto inside = std::find(members.begin(), members.begin() + static_cast<std::ptrdiff_t>(i), need);
+      if (inside != members.begin() + static_cast<std::ptrdiff_t>(i)) needs.back().push_back(static_cast<size_t>(inside - members.begin()));
+    }
+  }
+  return simulator_.run(rkernels, needs, groups);
+}
+
+}  // namespace tamp::schedule

@@ -1,0 +1,80 @@
+// What the stages of IOS take, as the simulator says, and how their rTasks are put on vEUs. A stage is priced alone, behind one rTask that
+// all of it waits for, with its rKernels fastest on all vEUs or on each group's share of them, whichever is better. Stages of rOperators
+// with the same signatures (select/records.h) that need each other alike are priced once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/schedule/plan.h"
+#include "compiler/schedule/simulate.h"
+#include "compiler/schedule/timetable.h"
+
+namespace tamp::schedule {
+
+// Groups of units, each in an order in which it can run.
+using UnitStage = std::vector<std::vector<size_t>>;
+
+struct StageTime {
+  double us = 0;
+  int64_t share = 0;  // vEUs for which each rOperator's rKernel is the fastest
+};
+
+// May be used for several graphs of one model, on the same vDevice.
+struct KnownTimes {
+  std::map<std::string, int64_t> kinds;  // of signatures
+  std::map<std::vector<int64_t>, StageTime> stages;
+};
+
+// All rTasks of a stage: the first rOperators of all groups, those with most to do first, then the second of all, ... `finish` per
+// rOperator of the draft.
+void append_stage(Timetable& timetable, const Stage& stage, const Draft& draft, const select::Machine& machine,
+                  std::vector<Finish>& finish);
+
+// By itself, so that stages can be priced of what is in no graph yet.
+class StageSimulator {
+ public:
+  StageSimulator(const select::Machine& machine, Execution execution);
+  // `needs`: per rKernel, those of the stage that it needs; `groups` of numbers of rKernels. Microseconds from the end of the rTask that
+  // all wait for to that of the stage.
+  double run(const std::vector<const RKernel*>& rkernels, const std::vector<std::vector<size_t>>& needs, const UnitStage& groups);
+
+ private:
+  const select::Machine& machine_;
+  Execution execution_;
+  Simulator simulator_;
+  RKernel source_;  // one rTask that does nothing
+};
+
+// The rOperators of a graph that have something to do are its units, in the order of the graph.
+class StagePrices {
+ public:
+  // Error (unsupported) where nobody can run one of them.
+  StagePrices(const PolicyInput& input, KnownTimes& known);
+
+  const std::vector<ROperatorId>& units() const { return units_; }
+  const std::vector<std::vector<size_t>>& needs() const { return needs_; }  // per unit
+  StageTime of(const UnitStage& stage);
+  // The rKernel of a unit in a stage with that share.
+  const RKernel& rkernel_for(size_t unit, int64_t share);
+  int64_t asked() const { return asked_; }  // stages that were simulated
+
+ private:
+  std::vector<int64_t> structure_of(const UnitStage& stage) const;
+  double simulate(const UnitStage& stage, int64_t share);
+
+  const PolicyInput& input_;
+  KnownTimes& known_;
+  StageSimulator simulator_;
+  std::vector<ROperatorId> units_;
+  std::vector<std::vector<size_t>> needs_;
+  std::vector<std::vector<RKernel>> candidates_;
+  std::vector<int64_t> kinds_;                             // equal for units that run alike
+  std::map<std::pair<size_t, int64_t>, size_t> by_share_;  // of a unit and a share, the number of its candidate
+  int64_t asked_ = 0;
+};
+
+}  // namespace tamp::schedule
