@@ -115,10 +115,10 @@ TEST_CASE("states, transitions and stages of the paper's largest blocks are the 
 }
 
 TEST_CASE("so are those of RandWire's stages") {
-  check(counts_of(33, randwire(kRandomThree), kAll), 0, 0, 0);
-  check(counts_of(33, randwire(kRandomThree), {3, 8}), 0, 0, 0);
-  check(counts_of(33, randwire(kRandomFour), {3, 8}), 0, 0, 0);
-  check(counts_of(33, randwire(kRandomFive), {3, 8}), 0, 0, 0);
+  check(counts_of(33, randwire(kRandomThree), kAll), 4277, 2980514, 1278715);
+  check(counts_of(33, randwire(kRandomThree), {3, 8}), 4277, 542195, 66155);
+  check(counts_of(33, randwire(kRandomFour), {3, 8}), 5421, 843754, 86747);
+  check(counts_of(33, randwire(kRandomFive), {3, 8}), 4800, 590777, 99069);
 }
 
 TEST_CASE("units that become one are stages, as many as the pruning allows, and whatever is last") {
@@ -204,7 +204,7 @@ TEST_CASE("pruning keeps groups small and few") {
 TEST_CASE("a search that would take too long is given up") {
   CHECK_FALSE(search_stages(UnitGraph(40, {}), kAll, any_price, {.transitions = 1000}).has_value());
   CHECK(search_stages(UnitGraph(64, {}), {1, 1}, any_price, {.transitions = 10}).has_value() == false);
-  CHECK_FALSE(search_stages(UnitGraph(10, {}), kAll, any_price, {.stages = 100}).has_value();
+  CHECK_FALSE(search_stages(UnitGraph(10, {}), kAll, any_price, {.stages = 100}).has_value());
 }
 
 TEST_CASE("a network is cut where everything is before or behind a unit") {
