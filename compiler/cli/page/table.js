@@ -61,7 +61,5 @@ function updateTable() {
     head.append(cell);
   });
   byId("table").tHead.append(head);
-  order.column = -1;
-  sortTable(0);
+  order.column = -1;  // not shown yet
 }
-byId("table").parentElement.style.containIntrinsicSize = `auto ${(rows.length + 2) * 23}px`;  // about, until it is laid out
