@@ -249,7 +249,7 @@ class Assembler {
     std::vector<std::string> names;
     for (size_t i = 0; i < std::min(members.size(), kNamesOfEvent); ++i) names.push_back(event_name(steps_[members[i]]));
     const size_t more = members.size() - names.size();
-    return join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+    return tamp::join(names, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
   }
 
   std::string event_name(const Step& step) const {
