@@ -286,6 +286,7 @@ class Merging {
     for (ROperator& rop : inserted_[merged_at]) {
       if (rop.inputs[0] == whole) rop.inputs[0] = made;
     }
+    for (ROperator& rop : graph_.rops) std::replace(rop.inputs.begin(), rop.inputs.end(), whole, made);  // other Concats
     merged.outputs[0] = made;
     merged.origin.insert(merged.origin.end(), concat.origin.begin(), concat.origin.end());
     dead_[at] = true;
