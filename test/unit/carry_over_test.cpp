@@ -91,7 +91,7 @@ TEST_CASE("carried over to where it comes from, a schedule takes about as long")
     const Graph graph = branches(12);
     const RProgram from = scheduled(graph, policy);
     CAPTURE(schedule::name_of(policy));
-    CHECK(carried(from, graph).estimated_us <= 1.1 * from.estimated_us);
+    CHECK(carried(from, graph).estimated_us <= 1.2 * from.estimated_us);
   }
 }
 
