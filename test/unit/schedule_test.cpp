@@ -331,9 +331,9 @@ TEST_CASE("rOperators that no family can run are all named in one error") {
 TEST_CASE("an unknown policy is refused with the names of the known ones") {
   CHECK(schedule::parse_policy("wavefront") == schedule::Policy::wavefront);
   CHECK(schedule::parse_policy("sequential") == schedule::Policy::sequential);
-  CHECK_THROWS_WITH(
-      schedule::parse_policy("fast"),
-      "policy 'fast' is not known, supported: sequential, greedy, wavefront, wavefront-fastest, wavefront-launches, ios, ios-merge, ios-parallel, list, best");
+  CHECK_THROWS_WITH(schedule::parse_policy("fast"),
+                    "policy 'fast' is not known, supported: sequential, greedy, wavefront, wavefront-fastest, wavefront-launches, ios, "
+                    "ios-merge, ios-parallel, list, best");
 }
 
 TEST_CASE("the timeline has every instruction on its vEU one after another, and ends when the program does") {
