@@ -8,6 +8,7 @@
 // test.
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,7 +39,7 @@ struct Options {
   bool replay = false;
 };
 
-constexpr unsigned kSecondsOfOne = 20;             // one model takes no longer, or SIGALRM ends the process
+constexpr time_t kSecondsOfOne = 20;               // one model takes no more of a processor, or SIGPROF ends the process
 constexpr rlim_t kBytes = rlim_t{4} << 30;         // nor more memory; the address sanitizer needs all addresses for itself
 constexpr std::uintmax_t kMostBytes = 256 * 1024;  // of a model to start from
 
@@ -65,6 +66,12 @@ std::vector<fs::path> models_in(const std::vector<std::string>& names) {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+// Of processor time, so that a busy machine is no finding; 0: no limit.
+void limit_seconds(time_t seconds) {
+  const itimerval limit = {{0, 0}, {seconds, 0}};
+  setitimer(ITIMER_PROF, &limit, nullptr);
 }
 
 class Search {
@@ -105,7 +112,7 @@ class Search {
 
   void import(const std::string& bytes, const std::string& name) {
     write_file(last(), bytes);
-    alarm(kSecondsOfOne);
+    limit_seconds(kSecondsOfOne);
     ++runs_;
     try {
       taken_ += tamp::test::try_import(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -115,7 +122,7 @@ class Search {
       std::printf("FINDING %s, %s: %s\n", kept.c_str(), name.c_str(), exception.what());
       std::fflush(stdout);
     }
-    alarm(0);
+    limit_seconds(0);
   }
 
   const Options& options_;
