@@ -103,12 +103,15 @@ def test_a_trace_of_another_program_or_without_times_is_refused(tamp):
 
 
 def test_rows_of_a_lane_are_those_of_the_instruction_table(tamp):
-    """Further Waits take rows of their own: a sum of many, each from a vEU of its own, waits for all of them."""
+    """Further Waits take rows of their own: a sum of many, each from a vEU of its own, waits for all of them. Each is needed by somebody else,
+    too, since what is needed together only is one event."""
     inputs = [m.value(f"x{i}", [1, 64]) for i in range(9)]
     nodes = [m.node("Softmax", [f"x{i}"], [f"s{i}"], name=f"softmax{i}") for i in range(9)]
     nodes.append(m.node("Sum", [f"s{i}" for i in range(9)], ["t"], name="sum"))
     nodes.append(m.node("Softmax", ["t"], ["y"], name="last"))
-    (tamp.folder / "many.onnx").write_bytes(m.model(nodes, inputs, [m.value("y", [1, 64])]).SerializeToString())
+    nodes += [m.node("Softmax", [f"s{i}"], [f"y{i}"], name=f"alone{i}") for i in range(9)]
+    outputs = [m.value("y", [1, 64])] + [m.value(f"y{i}", [1, 64]) for i in range(9)]
+    (tamp.folder / "many.onnx").write_bytes(m.model(nodes, inputs, outputs).SerializeToString())
     root = harness.ROOT
     wide = {**json.loads((root / "compiler/ir/vdevices/cpu.json").read_text()), "name": "wide", "sms": 12}
     (tamp.folder / "wide.json").write_text(json.dumps(wide))
@@ -117,7 +120,7 @@ def test_rows_of_a_lane_are_those_of_the_instruction_table(tamp):
                     "-DTAMP_MODEL=many", f'-DTAMP_WEIGHTS_FOLDER="{tamp.folder}/many/"', "-x", "c++", "many/many.cu", root / "runtime_stub/host/runner.cpp", "-o", "runner", "-lboost_context"],
                    cwd=tamp.folder, check=True)
     np.ones(64, np.float32).tofile(tamp.folder / "x.bin")
-    subprocess.run(["./runner", *["--input", "x.bin"] * 9, "--output", "y.bin", "--wait-budget", "3600", "--trace", "trace.bin"], cwd=tamp.folder, check=True, capture_output=True)
+    subprocess.run(["./runner", *["--input", "x.bin"] * 9, *["--output", "y.bin"] * 10, "--wait-budget", "3600", "--trace", "trace.bin"], cwd=tamp.folder, check=True, capture_output=True)
     plan = json.loads((tamp.folder / "many/many.rprogram.json").read_text())
     rows = list(traces.rows_of(plan))
     assert any(row is None for _, row in rows), "no rTask waits for more than three events: nothing was tested"
