@@ -70,7 +70,7 @@ constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 4096;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
-constexpr uint32_t kStartsEarly = 2;  // not a parity
+inline constexpr uint32_t kStartsEarly = 2;  // not a parity
 
 struct alignas(16) Slot {
   uint32_t index;
