@@ -172,7 +172,7 @@ def test_every_family_is_run_by_a_network_above(tamp):
 
 # --- wrong bodies ----------------------------------------------------------------------------------------------------
 
-def with_wrong_body(tamp, before, after, name="*.cu"):
+def with_wrong_body(tamp, before, after, name="model.cu"):
     """An environment whose g++ first changes the text of the generated source, as if the body had been written so."""
     return harness.with_gxx(tamp, f"""
 source, = pathlib.Path(".").glob({name!r})
