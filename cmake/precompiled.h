@@ -1,5 +1,5 @@
-// What nearly every source reads anyway, compiled once with -DTAMP_PRECOMPILE=ON. What users build is without it, so that each file still
-// has to name what it needs.
+// What nearly every source reads anyway, compiled once with -DTAMP_PRECOMPILE=ON. The sources of a library are then read eight at a time, too, so a
+// name in an unnamed namespace is unique within its library. What users build is without it, so that each file still has to name what it needs.
 #pragma once
 
 #include <fmt/format.h>

@@ -48,7 +48,7 @@ void emit_banner(SourceWriter& w, const Plan& plan) {
   w.line("// {}", build_line(plan));
 }
 
-void emit_ports(SourceWriter& w, const char* kind, const Graph& graph, const std::vector<TensorId>& ports) {
+void emit_port_comments(SourceWriter& w, const char* kind, const Graph& graph, const std::vector<TensorId>& ports) {
   for (size_t i = 0; i < ports.size(); ++i)
     w.line("// {} {}: {} {}", kind, i, comment(graph.tensor(ports[i]).name), describe(graph.tensor(ports[i])));
 }
@@ -72,14 +72,14 @@ std::string work_text(const Plan& plan, size_t i) {
 void emit_network(SourceWriter& w, const Plan& plan, const SourceLines& lines) {
   const Graph& graph = plan.program.graph;
   w.section("the network: its rOperators in order; the line of their arguments");
-  emit_ports(w, "input", graph, graph.inputs);
+  emit_port_comments(w, "input", graph, graph.inputs);
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     const bool runs = !plan.program.rkernels[i].phases.empty();
     const std::string line = runs ? fmt::format("  (line {})", lines.arguments[plan.first_record[i]]) : "";
     w.line("// #{} {}{}", i, headline(graph, graph.rops[i]), line);
     w.line("//      {}", work_text(plan, i));
   }
-  emit_ports(w, "output", graph, graph.outputs);
+  emit_port_comments(w, "output", graph, graph.outputs);
 }
 
 void emit_arena(SourceWriter& w, const Plan& plan) {

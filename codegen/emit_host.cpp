@@ -9,7 +9,7 @@ namespace tamp::codegen {
 namespace {
 
 // kInputs and kInputShape0, kInputShape1, ...
-void emit_ports(SourceWriter& w, const std::string& kind, const Graph& graph, const std::vector<TensorId>& ports) {
+void emit_port_tables(SourceWriter& w, const std::string& kind, const Graph& graph, const std::vector<TensorId>& ports) {
   for (size_t i = 0; i < ports.size(); ++i) {
     const Shape& shape = graph.tensor(ports[i]).shape;
     w.line("const int64_t k{}Shape{}[] = {{{}}};", kind, i, shape.empty() ? "0" : fmt::format("{}", fmt::join(shape, ", ")));
@@ -64,8 +64,8 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   const std::string& name = plan.options.name;
   const Graph& graph = plan.program.graph;
   w.section("host");
-  emit_ports(w, "Input", graph, graph.inputs);
-  emit_ports(w, "Output", graph, graph.outputs);
+  emit_port_tables(w, "Input", graph, graph.inputs);
+  emit_port_tables(w, "Output", graph, graph.outputs);
   emit_maps(w, plan);
   if (plan.options.embed_weights) emit_embedded_weights(w, plan);
   w.blank();

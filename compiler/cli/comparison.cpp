@@ -43,7 +43,7 @@ double busy_share(const RProgram& program) {
   return all_us > 0 ? busy_us / all_us : 0;
 }
 
-std::string batch_text(int64_t batch) { return batch == 0 ? "as is" : std::to_string(batch); }
+std::string batch_cell(int64_t batch) { return batch == 0 ? "as is" : std::to_string(batch); }
 
 std::string edges_text(const ComparisonRow& row) {
   if (row.execution == "graph") return fmt::format("{} kernel", row.kernel_edges);
@@ -100,7 +100,7 @@ std::string comparison_text(const std::vector<ComparisonRow>& rows) {
     columns.push_back(column);
   Table table(columns);
   for (const ComparisonRow& row : rows) {
-    std::vector<std::string> cells = {row.policy, row.execution, row.precision, batch_text(row.batch)};
+    std::vector<std::string> cells = {row.policy, row.execution, row.precision, batch_cell(row.batch)};
     if (!row.failure.empty()) {
       cells.resize(columns.size(), "-");
       table.row(cells);

@@ -20,8 +20,6 @@
 namespace tamp::cli {
 namespace {
 
-std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + shape_text(shape); }
-
 // splitmix64: the n-th number of a stream, without state.
 uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
@@ -51,6 +49,8 @@ std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports,
 }
 
 }  // namespace
+
+std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + shape_text(shape); }
 
 ops::Value read_value(const std::string& path) {
   if (path.ends_with(".npy")) return read_npy(path);

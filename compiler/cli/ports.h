@@ -27,6 +27,8 @@ void write_raw(const std::filesystem::path& path, const ops::Value& value);
 // OUT/NAME.npy for each output, and OUT/outputs.json: {"output name": "file name"}.
 void write_outputs(const std::string& folder, const std::vector<Port>& ports, const std::vector<ops::Value>& values);
 
+std::string type_text(DType dtype, const Shape& shape);  // "f32[1,1000]"
+
 // "f32[1,1000] min -1.5 max 3.2 mean 0.01 first 0.1 0.2 0.3 0.4"
 std::string summary(const ops::Value& value);
 

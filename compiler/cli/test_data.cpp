@@ -51,8 +51,6 @@ std::vector<fs::path> without_gaps(const fs::path& folder, const std::string& pr
   return files;
 }
 
-std::string type_text(DType dtype, const Shape& shape) { return name_of(dtype) + shape_text(shape); }
-
 bool is_near(double found, double expected, DType dtype, const Tolerance& tolerance) {
   if (found == expected || (std::isnan(found) && std::isnan(expected))) return true;
   if (!is_float(dtype) || !std::isfinite(found) || !std::isfinite(expected)) return false;

@@ -16,16 +16,6 @@ TensorId bias_of(NodeImport& n, TensorId kept, float otherwise, DType dtype) {
   return n.elementwise(ElementwiseOp::where, {kept, scalar_of(n, 0, dtype), scalar_of(n, otherwise, dtype)});
 }
 
-TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step) {
-  Slice slice = whole_slice(n.shape(x));
-  const auto d = static_cast<size_t>(axis);
-  if (start == 0 && extent == slice.extents[d] && step == 1) return x;
-  slice.starts[d] = extent == 0 ? 0 : start;
-  slice.steps[d] = extent > 1 ? step : 1;
-  slice.extents[d] = extent;
-  return n.add(slice, {x});
-}
-
 TensorId take_rows(NodeImport& n, TensorId table, TensorId ids, const char* table_name) {
   const Shape shape = n.shape(table);
   if (shape.size() != 2 || shape[0] < 1)

@@ -43,7 +43,6 @@ struct Rotary {
 // x[B,S,N,D] or x[B,N,S,D] by cosines and sines that broadcast to x[.., .., .., size / 2].
 TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosine, TensorId sine);
 
-TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);
 // table[ids, :]. A wild id of run time takes the nearest row that there is, as Gather does; one that is known now is refused.
 TensorId take_rows(NodeImport& n, TensorId table, TensorId ids, const char* table_name);
 TensorId scalar_of(NodeImport& n, float value, DType dtype);

@@ -18,27 +18,17 @@
 
 #include "compiler/frontend/wire_scan.h"
 #include "compiler/support/error.h"
+#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
-namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
-
-}  // namespace
-
 std::string file_text(const std::string& path) { return printable(path, 400); }
 
 bool is_default_domain(const std::string& domain) { return domain.empty() || domain == "ai.onnx"; }
 
 void read_container(const std::string& path, onnx::ModelProto& model) {
   const std::string file = file_text(path);
-  const Descriptor descriptor{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
+  const FileDescriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (descriptor.fd < 0) throw bad_input(fmt::format("{}: cannot open the file: {}", file, std::strerror(errno)));
   struct stat info = {};
   if (fstat(descriptor.fd, &info) != 0) throw bad_input(fmt::format("{}: cannot read the file: {}", file, std::strerror(errno)));

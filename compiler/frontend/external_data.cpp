@@ -20,22 +20,13 @@
 #include <sstream>
 
 #include "compiler/support/error.h"
+#include "compiler/support/files.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
 
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
-
-struct Descriptor {
-  int fd = -1;
-  explicit Descriptor(int opened) : fd(opened) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 struct Reference {
   std::string location;
@@ -149,9 +140,9 @@ Bytes read_external_data(const onnx::TensorProto& tensor, const std::string& fol
   const std::vector<std::string> components = components_of(reference.location, where);
   const std::string what = fmt::format("{}: external data file '{}'", where, printable(reference.location));
 
-  const Descriptor base(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor base(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (base.fd < 0) throw bad_input(fmt::format("{}: cannot open the model's folder: {}", where, std::strerror(errno)));
-  const Descriptor file(open_beneath(base.fd, components));
+  const FileDescriptor file(open_beneath(base.fd, components));
   if (file.fd < 0) {
     const int error = errno;
     const bool link = error == ELOOP || error == EXDEV;

@@ -261,7 +261,7 @@ void import_attention(NodeImport& n) { Attention(n).run(); }
 TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosine, TensorId sine) {
   const Shape shape = n.shape(x);
   const int64_t half = rotary.size / 2, step = rotary.interleaved ? 2 : 1;
-  const TensorId real = slice_axis(n, x, 3, 0, half, step), imaginary = slice_axis(n, x, 3, rotary.interleaved ? 1 : half, half, step);
+  const TensorId real = n.slice_axis(x, 3, 0, half, step), imaginary = n.slice_axis(x, 3, rotary.interleaved ? 1 : half, half, step);
   const auto product = [&](TensorId a, TensorId b) { return n.elementwise(ElementwiseOp::mul, {a, b}); };
   TensorId new_real = n.elementwise(ElementwiseOp::sub, {product(cosine, real), product(sine, imaginary)});
   TensorId new_imaginary = n.elementwise(ElementwiseOp::add, {product(sine, real), product(cosine, imaginary)});
@@ -276,7 +276,7 @@ TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosin
     turned = n.add(Concat{3}, {new_real, new_imaginary});
   }
   if (rotary.size == shape[3]) return turned;
-  return n.add(Concat{3}, {turned, slice_axis(n, x, 3, rotary.size, shape[3] - rotary.size)});
+  return n.add(Concat{3}, {turned, n.slice_axis(x, 3, rotary.size, shape[3] - rotary.size)});
 }
 
 void import_rotary_embedding(NodeImport& n) {

@@ -71,15 +71,6 @@ SliceArguments slice_arguments(NodeImport& n, int64_t rank) {
   return given;
 }
 
-TensorId slice_axis(NodeImport& n, TensorId x, int64_t axis, int64_t start, int64_t extent) {
-  Slice slice = whole_slice(n.shape(x));
-  const auto d = static_cast<size_t>(axis);
-  if (start == 0 && extent == slice.extents[d]) return x;
-  slice.starts[d] = extent == 0 ? 0 : start;
-  slice.extents[d] = extent;
-  return n.add(slice, {x});
-}
-
 // How long each output of Split is.
 Ints split_lengths(NodeImport& n, int64_t extent) {
   const auto outputs = static_cast<int64_t>(n.output_count());
@@ -234,7 +225,7 @@ void import_split(NodeImport& n) {
   const Ints lengths = split_lengths(n, n.shape(x)[static_cast<size_t>(axis)]);
   int64_t start = 0;
   for (size_t k = 0; k < lengths.size(); ++k) {
-    if (n.wants(k)) n.result(k, slice_axis(n, x, axis, start, lengths[k]));
+    if (n.wants(k)) n.result(k, n.slice_axis(x, axis, start, lengths[k]));
     start += lengths[k];
   }
 }

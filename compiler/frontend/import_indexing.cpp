@@ -15,25 +15,20 @@
 namespace tamp::frontend {
 namespace {
 
-TensorId number(NodeImport& n, int64_t value) { return n.constant_i64({value}, {}); }
-
 TensorId plus(NodeImport& n, TensorId a, TensorId b) {
   if (!a.valid()) return b;
   return n.elementwise(ElementwiseOp::add, {a, b});
 }
 
 TensorId times(NodeImport& n, TensorId a, int64_t factor) {
-  return factor == 1 ? a : n.elementwise(ElementwiseOp::mul, {a, number(n, factor)});
+  return factor == 1 ? a : n.elementwise(ElementwiseOp::mul, {a, n.constant_i64(factor)});
 }
 
 // 0, step, 2 * step, .. along dimension `axis` of `rank`, the others of extent 1.
 TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64_t step = 1) {
-  n.charge(extent * static_cast<int64_t>(sizeof(int64_t)));
-  Ints numbers;
-  for (int64_t i = 0; i < extent; ++i) numbers.push_back(i * step);
   Shape shape(rank, 1);
   shape[axis] = extent;
-  return n.constant_i64(numbers, shape);
+  return n.constant_range(0, extent, step, shape);
 }
 
 // In i64; those of constants are checked. `extent` is what `axis` of x has.
@@ -48,14 +43,14 @@ TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_
 
 // Counted from the beginning.
 TensorId from_beginning(NodeImport& n, TensorId indices, int64_t extent) {
-  const TensorId is_negative = n.elementwise(ElementwiseOp::less, {indices, number(n, 0)});
-  return n.elementwise(ElementwiseOp::where, {is_negative, plus(n, indices, number(n, extent)), indices});
+  const TensorId is_negative = n.elementwise(ElementwiseOp::less, {indices, n.constant_i64(0)});
+  return n.elementwise(ElementwiseOp::where, {is_negative, plus(n, indices, n.constant_i64(extent)), indices});
 }
 
 // And the nearest that there is.
 TensorId nearest(NodeImport& n, TensorId indices, int64_t extent) {
   const TensorId counted = from_beginning(n, indices, extent);
-  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {counted, number(n, 0)}), number(n, extent - 1)});
+  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {counted, n.constant_i64(0)}), n.constant_i64(extent - 1)});
 }
 
 // Nothing of that type and shape.
@@ -274,10 +269,10 @@ void import_tensor_scatter(NodeImport& n) {
     place = plus(n, n.reshape(n.cast(first, DType::i64), across), place);
     // At run time: a wild place of mode linear is outside, and no element counted from the end.
     if (mode == "circular")
-      place = n.elementwise(ElementwiseOp::mod, {place, number(n, shape[along])});
+      place = n.elementwise(ElementwiseOp::mod, {place, n.constant_i64(shape[along])});
     else
-      place =
-          n.elementwise(ElementwiseOp::where, {n.elementwise(ElementwiseOp::less, {place, number(n, 0)}), number(n, shape[along]), place});
+      place = n.elementwise(ElementwiseOp::where,
+                            {n.elementwise(ElementwiseOp::less, {place, n.constant_i64(0)}), n.constant_i64(shape[along]), place});
   }
   n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
 }
@@ -310,9 +305,9 @@ void import_scatter_nd(NodeImport& n) {
     }
     const TensorId counted = from_beginning(n, indices, shape[d]);
     const TensorId is_inside =
-        n.elementwise(ElementwiseOp::logical_and, {n.elementwise(ElementwiseOp::greater_equal, {counted, number(n, 0)}),
-                                                   n.elementwise(ElementwiseOp::less, {counted, number(n, shape[d])})});
-    place = plus(n, place, n.elementwise(ElementwiseOp::where, {is_inside, times(n, counted, steps[d]), number(n, rows)}));
+        n.elementwise(ElementwiseOp::logical_and, {n.elementwise(ElementwiseOp::greater_equal, {counted, n.constant_i64(0)}),
+                                                   n.elementwise(ElementwiseOp::less, {counted, n.constant_i64(shape[d])})});
+    place = plus(n, place, n.elementwise(ElementwiseOp::where, {is_inside, times(n, counted, steps[d]), n.constant_i64(rows)}));
   }
   const Scattering scattering{n.reshape(x, {rows, width}), n.reshape(place, {count, 1}), n.reshape(updates, {count, width}), 0, kind};
   n.result(0, n.reshape(scattered(n, scattering, /*rows=*/true), shape));
@@ -340,10 +335,10 @@ void import_reverse_sequence(NodeImport& n) {
   Shape across(2, 1);
   across[b] = shape[b];
   lengths = n.reshape(n.cast(lengths, DType::i64), across);
-  lengths = n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {lengths, number(n, 0)}), number(n, shape[t])});
+  lengths = n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {lengths, n.constant_i64(0)}), n.constant_i64(shape[t])});
   const TensorId at = counting(n, shape[t], 2, t), at_batch = counting(n, shape[b], 2, b, time == 0 ? 1 : shape[t]);
   const TensorId is_before_end = n.elementwise(ElementwiseOp::less, {at, lengths});
-  const TensorId last = plus(n, lengths, number(n, -1));
+  const TensorId last = plus(n, lengths, n.constant_i64(-1));
   const TensorId from = n.elementwise(ElementwiseOp::where, {is_before_end, n.elementwise(ElementwiseOp::sub, {last, at}), at});
   const TensorId place = plus(n, at_batch, times(n, from, time == 0 ? shape[1] : 1));
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, 2), place}));
@@ -384,13 +379,13 @@ void places_at_run_time(NodeImport& n, TensorId x) {
   if (rank == 0) throw n.refuse("input X is a scalar that is known only at run time, supported: at least one dimension, or a constant");
   if (count == 0) return n.result(0, empty(n, DType::i64, {rank, 0}));
   const std::vector<TensorId> found = n.add_all(NonZero{}, {n.reshape(n.cast(x, DType::boolean), {count})});
-  const TensorId is_none = n.elementwise(ElementwiseOp::less, {found[0], number(n, 0)});
+  const TensorId is_none = n.elementwise(ElementwiseOp::less, {found[0], n.constant_i64(0)});
   const Ints steps = steps_of(shape);
   std::vector<TensorId> rows;
   for (size_t d = 0; d < shape.size(); ++d) {
-    TensorId at = steps[d] == 1 ? found[0] : n.elementwise(ElementwiseOp::div, {found[0], number(n, steps[d])});
-    if (d > 0) at = n.elementwise(ElementwiseOp::mod, {at, number(n, shape[d])});
-    rows.push_back(n.reshape(n.elementwise(ElementwiseOp::where, {is_none, number(n, -1), at}), {1, count}));
+    TensorId at = steps[d] == 1 ? found[0] : n.elementwise(ElementwiseOp::div, {found[0], n.constant_i64(steps[d])});
+    if (d > 0) at = n.elementwise(ElementwiseOp::mod, {at, n.constant_i64(shape[d])});
+    rows.push_back(n.reshape(n.elementwise(ElementwiseOp::where, {is_none, n.constant_i64(-1), at}), {1, count}));
   }
   n.padded_result(0, rows.size() == 1 ? rows[0] : n.add(Concat{0}, rows), found[1], 1);
 }

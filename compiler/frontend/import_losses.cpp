@@ -29,12 +29,14 @@ class Loss {
     const int64_t batch = shape[0], classes = shape[1], each = element_count(target_) / (batch == 0 ? 1 : batch);
     TensorId target = n_.reshape(n_.cast(n_.in(1), DType::i64), {batch, each}), is_ignored;
     if (ignored_) {
-      is_ignored = n_.elementwise(ElementwiseOp::equal, {target, whole(*ignored_)});
-      target = n_.elementwise(ElementwiseOp::where, {is_ignored, whole(0), target});
+      is_ignored = n_.elementwise(ElementwiseOp::equal, {target, n_.constant_i64(*ignored_)});
+      target = n_.elementwise(ElementwiseOp::where, {is_ignored, n_.constant_i64(0), target});
     }
-    target = n_.elementwise(ElementwiseOp::min, {n_.elementwise(ElementwiseOp::max, {target, whole(0)}), whole(classes - 1)});
-    const TensorId first = n_.elementwise(ElementwiseOp::add, {counting(batch, classes * each, {batch, 1}), counting(each, 1, {1, each})});
-    const TensorId place = n_.elementwise(ElementwiseOp::add, {first, n_.elementwise(ElementwiseOp::mul, {target, whole(each)})});
+    target = n_.elementwise(ElementwiseOp::min,
+                            {n_.elementwise(ElementwiseOp::max, {target, n_.constant_i64(0)}), n_.constant_i64(classes - 1)});
+    const TensorId first = n_.elementwise(
+        ElementwiseOp::add, {n_.constant_range(0, batch, classes * each, {batch, 1}), n_.constant_range(0, each, 1, {1, each})});
+    const TensorId place = n_.elementwise(ElementwiseOp::add, {first, n_.elementwise(ElementwiseOp::mul, {target, n_.constant_i64(each)})});
     const TensorId flat = n_.reshape(scores, {element_count(shape)});
     const DType dtype = n_.dtype(scores);
     TensorId loss = n_.elementwise(ElementwiseOp::neg, {n_.add(Gather{0}, {flat, place})}), weight;
@@ -80,14 +82,7 @@ class Loss {
     return n_.elementwise(ElementwiseOp::div, {sum, all(ReduceKind::sum, weight)});
   }
 
-  TensorId whole(int64_t value) { return n_.constant_i64({value}, {}); }
   TensorId real(float value, DType dtype) { return n_.cast(n_.constant_f32(value), dtype); }
-  TensorId counting(int64_t count, int64_t step, const Shape& shape) {
-    n_.charge(count * static_cast<int64_t>(sizeof(int64_t)));
-    Ints numbers;
-    for (int64_t i = 0; i < count; ++i) numbers.push_back(i * step);
-    return n_.constant_i64(numbers, shape);
-  }
 
   NodeImport& n_;
   Reduction reduction_;

@@ -11,18 +11,9 @@
 namespace tamp::frontend {
 namespace {
 
-TensorId number(NodeImport& n, int64_t value) { return n.constant_i64({value}, {}); }
-
-// first, first + 1, .. of shape `shape`, which has one extent that is not 1.
-TensorId counting(NodeImport& n, int64_t first, int64_t count, const Shape& shape) {
-  Ints numbers(static_cast<size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), first);
-  return n.constant_i64(numbers, shape);
-}
-
 // The diagonal `k` of a matrix, no further away than just outside of it, so that no sum overflows.
 TensorId diagonal(NodeImport& n, TensorId k, int64_t rows, int64_t columns) {
-  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {k, number(n, -rows)}), number(n, columns)});
+  return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {k, n.constant_i64(-rows)}), n.constant_i64(columns)});
 }
 
 // The extent, and behind it so many dimensions of 1.
@@ -52,14 +43,13 @@ void import_one_hot(NodeImport& n) {
   Shape apart = given;
   apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(axis), 1);
   if (apart.size() > kMaxRank) throw n.refuse(fmt::format("the result has {} dimensions, supported: up to {}", apart.size(), kMaxRank));
-  n.charge(depth * static_cast<int64_t>(sizeof(int64_t)));
   const DType dtype = n.dtype(indices);
   const bool is_unsigned = dtype == DType::u8 || dtype == DType::u16 || dtype == DType::u32 || dtype == DType::u64;
   indices = n.reshape(n.cast(indices, DType::i64), apart);
   const Shape along = upright(depth, given.size() - axis);
-  TensorId is_on = n.elementwise(ElementwiseOp::equal, {indices, counting(n, 0, depth, along)});
+  TensorId is_on = n.elementwise(ElementwiseOp::equal, {indices, n.constant_range(0, depth, 1, along)});
   if (!is_unsigned && n.version() >= 11) {
-    const TensorId from_end = n.elementwise(ElementwiseOp::equal, {indices, counting(n, -depth, depth, along)});
+    const TensorId from_end = n.elementwise(ElementwiseOp::equal, {indices, n.constant_range(-depth, depth, 1, along)});
     is_on = n.elementwise(ElementwiseOp::logical_or, {is_on, from_end});
   }
   n.result(0, n.elementwise(ElementwiseOp::where, {is_on, n.part(values, 1), n.part(values, 0)}));
@@ -73,15 +63,14 @@ void import_trilu(NodeImport& n) {
   if (shape.size() < 2) throw n.bad(fmt::format("input has shape {}, expected at least two dimensions", shape_text(shape)));
   const int64_t rows = shape[shape.size() - 2], columns = shape.back();
   const bool upper = n.attr_flag("upper", true);
-  TensorId k = number(n, 0);
+  TensorId k = n.constant_i64(0);
   if (n.has(1)) {
     n.expect_whole({n.in(1)});
     if (element_count(n.shape(n.in(1))) != 1)
       throw n.bad(fmt::format("input 1 (k) has shape {}, expected one element", shape_text(n.shape(n.in(1)))));
     k = n.cast(n.reshape(n.in(1), {}), DType::i64);
   }
-  n.charge((rows + columns) * static_cast<int64_t>(sizeof(int64_t)));
-  const TensorId row = counting(n, 0, rows, upright(rows, 1)), column = counting(n, 0, columns, {columns});
+  const TensorId row = n.constant_range(0, rows, 1, upright(rows, 1)), column = n.constant_range(0, columns, 1, {columns});
   const TensorId on_diagonal = n.elementwise(ElementwiseOp::add, {row, diagonal(n, k, rows, columns)});
   const TensorId stays = n.elementwise(upper ? ElementwiseOp::greater_equal : ElementwiseOp::less_equal, {column, on_diagonal});
   const TensorId zero = n.cast(n.constant_f32(0), n.dtype(x));
@@ -101,9 +90,8 @@ void import_eye_like(NodeImport& n) {
     if (!known) throw n.bad(fmt::format("attribute 'dtype' is {}, which is no element type", *given));
     dtype = *known;
   }
-  n.charge((shape[0] + shape[1]) * static_cast<int64_t>(sizeof(int64_t)));
-  const TensorId k = diagonal(n, number(n, n.attr_int("k", 0)), shape[0], shape[1]);
-  const TensorId row = counting(n, 0, shape[0], upright(shape[0], 1)), column = counting(n, 0, shape[1], {shape[1]});
+  const TensorId k = diagonal(n, n.constant_i64(n.attr_int("k", 0)), shape[0], shape[1]);
+  const TensorId row = n.constant_range(0, shape[0], 1, upright(shape[0], 1)), column = n.constant_range(0, shape[1], 1, {shape[1]});
   const TensorId is_one = n.elementwise(ElementwiseOp::equal, {column, n.elementwise(ElementwiseOp::add, {row, k})});
   n.result(0, n.cast(is_one, dtype));
 }

@@ -148,7 +148,7 @@ class MsAttention : MsHeads {
   void make_heads() {
     TensorId all = matrix_product(n_, n_.in(kX), n_.in(kWeights));
     if (n_.has(kBias)) all = n_.elementwise(ElementwiseOp::add, {all, n_.in(kBias)});
-    const auto part = [&](int64_t first, int64_t size) { return split_heads(n_, slice_axis(n_, all, 2, first, size), heads_); };
+    const auto part = [&](int64_t first, int64_t size) { return split_heads(n_, n_.slice_axis(all, 2, first, size), heads_); };
     q_ = part(0, sizes_[0]);
     k_ = part(sizes_[0], sizes_[1]);
     v_ = part(sizes_[0] + sizes_[1], sizes_[2]);
@@ -261,7 +261,7 @@ class MsMultiHead : MsHeads {
   // [B,S,N,several,D] -> [B,N,S,D]
   TensorId packed(size_t input, int64_t which) {
     const Shape shape = n_.shape(n_.in(input));
-    const TensorId one = slice_axis(n_, n_.in(input), 3, which, 1);
+    const TensorId one = n_.slice_axis(n_.in(input), 3, which, 1);
     return n_.add(Transpose{{0, 2, 1, 3}}, {n_.reshape(one, {shape[0], shape[1], shape[2], shape[4]})});
   }
 
@@ -275,7 +275,7 @@ class MsMultiHead : MsHeads {
   }
   TensorId shifted(size_t input, int64_t first, int64_t size) {
     if (!n_.has(kBias)) return n_.in(input);
-    return n_.elementwise(ElementwiseOp::add, {n_.in(input), slice_axis(n_, n_.in(kBias), 0, first, size)});
+    return n_.elementwise(ElementwiseOp::add, {n_.in(input), n_.slice_axis(n_.in(kBias), 0, first, size)});
   }
 
   void append_past() {
@@ -353,9 +353,9 @@ class MsGroupQuery : MsHeads {
         throw n_.bad(fmt::format("input query has shape {}, expected [batch,length,{} heads * size]", shape_text(shape), all));
       const int64_t size = shape[2] / all;
       const TensorId packed = query;
-      query = slice_axis(n_, packed, 2, 0, of_queries * size);
-      key = slice_axis(n_, packed, 2, of_queries * size, of_keys * size);
-      value = slice_axis(n_, packed, 2, (of_queries + of_keys) * size, of_keys * size);
+      query = n_.slice_axis(packed, 2, 0, of_queries * size);
+      key = n_.slice_axis(packed, 2, of_queries * size, of_keys * size);
+      value = n_.slice_axis(packed, 2, (of_queries + of_keys) * size, of_keys * size);
     }
     const Shape q = n_.shape(query), k = n_.shape(key);
     const bool fits = q.size() == 3 && k.size() == 3 && q[2] % of_queries == 0 && k[0] == q[0] && k[1] == q[1] && k[1] > 0 &&

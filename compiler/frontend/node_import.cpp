@@ -271,6 +271,25 @@ TensorId NodeImport::constant_i64(const Ints& values, const Shape& to) {
   return constant({DType::i64, to, std::make_shared<const Bytes>(std::move(bytes))});
 }
 
+TensorId NodeImport::constant_i64(int64_t value) { return constant_i64(Ints{value}, {}); }
+
+TensorId NodeImport::constant_range(int64_t first, int64_t count, int64_t step, const Shape& to) {
+  charge(count * static_cast<int64_t>(sizeof(int64_t)));
+  Ints values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = first + i * step;
+  return constant_i64(values, to);
+}
+
+TensorId NodeImport::slice_axis(TensorId x, int64_t axis, int64_t start, int64_t extent, int64_t step) {
+  Slice slice = whole_slice(shape(x));
+  const auto d = static_cast<size_t>(axis);
+  if (start == 0 && extent == slice.extents[d] && step == 1) return x;
+  slice.starts[d] = extent == 0 ? 0 : start;
+  slice.steps[d] = extent > 1 ? step : 1;
+  slice.extents[d] = extent;
+  return add(slice, {x});
+}
+
 std::vector<TensorId> NodeImport::run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration) {
   return context_.run_body(body(name), std::string(name), inputs, iteration);
 }

@@ -91,11 +91,15 @@ class NodeImport {
   TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
   TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
   TensorId cast(TensorId id, DType to);
+  // Along `axis`: start, start + step, .., so many as `extent` says; the tensor itself if that is all of it.
+  TensorId slice_axis(TensorId id, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
-  TensorId constant_f32(float value);  // a scalar
-  TensorId constant_bool(bool value);  // a scalar
+  TensorId constant_f32(float value);    // a scalar
+  TensorId constant_bool(bool value);    // a scalar
+  TensorId constant_i64(int64_t value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);
+  TensorId constant_range(int64_t first, int64_t count, int64_t step, const Shape& shape);  // i64: first, first + step, ..
   Shape broadcast(const Shape& a, const Shape& b) const;
   void charge(int64_t bytes) { builder_.charge(bytes, context_.where); }
 

@@ -46,9 +46,9 @@ std::optional<Cubic> product_of(const Cubic& a, const Cubic& b) {
   return product;
 }
 
-class Matcher {
+class ActivationMatcher {
  public:
-  explicit Matcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+  explicit ActivationMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
 
   // x, where y = gelu(x), gelu_tanh(x) or hard_swish(x) is made by `rop`; none if it is not.
   TensorId gelu_of(const ROperator& rop) const {
@@ -191,7 +191,7 @@ class Matcher {
 
 Graph recognise_activations(Graph graph) {
   const Graph before = graph;
-  const Matcher matcher(before);
+  const ActivationMatcher matcher(before);
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (before.tensor(before.rops[i].outputs[0]).dtype != DType::f32) continue;
     ElementwiseOp found = ElementwiseOp::gelu;

@@ -15,9 +15,9 @@ struct Match {
   size_t last = 0;  // the rOperator whose place it takes
 };
 
-class Matcher {
+class NormalizationMatcher {
  public:
-  explicit Matcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+  explicit NormalizationMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
 
   // The normalisation whose quotient `rop` is.
   std::optional<Match> match(size_t rop) const {
@@ -157,7 +157,7 @@ class Matcher {
 
 Graph recognise_normalizations(Graph graph) {
   const Graph before = graph;
-  const Matcher matcher(before);
+  const NormalizationMatcher matcher(before);
   for (size_t i = 0; i < before.rops.size(); ++i) {
     const std::optional<Match> match = matcher.match(i);
     if (!match) continue;

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::vector<int32_t>;
 
-void join(Clock& into, const Clock& other) {
+void catch_up(Clock& into, const Clock& other) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
@@ -134,7 +134,7 @@ class Assembler {
       begin_part();
     if (part_of_[veu] < part_) {
       entry.boundary = part_ - 1;
-      join(clock, boundary_clock_);
+      catch_up(clock, boundary_clock_);
       waited_own_[veu] = std::max(waited_own_[veu], boundary_clock_[veu]);
       part_of_[veu] = part_;
     }
@@ -145,7 +145,7 @@ class Assembler {
         if (is_implied(veu, starts_early(step), steps_[r])) continue;
         entry.waits.push_back(r);
         steps_[r].is_waited_for = true;
-        join(clock, steps_[r].clock);
+        catch_up(clock, steps_[r].clock);
         waited_own_[veu] = std::max(waited_own_[veu], steps_[r].clock[veu]);
       }
     }
@@ -155,7 +155,7 @@ class Assembler {
     if (follows_own)
       step.clock[veu] = clock[veu];
     else
-      join(step.clock, clock);
+      catch_up(step.clock, clock);
     if (--step.rtasks_left == 0) step.completed = at;
     lanes_[veu].push_back(std::move(entry));
   }
@@ -164,7 +164,7 @@ class Assembler {
   void begin_part() {
     ++part_;
     boundary_clock_ = Clock(veus_, 0);
-    for (const Clock& clock : clocks_) join(boundary_clock_, clock);
+    for (const Clock& clock : clocks_) catch_up(boundary_clock_, clock);
     std::vector<size_t> ends;
     for (const auto& lane : lanes_) ends.push_back(lane.size());
     part_ends_.push_back(std::move(ends));

@@ -13,13 +13,13 @@
 namespace tamp::schedule {
 namespace {
 
-struct Stretch {  // bytes of the arena
+struct ArenaBytes {  // bytes of the arena
   int64_t begin = 0, end = 0;
   std::string name;
 };
 
-std::vector<Stretch> exchanges_of(const RProgram& program) {
-  std::vector<Stretch> found;
+std::vector<ArenaBytes> exchanges_of(const RProgram& program) {
+  std::vector<ArenaBytes> found;
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const int64_t at = program.memory.exchange_offset[i];
     if (at < 0) continue;
@@ -29,8 +29,8 @@ std::vector<Stretch> exchanges_of(const RProgram& program) {
   return found;
 }
 
-std::vector<Stretch> others_of(const RProgram& program) {
-  std::vector<Stretch> found;
+std::vector<ArenaBytes> others_of(const RProgram& program) {
+  std::vector<ArenaBytes> found;
   for (size_t b = 0; b < program.graph.buffers.size(); ++b) {
     const int64_t at = program.memory.buffer_offset[b];
     const Buffer& buffer = program.graph.buffers[b];
@@ -45,17 +45,17 @@ std::vector<Stretch> others_of(const RProgram& program) {
 }
 
 void verify_places(const RProgram& program, Violations& violations) {
-  const std::vector<Stretch> exchanges = exchanges_of(program), others = others_of(program);
-  const auto apart = [&](const Stretch& a, const Stretch& b) {
+  const std::vector<ArenaBytes> exchanges = exchanges_of(program), others = others_of(program);
+  const auto apart = [&](const ArenaBytes& a, const ArenaBytes& b) {
     if (a.begin < b.end && b.begin < a.end) violations.add(fmt::format("{} shares arena memory with {}", a.name, b.name));
   };
   for (size_t i = 0; i < exchanges.size(); ++i) {
-    const Stretch& e = exchanges[i];
+    const ArenaBytes& e = exchanges[i];
     if (e.end > program.memory.arena_bytes)
       violations.add(fmt::format("{} ends at byte {} of an arena of {}", e.name, e.end, program.memory.arena_bytes));
     if (e.begin % kAlignmentBytes != 0) violations.add(fmt::format("{} at byte {} is not aligned", e.name, e.begin));
     for (size_t j = i + 1; j < exchanges.size(); ++j) apart(e, exchanges[j]);
-    for (const Stretch& other : others) apart(e, other);
+    for (const ArenaBytes& other : others) apart(e, other);
   }
 }
 

@@ -324,18 +324,18 @@ class MemoryVerifier {
   // Whether every byte's tenants, in the order of their first writes, are each done before the next begins. That order is
   // transitive, so only the newest tenant of every byte needs to be remembered.
   static bool succeed_each_other(const std::vector<Tenant>& all) {
-    struct Stretch {
+    struct Written {
       int64_t end;
       size_t tenant;
     };
-    std::map<int64_t, Stretch> newest;  // by begin
+    std::map<int64_t, Written> newest;  // by begin
     for (size_t t = 0; t < all.size(); ++t) {
       const int64_t begin = all[t].begin, end = all[t].end;
       auto at = newest.lower_bound(begin);
       if (at != newest.begin() && std::prev(at)->second.end > begin) --at;
       while (at != newest.end() && at->first < end) {
         const int64_t old_begin = at->first;
-        const Stretch old = at->second;
+        const Written old = at->second;
         if (!all[old.tenant].extent.before(all[t].extent)) return false;
         at = newest.erase(at);
         if (old_begin < begin) newest[old_begin] = {begin, old.tenant};

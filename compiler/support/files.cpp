@@ -16,6 +16,10 @@
 
 namespace tamp {
 
+FileDescriptor::~FileDescriptor() {
+  if (fd >= 0) close(fd);
+}
+
 namespace fs = std::filesystem;
 
 fs::path make_scratch_folder(const fs::path& parent, std::string_view prefix) {

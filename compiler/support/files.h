@@ -1,4 +1,4 @@
-// Folders: scratch ones, and whether a place can be written to.
+// Files and folders: scratch ones, open ones, and whether a place can be written to.
 #pragma once
 
 #include <filesystem>
@@ -24,6 +24,15 @@ class ScratchFolder {
 
  private:
   std::filesystem::path path_;
+};
+
+// An open file, closed with this; `fd` is -1 if it could not be opened.
+struct FileDescriptor {
+  int fd = -1;
+  explicit FileDescriptor(int opened) : fd(opened) {}
+  ~FileDescriptor();
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
 };
 
 // Where the system wants temporary files.
