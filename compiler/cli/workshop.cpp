@@ -4,11 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <functional>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "codegen/codegen.h"
@@ -17,6 +13,7 @@
 #include "compiler/cli/measure_lock.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/table.h"
+#include "compiler/support/parallel.h"
 
 namespace tamp::cli {
 namespace {
@@ -25,28 +22,6 @@ namespace fs = std::filesystem;
 
 // On what --check accepts: what a precision costs a deep network is not the question here, and what is broken is far off.
 constexpr double kSlack = 2;
-
-// Calls job(0..count-1), so many at a time. The first exception is thrown on when all have ended.
-void in_parallel(size_t count, size_t jobs, const std::function<void(size_t)>& job) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      try {
-        job(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < std::min(count, jobs); ++i) threads.emplace_back(work);
-  }
-  if (failure) std::rethrow_exception(failure);
-}
 
 }  // namespace
 
@@ -63,7 +38,7 @@ std::vector<Workshop::Built> Workshop::build(const std::vector<RProgram>& progra
   const std::string name = model_name(options_.model);
   std::vector<Built> built(programs.size());
   const fs::path folder = folder_ / fmt::format("build{}", builds_++);
-  const size_t jobs = options_.jobs > 0 ? static_cast<size_t>(options_.jobs) : std::max(1u, std::thread::hardware_concurrency());
+  const size_t jobs = options_.jobs > 0 ? static_cast<size_t>(options_.jobs) : processor_count();
   in_parallel(programs.size(), jobs, [&](size_t i) {
     built[i].work = folder / std::to_string(i);
     built[i].precision = programs[i].precision;

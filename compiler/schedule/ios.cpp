@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -110,13 +112,24 @@ class Ios {
       }
       return stage;
     };
-    const auto price = [&](const std::vector<Units>& groups) {
-      const UnitStage stage = units_in(groups);
-      if (!merging_ || !may_be_one(graph, groups)) return prices_.of(stage).us;
-      const double merged_us = merging_->of(flat(stage));
-      return endings == IosEndings::merges ? merged_us : std::min(merged_us, prices_.of(stage).us);
+    const auto prices = [&](const std::vector<std::vector<Units>>& stages) {
+      std::vector<double> us(stages.size(), std::numeric_limits<double>::infinity());
+      std::vector<size_t> apart;
+      std::vector<UnitStage> units_apart;
+      for (size_t i = 0; i < stages.size(); ++i) {
+        const bool one = merging_ && may_be_one(graph, stages[i]);
+        if (one) us[i] = merging_->of(flat(units_in(stages[i])));
+        if (one && endings == IosEndings::merges) continue;
+        apart.push_back(i);
+        units_apart.push_back(units_in(stages[i]));
+      }
+      const std::vector<StageTime> times = prices_.of_all(units_apart);
+      for (size_t k = 0; k < apart.size(); ++k) us[apart[k]] = std::min(us[apart[k]], times[k].us);
+      return us;
     };
-    const auto result = search_stages(graph, input_.options.ios.pruning, price, kLimits, endings);
+    const auto search = [&] { return search_stages(graph, input_.options.ios.pruning, prices, kLimits, endings); };
+    // What becomes one is more than its kind: its name is.
+    const std::optional<IosResult> result = merging_ ? search() : known_or(begin, end, search);
     if (!result) {
       TAMP_CHECK(end - begin > 1, "a search of one rOperator is too large");
       const size_t middle = begin + (end - begin) / 2;
@@ -136,6 +149,21 @@ class Ios {
       if (endings == IosEndings::merges || merging_->of(members) < prices_.of(found_.back()).us)
         merges_.push_back(merging_->names_of(members));
     }
+  }
+
+  // Networks repeat themselves: parts of the same kinds of units that need each other alike have the same stages.
+  template <class F>
+  std::optional<IosResult> known_or(size_t begin, size_t end, const F& search) {
+    std::vector<int64_t> structure;
+    for (size_t unit = begin; unit < end; ++unit) {
+      structure.push_back(prices_.kinds()[unit]);
+      for (const size_t need : prices_.needs()[unit]) {
+        if (need >= begin) structure.push_back(-1 - static_cast<int64_t>(need - begin));
+      }
+    }
+    const auto found = known_parts_.find(structure);
+    if (found != known_parts_.end()) return found->second;
+    return known_parts_.emplace(std::move(structure), search()).first->second;
   }
 
   std::vector<std::pair<size_t, size_t>> edges_of(size_t begin, size_t end) const {
@@ -206,6 +234,7 @@ class Ios {
   const PolicyInput& input_;
   StagePrices prices_;
   std::optional<MergePrices> merging_;  // while merges are looked for
+  std::map<std::vector<int64_t>, std::optional<IosResult>> known_parts_;
   std::vector<UnitStage> found_;
   std::vector<Merge> merges_;
   IosCounts counts_;

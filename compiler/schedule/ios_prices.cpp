@@ -1,12 +1,16 @@
 #include "compiler/schedule/ios_prices.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "compiler/schedule/choose.h"
 #include "compiler/select/records.h"
+#include "compiler/support/parallel.h"
 
 namespace tamp::schedule {
 namespace {
+
+constexpr size_t kStagesPerThread = 100;  // some milliseconds
 
 int64_t widest(const RKernel& rkernel) {
   if (rkernel.gang) return rkernel.rtasks();
@@ -75,8 +79,7 @@ double StageSimulator::run(const std::vector<const RKernel*>& rkernels, const st
   return simulator_.run(draft, execution_) - d.launch_us - d.rtask_us;
 }
 
-StagePrices::StagePrices(const PolicyInput& input, KnownTimes& known)
-    : input_(input), known_(known), simulator_(input.machine, input.options.execution) {
+StagePrices::StagePrices(const PolicyInput& input, KnownTimes& known) : input_(input), known_(known) {
   Unsupported unsupported;
   const std::vector<bool> alone = alone_of(input);
   std::vector<size_t> unit_of(input.graph.rops.size(), 0);
@@ -126,43 +129,60 @@ std::vector<int64_t> StagePrices::structure_of(const UnitStage& stage) const {
   return all;
 }
 
-StageTime StagePrices::of(const UnitStage& stage) {
-  const auto [at, is_new] = known_.stages.try_emplace(structure_of(stage));
-  if (!is_new) return at->second;
-  ++asked_;
-  const int64_t all = input_.machine.vdevice.veus();
-  StageTime best{simulate(stage, all), all};
-  const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(stage.size()));
-  const auto differs = [&](size_t unit) { return &rkernel_for(unit, all) != &rkernel_for(unit, part); };
-  const auto has_other = [&](const std::vector<size_t>& group) { return std::any_of(group.begin(), group.end(), differs); };
-  if (part < all && std::any_of(stage.begin(), stage.end(), has_other)) {
-    const double us = simulate(stage, part);
-    if (us < best.us) best = {us, part};
+std::vector<StageTime> StagePrices::of_all(const std::vector<UnitStage>& stages) {
+  std::vector<const StageTime*> times;
+  std::vector<std::pair<StageTime*, std::vector<Trial>>> unknown;
+  for (const UnitStage& stage : stages) {
+    const auto [at, is_new] = known_.stages.try_emplace(structure_of(stage));
+    times.push_back(&at->second);
+    if (is_new) unknown.emplace_back(&at->second, trials_of(stage));
   }
-  return at->second = best;
+  asked_ += static_cast<int64_t>(unknown.size());
+  const size_t parts = std::min(processor_count(), unknown.size() / kStagesPerThread + 1);
+  in_parallel(parts, parts, [&](size_t part) {
+    StageSimulator simulator(input_.machine, input_.options.execution);
+    for (size_t i = part; i < unknown.size(); i += parts) {
+      auto& [best, trials] = unknown[i];
+      best->us = std::numeric_limits<double>::infinity();
+      for (const Trial& trial : trials) {
+        const double us = simulator.run(trial.rkernels, trial.needs, trial.groups);
+        if (us < best->us) *best = {us, trial.share};
+      }
+    }
+  });
+  std::vector<StageTime> result;
+  for (const StageTime* time : times) result.push_back(*time);
+  return result;
 }
 
-double StagePrices::simulate(const UnitStage& stage, int64_t share) {
+// With the rKernels that are fastest on all vEUs, and with those for a group's part of them, where they are others.
+std::vector<StagePrices::Trial> StagePrices::trials_of(const UnitStage& stage) {
+  const int64_t all = input_.machine.vdevice.veus();
+  std::vector<Trial> trials = {trial_of(stage, all)};
+  const int64_t part = std::max<int64_t>(1, all / static_cast<int64_t>(stage.size()));
+  if (part == all) return trials;
+  trials.push_back(trial_of(stage, part));
+  if (trials[0].rkernels == trials[1].rkernels) trials.pop_back();
+  return trials;
+}
+
+StagePrices::Trial StagePrices::trial_of(const UnitStage& stage, int64_t share) {
+  Trial trial{share, {}, {}, {}};
   std::vector<size_t> members;
-  UnitStage groups;
   for (const auto& group : stage) {
-    groups.emplace_back();
+    trial.groups.emplace_back();
     for (const size_t unit : group) {
-      groups.back().push_back(members.size());
+      trial.groups.back().push_back(members.size());
+      trial.rkernels.push_back(&rkernel_for(unit, share));
+      trial.needs.emplace_back();
+      for (const size_t need : needs_[unit]) {
+        const auto inside = std::find(members.begin(), members.end(), need);
+        if (inside != members.end()) trial.needs.back().push_back(static_cast<size_t>(inside - members.begin()));
+      }
       members.push_back(unit);
     }
   }
-  std::vector<const RKernel*> rkernels;
-  std::vector<std::vector<size_t>> needs;
-  for (size_t i = 0; i < members.size(); ++i) {
-    rkernels.push_back(&rkernel_for(members[i], share));
-    needs.emplace_back();
-    for (const size_t need : needs_[members[i]]) {
-      const auto inside = std::find(members.begin(), members.begin() + static_cast<std::ptrdiff_t>(i), need);
-      if (inside != members.begin() + static_cast<std::ptrdiff_t>(i)) needs.back().push_back(static_cast<size_t>(inside - members.begin()));
-    }
-  }
-  return simulator_.run(rkernels, needs, groups);
+  return trial;
 }
 
 }  // namespace tamp::schedule

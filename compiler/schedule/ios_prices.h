@@ -57,22 +57,33 @@ class StagePrices {
 
   const std::vector<ROperatorId>& units() const { return units_; }
   const std::vector<std::vector<size_t>>& needs() const { return needs_; }  // per unit
-  StageTime of(const UnitStage& stage);
+  const std::vector<int64_t>& kinds() const { return kinds_; }              // per unit; equal for units that run alike
+  StageTime of(const UnitStage& stage) { return of_all({stage})[0]; }
+  // Of many, on all processors.
+  std::vector<StageTime> of_all(const std::vector<UnitStage>& stages);
   // The rKernel of a unit in a stage with that share.
   const RKernel& rkernel_for(size_t unit, int64_t share);
   int64_t asked() const { return asked_; }  // stages that were simulated
 
  private:
+  // What a stage takes with the rKernels for a share.
+  struct Trial {
+    int64_t share = 0;
+    std::vector<const RKernel*> rkernels;
+    std::vector<std::vector<size_t>> needs;
+    UnitStage groups;  // numbers of rKernels
+  };
+
   std::vector<int64_t> structure_of(const UnitStage& stage) const;
-  double simulate(const UnitStage& stage, int64_t share);
+  std::vector<Trial> trials_of(const UnitStage& stage);
+  Trial trial_of(const UnitStage& stage, int64_t share);
 
   const PolicyInput& input_;
   KnownTimes& known_;
-  StageSimulator simulator_;
   std::vector<ROperatorId> units_;
   std::vector<std::vector<size_t>> needs_;
   std::vector<std::vector<RKernel>> candidates_;
-  std::vector<int64_t> kinds_;                             // equal for units that run alike
+  std::vector<int64_t> kinds_;
   std::map<std::pair<size_t, int64_t>, size_t> by_share_;  // of a unit and a share, the number of its candidate
   int64_t asked_ = 0;
 };

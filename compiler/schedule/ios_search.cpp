@@ -104,15 +104,15 @@ class Search {
   Search(const UnitGraph& graph, const IosPruning& pruning, const IosLimits& limits, IosEndings endings)
       : graph_(graph), pruning_(pruning), limits_(limits), endings_(endings) {}
 
-  std::optional<IosResult> run(const StagePrice& price) {
+  std::optional<IosResult> run(const StagePricing& prices) {
     number_of(graph_.all());
     number_of(0);
     for (size_t state = 0; state < states_.size(); ++state) {
       if (!collect(state)) return std::nullopt;
     }
-    std::vector<double> prices;
-    for (const Units stage : stages_) prices.push_back(price(graph_.components(stage)));
-    return cheapest(prices);
+    std::vector<std::vector<Units>> stages;
+    for (const Units stage : stages_) stages.push_back(graph_.components(stage));
+    return cheapest(prices(stages));
   }
 
  private:
@@ -216,9 +216,9 @@ std::vector<Units> UnitGraph::components(Units units) const {
   return found;
 }
 
-std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price, const IosLimits& limits,
-                                       IosEndings endings) {
-  return Search(graph, pruning, limits, endings).run(price);
+std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePricing& prices,
+                                       const IosLimits& limits, IosEndings endings) {
+  return Search(graph, pruning, limits, endings).run(prices);
 }
 
 // In topological order unit v is a cut if all before it are its ancestors and all behind it its descendants: if no edge passes over it,

@@ -68,10 +68,11 @@ struct IosResult {
   IosCounts counts;
 };
 
-// Price of a stage of these groups; asked once for each, when the search is known to be within the limits. None if it is not.
-using StagePrice = std::function<double(const std::vector<Units>& groups)>;
-std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePrice& price, const IosLimits& limits,
-                                       IosEndings endings = IosEndings::groups);
+// Prices of stages, each of them its groups; asked once, for all different ones, when the search is known to be within the limits. No
+// result if it is not.
+using StagePricing = std::function<std::vector<double>(const std::vector<std::vector<Units>>& stages)>;
+std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning& pruning, const StagePricing& prices,
+                                       const IosLimits& limits, IosEndings endings = IosEndings::groups);
 
 // Units such that every other one is before or behind them: where IOS cuts a network into blocks. Of a graph of any size; `predecessors`
 // per unit, in topological order.

@@ -2,6 +2,7 @@
 #include "compiler/schedule/ios_search.h"
 
 #include <bit>
+#include <functional>
 #include <limits>
 #include <map>
 #include <random>
@@ -16,7 +17,15 @@ using Edges = std::vector<std::pair<size_t, size_t>>;
 constexpr IosPruning kAll{0, 0};
 constexpr IosLimits kAny{1'000'000'000, 1'000'000'000};
 
-double any_price(const std::vector<Units>& groups) { return static_cast<double>(groups.size()); }
+StagePricing each(const std::function<double(const std::vector<Units>&)>& price) {
+  return [price](const std::vector<std::vector<Units>>& stages) {
+    std::vector<double> us;
+    for (const auto& groups : stages) us.push_back(price(groups));
+    return us;
+  };
+}
+
+const StagePricing any_price = each([](const std::vector<Units>& groups) { return static_cast<double>(groups.size()); });
 
 IosCounts counts_of(size_t count, const Edges& edges, const IosPruning& pruning) {
   return search_stages(UnitGraph(count, edges), pruning, any_price, kAny)->counts;
@@ -124,10 +133,10 @@ TEST_CASE("so are those of RandWire's stages") {
 TEST_CASE("units that become one are stages, as many as the pruning allows, and whatever is last") {
   UnitGraph graph(5, {{0, 1}, {0, 2}, {0, 3}, {3, 4}});
   for (const size_t unit : {1, 2, 3}) graph.set_kin(unit, 0b01110);
-  const auto price = [](const std::vector<Units>& groups) {
+  const auto price = each([](const std::vector<Units>& groups) {
     for (const Units group : groups) CHECK(std::has_single_bit(group));
     return 1.0;
-  };
+  });
   const auto all = search_stages(graph, {3, 0}, price, kAny, IosEndings::merges);
   REQUIRE(all.has_value());
   CHECK(all->us == 3);
@@ -156,18 +165,16 @@ TEST_CASE("the stages partition the units in an order in which they can run, at 
     const UnitGraph graph(count, edges);
     std::map<Units, double> price;
     for (Units ending = 1; ending <= graph.all(); ++ending) price[ending] = 1 + static_cast<double>(random() % 1000) / 100;
-    const auto found = search_stages(
-        graph, kAll,
-        [&](const std::vector<Units>& groups) {
-          Units ending = 0;
-          for (const Units group : groups) {
-            CHECK(graph.components(group).size() == 1);
-            ending |= group;
-          }
-          CHECK(graph.components(ending).size() == groups.size());
-          return price.at(ending);
-        },
-        kAny);
+    const auto found = search_stages(graph, kAll, each([&](const std::vector<Units>& groups) {
+                                       Units ending = 0;
+                                       for (const Units group : groups) {
+                                         CHECK(graph.components(group).size() == 1);
+                                         ending |= group;
+                                       }
+                                       CHECK(graph.components(ending).size() == groups.size());
+                                       return price.at(ending);
+                                     }),
+                                     kAny);
     REQUIRE(found.has_value());
     std::map<Units, double> known;
     CHECK(found->us == Approx(least_us(graph, graph.all(), price, known)));
@@ -191,14 +198,12 @@ TEST_CASE("pruning keeps groups small and few") {
   for (size_t unit = 0; unit + 1 < 12; ++unit) {
     if (unit % 4 != 3) edges.emplace_back(unit, unit + 1);  // three chains of four
   }
-  search_stages(
-      UnitGraph(12, edges), {2, 2},
-      [](const std::vector<Units>& groups) {
-        CHECK(groups.size() <= 2);
-        for (const Units group : groups) CHECK(std::popcount(group) <= 2);
-        return 1.0;
-      },
-      kAny);
+  search_stages(UnitGraph(12, edges), {2, 2}, each([](const std::vector<Units>& groups) {
+                  CHECK(groups.size() <= 2);
+                  for (const Units group : groups) CHECK(std::popcount(group) <= 2);
+                  return 1.0;
+                }),
+                kAny);
 }
 
 TEST_CASE("a search that would take too long is given up") {
