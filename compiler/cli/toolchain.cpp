@@ -60,13 +60,14 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
   return arguments;
 }
 
-// Whether the optimiser's second level pays on the stand-in. It takes 3 to 5 s longer to build a network, and a run of squeezenet1_0
-// (0.7 GFLOP) gets 0.7 s shorter by it.
-bool has_much_to_compute(const CompiledFolder& model, const RunOptions& options) {
-  constexpr double kMuchFlops = 4e9;
+// Which of the optimiser's levels pays on the stand-in. Of squeezenet1_0 (0.7 GFLOP) the build takes 5.8 s with -Og and 8.0 s with -O1, the
+// run 8.6 and 6.3 s; -O2 takes 3 to 5 s longer to build a network, and that run gets 0.7 s shorter by it.
+const char* level_for(const CompiledFolder& model, const RunOptions& options) {
+  constexpr double kSomeFlops = 3e8, kMuchFlops = 4e9;
   double flops = 0;
   for (const CompiledFolder::ROperatorLine& rop : model.rops) flops += rop.flops;
-  return flops * options.repeat * options.instances > kMuchFlops;
+  flops *= static_cast<double>(options.repeat) * static_cast<double>(options.instances);
+  return flops < kSomeFlops ? "-Og" : flops < kMuchFlops ? "-O1" : "-O2";
 }
 
 std::vector<std::string> gxx_arguments(const char* level, const std::vector<std::string>& more) {
@@ -82,10 +83,8 @@ std::vector<std::string> gxx_arguments(const char* level, const std::vector<std:
 // for every access -O2 makes the run a tenth faster and the build, which is most of it for small networks, a third slower.
 std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, const RunOptions& options) {
   const std::string source = model.name + ".cu";
-  if (!options.races) {
-    const char* const level = has_much_to_compute(model, options) ? "-O2" : "-O1";
-    return {gxx_arguments(level, {"-o", "runner", "-x", "c++", "main.cu", "-x", "none", "-lboost_context"})};
-  }
+  if (!options.races)
+    return {gxx_arguments(level_for(model, options), {"-o", "runner", "-x", "c++", "main.cu", "-x", "none", "-lboost_context"})};
   return {gxx_arguments("-O1",
                         {"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-c", "-o", "model.o", "-x", "c++", source}),
           gxx_arguments("-O1", {"-DTAMP_RACES", "-o", "runner", "main.cpp", "model.o", "-lboost_context"})};

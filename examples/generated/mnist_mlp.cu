@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       60  device code, as it stands in tamp's kernels/
-//     1682  host runtime, as it stands in tamp's runtime_stub/host/
-//     2254  one vEU
-//     2281  addresses: a base and a byte from there
-//     2289  rOperators: what each body is told
-//     2334  records: one row per phase of a rOperator
-//     2351  events: signals that make up one epoch
-//     2364  lanes: what each vEU runs, row by row
-//     2394  the kernel
-//     2400  host
+//       59  device code, as it stands in tamp's kernels/
+//     1681  host runtime, as it stands in tamp's runtime_stub/host/
+//     2255  one vEU
+//     2282  addresses: a base and a byte from there
+//     2290  rOperators: what each body is told
+//     2335  records: one row per phase of a rOperator
+//     2352  events: signals that make up one epoch
+//     2365  lanes: what each vEU runs, row by row
+//     2395  the kernel
+//     2401  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2293)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2294)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2314)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2315)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -46,7 +46,6 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <cuda_runtime_api.h>
-#include <memory>
 #include <new>
 #include <stddef.h>
 #include <stdint.h>
@@ -1327,7 +1326,7 @@ constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 4096;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
-constexpr uint32_t kStartsEarly = 2;  // not a parity
+inline constexpr uint32_t kStartsEarly = 2;  // not a parity
 
 struct alignas(16) Slot {
   uint32_t index;
@@ -1843,9 +1842,10 @@ struct Instance {
   rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
-  std::shared_ptr<PhaseRunner> phases;
-  cudaEvent_t probe = nullptr;     // never recorded; asking for it tells whether the device still works
-  tamp_status launched = TAMP_OK;  // what the last launch returned
+  PhaseRunner* phases = nullptr;
+  void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
+  cudaEvent_t probe = nullptr;                  // never recorded; asking for it tells whether the device still works
+  tamp_status launched = TAMP_OK;               // what the last launch returned
   uint64_t wait_budget_ns = 0;
   float weights_kept = 0;  // rk::Launch
   bool failed = false;
@@ -1883,6 +1883,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->maps);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
+  if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
   delete instance;
 }
 

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -68,7 +67,7 @@ struct cudaFuncAttributes {
 
 struct CUstream_st {};
 struct CUevent_st {
-  std::chrono::steady_clock::time_point time;
+  double ms;
 };
 
 struct cudaDeviceProp {
@@ -90,7 +89,7 @@ constexpr int kComputeCapabilityMajor = 99;
 
 // What the host half of the runtime remembers.
 struct HostState {
-  std::mutex mutex;
+  Mutex mutex;
   int multiprocessors = kDefaultMultiprocessors;
   int devices = 1;
   cudaError_t last_error = cudaSuccess;
@@ -122,7 +121,7 @@ inline cudaError_t allocate(void** pointer, size_t bytes) {
   const Guarded block = map_guarded(bytes, 256);
   if (block.begin == nullptr) return cudaErrorMemoryAllocation;
   HostState& state = host_state();
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const Lock lock(state.mutex);
   state.allocations[reinterpret_cast<uintptr_t>(block.begin)] = block;
   *pointer = block.begin;
   return cudaSuccess;
@@ -131,7 +130,7 @@ inline cudaError_t allocate(void** pointer, size_t bytes) {
 inline cudaError_t release(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   HostState& state = host_state();
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const Lock lock(state.mutex);
   const auto found = state.allocations.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == state.allocations.end()) return cudaErrorInvalidValue;
   const bool clean = unmap_guarded(found->second);
@@ -145,7 +144,7 @@ inline cudaError_t release(void* pointer) {
 // False for a range that begins in an allocation and leaves it.
 inline bool in_bounds(const void* pointer, size_t bytes) {
   HostState& state = host_state();
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const Lock lock(state.mutex);
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
   auto next = state.allocations.upper_bound(address);
   if (next == state.allocations.begin()) return true;
@@ -423,13 +422,15 @@ CUDA_ON_CPU_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 CUDA_ON_CPU_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
 CUDA_ON_CPU_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t = nullptr) {
-  event->time = std::chrono::steady_clock::now();
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  event->ms = static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
   return cudaSuccess;
 }
 CUDA_ON_CPU_API cudaError_t cudaEventSynchronize(cudaEvent_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
 CUDA_ON_CPU_API cudaError_t cudaEventQuery(cudaEvent_t) { return cuda_on_cpu::report(cuda_on_cpu::host_state().died); }
 CUDA_ON_CPU_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  *milliseconds = std::chrono::duration<float, std::milli>(to->time - from->time).count();
+  *milliseconds = static_cast<float>(to->ms - from->ms);
   return cudaSuccess;
 }
 CUDA_ON_CPU_API cudaError_t cudaEventDestroy(cudaEvent_t event) {

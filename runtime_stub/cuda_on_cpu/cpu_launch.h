@@ -1,6 +1,7 @@
 // Stand-in, part 5: one launch: its memory, its fibers, how it ends, and the report when it ends badly.
 #pragma once
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,9 +102,30 @@ struct Stacks {
   }
 };
 
+// Not std::mutex: who compiles a model reads these headers every time, and <mutex> alone is a tenth of that.
+class Mutex {
+ public:
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+class Lock {
+ public:
+  explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 // What outlives a launch.
 struct Process {
-  std::mutex one_launch;
+  Mutex one_launch;
   Stacks stacks;
 };
 inline Process& process() {
@@ -267,7 +288,7 @@ constexpr uint32_t kGroup = 64;  // vEUs of a launch that is not cooperative
 
 // A cooperative grid is resident as a whole; another one runs in groups.
 inline bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool cooperative, void (*call)(const void*), const void* arguments) {
-  const std::lock_guard<std::mutex> lock(process().one_launch);
+  const Lock lock(process().one_launch);
   if (random_state == 0) seed_from_environment();
   Launch state{};
   state.grid_dim = grid;

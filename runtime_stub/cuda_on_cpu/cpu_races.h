@@ -123,7 +123,7 @@ class AccessLog final : public Watcher {
   void find_spaces() {
     spaces_.clear();
     HostState& state = host_state();
-    const std::lock_guard<std::mutex> lock(state.mutex);
+    const Lock lock(state.mutex);
     for (size_t base = 0; base < addresses_.size(); ++base) {
       const auto found = state.allocations.find(addresses_[base]);
       if (found != state.allocations.end()) spaces_.push_back({addresses_[base], found->second.bytes, static_cast<uint32_t>(base)});

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <string>
 
@@ -77,9 +76,10 @@ struct Instance {
   rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
-  std::shared_ptr<PhaseRunner> phases;
-  cudaEvent_t probe = nullptr;     // never recorded; asking for it tells whether the device still works
-  tamp_status launched = TAMP_OK;  // what the last launch returned
+  PhaseRunner* phases = nullptr;
+  void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
+  cudaEvent_t probe = nullptr;                  // never recorded; asking for it tells whether the device still works
+  tamp_status launched = TAMP_OK;               // what the last launch returned
   uint64_t wait_budget_ns = 0;
   float weights_kept = 0;  // rk::Launch
   bool failed = false;
@@ -117,6 +117,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->maps);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
+  if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
   delete instance;
 }
 

@@ -154,7 +154,8 @@ inline tamp_status prepare_phases(Instance& instance) {
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   int driver = 0;
   TAMP_TRY_CUDA(message, cudaDriverGetVersion(&driver));
-  instance.phases = std::make_shared<PhaseRunner>();
+  instance.phases = new PhaseRunner;
+  instance.drop_phases = [](PhaseRunner* runner) { delete runner; };
   PhaseRunner& runner = *instance.phases;
   std::vector<PhaseLimits> limits(static_cast<size_t>(phases.kernel_count));
   for (int k = 0; k < phases.kernel_count; ++k) {

@@ -11,12 +11,10 @@
 // instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
 #include <cuda_runtime.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -113,10 +111,25 @@ Job read_job(int argc, char** argv) {
 }
 
 std::vector<char> read_file(const std::string& path, size_t bytes) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file || data.size() != bytes) stop(1, path + ": cannot be read, or not " + std::to_string(bytes) + " bytes");
+  std::vector<char> data(bytes + 1);  // to see that nothing is behind them
+  std::FILE* const file = std::fopen(path.c_str(), "rb");
+  const size_t read = file == nullptr ? 0 : std::fread(data.data(), 1, data.size(), file);
+  if (file == nullptr || read != bytes) stop(1, path + ": cannot be read, or not " + std::to_string(bytes) + " bytes");
+  std::fclose(file);
+  data.resize(bytes);
   return data;
+}
+
+void write_file(const std::string& path, const void* data, size_t bytes, const char* mode = "wb") {
+  std::FILE* const file = std::fopen(path.c_str(), mode);
+  const bool written = file != nullptr && std::fwrite(data, 1, bytes, file) == bytes;
+  if (file == nullptr || std::fclose(file) != 0 || !written) stop(1, path + ": cannot be written");
+}
+
+double clock_us() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
 std::string device_name() {
@@ -235,12 +248,7 @@ void require_same(const std::vector<std::vector<char>>& first, const std::vector
 }
 
 void write_outputs(const Job& job, const std::vector<std::vector<char>>& outputs) {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    std::ofstream file(job.outputs[i], std::ios::binary);
-    file.write(outputs[i].data(), static_cast<std::streamsize>(outputs[i].size()));
-    file.close();
-    if (!file) stop(1, job.outputs[i] + ": cannot be written");
-  }
+  for (size_t i = 0; i < outputs.size(); ++i) write_file(job.outputs[i], outputs[i].data(), outputs[i].size());
 }
 
 #if defined(TAMP_TRACE)
@@ -250,10 +258,7 @@ void write_trace(const Job& job, const Instance& instance) {
   const uint64_t* const stamps = MODEL(trace)(instance.context, &columns, &instructions);
   std::vector<uint64_t> host(static_cast<size_t>(columns) * static_cast<size_t>(instructions));
   CHECK_CUDA(cudaMemcpy(host.data(), stamps, host.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost));
-  std::ofstream file(job.trace, std::ios::binary | std::ios::app);
-  file.write(reinterpret_cast<const char*>(host.data()), static_cast<std::streamsize>(host.size() * sizeof(uint64_t)));
-  file.close();
-  if (!file) stop(1, job.trace + ": cannot be written");
+  write_file(job.trace, host.data(), host.size() * sizeof(uint64_t), "ab");
 }
 #endif
 
@@ -261,10 +266,7 @@ void write_trace(const Job& job, const Instance& instance) {
 void write_arena(const Job& job, const Instance& instance) {
   std::vector<char> host(instance.context->model->arena_bytes);
   CHECK_CUDA(cudaMemcpy(host.data(), instance.context->arena, host.size(), cudaMemcpyDeviceToHost));
-  std::ofstream file(job.arena, std::ios::binary);
-  file.write(host.data(), static_cast<std::streamsize>(host.size()));
-  file.close();
-  if (!file) stop(1, job.arena + ": cannot be written");
+  write_file(job.arena, host.data(), host.size());
 }
 #endif
 
@@ -291,10 +293,10 @@ void run_all(const Job& job, std::vector<Instance>& instances) {
 #if defined(TAMP_RACES)
     access_log().begin_run();
 #endif
-    const auto clock_before = std::chrono::steady_clock::now();
+    const double clock_before_us = clock_us();
     for (Instance& instance : instances) start(instance);
     for (Instance& instance : instances) CHECK_CUDA(cudaStreamSynchronize(instance.stream));
-    const std::chrono::duration<double, std::micro> clock = std::chrono::steady_clock::now() - clock_before;
+    const double run_us = clock_us() - clock_before_us;
     float milliseconds = 0;
     CHECK_CUDA(cudaEventElapsedTime(&milliseconds, instances[0].before, instances[0].after));
     for (Instance& instance : instances) {
@@ -302,7 +304,7 @@ void run_all(const Job& job, std::vector<Instance>& instances) {
       if (first.empty()) first = outputs;
       require_same(first, outputs, run);
     }
-    if (run >= 0) std::printf("run %.3f %.3f\n", static_cast<double>(milliseconds) * 1e3, clock.count());
+    if (run >= 0) std::printf("run %.3f %.3f\n", static_cast<double>(milliseconds) * 1e3, run_us);
 #if defined(TAMP_TRACE)
     if (!job.trace.empty() && run >= 0 && (job.trace_all || run + 1 == job.repeat)) write_trace(job, instances[0]);
 #endif

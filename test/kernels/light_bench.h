@@ -305,7 +305,7 @@ inline std::vector<std::string> run_cases(const std::vector<Case>& cases, const 
   write_data(trials, folder / "cases.bin");
   const std::string stand_in = (root / "runtime_stub/cuda_on_cpu").string();
   const std::string compile = fmt::format(
-      "g++ -std=c++20 -O1 -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o '{}/cases' "
+      "g++ -std=c++20 -Og -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o '{}/cases' "
       "-lboost_context",
       stand_in, root.string(), folder.string(), folder.string());
   if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};
