@@ -48,6 +48,12 @@ void check_output(const std::string& folder, const EmitOptions& options);
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
 
+// Lanes of rTasks of `program`, which need not be its own, for its interpreter to run instead (runtime_stub/host/stages.h): words of 4
+// bytes, a multiple of 4 of them: how many they are, how many events, the word of the first row, 0; the first row of each vEU and of none;
+// signals of each event in an epoch; rows, rk::Instruction.
+std::vector<uint32_t> lane_table(const RProgram& program, const std::vector<std::vector<Instruction>>& lanes,
+                                 const std::vector<Event>& events);
+
 // The text of NAME.cu alone (tests, golden files).
 std::string cuda_source(const RProgram& program, const EmitOptions& options);
 

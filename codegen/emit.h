@@ -30,9 +30,14 @@ struct Plan {
   bool has_over_inputs = false;  // rk::Record::over_inputs of any record
 
   const Phase& phase(size_t record) const;
+  size_t record_of(const RTask& rtask) const { return first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase); }
 };
 Plan make_plan(const RProgram& program, const EmitOptions& options);
 bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
+
+// Instructions as rows of the table, which have room for rk::kWaits Waits: what does not fit is waited for in rows of its own ahead.
+using LaneRow = Instruction;
+std::vector<LaneRow> lane_rows(const std::vector<Instruction>& lane);
 
 // Where a reader finds things in NAME.cu; lines count from 1.
 struct SourceLines {

@@ -12,11 +12,6 @@
 namespace tamp::codegen {
 namespace {
 
-std::string record_symbol(const Plan& plan, const RTask& rtask) {
-  const size_t record = plan.first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase);
-  return "r" + plan.records[record].symbol.substr(1);
-}
-
 // One row of the instruction table.
 struct Row {
   std::string record, signal;      // empty: none
@@ -24,20 +19,14 @@ struct Row {
   std::vector<std::string> waits;  // at most rk::kWaits
 };
 
-// What does not fit one instruction is waited for ahead of it.
 std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& lane) {
   std::vector<Row> rows;
-  for (const Instruction& instruction : lane) {
-    std::vector<std::string> waits;
-    for (const EventId event : instruction.waits) waits.push_back(plan.event_symbols[event.index()]);
-    while (waits.size() > rk::kWaits) {
-      rows.push_back({{}, {}, 0, {waits.end() - rk::kWaits, waits.end()}});
-      waits.resize(waits.size() - rk::kWaits);
-    }
-    const bool runs = instruction.rtask.rop.valid();
-    rows.push_back({runs ? record_symbol(plan, instruction.rtask) : "",
-                    instruction.signal.valid() ? plan.event_symbols[instruction.signal.index()] : "", runs ? instruction.rtask.index : 0,
-                    waits});
+  for (const LaneRow& row : lane_rows(lane)) {
+    Row text{{}, {}, row.rtask.index, {}};
+    if (row.rtask.rop.valid()) text.record = "r" + plan.records[plan.record_of(row.rtask)].symbol.substr(1);
+    if (row.signal.valid()) text.signal = plan.event_symbols[row.signal.index()];
+    for (const EventId event : row.waits) text.waits.push_back(plan.event_symbols[event.index()]);
+    rows.push_back(std::move(text));
   }
   return rows;
 }

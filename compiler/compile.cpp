@@ -193,6 +193,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
   const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced)) : std::nullopt;
+  schedule::StageMeter meter;
+  if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
                                              .precision = prepared.precision,
                                              .records = persistent ? records : nullptr,
@@ -203,6 +205,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .ios = options.ios,
                                              .like = options.like,
                                              .search_plans = options.search_plans,
+                                             .meter = meter ? &meter : nullptr,
                                              .merger = merger ? &*merger : nullptr};
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
                                               : schedule::read_schedule(read_text(options.schedule), options.schedule, std::move(graph),

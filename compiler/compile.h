@@ -1,9 +1,11 @@
 // ONNX file -> RProgram: the table of contents of the compiler.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
@@ -11,6 +13,9 @@
 #include "compiler/schedule/schedule.h"
 
 namespace tamp {
+
+// Times the stages of IOS on a device, in programs of the model that was read as `source`.
+using MeasureStages = std::function<std::vector<std::vector<double>>(const Graph& source, const std::vector<schedule::StageJob>& jobs)>;
 
 // The only carrier of flags.
 struct CompileOptions {
@@ -23,6 +28,7 @@ struct CompileOptions {
   int64_t batch = 0;                         // 0 = as the model says
   std::string records;                       // of measurements: a file, "none", or empty = those in this program
   schedule::IosOptions ios;
+  MeasureStages measure;  // for the policies of IOS; none: their stages are simulated
   int64_t search_plans = schedule::ScheduleOptions{}.search_plans;
   std::string schedule;  // a file to take instead of a policy; empty = none
   std::string dump_dir;  // empty = no dumps

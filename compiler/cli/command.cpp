@@ -85,6 +85,10 @@ void add_ios_option(CLI::App& command, ModelArguments& arguments) {
       ->option_text("MODE");
 }
 
+void add_measure_option(CLI::App& command, ModelArguments& arguments) {
+  command.add_flag("--measure", arguments.measure, "Policies ios..: time each stage on the GPU instead of simulating it");
+}
+
 void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--schedule", arguments.schedule,

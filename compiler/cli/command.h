@@ -39,9 +39,11 @@ struct ModelArguments {
   std::vector<int> ios_pruning;
   std::string ios, schedule;
   int64_t batch = 0, search_plans = -1;
+  bool measure = false;
 };
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 void add_ios_option(CLI::App& command, ModelArguments& arguments);
+void add_measure_option(CLI::App& command, ModelArguments& arguments);
 void add_schedule_option(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
 // Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `default_vdevice` is used where the user named none.

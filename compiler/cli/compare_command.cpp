@@ -6,6 +6,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/comparing.h"
 #include "compiler/cli/comparison.h"
+#include "compiler/cli/measure_stages.h"
 #include "compiler/cli/papers.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/toolchain.h"
@@ -16,8 +17,10 @@ namespace {
 
 ExitCode compare_policies(const CompareArguments& arguments, const std::filesystem::path& folder) {
   const bool gpu = measures(arguments.device);
+  if (arguments.options.measure && !gpu) throw bad_input("--measure needs a GPU and nvcc; without them stages are simulated");
   CompileOptions options = compile_options(arguments.options, default_vdevice(gpu));
   const select::Records records = read_records(options.records);
+  const MeasureOptions measuring{.model = arguments.model, .jobs = arguments.jobs, .seed = arguments.seed};
   std::vector<Trial> trials;
   std::string device_name, vdevice_name;
   int part = 0;
@@ -31,6 +34,8 @@ ExitCode compare_policies(const CompareArguments& arguments, const std::filesyst
         for (const std::string& policy : arguments.policies) {
           options.policy = schedule::parse_policy(policy);
           options.execution = schedule::parse_execution(execution);
+          options.measure = nullptr;
+          if (schedule::prices_stages(options.policy)) set_measure(arguments.options, measuring, options);
           vdevice_name = model.of(options.execution).vdevice.name;
           trials.push_back(trial_of(model, options, records));
           if (!gpu) trials.back().program.reset();
@@ -63,6 +68,7 @@ void refuse(bool is_given, const char* option, const std::string& why) {
 
 void check_form(const CompareArguments& arguments) {
   const bool schedules = !arguments.schedules.empty(), paper = !arguments.paper.empty();
+  refuse((paper || schedules) && arguments.options.measure, "--measure", "is for a table of policies, without --paper and --schedules");
   refuse(arguments.model.empty() && !paper, "model is required", "a file, or --paper " + join(paper_names(), "|"));
   refuse(!paper && !arguments.models.empty(), "--models", "goes with --paper");
   refuse(!paper && !arguments.networks.empty(), "--networks", "goes with --paper");
@@ -123,6 +129,7 @@ void add_compare(CLI::App& app, Invocation& invocation) {
   add_model_options(*command, arguments->options);
   for (const char* single : {"--policy", "--execution", "--precision", "--batch"}) command->remove_option(command->get_option(single));
   add_records_option(*command, arguments->options);
+  add_measure_option(*command, arguments->options);
   const auto list = [&](const char* flag, auto& values, const std::string& help, const char* text) {
     command->add_option(flag, values, help)->delimiter(',')->option_text(text);
   };

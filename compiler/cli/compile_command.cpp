@@ -8,6 +8,7 @@
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
+#include "compiler/cli/measure_stages.h"
 #include "compiler/frontend/external_files.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/support/text.h"
@@ -71,8 +72,10 @@ ExitCode compile_model(const CompileArguments& arguments) {
   const std::string name = chosen_name(arguments);
   codegen::EmitOptions emitting{.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
-  CompileOptions options = compile_options(arguments.options, "h200");
+  const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
+  CompileOptions options = compile_options(arguments.options, on_gpu && arguments.options.vdevice.empty() ? vdevice_of_this_gpu() : "h200");
   options.dump_dir = arguments.dump;
+  set_measure(arguments.options, {.model = arguments.model}, options);
   const Compiled compiled = compile(arguments.model, options);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
   emitting.invocation = options_text(arguments.options);
@@ -105,6 +108,7 @@ void add_compile(CLI::App& app, Invocation& invocation) {
       ->option_text("NAME");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
+  add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
   command->add_option("--save-schedule", arguments->save_schedule, "Write rKernels, lanes and Waits to this file (docs/policies.md)")

@@ -11,6 +11,7 @@
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/each.h"
+#include "compiler/cli/measure_stages.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
@@ -97,6 +98,7 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
   CompileOptions options = compile_options(arguments.options, vdevice);
   options.keep_all = arguments.each;
+  set_measure(arguments.options, {.model = arguments.model, .device = subject.device, .seed = arguments.seed}, options);
   Compiled compiled = compile(arguments.model, options);
   const std::string folder = arguments.keep.empty() ? (work / "compiled").string() : arguments.keep;
   codegen::EmitOptions emitting{.name = name,
@@ -115,10 +117,10 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
   if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || o.batch != 0 || !o.execution.empty() || !o.records.empty() ||
-      !arguments.keep.empty()) {
-    throw bad_input(
-        fmt::format("{} is compiled already; --vdevice, --precision, --execution, --dim, --batch, --records and --keep need the model",
-                    printable(arguments.model)));
+      !arguments.keep.empty() || o.measure) {
+    throw bad_input(fmt::format(
+        "{} is compiled already; --vdevice, --precision, --execution, --dim, --batch, --records, --measure and --keep need the model",
+        printable(arguments.model)));
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);
@@ -307,6 +309,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->option_text("D");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
+  add_measure_option(*command, arguments->options);
   add_records_option(*command, arguments->options);
   add_schedule_option(*command, arguments->options);
   add_repeated(*command, "--input", arguments->inputs, "Value of an input, a .npy or .pb (TensorProto) file; may be repeated")

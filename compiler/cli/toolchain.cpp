@@ -51,7 +51,7 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
   const std::string nvcc = find_nvcc();
   if (nvcc.empty()) throw bad_input("nvcc is not found (PATH, CUDA_HOME, /usr/local/cuda); install the CUDA Toolkit or use --device cpu");
   std::vector<std::string> arguments = {nvcc, "-std=c++20", "-O3", "-arch=" + model.arch, "-o", "runner"};
-  if (options.arena) {
+  if (options.arena || options.stages) {
     arguments.push_back("main.cu");
   } else {
     arguments.insert(arguments.end(), {"main.cpp", model.name + ".cu"});
@@ -92,13 +92,16 @@ std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, 
 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
+  write_text(work / "stages.h", embedded_file("runtime_stub/host/stages.h"));
   // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
   write_text(work / "main.cpp",
              fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
-  // The arena is a member of the context, which only the generated source knows.
+  // The arena is a member of the context, which only the generated source knows. So are launches and lanes.
+  const std::string stages =
+      model.execution == "graph" ? "#define TAMP_STAGES\n#define TAMP_STAGES_OF_LAUNCHES\n" : "#define TAMP_STAGES\n";
   write_text(work / "main.cu", fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"
                                            "#include \"runner.cpp\"\n",
-                                           model.name, options.arena ? "#define TAMP_ARENA\n" : ""));
+                                           model.name, (options.arena ? "#define TAMP_ARENA\n" : "") + (options.stages ? stages : "")));
   for (const char* suffix : {".cu", ".h"}) write_text(work / (model.name + suffix), read_text(model.folder / (model.name + suffix)));
   if (device == Device::cuda) return;
   for (const EmbeddedFile& file : embedded_files()) {
@@ -130,6 +133,7 @@ RunResult parse_result(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("device ")) result.device = printable(line.substr(7));
     if (line.starts_with("run ")) result.microseconds.push_back(std::strtod(line.c_str() + 4, nullptr));
+    if (line.starts_with("stage ")) result.stage_microseconds.push_back(std::strtod(line.c_str() + 6, nullptr));
     if (line.starts_with("train ")) result.train_microseconds.push_back(std::strtod(line.c_str() + 6, nullptr));
   }
   return result;
@@ -203,6 +207,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (options.races) add("--races", "races.raw");
   if (options.arena) add("--arena", "arena.raw");
   for (const auto& [begin, end] : options.kept) add("--kept", fmt::format("{}:{}", begin, end));
+  if (!options.stage_file.empty()) add("--stages", fs::absolute(options.stage_file).string());
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));

@@ -34,6 +34,8 @@ struct RunOptions {
   int train = 0;                                       // also this many launches back to back, several times
   bool races = false;                                  // log what every rTask touches; stand-in only
   bool arena = false;                                  // also read all activations back after the run
+  bool stages = false;                                 // a build that can time stages
+  std::filesystem::path stage_file = {};               // with `stages`: those that are timed (runtime_stub/host/stages.h)
   std::vector<std::pair<int64_t, int64_t>> kept = {};  // with `races`: bytes of the arena that are not made NaN before each run
 };
 
@@ -51,6 +53,7 @@ struct RunResult {
   std::vector<uint64_t> stamps;            // of the last run or of all, where traced; see trace.h
   std::vector<AccessRow> accesses;         // where `races` is asked for; those of a rTask together
   Bytes arena;                             // where it is asked for
+  std::vector<double> stage_microseconds;  // of each in the file of stages
 };
 
 // Path of the program, made in `work`. A failed build throws InternalError naming the log in `work`.

@@ -45,6 +45,9 @@ class Ios {
  public:
   Ios(const PolicyInput& input, KnownTimes& known) : input_(input), prices_(input, known) {}
 
+  // Of the stages of the last plan, as they were priced one by one.
+  double stages_us() const { return stages_us_; }
+
   Plan stages() {
     const Stopwatch stopwatch;
     search(IosEndings::groups);
@@ -66,7 +69,6 @@ class Ios {
     const Stopwatch stopwatch;
     merging_.emplace(input_, prices_);
     const int64_t asked = prices_.asked();
-    merges_.clear();
     search(endings);
     size_t convolutions = 0;
     for (const Merge& merge : merges_) convolutions += merge.size();
@@ -82,10 +84,24 @@ class Ios {
                        prices_.asked() - asked_before + (merging_ ? merging_->asked() : 0));
   }
 
+  // With a meter twice: what is priced does not depend on prices, so that the first time finds all that has to be measured.
   void search(IosEndings endings) {
+    if (input_.options.meter) {
+      prices_.gather();
+      if (merging_) merging_->gather();
+      search_once(endings);
+      prices_.measure_gathered();
+      if (merging_) merging_->measure_gathered();
+      known_parts_.clear();
+    }
+    search_once(endings);
+  }
+
+  void search_once(IosEndings endings) {
     counts_ = {};
     blocks_ = parts_ = 0;
     found_.clear();
+    merges_.clear();
     size_t begin = 0;
     const size_t count = prices_.units().size();
     std::vector<size_t> ends;
@@ -205,13 +221,17 @@ class Ios {
 
   Plan place(const std::vector<UnitStage>& stages) {
     static const RKernel kNothing;
+    const std::vector<StageTime> times = prices_.of_all(stages);
+    stages_us_ = 0;
     Draft draft;
     draft.rkernels.assign(input_.graph.rops.size(), &kNothing);
     draft.waits = input_.producers;
     Timetable timetable(input_.machine);
     std::vector<Finish> finish(draft.rkernels.size());
-    for (const UnitStage& units : stages) {
-      const int64_t share = prices_.of(units).share;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const UnitStage& units = stages[s];
+      const int64_t share = times[s].share;
+      stages_us_ += times[s].us;
       Stage stage, named;
       for (const auto& group : units) {
         stage.emplace_back();
@@ -239,6 +259,7 @@ class Ios {
   std::vector<Merge> merges_;
   IosCounts counts_;
   int64_t blocks_ = 0, parts_ = 0;
+  double stages_us_ = 0;
 };
 
 Plan plan_with(Ios& ios, IosEndings endings) { return endings == IosEndings::merges ? ios.singles() : ios.stages(); }
@@ -258,9 +279,11 @@ Planned plan_merged(const PolicyInput& input, IosEndings endings) {
   Ios merged(other, known);
   Plan plan = plan_with(merged, endings);
   const Execution execution = input.options.execution;
-  const double us = Simulator(machine).run(plan, execution), unmerged_us = Simulator(input.machine).run(planned.plan, execution);
-  spdlog::info("ios: estimated {:.1f} us with merged convolutions, {:.1f} us without: {} ({:.1f} s)", us, unmerged_us,
-               us < unmerged_us ? "merged" : "not merged", stopwatch.seconds());
+  const bool is_measured = input.options.meter != nullptr;
+  const double us = is_measured ? merged.stages_us() : Simulator(machine).run(plan, execution);
+  const double unmerged_us = is_measured ? as_it_is.stages_us() : Simulator(input.machine).run(planned.plan, execution);
+  spdlog::info("ios: {} {:.1f} us with merged convolutions, {:.1f} us without: {} ({:.1f} s)", is_measured ? "measured" : "estimated", us,
+               unmerged_us, us < unmerged_us ? "merged" : "not merged", stopwatch.seconds());
   if (us < unmerged_us) planned = {std::move(merges), std::move(graph), std::move(plan)};
   return planned;
 }

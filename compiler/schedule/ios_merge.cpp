@@ -1,8 +1,11 @@
 #include "compiler/schedule/ios_merge.h"
 
 #include <limits>
+#include <utility>
 
 #include "compiler/schedule/choose.h"
+#include "compiler/schedule/dependencies.h"
+#include "compiler/schedule/ios_measure.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
@@ -24,48 +27,142 @@ Merge MergePrices::names_of(const std::vector<size_t>& units) const {
   return names;
 }
 
-double MergePrices::of(const std::vector<size_t>& units) {
+double MergePrices::of(const Members& units) {
   const auto [at, is_new] = known_.try_emplace(units, 0);
-  if (is_new) at->second = simulate(units);
+  if (!is_new) return at->second;
+  if (!input_.options.meter)
+    at->second = simulate(units);
+  else if (gathering_)
+    gathered_.push_back(units);
+  else
+    measure({units});
   return at->second;
 }
 
-double MergePrices::simulate(const std::vector<size_t>& units) {
-  const Merge names = names_of(units);
-  const Graph graph = input_.options.merger->merged({names});
-  const PolicyInput other{graph, input_.machine, input_.producers, input_.is_view, input_.families, input_.options};
+MergePrices::Change MergePrices::change_of(const Graph& graph, const Members& units) const {
+  Change change;
   std::set<std::string> there;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    there.insert(graph.rops[i].name);
+    if (!unit_of_.contains(graph.rops[i].name)) change.made.emplace_back(static_cast<int64_t>(i));
+  }
+  for (const std::string& name : names_of(units)) there.insert(name);
+  for (const auto& [name, unit] : unit_of_) {
+    if (!there.contains(name)) change.spared.push_back(unit);
+  }
+  return change;
+}
+
+// Of copies that are needed no more.
+double MergePrices::spared_us(const Change& change) {
+  double us = 0;
+  for (const size_t unit : change.spared) us += prices_.of({{unit}}).us;
+  return us;
+}
+
+double MergePrices::simulate(const Members& units) {
+  const Graph graph = input_.options.merger->merged({names_of(units)});
+  const PolicyInput other{graph, input_.machine, input_.producers, input_.is_view, input_.families, input_.options};
+  const Change change = change_of(graph, units);
   std::vector<std::vector<RKernel>> found;
-  std::vector<TensorId> made;
   std::vector<const RKernel*> rkernels;
   std::vector<std::vector<size_t>> needs;
-  for (size_t i = 0; i < graph.rops.size(); ++i) {
-    const ROperator& rop = graph.rops[i];
-    there.insert(rop.name);
-    if (unit_of_.contains(rop.name)) continue;
+  for (const ROperatorId id : change.made) {
     Unsupported unsupported;
-    found.push_back(candidates_of(other, ROperatorId(static_cast<int64_t>(i)), /*alone=*/true, unsupported));
+    found.push_back(candidates_of(other, id, /*alone=*/true, unsupported));
     if (found.back().empty()) return std::numeric_limits<double>::infinity();
     needs.emplace_back();
-    for (const TensorId id : reads_of(rop)) {
-      for (size_t j = 0; j < made.size(); ++j) {
-        if (graph.tensor(id).place.buffer == graph.tensor(made[j]).place.buffer) needs.back().push_back(j);
+    for (const TensorId read : reads_of(graph.rop(id))) {
+      for (size_t j = 0; j + 1 < found.size(); ++j) {
+        const TensorId made = graph.rop(change.made[j]).outputs[0];
+        if (graph.tensor(read).place.buffer == graph.tensor(made).place.buffer) needs.back().push_back(j);
       }
     }
-    made.push_back(rop.outputs[0]);
   }
   UnitStage one_group(1);
   for (size_t i = 0; i < found.size(); ++i) {
     rkernels.push_back(&found[i][select::fastest(found[i], input_.machine)]);
     one_group[0].push_back(i);
   }
-  double us = simulator_.run(rkernels, needs, one_group);
-  // Copies that are needed no more.
-  for (const std::string& name : names) there.insert(name);
-  for (const auto& [name, unit] : unit_of_) {
-    if (!there.contains(name)) us -= prices_.of({{unit}}).us;
+  return simulator_.run(rkernels, needs, one_group) - spared_us(change);
+}
+
+void MergePrices::measure_gathered() {
+  gathering_ = false;
+  measure(gathered_);
+  gathered_.clear();
+}
+
+// In rounds, of each class one set.
+void MergePrices::measure(const std::vector<Members>& asked) {
+  std::vector<std::vector<Wanted>> rounds;
+  std::map<int64_t, size_t> rounds_of;  // a class
+  for (const Members& units : asked) {
+    const Graph graph = input_.options.merger->merged({names_of(units)});
+    const Change change = change_of(graph, units);
+    Wanted wanted{units, {}, spared_us(change)};
+    bool can_run = true;
+    const PolicyInput other{graph, input_.machine, input_.producers, input_.is_view, input_.families, input_.options};
+    Unsupported unsupported;
+    for (const ROperatorId id : change.made) {
+      wanted.made.push_back(graph.rop(id).name);
+      can_run = can_run && !candidates_of(other, id, /*alone=*/true, unsupported).empty();
+    }
+    if (!can_run) {
+      known_[units] = std::numeric_limits<double>::infinity();
+      continue;
+    }
+    const size_t round = rounds_of[class_of_[units[0]]]++;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(std::move(wanted));
   }
-  return us;
+  std::vector<Wanted> apart;
+  for (const std::vector<Wanted>& round : rounds) {
+    for (Wanted& wanted : measure_together(round)) apart.push_back(std::move(wanted));
+  }
+  for (const Wanted& wanted : apart) TAMP_CHECK(measure_together({wanted}).empty(), "a merge makes other rOperators than it did");
+}
+
+// Returns those that make other rOperators beside the others than they do alone.
+std::vector<MergePrices::Wanted> MergePrices::measure_together(const std::vector<Wanted>& round) {
+  static const RKernel kNothing;
+  std::vector<Merge> merges;
+  for (const Wanted& wanted : round) merges.push_back(names_of(wanted.units));
+  const Graph graph = input_.options.merger->merged(merges);
+  std::map<std::string, ROperatorId> id_of;
+  for (size_t i = 0; i < graph.rops.size(); ++i) id_of.emplace(graph.rops[i].name, ROperatorId(static_cast<int64_t>(i)));
+  std::vector<Stage> stages;
+  std::vector<const Wanted*> measurable;
+  std::vector<Wanted> apart;
+  for (const Wanted& wanted : round) {
+    Group group;
+    for (const std::string& name : wanted.made) {
+      if (const auto found = id_of.find(name); found != id_of.end()) group.push_back(found->second);
+    }
+    if (group.size() == wanted.made.size()) {
+      stages.push_back({std::move(group)});
+      measurable.push_back(&wanted);
+    } else {
+      apart.push_back(wanted);
+    }
+  }
+  if (measurable.empty()) return apart;
+  const Dependencies found = find_dependencies(graph);
+  const PolicyInput input{graph, input_.machine, found.producers, found.is_view, input_.families, input_.options};
+  Unsupported unsupported;
+  std::vector<std::vector<RKernel>> candidates(graph.rops.size());
+  std::vector<const RKernel*> rkernels(graph.rops.size(), &kNothing);
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (found.is_view[i]) continue;
+    candidates[i] = candidates_of(input, ROperatorId(static_cast<int64_t>(i)), /*alone=*/true, unsupported);
+    if (!candidates[i].empty()) rkernels[i] = &candidates[i][select::fastest(candidates[i], input_.machine)];
+  }
+  unsupported.raise(input);
+  std::vector<StageJob> jobs;
+  jobs.push_back({program_to_measure(input, rkernels), std::move(stages)});
+  const std::vector<double> us = measured(*input_.options.meter, jobs)[0];
+  for (size_t i = 0; i < measurable.size(); ++i) known_[measurable[i]->units] = us[i] - measurable[i]->less_us;
+  return apart;
 }
 
 }  // namespace tamp::schedule

@@ -1,9 +1,12 @@
 #include "compiler/schedule/ios_prices.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "compiler/schedule/choose.h"
+#include "compiler/schedule/ios_measure.h"
 #include "compiler/select/records.h"
 #include "compiler/support/parallel.h"
 
@@ -131,28 +134,80 @@ std::vector<int64_t> StagePrices::structure_of(const UnitStage& stage) const {
 
 std::vector<StageTime> StagePrices::of_all(const std::vector<UnitStage>& stages) {
   std::vector<const StageTime*> times;
-  std::vector<std::pair<StageTime*, std::vector<Trial>>> unknown;
+  std::vector<Unknown> unknown;
   for (const UnitStage& stage : stages) {
     const auto [at, is_new] = known_.stages.try_emplace(structure_of(stage));
     times.push_back(&at->second);
-    if (is_new) unknown.emplace_back(&at->second, trials_of(stage));
+    if (is_new) unknown.push_back({&at->second, trials_of(stage)});
   }
   asked_ += static_cast<int64_t>(unknown.size());
+  if (!input_.options.meter)
+    simulate(unknown);
+  else if (gathering_)
+    std::move(unknown.begin(), unknown.end(), std::back_inserter(gathered_));
+  else
+    measure(unknown);
+  std::vector<StageTime> result;
+  for (const StageTime* time : times) result.push_back(*time);
+  return result;
+}
+
+void StagePrices::simulate(std::vector<Unknown>& unknown) const {
   const size_t parts = std::min(processor_count(), unknown.size() / kStagesPerThread + 1);
   in_parallel(parts, parts, [&](size_t part) {
     StageSimulator simulator(input_.machine, input_.options.execution);
     for (size_t i = part; i < unknown.size(); i += parts) {
-      auto& [best, trials] = unknown[i];
-      best->us = std::numeric_limits<double>::infinity();
-      for (const Trial& trial : trials) {
+      StageTime& best = *unknown[i].time;
+      best.us = std::numeric_limits<double>::infinity();
+      for (const Trial& trial : unknown[i].trials) {
         const double us = simulator.run(trial.rkernels, trial.needs, trial.groups);
-        if (us < best->us) *best = {us, trial.share};
+        if (us < best.us) best = {us, trial.share};
       }
     }
   });
-  std::vector<StageTime> result;
-  for (const StageTime* time : times) result.push_back(*time);
-  return result;
+}
+
+void StagePrices::measure_gathered() {
+  gathering_ = false;
+  measure(gathered_);
+  gathered_.clear();
+}
+
+// A program for each share, in which the stages with rKernels for that share are measured; for shares with the same rKernels one.
+void StagePrices::measure(std::vector<Unknown>& unknown) {
+  if (unknown.empty()) return;
+  std::map<int64_t, size_t> job_of_share;
+  std::map<std::vector<const RKernel*>, size_t> job_of_rkernels;
+  std::vector<StageJob> jobs;
+  for (const Unknown& one : unknown) {
+    for (const Trial& trial : one.trials) {
+      const auto [of_share, is_new] = job_of_share.try_emplace(trial.share, 0);
+      if (is_new) {
+        const std::vector<const RKernel*> rkernels = rkernels_for(trial.share);
+        const auto [same, is_other] = job_of_rkernels.try_emplace(rkernels, jobs.size());
+        if (is_other) jobs.push_back({program_to_measure(input_, rkernels), {}});
+        of_share->second = same->second;
+      }
+      jobs[of_share->second].stages.push_back(trial.stage);
+    }
+  }
+  const std::vector<std::vector<double>> us = measured(*input_.options.meter, jobs);
+  std::vector<size_t> next(jobs.size(), 0);
+  for (const Unknown& one : unknown) {
+    one.time->us = std::numeric_limits<double>::infinity();
+    for (const Trial& trial : one.trials) {
+      const size_t job = job_of_share[trial.share];
+      const double trial_us = us[job][next[job]++];
+      if (trial_us < one.time->us) *one.time = {trial_us, trial.share};
+    }
+  }
+}
+
+std::vector<const RKernel*> StagePrices::rkernels_for(int64_t share) {
+  static const RKernel kNothing;
+  std::vector<const RKernel*> rkernels(input_.graph.rops.size(), &kNothing);
+  for (size_t unit = 0; unit < units_.size(); ++unit) rkernels[units_[unit].index()] = &rkernel_for(unit, share);
+  return rkernels;
 }
 
 // With the rKernels that are fastest on all vEUs, and with those for a group's part of them, where they are others.
@@ -167,11 +222,13 @@ std::vector<StagePrices::Trial> StagePrices::trials_of(const UnitStage& stage) {
 }
 
 StagePrices::Trial StagePrices::trial_of(const UnitStage& stage, int64_t share) {
-  Trial trial{share, {}, {}, {}};
+  Trial trial{share, {}, {}, {}, {}};
   std::vector<size_t> members;
   for (const auto& group : stage) {
     trial.groups.emplace_back();
+    trial.stage.emplace_back();
     for (const size_t unit : group) {
+      trial.stage.back().push_back(units_[unit]);
       trial.groups.back().push_back(members.size());
       trial.rkernels.push_back(&rkernel_for(unit, share));
       trial.needs.emplace_back();

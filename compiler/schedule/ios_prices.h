@@ -1,6 +1,9 @@
-// What the stages of IOS take, as the simulator says, and how their rTasks are put on vEUs. A stage is priced alone, behind one rTask that
-// all of it waits for, with its rKernels fastest on all vEUs or on each group's share of them, whichever is better. Stages of rOperators
-// with the same signatures (select/records.h) that need each other alike are priced once.
+// What the stages of IOS take, as the simulator or a meter says, and how their rTasks are put on vEUs. A stage is priced alone, behind one
+// rTask that all of it waits for, with its rKernels fastest on all vEUs or on each group's share of them, whichever is better. Stages of
+// rOperators with the same signatures (select/records.h) that need each other alike are priced once.
+//
+// A meter needs a program to measure in, which takes a build, so it is asked for many stages at once: a search is made twice, the first
+// time to learn what it wants to know.
 #pragma once
 
 #include <cstdint>
@@ -59,11 +62,14 @@ class StagePrices {
   const std::vector<std::vector<size_t>>& needs() const { return needs_; }  // per unit
   const std::vector<int64_t>& kinds() const { return kinds_; }              // per unit; equal for units that run alike
   StageTime of(const UnitStage& stage) { return of_all({stage})[0]; }
-  // Of many, on all processors.
+  // Of many; simulated on all processors.
   std::vector<StageTime> of_all(const std::vector<UnitStage>& stages);
+  // With a meter: from here to measure_gathered() what is not known is noted and said to take nothing.
+  void gather() { gathering_ = true; }
+  void measure_gathered();
   // The rKernel of a unit in a stage with that share.
   const RKernel& rkernel_for(size_t unit, int64_t share);
-  int64_t asked() const { return asked_; }  // stages that were simulated
+  int64_t asked() const { return asked_; }  // stages that were simulated or measured
 
  private:
   // What a stage takes with the rKernels for a share.
@@ -72,11 +78,19 @@ class StagePrices {
     std::vector<const RKernel*> rkernels;
     std::vector<std::vector<size_t>> needs;
     UnitStage groups;  // numbers of rKernels
+    Stage stage;
+  };
+  struct Unknown {
+    StageTime* time;
+    std::vector<Trial> trials;
   };
 
   std::vector<int64_t> structure_of(const UnitStage& stage) const;
   std::vector<Trial> trials_of(const UnitStage& stage);
   Trial trial_of(const UnitStage& stage, int64_t share);
+  void simulate(std::vector<Unknown>& unknown) const;
+  void measure(std::vector<Unknown>& unknown);
+  std::vector<const RKernel*> rkernels_for(int64_t share);  // per rOperator
 
   const PolicyInput& input_;
   KnownTimes& known_;
@@ -85,6 +99,8 @@ class StagePrices {
   std::vector<std::vector<RKernel>> candidates_;
   std::vector<int64_t> kinds_;
   std::map<std::pair<size_t, int64_t>, size_t> by_share_;  // of a unit and a share, the number of its candidate
+  bool gathering_ = false;
+  std::vector<Unknown> gathered_;
   int64_t asked_ = 0;
 };
 

@@ -17,10 +17,6 @@ struct Placed {
   VEU veu;
 };
 
-// Graph execution: rOperators that run one after another, groups that run beside each other, stages one behind the other.
-using Group = std::vector<ROperatorId>;
-using Stage = std::vector<Group>;
-
 // All of a policy's decisions. `order` is one topological order of all rTasks; the rTasks of a (rOperator, phase) that others
 // wait for come before theirs, and those of a gang follow each other.
 struct Plan {
@@ -29,7 +25,8 @@ struct Plan {
   std::vector<Placed> order;
   // Positions in `order`, ascending: grid-wide boundaries. All rTasks ahead of one end before any behind it begins.
   std::vector<size_t> boundaries;
-  // All rOperators that have rTasks, as in `order`. Empty: in graph execution a rOperator waits for its data alone.
+  // Graph execution: stages one behind the other, of all rOperators that have rTasks, as in `order`. Empty: a rOperator waits for its data
+  // alone.
   std::vector<Stage> stages;
 };
 
@@ -76,6 +73,10 @@ Planned ios_merge_merged(const PolicyInput& input);
 Plan list(const PolicyInput& input);
 Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);
+
+// Makes a plan of `program.graph` the program: lanes, events, places in memory, weights, and launches in graph execution. What it is for
+// (vDevice, precision) is there already.
+void complete(RProgram& program, Plan plan, const ScheduleOptions& options, const select::Families& families);
 
 // Lanes and events of a plan: one event per (rOperator, phase) that somebody on another vEU waits for, one signal per vEU
 // that has such rTasks, Waits that others imply left out. Fills RProgram::lanes and ::events; takes the rest from the plan.

@@ -63,6 +63,8 @@ Policy parse_policy(const std::string& name) {
 
 bool merges(Policy policy) { return row_of(policy).merge != nullptr; }
 
+bool prices_stages(Policy policy) { return policy == Policy::ios || policy == Policy::ios_merge || policy == Policy::ios_parallel; }
+
 Policy ios_policy(Policy policy, const std::string& mode) {
   if (policy != Policy::ios) throw bad_input(fmt::format("--ios {}: for policy ios, found '{}'", printable(mode), name_of(policy)));
   if (mode == "both") return Policy::ios;
@@ -92,6 +94,14 @@ Planned planned(Policy policy, const PolicyInput& input) {
   return {{}, std::nullopt, row.run(input)};
 }
 
+void complete(RProgram& program, Plan plan, const ScheduleOptions& options, const select::Families& families) {
+  const std::vector<Stage> stages = std::move(plan.stages);
+  assemble(std::move(plan), program);
+  plan_memory(program, options.share_memory);
+  list_weights(program, families);
+  if (options.execution == Execution::graph) program.launches = launches_of(program, stages);
+}
+
 RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& options, const select::Families& families) {
   RProgram program;
   program.vdevice = vdevice;
@@ -110,11 +120,7 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   program.merges = std::move(merges);
   if (merged) program.graph = *std::move(merged);
   program.depth = depth_of(merged ? find_dependencies(program.graph) : dependencies);
-  std::vector<Stage> stages = std::move(plan.stages);
-  assemble(std::move(plan), program);
-  plan_memory(program, options.share_memory);
-  list_weights(program, families);
-  if (options.execution == Execution::graph) program.launches = launches_of(program, stages);
+  complete(program, std::move(plan), options, families);
   program.estimated_us = simulate(program);
   spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),
                 bytes_text(program.memory.arena_bytes), bytes_text(unshared_bytes(program)), bytes_text(program.weight_bytes),

@@ -7,6 +7,7 @@
 #include "compiler/ir/merge.h"
 #include "compiler/ir/rprogram.h"
 #include "compiler/schedule/ios_search.h"
+#include "compiler/schedule/stage_meter.h"
 #include "compiler/select/records.h"
 #include "compiler/select/select.h"
 #include "kernels/catalogue.h"
@@ -19,6 +20,7 @@ std::vector<std::string> policy_names();
 std::vector<Policy> policies();                // all
 Policy parse_policy(const std::string& name);  // Error (bad input) lists the names
 bool merges(Policy policy);                    // whether it may change the graph
+bool prices_stages(Policy policy);             // whether it is one of IOS
 // `ios` with what `--ios` says: merge, parallel or both. Error (bad input) if `policy` is another one, or the mode none of them.
 Policy ios_policy(Policy policy, const std::string& mode);
 
@@ -39,8 +41,9 @@ struct ScheduleOptions {
   bool gangs = true;                                 // false: no rKernels whose rTasks run at the same time (graph execution has none)
   Execution execution = Execution::persistent;
   IosOptions ios{};
-  const RProgram* like = nullptr;  // a schedule whose decisions are carried over (carry_over.h), instead of a policy
-  int64_t search_plans = 1000;     // that `list` simulates at most
+  const RProgram* like = nullptr;     // a schedule whose decisions are carried over (carry_over.h), instead of a policy
+  int64_t search_plans = 1000;        // that `list` simulates at most
+  const StageMeter* meter = nullptr;  // for the policies of IOS; none: the simulator prices stages
   // For policies that merge convolutions, and for schedules of them; none: the graph stays as it is. Not beside `forced`, which counts
   // rOperators.
   const Merger* merger = nullptr;

@@ -4,13 +4,14 @@
 //   g++/nvcc -DTAMP_MODEL_HEADER='"NAME.h"' -DTAMP_MODEL=NAME runner.cpp NAME.cu
 //   runner --input FILE... --output FILE... [--weights FILE] [--repeat N] [--wait-budget SECONDS] [--graph] [--instances N]
 //          [--train N] [--trace FILE [--trace-all]] [--multiprocessors N]
-//          [--races FILE [--kept BEGIN:END]...] [--arena FILE]
+//          [--races FILE [--kept BEGIN:END]...] [--arena FILE] [--stages FILE]
 //
-// Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, and per
-// timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`. Exit codes: 0 good, 1 failed, 4 a repeat or a second
-// instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
+// Files hold the raw bytes of one port each, in the model's order. Prints `key value...` lines: `device NAME`, per
+// timed run `run MICROSECONDS_BY_EVENTS MICROSECONDS_BY_CLOCK`, per stage `stage MICROSECONDS`. Exit codes: 0 good, 1 failed, 4 a repeat or
+// a second instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +50,7 @@ struct Job {
   std::string races;  // log of all accesses to device memory; needs a build with -DTAMP_RACES (cpu_races.h)
   std::vector<std::string> kept;
   std::string arena;        // all activations after the runs; needs a build with -DTAMP_ARENA that includes the generated source
+  std::string stages;       // of the program, to be timed one by one (stages.h); needs a build with -DTAMP_STAGES like that
   int multiprocessors = 0;  // of the stand-in; 0: as many as it likes
 };
 
@@ -94,6 +96,8 @@ Job read_job(int argc, char** argv) {
       job.races = value;
     else if (flag == "--arena")
       job.arena = value;
+    else if (flag == "--stages")
+      job.stages = value;
     else if (flag == "--kept")
       job.kept.push_back(value);
     else if (flag == "--multiprocessors")
@@ -270,6 +274,20 @@ void write_arena(const Job& job, const Instance& instance) {
 }
 #endif
 
+#if defined(TAMP_STAGES)
+#include "stages.h"
+
+// Behind them the program has to give what it gave before.
+void time_stages(const Job& job, Instance& instance) {
+  start(instance);
+  const std::vector<std::vector<char>> before = finish(instance);
+  stages::Timer(instance).print(stages::read_stages(job.stages));
+  check_model(MODEL(status)(instance.context), instance.context);
+  start(instance);
+  require_same(before, finish(instance), job.repeat);
+}
+#endif
+
 #if defined(TAMP_RACES)
 cuda_on_cpu::AccessLog& access_log() {
   static cuda_on_cpu::AccessLog log;
@@ -358,6 +376,11 @@ int main(int argc, char** argv) {
   if (!job.arena.empty()) write_arena(job, instances[0]);
 #else
   if (!job.arena.empty()) stop(1, "--arena needs a build with -DTAMP_ARENA");
+#endif
+#if defined(TAMP_STAGES)
+  if (!job.stages.empty()) time_stages(job, instances[0]);
+#else
+  if (!job.stages.empty()) stop(1, "--stages needs a build with -DTAMP_STAGES");
 #endif
   if (job.train > 0) run_train(job, instances[0]);
   for (Instance& instance : instances) free_instance(instance);

@@ -11,6 +11,7 @@ import onnxruntime
 
 import harness
 import models as m
+from harness import has_gpu
 
 MAKER = harness.ROOT / "examples" / "paper_models" / "make.py"
 sys.path.insert(0, str(MAKER.parent))
@@ -36,6 +37,40 @@ def table_rows(text, first):
     lines = text.splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith(first))
     return [line.split() for line in lines[begin + 1:lines.index("", begin)]]
+
+
+# --- stages that are measured ------------------------------------------------------------------------------------------------
+
+def branches():
+    """Two convolutions on one input, which can become one, beside a pool."""
+    rng = np.random.default_rng(1)
+    weights = [m.constant(name, rng.uniform(-1, 1, shape)) for name, shape in (("v", (8, 4, 1, 1)), ("w", (8, 4, 3, 3)), ("u", (4, 20, 1, 1)))]
+    nodes = [m.node("Conv", ["x", "v"], ["a"], "one"), m.node("Conv", ["x", "w"], ["b"], "three", pads=[1, 1, 1, 1]),
+             m.node("MaxPool", ["x"], ["c"], "pool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), m.node("Concat", ["a", "b", "c"], ["d"], axis=1),
+             m.node("Conv", ["d", "u"], ["y"], "last")]
+    return m.model(nodes, [m.value("x", [1, 4, 10, 10])], [m.value("y", [1, 4, 10, 10])], weights)
+
+
+def test_stages_are_measured_where_there_is_a_device(tamp):
+    """The stand-in's times say nothing, but the programs, the stages and their lanes are those of a GPU."""
+    model = tamp.folder / "branches.onnx"
+    onnx.save(branches(), model)
+    for execution in ("graph", "persistent"):
+        for policy in ("ios", "ios-merge"):
+            done = tamp("run", model, "--device", "cpu", "--policy", policy, "--execution", execution, "--measure", "--check")
+            assert "check   'y': good" in done.stdout, done.stdout
+            assert "measures " in done.stderr and " stages in " in done.stderr and "say nothing about a GPU" in done.stderr, done.stderr
+
+
+def test_measure_says_what_it_is_for(tamp):
+    model = tamp.folder / "branches.onnx"
+    onnx.save(branches(), model)
+    for words, said in ((["run", model, "--device", "cpu", "--measure"], "--measure is for the policies ios, ios-merge and ios-parallel, found 'wavefront'"),
+                        (["compile", model, "-o", "out", "--measure"], "--measure is for the policies" if has_gpu() else "--device cuda: this machine has no NVIDIA GPU"),
+                        (["compare", model, "--device", "none", "--measure"], "--measure needs a GPU and nvcc"),
+                        (["compare", "--paper", "ios", "--measure"], "--measure: is for a table of policies")):
+        done = tamp(*words, code=1)
+        assert said in done.stderr and not (tamp.folder / "out").exists(), done.stderr
 
 
 # --- saved schedules ---------------------------------------------------------------------------------------------------------

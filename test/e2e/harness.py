@@ -36,6 +36,10 @@ class Tamp:
         return done
 
 
+def has_gpu():
+    return any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists()
+
+
 def with_gxx(tamp, lines):
     """An environment whose g++ first runs `lines` of Python, in the folder with the source; its arguments are the list `words`."""
     wrapper = tamp.folder / "bin" / "g++"

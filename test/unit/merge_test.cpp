@@ -282,6 +282,34 @@ TEST_CASE("kernels that follow each other are merged, since that is one edge les
                     Contains("s.json: 'a', 'e' cannot be one convolution: the model has no rOperator 'e'"));
 }
 
+TEST_CASE("with a meter, convolutions are merged or not as it says") {
+  std::optional<Graph> unplaced;
+  const Graph placed = through_passes(parse_graph(kFire), unplaced);
+  const Merger merger = merger_of(*unplaced);
+  for (const double merged_us : {1.0, 1000.0}) {
+    for (const auto execution : {Execution::persistent, Execution::graph}) {
+      const schedule::StageMeter meter = [&](const std::vector<schedule::StageJob>& jobs) {
+        std::vector<std::vector<double>> us;
+        for (const schedule::StageJob& job : jobs) {
+          CHECK(schedule::verify(job.program) == std::vector<std::string>{});
+          us.emplace_back();
+          const bool is_merged = job.program.graph.rops.size() < placed.rops.size();
+          for (const schedule::Stage& stage : job.stages)
+            us.back().push_back(is_merged ? merged_us : 10.0 * static_cast<double>(stage.size()));
+        }
+        return us;
+      };
+      schedule::ScheduleOptions options;
+      options.policy = Policy::ios_merge;
+      options.execution = execution;
+      options.merger = &merger;
+      options.meter = &meter;
+      const RProgram program = schedule::schedule(placed, read_vdevice("h200").without_inputs(), options);
+      CHECK(program.merges.size() == (merged_us < 10 ? 1 : 0));
+    }
+  }
+}
+
 TEST_CASE("--ios chooses between the policies of IOS and is for no other") {
   CHECK(schedule::ios_policy(Policy::ios, "merge") == Policy::ios_merge);
   CHECK(schedule::ios_policy(Policy::ios, "parallel") == Policy::ios_parallel);

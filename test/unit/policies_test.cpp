@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <map>
 
+#include "codegen/codegen.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/schedule/simulate.h"
+#include "compiler/schedule/stage_lanes.h"
+#include "compiler/support/error.h"
 #include "test/support/catch.h"
 #include "test/support/tiny_programs.h"
 
@@ -144,6 +147,88 @@ TEST_CASE("in graph execution a stage of ios is behind the one before it, its gr
     }
   }
   CHECK(schedule::verify_launches(program, 8, tiny_families()).empty());
+}
+
+TEST_CASE("with a meter ios asks once for each different stage, and takes what is cheapest by that") {
+  for (const Execution execution : {Execution::persistent, Execution::graph}) {
+    for (const bool wants_groups : {false, true}) {
+      const Graph graph = branches();
+      int calls = 0;
+      const schedule::StageMeter meter = [&](const std::vector<schedule::StageJob>& jobs) {
+        ++calls;
+        std::vector<std::vector<double>> us;
+        for (const schedule::StageJob& job : jobs) {
+          CHECK(schedule::verify(job.program, 8, tiny_families()).empty());
+          CHECK(job.program.launches.has_value() == (execution == Execution::graph));
+          std::vector<int64_t> offsets;  // each buffer has its own
+          for (const int64_t offset : job.program.memory.buffer_offset) {
+            if (offset >= 0) offsets.push_back(offset);
+          }
+          std::sort(offsets.begin(), offsets.end());
+          CHECK(std::adjacent_find(offsets.begin(), offsets.end()) == offsets.end());
+          us.emplace_back();
+          for (const schedule::Stage& stage : job.stages) us.back().push_back(wants_groups == (stage.size() > 1) ? 1 : 100);
+        }
+        return us;
+      };
+      schedule::ScheduleOptions options = options_of(Policy::ios, execution);
+      options.meter = &meter;
+      const schedule::Plan plan = plan_of(graph, options);
+      CHECK(calls == 1);
+      size_t most_groups = 0;
+      for (const schedule::Stage& stage : plan.stages) most_groups = std::max(most_groups, stage.size());
+      CHECK(most_groups == (wants_groups ? 3 : 1));
+      const RProgram program = schedule::schedule(graph, tiny_vdevice(kVeus), options, tiny_families());
+      CHECK(schedule::verify(program, 8, tiny_families()).empty());
+    }
+  }
+}
+
+TEST_CASE("a meter that answers something else than it was asked is found out") {
+  const Graph graph = branches();
+  schedule::ScheduleOptions options = options_of(Policy::ios);
+  const schedule::StageMeter no_jobs = [](const std::vector<schedule::StageJob>&) { return std::vector<std::vector<double>>{}; };
+  const schedule::StageMeter too_few = [](const std::vector<schedule::StageJob>& jobs) {
+    return std::vector<std::vector<double>>(jobs.size());
+  };
+  for (const schedule::StageMeter* meter : {&no_jobs, &too_few}) {
+    options.meter = meter;
+    CHECK_THROWS_AS(plan_of(graph, options), InternalError);
+  }
+}
+
+TEST_CASE("the lanes of a stage have its rTasks once, and Waits for nothing outside of it") {
+  const Graph graph = branches();
+  const RProgram whole = scheduled(graph, Policy::sequential);
+  schedule::StageLanes lanes(whole);
+  const auto rows_of = [&](const schedule::Stage& stage) {
+    const RProgram& alone = lanes.of(stage);
+    std::map<size_t, std::vector<int64_t>> seen;  // rTasks of a rOperator
+    std::vector<int64_t> signals(alone.events.size(), 0);
+    for (const auto& lane : alone.lanes) {
+      for (const Instruction& row : lane) {
+        if (row.rtask.rop.valid()) seen[row.rtask.rop.index()].push_back(row.rtask.index);
+        if (row.signal.valid()) ++signals[row.signal.index()];
+      }
+    }
+    for (size_t e = 0; e < signals.size(); ++e) CHECK(signals[e] == alone.events[e].count);
+    for (auto& [rop, indices] : seen) {
+      std::sort(indices.begin(), indices.end());
+      for (size_t i = 0; i < indices.size(); ++i) CHECK(indices[i] == static_cast<int64_t>(i));
+      CHECK(static_cast<int64_t>(indices.size()) == whole.rkernels[rop].rtasks());
+    }
+    const std::vector<uint32_t> table = codegen::lane_table(whole, alone.lanes, alone.events);
+    CHECK(table[0] == table.size());
+    CHECK(table[1] == alone.events.size());
+    CHECK(table[2] % 4 == 0);
+    CHECK((table.size() - table[2]) / 4 == table[4 + static_cast<size_t>(kVeus)]);
+    return seen;
+  };
+  CHECK(rows_of({}).empty());
+  CHECK(lanes.of({}).events.empty());
+  const schedule::Stage chain = {{ROperatorId(0), ROperatorId(1)}, {ROperatorId(3)}};
+  CHECK(rows_of(chain).size() == 3);
+  CHECK(lanes.of(chain).events.size() == 1);
 }
 
 TEST_CASE("sequential in graph execution is one launch after another") {

@@ -1,0 +1,263 @@
+// Times stages of a program, for `--measure` of the policies of IOS (docs/policies.md). It is a part of runner.cpp where TAMP_STAGES is
+// defined, and stands behind the generated source, whose insides it uses: the launches of graph execution one by one, or the interpreter
+// with lanes that are not the program's.
+//
+// A stage is enqueued once, and kCopies times more, each as one CUDA graph; what the copies add is the stage's time as one of many. Of
+// the persistent kernel, whose launch every copy has, the time of a kernel that runs nothing is taken off.
+//
+// It is included in the runner's own namespace, which has read all headers that it needs.
+//
+// The file of stages. Graph execution: a line each, groups of launches: "0 1|2" is launch 1 behind launch 0, and launch 2 beside them.
+// Persistent: codegen::lane_table of each, one behind another.
+#pragma once
+
+namespace stages {
+
+namespace host = MODEL(detail)::tamp_host;
+namespace device = MODEL(detail)::rk;
+
+#if defined(TAMP_CUDA_ON_CPU)
+constexpr int kCopies = 1, kRounds = 1;  // its times say nothing
+#else
+constexpr int kCopies = 8, kRounds = 5;
+#endif
+
+// What NAME_run launches with. It is asked for by a run that launches nothing.
+class Hook {
+ public:
+  explicit Hook(Instance& instance) {
+    host::Instance& context = *instance.context;
+    const host::Model& model = *context.model;
+    host::Model asking = model;
+    asking.start = [](host::Instance&, const device::Launch& launch, cudaStream_t) {
+      seen() = launch;
+      return TAMP_OK;
+    };
+    context.model = &asking;
+    call_model(instance);
+    context.model = &model;
+    launch = seen();
+  }
+  device::Launch launch;
+
+ private:
+  static device::Launch& seen() {
+    static device::Launch launch;
+    return launch;
+  }
+};
+
+// Microseconds from the start to the end of what `enqueue` puts on the instance's stream, the median of some times.
+template <class F>
+double time_us(Instance& instance, const F& enqueue) {
+#if !defined(TAMP_CUDA_ON_CPU)
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t runs = nullptr;
+  CHECK_CUDA(cudaStreamBeginCapture(instance.stream, cudaStreamCaptureModeThreadLocal));
+  enqueue();
+  CHECK_CUDA(cudaStreamEndCapture(instance.stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&runs, graph, 0));
+  CHECK_CUDA(cudaGraphDestroy(graph));
+#endif
+  std::vector<float> milliseconds;
+  for (int round = -kWarmUps; round < kRounds; ++round) {
+    CHECK_CUDA(cudaEventRecord(instance.before, instance.stream));
+#if defined(TAMP_CUDA_ON_CPU)
+    enqueue();
+#else
+    CHECK_CUDA(cudaGraphLaunch(runs, instance.stream));
+#endif
+    CHECK_CUDA(cudaEventRecord(instance.after, instance.stream));
+    CHECK_CUDA(cudaStreamSynchronize(instance.stream));
+    float time = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&time, instance.before, instance.after));
+    if (round >= 0) milliseconds.push_back(time);
+  }
+#if !defined(TAMP_CUDA_ON_CPU)
+  CHECK_CUDA(cudaGraphExecDestroy(runs));
+#endif
+  std::sort(milliseconds.begin(), milliseconds.end());
+  return static_cast<double>(milliseconds[milliseconds.size() / 2]) * 1e3;
+}
+
+// Of one copy among others. `enqueue(copies)`.
+template <class F>
+double time_of_copy_us(Instance& instance, const F& enqueue) {
+  const double one = time_us(instance, [&] { enqueue(1); });
+  return (time_us(instance, [&] { enqueue(1 + kCopies); }) - one) / kCopies;
+}
+
+std::vector<char> read_stages(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) stop(1, path + ": cannot be read");
+  std::vector<char> data;
+  char piece[1 << 16];
+  for (size_t bytes = 0; (bytes = std::fread(piece, 1, sizeof piece, file)) > 0;) data.insert(data.end(), piece, piece + bytes);
+  std::fclose(file);
+  data.push_back('\0');
+  return data;
+}
+
+#if defined(TAMP_STAGES_OF_LAUNCHES)
+
+using Groups = std::vector<std::vector<int>>;
+
+std::vector<Groups> parse(const char* text, int steps) {
+  std::vector<Groups> stages;
+  while (*text != '\0') {
+    stages.push_back({{}});
+    for (; *text != '\n' && *text != '\0'; text += *text == ' ' ? 1 : 0) {
+      if (*text == '|') stages.back().emplace_back(), ++text;
+      char* end = nullptr;
+      const long step = std::strtol(text, &end, 10);
+      if (end == text || step < 0 || step >= steps) stop(1, "--stages: no such launch");
+      stages.back().back().push_back(static_cast<int>(step));
+      text = end;
+    }
+    if (*text == '\n') ++text;
+  }
+  return stages;
+}
+
+class Timer {
+ public:
+  explicit Timer(Instance& instance)
+      : instance_(instance), hook_(instance), phases_(*instance.context->model->phases), grids_(instance.context->phases->grids) {
+    int number = 0, sms = 0;
+    CHECK_CUDA(cudaGetDevice(&number));
+    CHECK_CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, number));
+    sms_ = static_cast<unsigned>(sms);
+  }
+  ~Timer() {
+    for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  void print(const std::vector<char>& file) {
+    for (const Groups& stage : parse(file.data(), phases_.step_count)) {
+      while (events_.size() < stage.size()) add_stream();
+      std::printf("stage %.4f\n", time_of_copy_us(instance_, [&](int copies) { enqueue(stage, copies); }));
+    }
+  }
+
+ private:
+  void add_stream() {
+    events_.emplace_back();
+    CHECK_CUDA(cudaEventCreateWithFlags(&events_.back(), cudaEventDisableTiming));
+    if (events_.size() == 1) return;  // the first group's is the instance's
+    streams_.emplace_back();
+    CHECK_CUDA(cudaStreamCreateWithFlags(&streams_.back(), cudaStreamNonBlocking));
+  }
+
+  void enqueue(const Groups& stage, int copies) const {
+    const cudaStream_t stream = instance_.stream;
+    for (int copy = 0; copy < copies; ++copy) {
+      if (stage.size() > 1) CHECK_CUDA(cudaEventRecord(events_[0], stream));
+      for (size_t g = 1; g < stage.size(); ++g) CHECK_CUDA(cudaStreamWaitEvent(streams_[g - 1], events_[0], 0));
+      for (size_t g = 0; g < stage.size(); ++g) {
+        const bool alone = stage.size() == 1;
+        enqueue_group(stage[g], g == 0 ? stream : streams_[g - 1], alone && copy > 0, alone && copy + 1 < copies);
+      }
+      for (size_t g = 1; g < stage.size(); ++g) {
+        CHECK_CUDA(cudaEventRecord(events_[g], streams_[g - 1]));
+        CHECK_CUDA(cudaStreamWaitEvent(stream, events_[g], 0));
+      }
+    }
+  }
+
+  // As prepare_phases has it for launches that follow each other. `goes_on`: after itself, `again`: before itself.
+  void enqueue_group(const std::vector<int>& group, cudaStream_t stream, bool goes_on, bool again) const {
+    for (size_t k = 0; k < group.size(); ++k) {
+      const host::PhaseStep& step = phases_.steps[group[k]];
+      host::PhaseGrid grid = grids_[static_cast<size_t>(group[k])];
+      grid.dependent = grid.dependent && (k > 0 || goes_on);
+      const bool is_last = k + 1 == group.size();
+      const host::PhaseGrid& next = grids_[static_cast<size_t>(group[is_last ? 0 : k + 1])];
+      grid.next_comes_early = (!is_last || again) && next.dependent && host::should_come_early(grid.blocks, next.blocks, sms_);
+      CHECK_CUDA(phases_.kernels[step.kernel].launch(hook_.launch, step.call, grid, stream));
+    }
+  }
+
+  Instance& instance_;
+  Hook hook_;
+  const host::Phases& phases_;
+  const std::vector<host::PhaseGrid>& grids_;  // of launches one behind another
+  unsigned sms_ = 0;
+  std::vector<cudaStream_t> streams_;
+  std::vector<cudaEvent_t> events_;
+};
+
+#else
+
+// Lanes, where they lie on the device.
+struct Lanes {
+  const device::Instruction* instructions;
+  const uint32_t* lane_begin;
+  const uint32_t* event_count;
+};
+
+__global__ void __launch_bounds__(device::kThreadsOf<MODEL(detail)::Veu>, 1)
+    stage_kernel(const __grid_constant__ device::Launch launch, const __grid_constant__ Lanes lanes) {
+  device::interpret<MODEL(detail)::Program>(
+      launch, device::Tables{lanes.instructions, lanes.lane_begin, MODEL(detail)::kRecords, lanes.event_count});
+}
+
+class Timer {
+ public:
+  explicit Timer(Instance& instance) : instance_(instance), hook_(instance) {
+    CHECK_CUDA(cudaFuncSetAttribute(&stage_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model().smem_bytes));
+  }
+
+  void print(const std::vector<char>& file) {
+    char* const tables = static_cast<char*>(device_memory(file.size()));
+    CHECK_CUDA(cudaMemcpy(tables, file.data(), file.size(), cudaMemcpyHostToDevice));
+    std::vector<Stage> stages;
+    const size_t words = (file.size() - 1) / sizeof(uint32_t);  // behind them is a zero
+    const uint32_t* const header = reinterpret_cast<const uint32_t*>(file.data());
+    uint32_t most_events = 0;
+    for (size_t at = 0; at < words; at += header[at]) {
+      const auto word = [&](size_t n) { return reinterpret_cast<const uint32_t*>(tables) + at + n; };
+      const size_t counts = 4 + static_cast<size_t>(model().veus) + 1;
+      const uint32_t events = header[at + 1], first_row = header[at + 2];
+      stages.push_back({{reinterpret_cast<const device::Instruction*>(word(first_row)), word(4), word(counts)}, events});
+      most_events = std::max(most_events, events);
+    }
+    state_bytes_ = sizeof(uint32_t) * device::kLineWords * (device::kStateLines + static_cast<size_t>(most_events));
+    hook_.launch.state = static_cast<uint32_t*>(device_memory(state_bytes_));
+    const double nothing_us = stages.empty() ? 0 : time_of(stages[0]);  // the first has no instructions
+    for (size_t s = 1; s < stages.size(); ++s) std::printf("stage %.4f\n", time_of(stages[s]) - nothing_us);
+    CHECK_CUDA(cudaFree(hook_.launch.state));
+    CHECK_CUDA(cudaFree(tables));
+  }
+
+ private:
+  struct Stage {
+    Lanes lanes;
+    uint32_t events;
+  };
+
+  const host::Model& model() const { return *instance_.context->model; }
+
+  // Events count from run to run, so that other lanes begin from zero.
+  double time_of(Stage& stage) {
+    CHECK_CUDA(cudaMemset(hook_.launch.state, 0, state_bytes_));
+    void* arguments[] = {&hook_.launch, &stage.lanes};
+    return time_of_copy_us(instance_, [&](int copies) {
+      for (int copy = 0; copy < copies; ++copy) {
+        CHECK_CUDA(cudaLaunchCooperativeKernel(&stage_kernel, dim3(static_cast<unsigned>(model().veus)),
+                                               dim3(static_cast<unsigned>(model().threads)), arguments,
+                                               static_cast<size_t>(model().smem_bytes), instance_.stream));
+      }
+    });
+  }
+
+  Instance& instance_;
+  Hook hook_;
+  size_t state_bytes_ = 0;
+};
+
+#endif
+
+}  // namespace stages
