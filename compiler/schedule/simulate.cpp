@@ -275,16 +275,18 @@ void Simulator::pass_kernels() {
     const auto [ready_us, n] = next.top();
     next.pop();
     const auto s = static_cast<size_t>(kernels_[n].step);
+    const double factor = steps_[s].phase->boxes ? boxes_in_kernel_ : 1;
     double end_us = ready_us;
     for (size_t index = 0; index < static_cast<size_t>(steps_[s].phase->rtasks); ++index) {
       const auto [free_us, veu] = idle.top();
       idle.pop();
       const double begin_us = std::max(free_us, ready_us);
       // Its loader has nothing to do before the kernel begins.
-      const select::VEUTime done = select::after({begin_us, begin_us, begin_us}, steps_[s].cost, begin_us);
-      spans_[first_span_[s] + index] = {begin_us, done.free_us};
-      end_us = std::max(end_us, done.free_us);
-      idle.emplace(done.free_us + d.same_veu_us, veu);
+      const double us = select::after({begin_us, begin_us, begin_us}, steps_[s].cost, begin_us).free_us - begin_us;
+      const double done_us = begin_us + us * factor;
+      spans_[first_span_[s] + index] = {begin_us, done_us};
+      end_us = std::max(end_us, done_us);
+      idle.emplace(done_us + d.same_veu_us, veu);
     }
     end_us_ = std::max(end_us_, end_us);
     for (const int32_t m : before[n]) {
