@@ -20,6 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kCopies = 8;  // of a stage's lanes, behind the first
+
 // A stage as launches of the program; empty where nothing of it is launched.
 std::string launches_text(const RProgram& program, const schedule::Stage& stage) {
   std::vector<std::string> groups;
@@ -42,12 +44,8 @@ std::vector<bool> write_stages(const schedule::StageJob& job, const fs::path& pa
     const std::vector<uint32_t> table = codegen::lane_table(job.program, program.lanes, program.events);
     file.write(reinterpret_cast<const char*>(table.data()), static_cast<std::streamsize>(table.size() * sizeof table[0]));
   };
-  const bool by_lanes = !job.program.launches;
   std::optional<schedule::StageLanes> lanes;
-  if (by_lanes) {
-    lanes.emplace(job.program);
-    add_lanes(lanes->of({}));  // what a launch takes by itself
-  }
+  if (!job.program.launches) lanes.emplace(job.program);
   std::vector<bool> runs;
   for (const schedule::Stage& stage : job.stages) {
     int64_t rtasks = 0;
@@ -56,23 +54,25 @@ std::vector<bool> write_stages(const schedule::StageJob& job, const fs::path& pa
     }
     runs.push_back(rtasks > 0);
     if (rtasks == 0) continue;
-    if (by_lanes)
-      add_lanes(lanes->of(stage));
-    else
+    if (!lanes) {
       file << launches_text(job.program, stage) << "\n";
+      continue;
+    }
+    add_lanes(lanes->of(stage));
+    add_lanes(lanes->of(stage, 1 + kCopies));
   }
   file.close();
   TAMP_CHECK(!file.fail(), path.string() + " cannot be written");
   return runs;
 }
 
-// Of the persistent kernel lanes are timed from the launch on, without the edge from the stage before.
+// In the persistent kernel copies of lanes were timed together.
 std::vector<double> all_times(const schedule::StageJob& job, const std::vector<bool>& runs, const std::vector<double>& measured_us) {
   std::vector<double> us;
   size_t next = 0;
   for (const bool ran : runs) {
     if (ran && next == measured_us.size()) break;
-    us.push_back(!ran ? 0 : measured_us[next++] + (job.program.launches ? 0 : job.program.vdevice.edge_us));
+    us.push_back(!ran ? 0 : measured_us[next++] / (job.program.launches ? 1 : kCopies));
   }
   TAMP_CHECK(us.size() == job.stages.size() && next == measured_us.size(), "not all stages were timed");
   return us;

@@ -92,7 +92,7 @@ std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, 
 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
-  write_text(work / "stages.h", embedded_file("runtime_stub/host/stages.h"));
+  if (options.stages) write_text(work / "runtime_stub/host/stages.h", embedded_file("runtime_stub/host/stages.h"));
   // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
   write_text(work / "main.cpp",
              fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));

@@ -116,37 +116,50 @@ void MergePrices::measure(const std::vector<Members>& asked) {
     if (round == rounds.size()) rounds.emplace_back();
     rounds[round].push_back(std::move(wanted));
   }
-  std::vector<Wanted> apart;
-  for (const std::vector<Wanted>& round : rounds) {
-    for (Wanted& wanted : measure_together(round)) apart.push_back(std::move(wanted));
-  }
-  for (const Wanted& wanted : apart) TAMP_CHECK(measure_together({wanted}).empty(), "a merge makes other rOperators than it did");
+  std::vector<std::vector<Wanted>> apart;
+  for (const Wanted& wanted : measure_rounds(rounds)) apart.push_back({wanted});
+  TAMP_CHECK(measure_rounds(apart).empty(), "a merge makes other rOperators than it did");
 }
 
-// Returns those that make other rOperators beside the others than they do alone.
-std::vector<MergePrices::Wanted> MergePrices::measure_together(const std::vector<Wanted>& round) {
-  static const RKernel kNothing;
-  std::vector<Merge> merges;
-  for (const Wanted& wanted : round) merges.push_back(names_of(wanted.units));
-  const Graph graph = input_.options.merger->merged(merges);
-  std::map<std::string, ROperatorId> id_of;
-  for (size_t i = 0; i < graph.rops.size(); ++i) id_of.emplace(graph.rops[i].name, ROperatorId(static_cast<int64_t>(i)));
-  std::vector<Stage> stages;
-  std::vector<const Wanted*> measurable;
+// A program for each. Returns those that make other rOperators beside the others of their round than they do alone.
+std::vector<MergePrices::Wanted> MergePrices::measure_rounds(const std::vector<std::vector<Wanted>>& rounds) {
+  std::vector<StageJob> jobs;
+  std::vector<std::vector<const Wanted*>> wanted_of_job;
   std::vector<Wanted> apart;
-  for (const Wanted& wanted : round) {
-    Group group;
-    for (const std::string& name : wanted.made) {
-      if (const auto found = id_of.find(name); found != id_of.end()) group.push_back(found->second);
-    }
-    if (group.size() == wanted.made.size()) {
+  for (const std::vector<Wanted>& round : rounds) {
+    std::vector<Merge> merges;
+    for (const Wanted& wanted : round) merges.push_back(names_of(wanted.units));
+    const Graph graph = input_.options.merger->merged(merges);
+    std::map<std::string, ROperatorId> id_of;
+    for (size_t i = 0; i < graph.rops.size(); ++i) id_of.emplace(graph.rops[i].name, ROperatorId(static_cast<int64_t>(i)));
+    std::vector<Stage> stages;
+    std::vector<const Wanted*> found;
+    for (const Wanted& wanted : round) {
+      Group group;
+      for (const std::string& name : wanted.made) {
+        if (const auto at = id_of.find(name); at != id_of.end()) group.push_back(at->second);
+      }
+      if (group.size() < wanted.made.size()) {
+        apart.push_back(wanted);
+        continue;
+      }
       stages.push_back({std::move(group)});
-      measurable.push_back(&wanted);
-    } else {
-      apart.push_back(wanted);
+      found.push_back(&wanted);
     }
+    if (found.empty()) continue;
+    jobs.push_back({fastest_program(graph), std::move(stages)});
+    wanted_of_job.push_back(std::move(found));
   }
-  if (measurable.empty()) return apart;
+  if (jobs.empty()) return apart;
+  const std::vector<std::vector<double>> us = measured(*input_.options.meter, jobs);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    for (size_t i = 0; i < us[j].size(); ++i) known_[wanted_of_job[j][i]->units] = us[j][i] - wanted_of_job[j][i]->less_us;
+  }
+  return apart;
+}
+
+RProgram MergePrices::fastest_program(const Graph& graph) const {
+  static const RKernel kNothing;
   const Dependencies found = find_dependencies(graph);
   const PolicyInput input{graph, input_.machine, found.producers, found.is_view, input_.families, input_.options};
   Unsupported unsupported;
@@ -158,11 +171,7 @@ std::vector<MergePrices::Wanted> MergePrices::measure_together(const std::vector
     if (!candidates[i].empty()) rkernels[i] = &candidates[i][select::fastest(candidates[i], input_.machine)];
   }
   unsupported.raise(input);
-  std::vector<StageJob> jobs;
-  jobs.push_back({program_to_measure(input, rkernels), std::move(stages)});
-  const std::vector<double> us = measured(*input_.options.meter, jobs)[0];
-  for (size_t i = 0; i < measurable.size(); ++i) known_[measurable[i]->units] = us[i] - measurable[i]->less_us;
-  return apart;
+  return program_to_measure(input, rkernels);
 }
 
 }  // namespace tamp::schedule

@@ -48,7 +48,8 @@ class MergePrices {
     double less_us = 0;
   };
   void measure(const std::vector<Members>& asked);
-  std::vector<Wanted> measure_together(const std::vector<Wanted>& round);
+  std::vector<Wanted> measure_rounds(const std::vector<std::vector<Wanted>>& rounds);
+  RProgram fastest_program(const Graph& graph) const;
 
   const PolicyInput& input_;
   StagePrices& prices_;

@@ -275,7 +275,7 @@ void write_arena(const Job& job, const Instance& instance) {
 #endif
 
 #if defined(TAMP_STAGES)
-#include "stages.h"
+#include "runtime_stub/host/stages.h"
 
 // Behind them the program has to give what it gave before.
 void time_stages(const Job& job, Instance& instance) {

@@ -2,13 +2,13 @@
 // defined, and stands behind the generated source, whose insides it uses: the launches of graph execution one by one, or the interpreter
 // with lanes that are not the program's.
 //
-// A stage is enqueued once, and kCopies times more, each as one CUDA graph; what the copies add is the stage's time as one of many. Of
-// the persistent kernel, whose launch every copy has, the time of a kernel that runs nothing is taken off.
+// A stage runs once, and once more with copies of it behind it; what the copies add is the stage's time as one of many. In graph execution
+// the copies are launched here, in one CUDA graph; in the persistent kernel the lanes have them, and are one launch.
 //
 // It is included in the runner's own namespace, which has read all headers that it needs.
 //
 // The file of stages. Graph execution: a line each, groups of launches: "0 1|2" is launch 1 behind launch 0, and launch 2 beside them.
-// Persistent: codegen::lane_table of each, one behind another.
+// Persistent: codegen::lane_table of pairs of lanes, one behind another; what is printed of a pair is what the second takes more.
 #pragma once
 
 namespace stages {
@@ -80,13 +80,6 @@ double time_us(Instance& instance, const F& enqueue) {
   return static_cast<double>(milliseconds[milliseconds.size() / 2]) * 1e3;
 }
 
-// Of one copy among others. `enqueue(copies)`.
-template <class F>
-double time_of_copy_us(Instance& instance, const F& enqueue) {
-  const double one = time_us(instance, [&] { enqueue(1); });
-  return (time_us(instance, [&] { enqueue(1 + kCopies); }) - one) / kCopies;
-}
-
 std::vector<char> read_stages(const std::string& path) {
   std::FILE* const file = std::fopen(path.c_str(), "rb");
   if (file == nullptr) stop(1, path + ": cannot be read");
@@ -138,7 +131,8 @@ class Timer {
   void print(const std::vector<char>& file) {
     for (const Groups& stage : parse(file.data(), phases_.step_count)) {
       while (events_.size() < stage.size()) add_stream();
-      std::printf("stage %.4f\n", time_of_copy_us(instance_, [&](int copies) { enqueue(stage, copies); }));
+      const double one_us = time_us(instance_, [&] { enqueue(stage, 1); });
+      std::printf("stage %.4f\n", (time_us(instance_, [&] { enqueue(stage, 1 + kCopies); }) - one_us) / kCopies);
     }
   }
 
@@ -226,8 +220,10 @@ class Timer {
     }
     state_bytes_ = sizeof(uint32_t) * device::kLineWords * (device::kStateLines + static_cast<size_t>(most_events));
     hook_.launch.state = static_cast<uint32_t*>(device_memory(state_bytes_));
-    const double nothing_us = stages.empty() ? 0 : time_of(stages[0]);  // the first has no instructions
-    for (size_t s = 1; s < stages.size(); ++s) std::printf("stage %.4f\n", time_of(stages[s]) - nothing_us);
+    for (size_t s = 0; s + 1 < stages.size(); s += 2) {
+      const double one_us = time_of(stages[s]);
+      std::printf("stage %.4f\n", time_of(stages[s + 1]) - one_us);
+    }
     CHECK_CUDA(cudaFree(hook_.launch.state));
     CHECK_CUDA(cudaFree(tables));
   }
@@ -244,12 +240,10 @@ class Timer {
   double time_of(Stage& stage) {
     CHECK_CUDA(cudaMemset(hook_.launch.state, 0, state_bytes_));
     void* arguments[] = {&hook_.launch, &stage.lanes};
-    return time_of_copy_us(instance_, [&](int copies) {
-      for (int copy = 0; copy < copies; ++copy) {
-        CHECK_CUDA(cudaLaunchCooperativeKernel(&stage_kernel, dim3(static_cast<unsigned>(model().veus)),
-                                               dim3(static_cast<unsigned>(model().threads)), arguments,
-                                               static_cast<size_t>(model().smem_bytes), instance_.stream));
-      }
+    return time_us(instance_, [&] {
+      CHECK_CUDA(cudaLaunchCooperativeKernel(&stage_kernel, dim3(static_cast<unsigned>(model().veus)),
+                                             dim3(static_cast<unsigned>(model().threads)), arguments,
+                                             static_cast<size_t>(model().smem_bytes), instance_.stream));
     });
   }
 
