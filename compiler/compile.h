@@ -21,7 +21,7 @@ using MeasureStages = std::function<std::vector<std::vector<double>>(const Graph
 struct CompileOptions {
   std::string vdevice = "h200";
   std::string precision;  // empty = the vDevice's default
-  schedule::Policy policy = schedule::Policy::wavefront;
+  schedule::Policy policy = schedule::Policy::best;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
   std::map<std::string, ops::Value> frozen;  // inputs that become constants

@@ -35,11 +35,9 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                   "default: the vDevice's own")
       ->option_text("P");
   command
-      .add_option(
-          "--policy", arguments.policy,
-          "How rTasks are put on vEUs: wavefront (default), sequential, greedy, wavefront-fastest, wavefront-launches, ios, ios-merge, "
-          "ios-parallel, list, or best "
-          "(docs/policies.md)")
+      .add_option("--policy", arguments.policy,
+                  "How rTasks are put on vEUs: best (default: the fastest by simulation of wavefront, greedy, sequential and list), "
+                  "wavefront-fastest, wavefront-launches, ios, ios-merge or ios-parallel (docs/policies.md)")
       ->option_text("POLICY");
   command
       .add_option("--ios-pruning", arguments.ios_pruning,

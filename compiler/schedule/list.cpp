@@ -31,9 +31,6 @@ namespace {
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr double kGainUs = 0.01;  // less is noise
 constexpr double kMoveUs = 8;     // added to a rank: about two rOperators' way, so that neighbours change places
-// A plan that is simulated to be less than 1% faster than the wavefront policy's is mostly not; in graph execution nor is one that promises
-// 5% (docs/policies.md).
-constexpr double kWorth = 0.99, kWorthInGraph = 0.94;
 // Into how many parts the vEUs are cut for rKernels of rOperators that run side by side: on all of them each is done soonest, and hides
 // the edges of the others; on an eighth it takes the least time of vEUs.
 constexpr std::array<int64_t, 5> kParts = {1, 2, 3, 4, 8};
@@ -173,8 +170,7 @@ class List {
       if (found.us < at.us) at = std::move(found);
     }
     improve(std::move(at));
-    const double worth = input_.options.execution == Execution::graph ? kWorthInGraph : kWorth;
-    if (best_us_ > worth * wavefront_us) best_ = draft_of(wavefront_), best_us_ = wavefront_us;
+    if (best_us_ > worth_of(input_.options.execution) * wavefront_us) best_ = draft_of(wavefront_), best_us_ = wavefront_us;
     spdlog::info("list: {} plans simulated, {:.1f} us, the wavefront policy's plan {:.1f} us", plans_, best_us_, wavefront_us);
     return plan_of(best_);
   }
@@ -376,6 +372,8 @@ class List {
 };
 
 }  // namespace
+
+double worth_of(Execution execution) { return execution == Execution::graph ? 0.94 : 0.99; }
 
 Plan list(const PolicyInput& input) { return list_from(input, wavefront(input)); }
 

@@ -28,6 +28,7 @@ struct Plan {
   // Graph execution: stages one behind the other, of all rOperators that have rTasks, as in `order`. Empty: a rOperator waits for its data
   // alone.
   std::vector<Stage> stages;
+  const char* chosen = nullptr;  // the policy that made it, where another one chose that
 };
 
 // The same without rKernels of its own: for policies that try many, and for what the simulator needs.
@@ -73,6 +74,9 @@ Planned ios_merge_merged(const PolicyInput& input);
 Plan list(const PolicyInput& input);
 Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);
+// The share of the wavefront policy's simulated time that a plan must promise to be taken instead. One that is simulated to be less than 1
+// % faster is mostly not; in graph execution nor is one that promises 5 % (docs/policies.md).
+double worth_of(Execution execution);
 
 // Makes a plan of `program.graph` the program: lanes, events, places in memory, weights, and launches in graph execution. What it is for
 // (vDevice, precision) is there already.

@@ -120,6 +120,7 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   program.merges = std::move(merges);
   if (merged) program.graph = *std::move(merged);
   program.depth = depth_of(merged ? find_dependencies(program.graph) : dependencies);
+  if (plan.chosen) program.policy += fmt::format(" ({})", plan.chosen);
   complete(program, std::move(plan), options, families);
   program.estimated_us = simulate(program);
   spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),

@@ -213,6 +213,11 @@ std::string schedule_text(const RProgram& program, int64_t batch) {
   return "{\n" + join(fields, ",\n") + "\n}\n";
 }
 
+// Also if another policy chose that one: "best (sequential)".
+bool made_by(const std::string& text, Policy policy) {
+  return text == name_of(policy) || text.ends_with(fmt::format(" ({})", name_of(policy)));
+}
+
 RProgram read_schedule(const std::string& text, const std::string& source_name, Graph graph, const VDevice& vdevice,
                        const ScheduleOptions& options, int64_t batch, const select::Families& families) {
   RProgram program;
@@ -237,7 +242,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
     program.policy = file.at("policy");
     // Costs as the policy that made it saw them, so that the estimate is the same.
     const std::vector<bool> alone =
-        program.policy == name_of(Policy::sequential) ? std::vector<bool>(program.graph.rops.size(), true) : alone_of(input);
+        made_by(program.policy, Policy::sequential) ? std::vector<bool>(program.graph.rops.size(), true) : alone_of(input);
     const json& rkernels = file.at("rkernels");
     if (rkernels.size() != program.graph.rops.size())
       reader.fail(fmt::format("rKernels of {} rOperators, the model has {}", rkernels.size(), program.graph.rops.size()));

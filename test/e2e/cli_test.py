@@ -62,7 +62,7 @@ def test_wrong_usage_is_bad_input(tamp):
         ([*compiling, "--precision", "fp12"], "precision 'fp12' is not known"),
         ([*compiling, "--policy", "chaos"], "chaos"),
         ([*compiling, "--policy", "ios", "--ios", "some"], "--ios 'some' is not known, supported: merge, parallel, both"),
-        ([*compiling, "--ios", "merge"], "--ios merge: for policy ios, found 'wavefront'"),
+        ([*compiling, "--ios", "merge"], "--ios merge: for policy ios, found 'best'"),
         ([*compiling, "--execution", "eager"], "execution 'eager' is not known"),
         ([*compiling, "--name", "3 x"], "near it: m_3_x"),
         ([*compiling, "--dim", "N"], "--dim"),

@@ -65,7 +65,7 @@ def test_stages_are_measured_where_there_is_a_device(tamp):
 def test_measure_says_what_it_is_for(tamp):
     model = tamp.folder / "branches.onnx"
     onnx.save(branches(), model)
-    for words, said in ((["run", model, "--device", "cpu", "--measure"], "--measure is for the policies ios, ios-merge and ios-parallel, found 'wavefront'"),
+    for words, said in ((["run", model, "--device", "cpu", "--measure"], "--measure is for the policies ios, ios-merge and ios-parallel, found 'best'"),
                         (["compile", model, "-o", "out", "--measure"], "--measure is for the policies" if has_gpu() else "--device cuda: this machine has no NVIDIA GPU"),
                         (["compare", model, "--device", "none", "--measure"], "--measure needs a GPU and nvcc"),
                         (["compare", "--paper", "ios", "--measure"], "--measure: is for a table of policies")):

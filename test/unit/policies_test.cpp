@@ -229,6 +229,32 @@ TEST_CASE("the lanes of a stage have its rTasks once, and Waits for nothing outs
   const schedule::Stage chain = {{ROperatorId(0), ROperatorId(1)}, {ROperatorId(3)}};
   CHECK(rows_of(chain).size() == 3);
   CHECK(lanes.of(chain).events.size() == 1);
+
+  // Three copies: each rTask three times, the second copy behind a boundary that every lane signals.
+  const RProgram once = lanes.of(chain);
+  const RProgram& thrice = lanes.of(chain, 3);
+  CHECK(thrice.events.size() == 3 * once.events.size() + 2);
+  for (size_t veu = 0; veu < once.lanes.size(); ++veu) {
+    std::vector<int64_t> indices, thrice_indices;
+    for (const Instruction& row : once.lanes[veu]) indices.push_back(row.rtask.index);
+    for (const Instruction& row : thrice.lanes[veu]) {
+      if (row.rtask.rop.valid()) thrice_indices.push_back(row.rtask.index);
+    }
+    std::vector<int64_t> expected;
+    for (int copy = 0; copy < 3; ++copy) expected.insert(expected.end(), indices.begin(), indices.end());
+    CHECK(thrice_indices == expected);
+  }
+  std::vector<int64_t> signals(thrice.events.size(), 0), waits(thrice.events.size(), 0);
+  for (const auto& lane : thrice.lanes) {
+    for (const Instruction& row : lane) {
+      if (row.signal.valid()) ++signals[row.signal.index()];
+      for (const EventId wait : row.waits) ++waits[wait.index()];
+    }
+  }
+  for (size_t e = 0; e < signals.size(); ++e) {
+    CHECK(signals[e] == thrice.events[e].count);
+    CHECK(waits[e] > 0);
+  }
 }
 
 TEST_CASE("sequential in graph execution is one launch after another") {

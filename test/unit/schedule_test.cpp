@@ -182,7 +182,7 @@ TEST_CASE("every policy's rProgram is accepted by the verifier, at any number of
         INFO(tiny.name << " " << schedule::name_of(policy) << " on " << veus);
         const RProgram program = schedule_tiny(tiny.graph, veus, policy);
         CHECK(schedule::verify(program, 8, tiny_families()) == std::vector<std::string>{});
-        CHECK(program.policy == schedule::name_of(policy));
+        CHECK(program.policy.starts_with(schedule::name_of(policy)));  // "best (list)"
         CHECK(print(program) == print(schedule_tiny(tiny.graph, veus, policy)));
         CHECK(program.estimated_us == schedule::simulate(program));
       }
