@@ -1,7 +1,7 @@
 # tamp_add_model: an ONNX model as a library target of your own CMake project.
 #
 #   include(<tamp>/cmake/TampModel.cmake)
-#   tamp_add_model(resnet50 MODEL resnet50.onnx [VDEVICE h200|FILE.json] [PRECISION tf32] [POLICY wavefront] [EXECUTION persistent]
+#   tamp_add_model(resnet50 MODEL resnet50.onnx [VDEVICE h200|FILE.json] [PRECISION tf32] [POLICY best] [EXECUTION persistent]
 #                  [RECORDS FILE|none] [DIMS batch=8 ...] [EMBED_WEIGHTS])
 #   target_link_libraries(my_program PRIVATE resnet50)      # and #include "resnet50.h"
 #

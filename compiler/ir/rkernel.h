@@ -61,6 +61,7 @@ struct Cost {
   double calibrated_cycles = 0;  // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
   double latency_us = 0;         // what the body waits for by its nature, on top of the rest: a gang's steps
   double correction = 0;         // by records of measurements (select/records.h): the rTask takes this times what the rest says; 0: none
+  double kernel_factor = 1;      // in graph execution it takes so many times as long: there nothing comes before its kernel begins
 };
 
 // Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t

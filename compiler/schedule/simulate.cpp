@@ -275,7 +275,7 @@ void Simulator::pass_kernels() {
     const auto [ready_us, n] = next.top();
     next.pop();
     const auto s = static_cast<size_t>(kernels_[n].step);
-    const double factor = steps_[s].phase->boxes ? boxes_in_kernel_ : 1;
+    const double factor = steps_[s].phase->cost.kernel_factor;
     double end_us = ready_us;
     for (size_t index = 0; index < static_cast<size_t>(steps_[s].phase->rtasks); ++index) {
       const auto [free_us, veu] = idle.top();

@@ -20,7 +20,7 @@ namespace tamp::schedule {
 // Keeps its memory from one plan to the next, for policies that try thousands.
 class Simulator {
  public:
-  explicit Simulator(const select::Machine& machine) : machine_(machine), boxes_in_kernel_(machine.vdevice.cost("boxes.kernel_factor")) {}
+  explicit Simulator(const select::Machine& machine) : machine_(machine) {}
 
   // Microseconds, the launch included.
   double run(const Draft& draft, Execution execution = Execution::persistent);
@@ -76,7 +76,6 @@ class Simulator {
   void count_active();
 
   select::Machine machine_;
-  double boxes_in_kernel_;  // so many times longer takes a phase that has boxes, where they cannot come before its kernel begins
   std::vector<Step> steps_;
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<size_t> first_span_;  // per step

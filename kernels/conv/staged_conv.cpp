@@ -210,6 +210,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const double outputs = static_cast<double>(s.channels() * s.pixels());
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * kBoxChannels);
   phase.cost.tensor_core = true;
+  phase.cost.kernel_factor = request.vdevice.cost("staged_conv.kernel_factor");
   const ShapeCosts costs = costs_of(request.vdevice, c);
   phase.cost.efficiency = costs.efficiency;
   phase.cost.activation_bytes =

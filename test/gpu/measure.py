@@ -152,7 +152,7 @@ def main():
     parser.add_argument("--models", required=True, type=pathlib.Path)
     parser.add_argument("--precisions", default="fp32,tf32")
     parser.add_argument("--vdevice", default="h200")
-    parser.add_argument("--policy", default="wavefront")
+    parser.add_argument("--policy", default="best")
     parser.add_argument("--execution", default="persistent", choices=("persistent", "graph"), help="of tamp compile")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--repeat", type=int, default=200)
