@@ -109,6 +109,20 @@ void check_names(const fs::path& target, const std::string& name, const std::vec
   }
 }
 
+// What an earlier compilation wrote and this one does not, unchanged: its weights, where they are embedded now.
+std::vector<fs::path> left_over(const fs::path& target, const std::vector<OutputFile>& files) {
+  std::vector<fs::path> paths;
+  for (const OutputFile& manifest : files) {
+    if (!manifest.name.ends_with(kRprogramSuffix)) continue;
+    const std::string name = manifest.name.substr(0, manifest.name.size() - kRprogramSuffix.size());
+    for (const auto& [file, print] : listed_files(target / manifest.name, name)) {
+      const bool is_new = std::any_of(files.begin(), files.end(), [&](const OutputFile& other) { return other.name == file; });
+      if (!is_new && fs::path(file).filename() == file && fingerprint_of(target / file) == print) paths.push_back(target / file);
+    }
+  }
+  return paths;
+}
+
 fs::path target_of(const std::string& folder) {
   fs::path target = fs::absolute(folder).lexically_normal();
   return target.has_filename() ? target : target.parent_path();
@@ -192,8 +206,10 @@ void write_folder(const std::string& folder, const std::vector<OutputFile>& file
   if (!fs::create_directory(staging, failure))
     throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging.string()), failure.message()));
   for (const OutputFile& file : files) write_file(staging / file.name, file);
+  const std::vector<fs::path> left = is_new ? std::vector<fs::path>() : left_over(target, files);
   const Uninterrupted whole;
   is_new ? move_folder(staging, target) : move_files(staging, target, files);
+  for (const fs::path& path : left) fs::remove(path, failure);
 }
 
 }  // namespace tamp::codegen

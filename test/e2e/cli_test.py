@@ -509,6 +509,17 @@ def test_boxes_that_fill_no_whole_kilobyte_run_in_both_executions(tamp):
         assert "'y': good" in made.stdout, made.stdout
 
 
+def test_weights_that_are_embedded_now_do_not_stay_behind(tamp):
+    model = tamp.folder / "odd.onnx"
+    model.write_bytes(m.conv().SerializeToString())
+    for flags, has_weights in (([], True), (["--embed-weights"], False), ([], True)):
+        tamp("compile", model, "-o", "out", *flags)
+        assert (tamp.folder / "out" / "odd.weights").exists() == has_weights, flags
+    (tamp.folder / "out" / "odd.weights").write_bytes(b"mine")  # not what tamp wrote: stays
+    tamp("compile", model, "-o", "out", "--embed-weights")
+    assert (tamp.folder / "out" / "odd.weights").read_bytes() == b"mine"
+
+
 def test_a_missing_gpu_is_said_before_anything_is_built(tamp):
     if harness.has_gpu():
         return
