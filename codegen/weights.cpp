@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "compiler/support/error.h"
+#include "compiler/support/parallel.h"
 #include "kernels/catalogue.h"
 #include "runtime_stub/host/checksum.h"
 
@@ -12,22 +14,30 @@ namespace tamp::codegen {
 
 Bytes gather_weights(const RProgram& program) {
   Bytes data(static_cast<size_t>(program.weight_bytes));
+  std::vector<bool> is_first;          // of those that lie there
   std::map<int64_t, int64_t> written;  // begin, end; what the verifier proves: places are apart or the same
   for (const WeightBlob& blob : program.weights) {
-    Bytes packed;
-    const Bytes* source = &packed;
-    if (blob.constant.valid()) {
-      source = program.graph.tensor(blob.constant).data.get();
-    } else {
-      const RKernel& rkernel = program.rkernels[blob.rop.index()];
-      packed = kernels::family(rkernel.family).pack(program.graph, program.graph.rop(blob.rop), rkernel, blob.phase);
-    }
-    TAMP_CHECK(static_cast<int64_t>(source->size()) == blob.bytes, "size of weights '" + blob.name + "'");
     TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
-    std::byte* const place = data.data() + blob.offset;
-    const bool is_new = written.emplace(blob.offset, blob.offset + blob.bytes).second;
-    if (is_new && !source->empty()) std::memcpy(place, source->data(), source->size());
-    TAMP_CHECK(is_new || std::equal(source->begin(), source->end(), place), "weights '" + blob.name + "' lie on others");
+    is_first.push_back(written.emplace(blob.offset, blob.offset + blob.bytes).second);
+  }
+  // The first of a place writes, then the others are compared.
+  for (const bool writes : {true, false}) {
+    in_parallel(program.weights.size(), processor_count(), [&](size_t b) {
+      if (is_first[b] != writes) return;
+      const WeightBlob& blob = program.weights[b];
+      Bytes packed;
+      const Bytes* source = &packed;
+      if (blob.constant.valid()) {
+        source = program.graph.tensor(blob.constant).data.get();
+      } else {
+        const RKernel& rkernel = program.rkernels[blob.rop.index()];
+        packed = kernels::family(rkernel.family).pack(program.graph, program.graph.rop(blob.rop), rkernel, blob.phase);
+      }
+      TAMP_CHECK(static_cast<int64_t>(source->size()) == blob.bytes, "size of weights '" + blob.name + "'");
+      std::byte* const place = data.data() + blob.offset;
+      if (writes && !source->empty()) std::memcpy(place, source->data(), source->size());
+      TAMP_CHECK(writes || std::equal(source->begin(), source->end(), place), "weights '" + blob.name + "' lie on others");
+    });
   }
   return data;
 }

@@ -1,11 +1,16 @@
 // The list of what NAME.weights holds. Bytes are written by codegen; here they only decide what is equal: unrolled recurrent
 // networks use one matrix in a hundred rOperators, which must not become a hundred copies.
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/support/error.h"
+#include "compiler/support/parallel.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -86,14 +91,25 @@ void list_weights(RProgram& program, const select::Families& families) {
       file.append({tensor.name, data, {}, 0, 0, 0}, tensor.data);
     }
   }
+  std::vector<WeightBlob> blobs;
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
-    const ROperator& rop = graph.rops[i];
-    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
-      auto packed = std::make_shared<const Bytes>(select::family_of(families, rkernel).pack(graph, rop, rkernel, static_cast<int>(p)));
-      if (packed->empty()) continue;
-      const std::string name = rop.name + " packed " + rkernel.name;
-      file.append({name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, 0}, std::move(packed));
+    for (size_t p = 0; p < rkernel.phases.size(); ++p)
+      blobs.push_back(
+          {graph.rops[i].name + " packed " + rkernel.name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, 0});
+  }
+  // Some at a time: where many are equal, few are kept.
+  const size_t some = 2 * processor_count();
+  std::vector<std::shared_ptr<const Bytes>> packed(some);
+  for (size_t begin = 0; begin < blobs.size(); begin += some) {
+    const size_t count = std::min(some, blobs.size() - begin);
+    in_parallel(count, processor_count(), [&](size_t k) {
+      const WeightBlob& blob = blobs[begin + k];
+      const RKernel& rkernel = program.rkernels[blob.rop.index()];
+      packed[k] = std::make_shared<const Bytes>(select::family_of(families, rkernel).pack(graph, graph.rop(blob.rop), rkernel, blob.phase));
+    });
+    for (size_t k = 0; k < count; ++k) {
+      if (!packed[k]->empty()) file.append(std::move(blobs[begin + k]), std::move(packed[k]));
     }
   }
 }

@@ -11,7 +11,6 @@
 // a second instance gave other bytes than the first run, 10 + tamp_status where the model's API refused. The message is on stderr.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +20,9 @@
 
 #if defined(TAMP_RACES)
 #include <cpu_races.h>
+#endif
+#if defined(TAMP_STAGES)
+#include <algorithm>
 #endif
 #include TAMP_MODEL_HEADER
 
