@@ -2,6 +2,7 @@
 #include "kernels/catalogue.h"
 
 #include "compiler/support/error.h"
+#include "kernels/attention/attention.h"
 #include "kernels/conv/depthwise.h"
 #include "kernels/conv/direct.h"
 #include "kernels/conv/implicit_gemm.h"
@@ -42,6 +43,7 @@ const std::vector<Family>& families() {
       separable_conv(),  // Conv with a prologue
       direct(),          // every other Conv
       matmul_direct(),   // MatMul of two activations
+      attention(),       // two of them with a softmax between
       pool(),
       pool_indices(),
       max_unpool(),

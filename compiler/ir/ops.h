@@ -183,6 +183,19 @@ struct Softmax {
   }
 };
 
+// Y = softmax(scale * Q * K' + bias) * V, the softmax over all keys of a query: Q[..,queries,size], K[..,keys,size], V[..,keys,columns], whose
+// leading dimensions broadcast, bias? that broadcasts one way to [..,queries,keys]. passes/recognise_attention makes it.
+struct Attention {
+  float scale = 1;
+  bool operator==(const Attention&) const = default;
+
+  static constexpr const char* kName = "Attention";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("scale", op.scale, 1.0F);
+  }
+};
+
 // y = x / (bias + alpha/size * sum of x^2 over `size` channels around c)^beta; channels c-floor((size-1)/2) ..
 // c+ceil((size-1)/2), axis 1.
 struct Lrn {
@@ -522,6 +535,7 @@ struct Scatter {
   X(MaxUnpool)            \
   X(Reduce)               \
   X(Softmax)              \
+  X(Attention)            \
   X(Lrn)                  \
   X(BatchNorm)            \
   X(Normalize)            \

@@ -88,6 +88,7 @@ class LayoutAssigner {
     const ROperator& rop = graph_.rops[i];
     const TensorId made = rop.outputs[0];
     if (is_view(rop.attrs)) {
+      if (!placed(made) && saves_copy(rop)) give_buffer(made, BufferKind::arena, -1, preferred_[made.index()]);
       if (placed(made)) commit_source(rop);
       return;
     }
@@ -103,6 +104,25 @@ class LayoutAssigner {
   void commit_source(const ROperator& rop) {
     const std::optional<Placement> wanted = source_place(graph_, rop, place(rop.outputs[0]));
     if (wanted && accepts_as_source(rop.inputs[0], *wanted)) place(rop.inputs[0]) = *wanted;
+  }
+
+  // A view that strides cannot say of how its operand prefers to lie, but of how it can be made, too: heads of attention that are put side
+  // by side, [1,12,128,64] to [1,128,12,64] to [1,128,768]. Only where neighbours in memory stay neighbours: for a body that writes single
+  // elements a copy is cheaper.
+  bool saves_copy(const ROperator& rop) const {
+    const TensorId source = rop.inputs[0], made = rop.outputs[0];
+    if (view_place(graph_, rop, {BufferId(), 0, preferred_[source.index()]})) return false;
+    const std::optional<Placement> wanted = source_place(graph_, rop, {BufferId(), 0, preferred_[made.index()]});
+    return wanted && accepts_as_source(source, *wanted) && keeps_innermost(source, *wanted);
+  }
+  bool keeps_innermost(TensorId id, const Placement& wanted) const {
+    const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
+    if (is_view(maker.attrs)) {
+      const std::optional<Placement> source = source_place(graph_, maker, wanted);
+      return source && keeps_innermost(maker.inputs[0], *source);
+    }
+    const Shape& shape = graph_.tensor(id).shape;
+    return !shape.empty() && order_of(shape, wanted.strides).back() == order_of(shape, preferred_[id.index()]).back();
   }
 
   void commit_operands(size_t i, const Concat& concat) {

@@ -9,6 +9,7 @@
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/recognise_activations.h"
+#include "compiler/passes/recognise_attention.h"
 #include "compiler/passes/recognise_normalizations.h"
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/slice_gathers.h"
@@ -19,6 +20,7 @@ namespace tamp::passes {
 std::vector<Pass> pipeline(const Estimator& estimator) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
+  const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   return {
       {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                      // the patterns below ask for constant operands
@@ -26,6 +28,7 @@ std::vector<Pass> pipeline(const Estimator& estimator) {
       {"fold_batch_norm", fold_batch_norm},                    // before canonicalise: it still sees the bias as an operand
       {"recognise_activations", recognise_activations},        // before the fusions, which swallow the steps that it matches
       {"recognise_normalizations", recognise_normalizations},  // the same
+      {"recognise_attention", attend},                         // the same
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands

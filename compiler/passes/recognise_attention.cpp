@@ -1,0 +1,178 @@
+// The match begins at the Softmax: forwards to the product with V, backwards over the bias and the scale to the product of Q and K.
+#include "compiler/passes/recognise_attention.h"
+
+#include <numeric>
+#include <utility>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+struct Match {
+  TensorId q, k, v, bias;
+  bool keys_last = false;  // K is [..,size,keys]
+  double scale = 1;
+  std::vector<size_t> steps;  // all but the last one, in the graph's order
+  size_t last = 0;            // the product with V
+};
+
+class AttentionMatcher {
+ public:
+  explicit AttentionMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+
+  // The attention whose softmax `rop` is.
+  std::optional<Match> match(size_t rop) const {
+    const auto* softmax = std::get_if<Softmax>(&graph_.rops[rop].attrs);
+    if (!softmax || softmax->log) return std::nullopt;
+    const TensorId weights = graph_.rops[rop].outputs[0];
+    const auto last_axis = static_cast<int64_t>(graph_.tensor(weights).shape.size()) - 1;
+    if (softmax->first_axis != last_axis || softmax->last_axis != last_axis) return std::nullopt;
+    Match found;
+    found.steps = {rop};
+    if (!take_values(weights, found) || !take_scores(graph_.rops[rop].inputs[0], found)) return std::nullopt;
+    return found;
+  }
+
+ private:
+  // What makes the tensor, if that is read once and by nobody outside of the graph.
+  std::optional<size_t> maker_of(TensorId id) const {
+    const ROperatorId producer = uses_.producer[id.index()];
+    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+    return producer.index();
+  }
+  bool is_f32(TensorId id) const { return graph_.tensor(id).dtype == DType::f32; }
+
+  // A product of two tensors in f32 and nothing more, but for a factor.
+  const MatMul* plain_product(const ROperator& rop) const {
+    const auto* product = std::get_if<MatMul>(&rop.attrs);
+    const bool has_c = rop.inputs.size() > 2 && rop.inputs[2].valid();
+    return product && !has_c && !product->trans_a && is_f32(rop.outputs[0]) ? product : nullptr;
+  }
+
+  bool take_values(TensorId weights, Match& found) const {
+    if (!maker_of(weights)) return false;
+    found.last = uses_.consumers[weights.index()][0].index();
+    const ROperator& rop = graph_.rops[found.last];
+    const MatMul* product = plain_product(rop);
+    if (!product || product->trans_b || product->alpha != 1 || rop.inputs[0] != weights) return false;
+    found.v = rop.inputs[1];
+    return true;
+  }
+
+  bool take_scores(TensorId scores, Match& found) const {
+    if (const auto bias = sum_of(scores, found)) {
+      found.bias = bias->second;
+      scores = bias->first;
+    }
+    take_factor(scores, found);
+    const std::optional<size_t> maker = maker_of(scores);
+    const MatMul* product = maker ? plain_product(graph_.rops[*maker]) : nullptr;
+    if (!product) return false;
+    found.steps.insert(found.steps.begin(), *maker);
+    found.scale *= product->alpha;
+    found.q = graph_.rops[*maker].inputs[0];
+    found.k = graph_.rops[*maker].inputs[1];
+    found.keys_last = !product->trans_b;
+    take_factor(found.q, found);
+    take_factor(found.k, found);
+    // All that there is to broadcast is in front of the matrices, and the bias is not what makes the scores larger.
+    return graph_.tensor(scores).shape == graph_.tensor(graph_.rops[found.steps.back()].inputs[0]).shape;
+  }
+
+  // The scores and what is added to them.
+  std::optional<std::pair<TensorId, TensorId>> sum_of(TensorId id, Match& found) const {
+    const std::optional<size_t> maker = maker_of(id);
+    const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
+    if (!step || step->op != ElementwiseOp::add) return std::nullopt;
+    const std::vector<TensorId>& inputs = graph_.rops[*maker].inputs;
+    for (const size_t i : {size_t{0}, size_t{1}}) {
+      if (!leads_to_product(inputs[i]) || inputs[i] == inputs[1 - i] || !is_f32(inputs[1 - i])) continue;
+      found.steps.insert(found.steps.begin(), *maker);
+      return std::pair(inputs[i], inputs[1 - i]);
+    }
+    return std::nullopt;
+  }
+  bool leads_to_product(TensorId id) const {
+    Match ignored;
+    take_factor(id, ignored);
+    const std::optional<size_t> maker = maker_of(id);
+    return maker && plain_product(graph_.rops[*maker]);
+  }
+
+  // id = x * factor or x / factor becomes x.
+  void take_factor(TensorId& id, Match& found) const {
+    const std::optional<size_t> maker = maker_of(id);
+    const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
+    if (!step || (step->op != ElementwiseOp::mul && step->op != ElementwiseOp::div)) return;
+    const std::vector<TensorId>& inputs = graph_.rops[*maker].inputs;
+    for (const size_t i : {size_t{1}, size_t{0}}) {
+      const std::optional<float> factor = scalar_value(graph_, inputs[i]);
+      if (!factor || (i == 0 && step->op == ElementwiseOp::div)) continue;
+      if (graph_.tensor(inputs[1 - i]).shape != graph_.tensor(id).shape) continue;
+      found.scale = step->op == ElementwiseOp::mul ? found.scale * *factor : found.scale / *factor;
+      found.steps.insert(found.steps.begin(), *maker);
+      id = inputs[1 - i];
+      return;
+    }
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+};
+
+// [..,size,keys] as [..,keys,size]. A Transpose is a view.
+TensorId with_keys_first(Graph& graph, TensorId k, const ROperator& reader, std::vector<ROperator>& made) {
+  Tensor turned;
+  turned.name = graph.tensor(k).name + ".turned." + reader.name;
+  turned.dtype = graph.tensor(k).dtype;
+  turned.shape = graph.tensor(k).shape;
+  std::swap(turned.shape[turned.shape.size() - 2], turned.shape.back());
+  std::vector<int64_t> perm(turned.shape.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[perm.size() - 2], perm.back());
+  const TensorId to = add_tensor(graph, std::move(turned));
+  made.push_back({reader.name + ".keys", Transpose{std::move(perm)}, {}, {k}, {to}, reader.origin});
+  return to;
+}
+
+}  // namespace
+
+Graph recognise_attention(Graph graph, const Estimator& estimator) {
+  if (!estimator) return graph;
+  const Graph before = graph;
+  const AttentionMatcher matcher(before);
+  std::vector<ROperator> rops;
+  std::vector<std::vector<ROperator>> in_front(before.rops.size());
+  std::vector<std::optional<ROperator>> joined(before.rops.size());
+  for (size_t i = 0; i < before.rops.size(); ++i) {
+    const std::optional<Match> match = matcher.match(i);
+    if (!match) continue;
+    ROperator rop = before.rops[match->last];
+    rop.attrs = Attention{static_cast<float>(match->scale)};
+    rop.origin.clear();
+    for (const size_t step : match->steps) {
+      const std::vector<std::string>& origin = before.rops[step].origin;
+      rop.origin.insert(rop.origin.end(), origin.begin(), origin.end());
+    }
+    const std::vector<std::string>& own = before.rops[match->last].origin;
+    rop.origin.insert(rop.origin.end(), own.begin(), own.end());
+    Graph tried = graph;
+    std::vector<ROperator> turned;
+    const TensorId k = match->keys_last ? with_keys_first(tried, match->k, rop, turned) : match->k;
+    rop.inputs = {match->q, k, match->v};
+    if (match->bias.valid()) rop.inputs.push_back(match->bias);
+    if (!estimator(tried, rop)) continue;
+    graph = std::move(tried);
+    in_front[match->last] = std::move(turned);
+    joined[match->last] = std::move(rop);
+  }
+  for (size_t i = 0; i < before.rops.size(); ++i) {
+    for (ROperator& rop : in_front[i]) rops.push_back(std::move(rop));
+    rops.push_back(joined[i] ? *std::move(joined[i]) : before.rops[i]);
+  }
+  graph.rops = std::move(rops);
+  return remove_dead(std::move(graph));
+}
+
+}  // namespace tamp::passes

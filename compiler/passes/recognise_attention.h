@@ -1,0 +1,13 @@
+// Two products with a Softmax between them become one rOperator where the vDevice has a rKernel for it: softmax(scale * Q * K' + bias) * V.
+// The scale may be the factor of the product, or a Mul or Div of its result, of Q or of K; the bias is what is added to the scores (a
+// mask). What else reads a step keeps it from being taken.
+#pragma once
+
+#include "compiler/ir/estimator.h"
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+Graph recognise_attention(Graph graph, const Estimator& estimator);
+
+}  // namespace tamp::passes

@@ -1,0 +1,203 @@
+// Host side of attention.cuh.
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/args.h"
+#include "kernels/attention/numbers.cuh"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kBatchRank = rk::kAttentionBatchRank;
+constexpr int64_t kRows = rk::kAttentionRows;
+enum Operand : size_t { kOut, kQ, kK, kV, kBias, kOperands };
+
+struct MatrixStrides {
+  int64_t row = 0, column = 0;
+};
+
+struct Heads {
+  std::array<TensorId, kOperands> tensors;  // the bias may be none
+  Loop batch;                               // one stride per operand
+  int64_t queries = 0, keys = 0, size = 0, values = 0;
+  std::array<MatrixStrides, kOperands> strides;
+
+  int64_t blocks() const { return ceil_div(queries, kRows); }  // of a batch
+  int64_t rtasks() const { return loop_elements(batch) * blocks(); }
+};
+
+// The extents, which need no places.
+Heads unplaced(const Graph& graph, const ROperator& rop) {
+  const auto shape = [&](size_t i) -> const Shape& { return graph.tensor(rop.inputs[i]).shape; };
+  Heads heads;
+  heads.tensors = {rop.outputs[0], rop.inputs[0], rop.inputs[1], rop.inputs[2], rop.inputs.size() > 3 ? rop.inputs[3] : TensorId()};
+  heads.queries = shape(0)[shape(0).size() - 2];
+  heads.size = shape(0).back();
+  heads.keys = shape(1)[shape(1).size() - 2];
+  heads.values = shape(2).back();
+  const Shape& out = graph.tensor(rop.outputs[0]).shape;
+  for (size_t d = 0; d + 2 < out.size(); ++d) heads.batch.push_back({out[d], std::vector<int64_t>(kOperands, 0)});
+  return heads;
+}
+
+Heads heads_of(const Graph& graph, const ROperator& rop) {
+  Heads heads = unplaced(graph, rop);
+  const Shape& out = graph.tensor(rop.outputs[0]).shape;
+  for (const Operand operand : {kOut, kQ, kK, kV, kBias}) {
+    const TensorId id = heads.tensors[operand];
+    if (!id.valid()) continue;
+    const Tensor& tensor = graph.tensor(id);
+    Shape shape(out.begin(), out.end() - 2);
+    if (operand == kBias)
+      shape.insert(shape.end(), {heads.queries, heads.keys});
+    else
+      shape.insert(shape.end(), tensor.shape.end() - 2, tensor.shape.end());
+    const std::vector<int64_t> strides = broadcast_strides(tensor, shape);
+    for (size_t d = 0; d + 2 < strides.size(); ++d) heads.batch[d].strides[operand] = strides[d];
+    heads.strides[operand] = {strides[strides.size() - 2], strides.back()};
+  }
+  heads.batch = normalised(heads.batch);
+  return heads;
+}
+
+// A row is whole groups of 16 aligned bytes.
+bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
+  const auto [row, column] = heads.strides[operand];
+  const Tensor& tensor = graph.tensor(heads.tensors[operand]);
+  if (column != 1 || row % 4 != 0 || tensor.shape.back() % 4 != 0 || tensor.place.offset % 4 != 0) return false;
+  return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+}
+
+int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, heads.values), 32) * 32; }
+
+// What the body can do of it, and a vDevice.
+bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
+  const int64_t size = padded_size(heads);
+  return precision != Precision::fp32 && d.tf32 && d.compute_threads == rk::kAttentionWarps * rk::kWarp && heads.rtasks() > 0 &&
+         heads.keys > 0 && heads.size > 0 && size > 0 && size <= rk::kAttentionLargestSize &&
+         rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
+}
+
+// Of a rTask. Keys come at the latency of a load for every turn of all warps, and as L2 delivers them.
+double cycles_of(const Heads& heads, const VDevice& d) {
+  const int64_t turns = ceil_div(heads.keys, rk::kAttentionWarps * rk::kAttentionWarpKeys);
+  const double bytes = 4.0 * static_cast<double>(heads.keys * (heads.size + heads.values));
+  return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles") +
+         bytes * d.cost("attention.byte_cycles");
+}
+
+RKernel rkernel_of(const Request& request, const Heads& heads) {
+  const int64_t size = padded_size(heads);
+  const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
+  const auto vector = [&](Operand operand) { return is_vector(request.graph, heads, operand); };
+  const bool is_vectors = vector(kOut) && vector(kQ) && vector(kK) && vector(kV);
+  Phase phase;
+  phase.header = "kernels/attention/attention.cuh";
+  phase.body = "rk::attention";
+  phase.template_args = {{"kSize", std::to_string(size)}, {"kVector", is_vectors ? "true" : "false"}};
+  phase.args_type = "rk::AttentionArgs";
+  phase.args = {{"out", arg(TensorArg{heads.tensors[kOut]})},
+                {"q", arg(TensorArg{heads.tensors[kQ]})},
+                {"k", arg(TensorArg{heads.tensors[kK]})},
+                {"v", arg(TensorArg{heads.tensors[kV]})},
+                {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
+                {"out_batch", batch(kOut)},
+                {"q_batch", batch(kQ)},
+                {"k_batch", batch(kK)},
+                {"v_batch", batch(kV)},
+                {"bias_batch", batch(kBias)},
+                {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
+                {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
+                {"queries", arg(heads.queries)},
+                {"keys", arg(heads.keys)},
+                {"size", arg(heads.size)},
+                {"values", arg(heads.values)},
+                {"out_m", arg(heads.strides[kOut].row)},
+                {"out_n", arg(heads.strides[kOut].column)},
+                {"q_m", arg(heads.strides[kQ].row)},
+                {"q_k", arg(heads.strides[kQ].column)},
+                {"k_n", arg(heads.strides[kK].row)},
+                {"k_k", arg(heads.strides[kK].column)},
+                {"v_n", arg(heads.strides[kV].row)},
+                {"v_columns", arg(heads.strides[kV].column)},
+                {"bias_m", arg(heads.strides[kBias].row)},
+                {"bias_n", arg(heads.strides[kBias].column)},
+                {"blocks", divisor_arg(heads.blocks())},
+                {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale)}};
+  phase.rtasks = heads.rtasks();
+  phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
+  const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(kRows);
+  phase.cost.flops = 2 * edge * keys * static_cast<double>(2 * size);
+  phase.cost.tensor_core = true;
+  phase.cost.activation_bytes = 4 * static_cast<double>(heads.size + heads.values) * (keys + edge);
+  phase.cost.calibrated_cycles = cycles_of(heads, request.vdevice);
+  RKernel rkernel;
+  rkernel.family = "attention";
+  rkernel.name = "attention<" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<Attention>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  const Heads heads = heads_of(request.graph, rop);
+  if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return {};
+  return {rkernel_of(request, heads)};
+}
+
+// [row, row_end) of matrix number `batch` of an operand with `columns` columns.
+void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int64_t batch, int64_t row, int64_t row_end, int64_t columns,
+                   std::vector<Region>& regions) {
+  const TensorId id = heads.tensors[operand];
+  if (!id.valid()) return;
+  Loop nest = heads.batch;
+  nest.push_back({row_end, std::vector<int64_t>(kOperands, heads.strides[operand].row)});
+  nest.push_back({columns, std::vector<int64_t>(kOperands, heads.strides[operand].column)});
+  std::vector<int64_t> low, high;
+  for (size_t d = heads.batch.size(); d-- > 0;) {
+    low.insert(low.begin(), batch % heads.batch[d].extent);
+    high.insert(high.begin(), low.front() + 1);
+    batch /= heads.batch[d].extent;
+  }
+  low.insert(low.end(), {row, 0});
+  high.insert(high.end(), {row_end, columns});
+  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t index, Accesses& out) {
+  const Heads heads = heads_of(graph, rop);
+  const int64_t batch = index / heads.blocks(), row = index % heads.blocks() * kRows, row_end = std::min(row + kRows, heads.queries);
+  append_matrix(graph, heads, kOut, batch, row, row_end, heads.values, out.writes);
+  append_matrix(graph, heads, kQ, batch, row, row_end, heads.size, out.reads);
+  append_matrix(graph, heads, kK, batch, 0, heads.keys, heads.size, out.reads);
+  append_matrix(graph, heads, kV, batch, 0, heads.keys, heads.values, out.reads);
+  append_matrix(graph, heads, kBias, batch, row, row_end, heads.keys, out.reads);
+}
+
+// Whole on the vDevice, before its tensors have places: what the body can do depends on extents only.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  const ROperator& rop = request.rop;
+  if (!std::holds_alternative<Attention>(rop.attrs)) return std::nullopt;
+  for (const TensorId id : reads_of(rop)) {
+    if (request.graph.tensor(id).dtype != DType::f32) return std::nullopt;
+  }
+  const Heads heads = unplaced(request.graph, rop);
+  if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return std::nullopt;
+  const VDevice& d = request.vdevice;
+  const double rounds = static_cast<double>(ceil_div(heads.rtasks(), d.veus()));
+  return Estimate{d.edge_us + rounds * cycles_of(heads, d) / (d.clock_ghz * 1e3)};
+}
+
+}  // namespace
+
+const Family& attention() {
+  static const Family family{"attention", offers, no_pack, accesses, estimate_unplaced};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,291 @@
+// Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:], products in tf32, the rest in fp32.
+// General strides. A rTask has kAttentionRows queries of one batch (a head), a warp every eighth group of 16 keys: it keeps the largest
+// score and the sums of its own keys (the online form of softmax), and at the end those of the eight warps are put together in shared
+// memory.
+//
+// Operands of the products go from memory into registers and nowhere else. In which order a dot product is added up does not matter,
+// so lanes take what lies side by side: of 16 neighbours of a row of Q or K, lane t of the four lanes of that row takes elements 4t
+// to 4t+3, and they are k = t and t+4 of two products of 8 each. Example: in the first product, k = 1 and k = 5 are elements 4 and 5, in
+// the second elements 6 and 7, for Q and K alike. Likewise the score of key 2t, which lane t has as a result, is its operand k = t of the
+// product with V, that of key 2t+1 its k = t+4, so lane t reads V's rows 2t and 2t+1; and column 4g+i of 32 is column g of product i of
+// four, so that these are loads of four neighbours, too, and the four products' results are four neighbours of Y.
+#pragma once
+
+#include "kernels/attention/numbers.cuh"
+#include "kernels/vdevice/boxes.cuh"
+#include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+struct AttentionArgs {
+  TensorRef out, q, k, v, bias;  // bias may be null
+  int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
+      bias_batch[kAttentionBatchRank];
+  Divisor batch_divisors[kAttentionBatchRank - 1];
+  int32_t batch_rank;
+  int32_t queries, keys, size, values;                                       // extents
+  int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
+  Divisor blocks;                                                            // rTasks of a batch
+  float scale;
+};
+static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
+
+// Four elements from `at` on of a row that ends at `end` (0: there is no such row); zeros behind its end.
+template <bool kVector>
+RK_INLINE float4 attention_load(const float* row, int32_t stride, int at, int end) {
+  float4 v{0, 0, 0, 0};
+  if constexpr (kVector) {
+    if (at < end) v = load4(row + at);
+  } else {
+    if (at < end) v.x = load1(row + static_cast<int64_t>(at) * stride);
+    if (at + 1 < end) v.y = load1(row + static_cast<int64_t>(at + 1) * stride);
+    if (at + 2 < end) v.z = load1(row + static_cast<int64_t>(at + 2) * stride);
+    if (at + 3 < end) v.w = load1(row + static_cast<int64_t>(at + 3) * stride);
+  }
+  return v;
+}
+
+// Offsets of one batch.
+struct AttentionBatch {
+  int64_t out = 0, q = 0, k = 0, v = 0, bias = 0;
+};
+RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t batch) {
+  AttentionBatch at;
+#pragma unroll 1
+  for (int d = args.batch_rank - 1; d >= 0; --d) {
+    uint32_t i = batch;
+    if (d > 0) batch = divide(batch, args.batch_divisors[d - 1], i);
+    at.out += static_cast<int64_t>(i) * args.out_batch[d];
+    at.q += static_cast<int64_t>(i) * args.q_batch[d];
+    at.k += static_cast<int64_t>(i) * args.k_batch[d];
+    at.v += static_cast<int64_t>(i) * args.v_batch[d];
+    at.bias += static_cast<int64_t>(i) * args.bias_batch[d];
+  }
+  return at;
+}
+
+// What a lane has of its warp's keys: of rows g = lane / 4 and g + 8 the largest score, the lane's part of the sum of all exp(score -
+// largest), and that times V, not yet divided by the sum. Element e of product i of the 32 columns from 32c on is row g + e / 2 * 8, column
+// 32c + 4 * (2 * (lane % 4) + e % 2) + i.
+template <int kSize>
+struct AttentionSums {
+  static constexpr int kColumns = attention_columns(kSize), kPitch = attention_pitch(kSize);
+  float largest[2], sum[2], y[kSize / 32][4][4];
+};
+
+// Keys from `first` on, kAttentionWarpKeys of them.
+template <int kSize, bool kVector>
+RK_INLINE void attention_keys(const AttentionArgs& args, const float* k, const float* v, const float* bias, int32_t m0, int32_t first,
+                              const uint32_t (&q)[kSize / 16][2][4], AttentionSums<kSize>& sums) {
+  constexpr int kTiles = kAttentionWarpKeys / 8;
+  const int group = lane_id() / 4, member = lane_id() % 4;
+  float4 keys[kTiles][kSize / 16], values[kTiles][2][kSize / 32];
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    const int32_t n = first + u * 8 + group;
+    const float* const row = k + static_cast<int64_t>(n) * args.k_n;
+#pragma unroll
+    for (int j = 0; j < kSize / 16; ++j)
+      keys[u][j] = attention_load<kVector>(row, args.k_k, j * 16 + member * 4, n < args.keys ? args.size : 0);
+  }
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int32_t n = first + u * 8 + member * 2 + e;
+      const float* const row = v + static_cast<int64_t>(n) * args.v_n;
+#pragma unroll
+      for (int c = 0; c < kSize / 32; ++c)
+        values[u][e][c] = attention_load<kVector>(row, args.v_columns, c * 32 + group * 4, n < args.keys ? args.values : 0);
+    }
+  }
+
+  float score[kTiles][4];
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score[u][e] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kSize / 16; ++j) {
+      const float4 x = keys[u][j];
+      const uint32_t even[2] = {to_tf32(x.x), to_tf32(x.y)}, odd[2] = {to_tf32(x.z), to_tf32(x.w)};
+      mma_tf32(score[u], q[j][0], even);
+      mma_tf32(score[u], q[j][1], odd);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int32_t m = m0 + group + e / 2 * 8, n = first + u * 8 + member * 2 + e % 2;
+      float added = 0.0f;
+      if (bias != nullptr && m < args.queries && n < args.keys)
+        added = load1(bias + static_cast<int64_t>(m) * args.bias_m + static_cast<int64_t>(n) * args.bias_n);
+      score[u][e] = n < args.keys ? fmaf(score[u][e], args.scale, added) : -INFINITY;
+    }
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float largest = sums.largest[r];
+#pragma unroll
+    for (int u = 0; u < kTiles; ++u) largest = fmaxf(largest, fmaxf(score[u][r * 2], score[u][r * 2 + 1]));
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
+    const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: exp(-inf) is 0, where -inf - -inf is NaN
+    const float factor = expf(sums.largest[r] - base);
+    sums.largest[r] = largest;
+    sums.sum[r] *= factor;
+#pragma unroll
+    for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+      for (int e = r * 2; e < r * 2 + 2; ++e) {
+        score[u][e] = expf(score[u][e] - base);
+        sums.sum[r] += score[u][e];
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kSize / 32; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums.y[c][i][r * 2] *= factor;
+        sums.y[c][i][r * 2 + 1] *= factor;
+      }
+    }
+  }
+
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    const uint32_t weights[4] = {to_tf32(score[u][0]), to_tf32(score[u][2]), to_tf32(score[u][1]), to_tf32(score[u][3])};
+#pragma unroll
+    for (int c = 0; c < kSize / 32; ++c) {
+      const float4 even = values[u][0][c], odd = values[u][1][c];
+      const uint32_t x[2] = {to_tf32(even.x), to_tf32(odd.x)}, y[2] = {to_tf32(even.y), to_tf32(odd.y)};
+      const uint32_t z[2] = {to_tf32(even.z), to_tf32(odd.z)}, w[2] = {to_tf32(even.w), to_tf32(odd.w)};
+      mma_tf32(sums.y[c][0], weights, x);
+      mma_tf32(sums.y[c][1], weights, y);
+      mma_tf32(sums.y[c][2], weights, z);
+      mma_tf32(sums.y[c][3], weights, w);
+    }
+  }
+}
+
+// Columns [c0, c0 + attention_columns) of what the warps have: put into shared memory, added and stored.
+template <class Veu, int kSize, bool kVector>
+RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* shared, int32_t m0, int c0,
+                                const AttentionSums<kSize>& sums) {
+  constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
+  float* const largest = shared;  // [warp][row], as are the next two
+  float* const sum = largest + kAttentionWarps * kRows;
+  float* const parts = sum + kAttentionWarps * kRows;  // [warp][row][kPitch]
+  const int warp = warp_id(), group = lane_id() / 4, member = lane_id() % 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = warp * kRows + group + r * 8;
+    if (member == 0) {
+      largest[row] = sums.largest[r];
+      sum[row] = sums.sum[r];
+    }
+#pragma unroll
+    for (int c = 0; c < kSize / 32; ++c) {
+      if (c * 32 < c0 || c * 32 >= c0 + kColumns) continue;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float(&y)[4][4] = sums.y[c];
+        float4* const to = reinterpret_cast<float4*>(parts + row * kPitch + c * 32 - c0 + member * 8 + e * 4);
+        *to = float4{y[0][r * 2 + e], y[1][r * 2 + e], y[2][r * 2 + e], y[3][r * 2 + e]};
+      }
+    }
+  }
+  sync_compute<Veu>();
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kColumns / 4; i += Veu::kComputeThreads) {
+    const int row = i / (kColumns / 4), column = i % (kColumns / 4) * 4, n = c0 + column;
+    const int32_t m = m0 + row;
+    if (m >= args.queries || n >= args.values) continue;
+    float most = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) most = fmaxf(most, largest[w * kRows + row]);
+    const float base = most == -INFINITY ? 0.0f : most;
+    float4 y{0, 0, 0, 0};
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w) {
+      const float factor = expf(largest[w * kRows + row] - base);
+      const float4 part = *reinterpret_cast<const float4*>(parts + (w * kRows + row) * kPitch + column);
+      total += factor * sum[w * kRows + row];
+      y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};
+    }
+    const float inverse = 1.0f / total;
+    y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
+    float* const to = out + static_cast<int64_t>(m) * args.out_m;
+    if constexpr (kVector) {
+      store4(to + n, y);
+    } else {
+      const float each[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (n + e < args.values) store1(to + static_cast<int64_t>(n + e) * args.out_n, each[e]);
+      }
+    }
+  }
+  if (c0 + kColumns < kSize) sync_compute<Veu>();  // before the next columns come
+}
+
+// kSize: a multiple of 32 that neither `size` nor `values` is above. kVector: rows of q, k, v and out are whole groups of 16 aligned bytes.
+template <class Veu, int kSize, bool kVector>
+RK_BODY void attention(const Task<Veu>& caller) {
+  static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const AttentionArgs& args = task.template arguments<AttentionArgs>();
+  uint32_t block;
+  const uint32_t batch = divide(task.index, args.blocks, block);
+  const AttentionBatch at = attention_batch(args, batch);
+  const int32_t m0 = static_cast<int32_t>(block) * kAttentionRows;
+  const int group = lane_id() / 4, member = lane_id() % 4;
+  const float* const k = task.address(args.k) + at.k;
+  const float* const v = task.address(args.v) + at.v;
+  const float* bias = task.address(args.bias);
+  if (bias != nullptr) bias += at.bias;
+
+  uint32_t q[kSize / 16][2][4];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int32_t m = m0 + group + r * 8;
+    const float* const row = task.address(args.q) + at.q + static_cast<int64_t>(m) * args.q_m;
+#pragma unroll
+    for (int j = 0; j < kSize / 16; ++j) {
+      const float4 x = attention_load<kVector>(row, args.q_k, j * 16 + member * 4, m < args.queries ? args.size : 0);
+      q[j][0][r] = to_tf32(x.x);
+      q[j][0][r + 2] = to_tf32(x.y);
+      q[j][1][r] = to_tf32(x.z);
+      q[j][1][r + 2] = to_tf32(x.w);
+    }
+  }
+  AttentionSums<kSize> sums;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    sums.largest[r] = -INFINITY;
+    sums.sum[r] = 0.0f;
+  }
+#pragma unroll
+  for (int c = 0; c < kSize / 32; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums.y[c][i][e] = 0.0f;
+    }
+  }
+#pragma unroll 1
+  for (int32_t first = warp_id() * kAttentionWarpKeys; first < args.keys; first += kAttentionWarps * kAttentionWarpKeys)
+    attention_keys<kSize, kVector>(args, k, v, bias, m0, first, q, sums);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2) sums.sum[r] += __shfl_xor_sync(kFullMask, sums.sum[r], step);
+  }
+
+  float* const out = task.address(args.out) + at.out;
+  float* const shared = task.template work_as<float>();
+#pragma unroll
+  for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns) attention_finish<Veu, kSize, kVector>(args, out, shared, m0, c0, sums);
+}
+
+}  // namespace rk
