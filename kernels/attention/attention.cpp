@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <numbers>
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -98,7 +98,11 @@ RKernel rkernel_of(const Request& request, const Heads& heads) {
   Phase phase;
   phase.header = "kernels/attention/attention.cuh";
   phase.body = "rk::attention";
-  phase.template_args = {{"kSize", std::to_string(size)}, {"kVector", is_vectors ? "true" : "false"}};
+  const bool is_whole = is_vectors && heads.size == size && heads.values == size;
+  phase.template_args = {{"kSize", std::to_string(size)},
+                         {"kLie", is_whole     ? "rk::kWholeVectors"
+                                  : is_vectors ? "rk::kVectors"
+                                               : "rk::kElements"}};
   phase.args_type = "rk::AttentionArgs";
   phase.args = {{"out", arg(TensorArg{heads.tensors[kOut]})},
                 {"q", arg(TensorArg{heads.tensors[kQ]})},
@@ -127,7 +131,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads) {
                 {"bias_m", arg(heads.strides[kBias].row)},
                 {"bias_n", arg(heads.strides[kBias].column)},
                 {"blocks", divisor_arg(heads.blocks())},
-                {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale)}};
+                {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
   phase.rtasks = heads.rtasks();
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
   const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(kRows);

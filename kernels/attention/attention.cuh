@@ -13,6 +13,7 @@
 
 #include "kernels/attention/numbers.cuh"
 #include "kernels/vdevice/boxes.cuh"
+#include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
 
@@ -27,15 +28,20 @@ struct AttentionArgs {
   int32_t queries, keys, size, values;                                       // extents
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // rTasks of a batch
-  float scale;
+  float scale;                                                               // times log2(e), as are scores: exp2 is what the GPU has
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// Four elements from `at` on of a row that ends at `end` (0: there is no such row); zeros behind its end.
-template <bool kVector>
+// How rows of q, k, v and out lie: whole groups of 16 aligned bytes, and then as many elements as there is room for (kSize), or any way.
+enum AttentionRows : int { kElements, kVectors, kWholeVectors };
+
+// Four elements from `at` on of a row that ends at `end`; zeros behind its end.
+template <int kLie>
 RK_INLINE float4 attention_load(const float* row, int32_t stride, int at, int end) {
   float4 v{0, 0, 0, 0};
-  if constexpr (kVector) {
+  if constexpr (kLie == kWholeVectors) {
+    v = load4(row + at);
+  } else if constexpr (kLie == kVectors) {
     if (at < end) v = load4(row + at);
   } else {
     if (at < end) v.x = load1(row + static_cast<int64_t>(at) * stride);
@@ -65,6 +71,8 @@ RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t bat
   return at;
 }
 
+constexpr float kLog2E = 1.44269504f;
+
 // What a lane has of its warp's keys: of rows g = lane / 4 and g + 8 the largest score, the lane's part of the sum of all exp(score -
 // largest), and that times V, not yet divided by the sum. Element e of product i of the 32 columns from 32c on is row g + e / 2 * 8, column
 // 32c + 4 * (2 * (lane % 4) + e % 2) + i.
@@ -74,30 +82,56 @@ struct AttentionSums {
   float largest[2], sum[2], y[kSize / 32][4][4];
 };
 
-// Keys from `first` on, kAttentionWarpKeys of them.
-template <int kSize, bool kVector>
-RK_INLINE void attention_keys(const AttentionArgs& args, const float* k, const float* v, const float* bias, int32_t m0, int32_t first,
-                              const uint32_t (&q)[kSize / 16][2][4], AttentionSums<kSize>& sums) {
+// One head's operands, and what of the arguments its loops need: read once.
+struct AttentionHead {
+  const float *k, *v, *bias;
+  int32_t m0, queries, keys, size, values;
+  int32_t k_n, k_k, v_n, v_columns, bias_m, bias_n;
+  float scale;
+};
+
+// Keys from `first` on, kAttentionWarpKeys of them. Rows behind the end are read as the last one where that cannot be seen in the results:
+// keys get the score -inf, queries are not stored.
+template <int kSize, int kLie>
+RK_INLINE void attention_keys(const AttentionHead& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4], AttentionSums<kSize>& sums) {
   constexpr int kTiles = kAttentionWarpKeys / 8;
   const int group = lane_id() / 4, member = lane_id() % 4;
   float4 keys[kTiles][kSize / 16], values[kTiles][2][kSize / 32];
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
-    const int32_t n = first + u * 8 + group;
-    const float* const row = k + static_cast<int64_t>(n) * args.k_n;
+    const float* const row = head.k + static_cast<int64_t>(min(first + u * 8 + group, head.keys - 1)) * head.k_n;
 #pragma unroll
-    for (int j = 0; j < kSize / 16; ++j)
-      keys[u][j] = attention_load<kVector>(row, args.k_k, j * 16 + member * 4, n < args.keys ? args.size : 0);
+    for (int j = 0; j < kSize / 16; ++j) keys[u][j] = attention_load<kLie>(row, head.k_k, j * 16 + member * 4, head.size);
+  }
+  float added[kTiles][4];
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) added[u][e] = 0.0f;
+  }
+  if (head.bias != nullptr) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float* const row = head.bias + static_cast<int64_t>(min(head.m0 + group + r * 8, head.queries - 1)) * head.bias_m;
+#pragma unroll
+      for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          added[u][r * 2 + e] = load1(row + static_cast<int64_t>(min(first + u * 8 + member * 2 + e, head.keys - 1)) * head.bias_n);
+      }
+    }
   }
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int32_t n = first + u * 8 + member * 2 + e;
-      const float* const row = v + static_cast<int64_t>(n) * args.v_n;
+      const float* const row = head.v + static_cast<int64_t>(n) * head.v_n;
 #pragma unroll
-      for (int c = 0; c < kSize / 32; ++c)
-        values[u][e][c] = attention_load<kVector>(row, args.v_columns, c * 32 + group * 4, n < args.keys ? args.values : 0);
+      for (int c = 0; c < kSize / 32; ++c) {
+        values[u][e][c] = float4{0, 0, 0, 0};  // a weight of 0 times the infinity of another row would be NaN
+        if (n < head.keys) values[u][e][c] = attention_load<kLie>(row, head.v_columns, c * 32 + group * 4, head.values);
+      }
     }
   }
 
@@ -115,11 +149,8 @@ RK_INLINE void attention_keys(const AttentionArgs& args, const float* k, const f
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int32_t m = m0 + group + e / 2 * 8, n = first + u * 8 + member * 2 + e % 2;
-      float added = 0.0f;
-      if (bias != nullptr && m < args.queries && n < args.keys)
-        added = load1(bias + static_cast<int64_t>(m) * args.bias_m + static_cast<int64_t>(n) * args.bias_n);
-      score[u][e] = n < args.keys ? fmaf(score[u][e], args.scale, added) : -INFINITY;
+      const int32_t n = first + u * 8 + member * 2 + e % 2;
+      score[u][e] = n < head.keys ? fmaf(score[u][e], head.scale, added[u][e] * kLog2E) : -INFINITY;
     }
   }
 
@@ -131,14 +162,14 @@ RK_INLINE void attention_keys(const AttentionArgs& args, const float* k, const f
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
     const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: exp(-inf) is 0, where -inf - -inf is NaN
-    const float factor = expf(sums.largest[r] - base);
+    const float factor = exp2_fast(sums.largest[r] - base);
     sums.largest[r] = largest;
     sums.sum[r] *= factor;
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) {
 #pragma unroll
       for (int e = r * 2; e < r * 2 + 2; ++e) {
-        score[u][e] = expf(score[u][e] - base);
+        score[u][e] = exp2_fast(score[u][e] - base);
         sums.sum[r] += score[u][e];
       }
     }
@@ -169,7 +200,7 @@ RK_INLINE void attention_keys(const AttentionArgs& args, const float* k, const f
 }
 
 // Columns [c0, c0 + attention_columns) of what the warps have: put into shared memory, added and stored.
-template <class Veu, int kSize, bool kVector>
+template <class Veu, int kSize, int kLie>
 RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* shared, int32_t m0, int c0,
                                 const AttentionSums<kSize>& sums) {
   constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
@@ -208,15 +239,15 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
     float4 y{0, 0, 0, 0};
 #pragma unroll
     for (int w = 0; w < kAttentionWarps; ++w) {
-      const float factor = expf(largest[w * kRows + row] - base);
+      const float factor = exp2_fast(largest[w * kRows + row] - base);
       const float4 part = *reinterpret_cast<const float4*>(parts + (w * kRows + row) * kPitch + column);
       total += factor * sum[w * kRows + row];
       y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};
     }
-    const float inverse = 1.0f / total;
+    const float inverse = reciprocal_fast(total);
     y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
     float* const to = out + static_cast<int64_t>(m) * args.out_m;
-    if constexpr (kVector) {
+    if constexpr (kLie != kElements) {
       store4(to + n, y);
     } else {
       const float each[4] = {y.x, y.y, y.z, y.w};
@@ -229,8 +260,8 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
   if (c0 + kColumns < kSize) sync_compute<Veu>();  // before the next columns come
 }
 
-// kSize: a multiple of 32 that neither `size` nor `values` is above. kVector: rows of q, k, v and out are whole groups of 16 aligned bytes.
-template <class Veu, int kSize, bool kVector>
+// kSize: a multiple of 32 that neither `size` nor `values` is above. kLie: AttentionRows.
+template <class Veu, int kSize, int kLie>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
@@ -240,19 +271,30 @@ RK_BODY void attention(const Task<Veu>& caller) {
   const AttentionBatch at = attention_batch(args, batch);
   const int32_t m0 = static_cast<int32_t>(block) * kAttentionRows;
   const int group = lane_id() / 4, member = lane_id() % 4;
-  const float* const k = task.address(args.k) + at.k;
-  const float* const v = task.address(args.v) + at.v;
-  const float* bias = task.address(args.bias);
-  if (bias != nullptr) bias += at.bias;
+  AttentionHead head{task.address(args.k) + at.k,
+                     task.address(args.v) + at.v,
+                     task.address(args.bias),
+                     m0,
+                     args.queries,
+                     args.keys,
+                     args.size,
+                     args.values,
+                     args.k_n,
+                     args.k_k,
+                     args.v_n,
+                     args.v_columns,
+                     args.bias_m,
+                     args.bias_n,
+                     args.scale};
+  if (head.bias != nullptr) head.bias += at.bias;
 
   uint32_t q[kSize / 16][2][4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int32_t m = m0 + group + r * 8;
-    const float* const row = task.address(args.q) + at.q + static_cast<int64_t>(m) * args.q_m;
+    const float* const row = task.address(args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
 #pragma unroll
     for (int j = 0; j < kSize / 16; ++j) {
-      const float4 x = attention_load<kVector>(row, args.q_k, j * 16 + member * 4, m < args.queries ? args.size : 0);
+      const float4 x = attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size);
       q[j][0][r] = to_tf32(x.x);
       q[j][0][r + 2] = to_tf32(x.y);
       q[j][1][r] = to_tf32(x.z);
@@ -274,8 +316,8 @@ RK_BODY void attention(const Task<Veu>& caller) {
     }
   }
 #pragma unroll 1
-  for (int32_t first = warp_id() * kAttentionWarpKeys; first < args.keys; first += kAttentionWarps * kAttentionWarpKeys)
-    attention_keys<kSize, kVector>(args, k, v, bias, m0, first, q, sums);
+  for (int32_t first = warp_id() * kAttentionWarpKeys; first < head.keys; first += kAttentionWarps * kAttentionWarpKeys)
+    attention_keys<kSize, kLie>(head, first, q, sums);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -285,7 +327,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
   float* const out = task.address(args.out) + at.out;
   float* const shared = task.template work_as<float>();
 #pragma unroll
-  for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns) attention_finish<Veu, kSize, kVector>(args, out, shared, m0, c0, sums);
+  for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns) attention_finish<Veu, kSize, kLie>(args, out, shared, m0, c0, sums);
 }
 
 }  // namespace rk

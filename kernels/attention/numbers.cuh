@@ -7,7 +7,7 @@ namespace rk {
 
 inline constexpr int kAttentionBatchRank = 4;
 inline constexpr int kAttentionRows = 16;      // queries of a rTask
-inline constexpr int kAttentionWarpKeys = 16;  // of a warp at a time
+inline constexpr int kAttentionWarpKeys = 8;  // of a warp at a time
 inline constexpr int kAttentionWarps = 8;
 inline constexpr int kAttentionLargestSize = 128;
 

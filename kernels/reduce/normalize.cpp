@@ -1,7 +1,8 @@
-// Host side of normalize.cuh.
+// Host side of normalize.cuh and normalize_rows.cuh.
 #include "kernels/reduce/normalize.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/args.h"
@@ -68,10 +69,92 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   return rows_rkernel("normalize", rows, per_rtask, std::move(phase));
 }
 
+// --- normalize_rows.cuh ---------------------------------------------------------------------------------------------------
+
+bool is_vectors(const Graph& graph, TensorId id, const std::vector<int64_t>& row_strides) {
+  return graph.tensor(id).place.offset % 4 == 0 &&
+         std::all_of(row_strides.begin(), row_strides.end(), [](int64_t stride) { return stride % 4 == 0; });
+}
+
+// A row lies densely in whole vectors, and scale and bias are of one row for all.
+bool is_rows(const Request& request, const Rows& rows) {
+  const int64_t warps = request.vdevice.compute_threads / rk::kWarp, longest = rk::kNormalizeLargestEach * warps * rk::kWarp * 4;
+  const ROperator& rop = request.rop;
+  if (rows.reduced.size() != 1 || rows.kept.size() > rk::kNormalizeRowsRank) return false;
+  const int64_t count = rows.reduced[0].extent;
+  if (count % 4 != 0 || count > longest || !std::has_single_bit(static_cast<uint64_t>(warps))) return false;
+  const auto lies = [&](Operand which, TensorId id) {
+    return rows.reduced[0].strides[which] == 1 && is_vectors(request.graph, id, strides(rows.kept, which));
+  };
+  if (!lies(kIn, rop.inputs[0]) || !lies(kOut, rop.outputs[0])) return false;
+  for (const auto& [which, i] : {std::pair{kScale, size_t{1}}, std::pair{kBias, size_t{2}}}) {
+    if (!operand(rop, i).valid()) continue;
+    const std::vector<int64_t> kept = strides(rows.kept, which);
+    if (!lies(which, operand(rop, i)) || std::any_of(kept.begin(), kept.end(), [](int64_t stride) { return stride != 0; })) return false;
+  }
+  return true;
+}
+
+// Warps of a row and vectors of a thread: two where the warps suffice, else 4, 8.
+struct RowThreads {
+  int64_t warps, each;
+};
+RowThreads threads_of(int64_t vectors, int64_t all_warps) {
+  RowThreads threads{1, 2};
+  while (threads.warps * 2 <= all_warps && threads.warps * threads.each * rk::kWarp < vectors) threads.warps *= 2;
+  while (threads.warps * threads.each * rk::kWarp < vectors) threads.each *= 2;
+  return threads;
+}
+
+RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
+  const ROperator& rop = request.rop;
+  const Normalize& attrs = std::get<Normalize>(rop.attrs);
+  const VDevice& vdevice = request.vdevice;
+  const int64_t count = rows.reduced_elements(), vectors = count / 4, warps = vdevice.compute_threads / rk::kWarp;
+  const auto [row_warps, each] = threads_of(vectors, warps);
+  Phase phase;
+  phase.header = "kernels/reduce/normalize_rows.cuh";
+  phase.body = "rk::normalize_rows";
+  phase.template_args = {{"kEach", std::to_string(each)}};
+  phase.args_type = "rk::NormalizeRowsArgs";
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
+                {"out", arg(TensorArg{rop.outputs[0]})},
+                {"scale", tensor_arg(operand(rop, 1))},
+                {"bias", tensor_arg(operand(rop, 2))},
+                {"kept_in", array_arg(strides(rows.kept, kIn), rk::kNormalizeRowsRank)},
+                {"kept_out", array_arg(strides(rows.kept, kOut), rk::kNormalizeRowsRank)},
+                {"kept_divisors", divisors_arg(inner_extents(rows.kept), rk::kNormalizeRowsRank - 1)},
+                {"kept_rank", arg(static_cast<int64_t>(rows.kept.size()))},
+                {"rows", arg(rows.rows())},
+                {"rows_per_rtask", arg(per_rtask)},
+                {"vectors", arg(vectors)},
+                {"warps_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(row_warps))))},
+                {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
+                {"epsilon", float_arg(attrs.epsilon)},
+                {"centered", arg(int64_t{attrs.centered})}};
+  phase.work_bytes = 2 * 4 * warps;
+  const double turns = static_cast<double>(ceil_div(per_rtask, warps / row_warps));
+  phase.cost.activation_bytes = static_cast<double>(per_rtask * count) * 8;
+  phase.cost.calibrated_cycles = vdevice.cost("normalize.fixed_cycles") + (turns - 1) * vdevice.cost("normalize.turn_cycles");
+  RKernel rkernel = rows_rkernel("normalize", rows, per_rtask, std::move(phase));
+  rkernel.name = "normalize<rows, " + std::to_string(rkernel.rtasks()) + ">";
+  return rkernel;
+}
+
+// As many rTasks as vEUs, and as few as have a row for all warps: what comes next waits for fewer.
+std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
+  const int64_t warps = request.vdevice.compute_threads / rk::kWarp, at_once = warps / threads_of(rows.reduced_elements() / 4, warps).warps;
+  const int64_t spread = std::max<int64_t>(1, ceil_div(rows.rows(), request.vdevice.veus()));
+  std::vector<RKernel> out = {rows_kernel_of(request, rows, spread)};
+  if (const int64_t packed = ceil_div(spread, at_once) * at_once; packed != spread) out.push_back(rows_kernel_of(request, rows, packed));
+  return out;
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
   Rows rows = rows_of(request.graph, rop);
+  if (is_rows(request, rows)) return rows_offers(request, rows);
   lay_threads(rows, request.vdevice);
   if (rows.kept.size() > kRank || rows.reduced.size() > kRank) return {};
   std::vector<RKernel> out = {rkernel_of(request, rows, request.vdevice.veus())};

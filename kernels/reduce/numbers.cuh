@@ -3,9 +3,12 @@
 
 #include <stdint.h>
 
+#include "kernels/vdevice/numbers.cuh"
+
 namespace rk {
 
 inline constexpr int kRowsRank = 8, kLrnRank = 6;  // dimensions that the arguments have room for
+inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread
 
 // What reduce does to an element, with two results, and to the last one.
 enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };

@@ -1,0 +1,106 @@
+// What normalize.cuh does, of rows of neighbours in whole groups of four, with scale and bias of one row for all: layer normalisation.
+// `warps` warps have a row, kEach groups of four a thread, in registers: the mean, then the squares around it, are added up by shuffles and
+// then over the warps in shared memory, always in the same order. Short: code that runs once a layer costs more than what it does.
+#pragma once
+
+#include "kernels/reduce/numbers.cuh"
+#include "kernels/vdevice/boxes.cuh"
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+struct NormalizeRowsArgs {
+  TensorRef in, out, scale, bias;                                     // the last two may be null
+  int32_t kept_in[kNormalizeRowsRank], kept_out[kNormalizeRowsRank];  // strides of rows, outermost dimension first
+  Divisor kept_divisors[kNormalizeRowsRank - 1];
+  uint32_t kept_rank, rows, rows_per_rtask;
+  uint32_t vectors;     // of a row
+  uint32_t warps_log2;  // of a row
+  float inverse_count, epsilon;
+  int32_t centered;
+};
+static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
+
+// The sum over all threads of a row. `shared` has a word for each warp, and nobody else writes it before the next barrier.
+template <class Veu>
+RK_INLINE float sum_of_row(float* shared, uint32_t warps_log2, float v) {
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) v += __shfl_xor_sync(kFullMask, v, step);
+  const uint32_t warp = static_cast<uint32_t>(warp_id()), warps = 1u << warps_log2;
+  shared[warp] = v;
+  sync_compute<Veu>();
+  const float* const mine = shared + (warp >> warps_log2 << warps_log2);
+  float sum = mine[0];
+#pragma unroll 1
+  for (uint32_t w = 1; w < warps; ++w) sum += mine[w];
+  return sum;
+}
+RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
+
+template <class Veu, int kEach>
+RK_BODY void normalize_rows(const Task<Veu>& caller) {
+  constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
+  float* const shared = task.template work_as<float>();
+  const uint32_t log2 = args.warps_log2, warp = static_cast<uint32_t>(warp_id());
+  const uint32_t first = (warp & ((1u << log2) - 1)) * kWarp + static_cast<uint32_t>(lane_id());  // of the thread's vectors
+  const uint32_t limit = (task.index + 1) * args.rows_per_rtask;
+  const uint32_t end = limit < args.rows ? limit : args.rows;
+#pragma unroll 1
+  for (uint32_t row = task.index * args.rows_per_rtask + (warp >> log2); row - (warp >> log2) < end; row += kWarps >> log2) {
+    uint32_t rest = row;
+    int64_t from = 0, to = 0;
+#pragma unroll 1
+    for (int d = static_cast<int>(args.kept_rank) - 1; d >= 0; --d) {
+      uint32_t at = rest;
+      if (d > 0) rest = divide(rest, args.kept_divisors[d - 1], at);
+      from += static_cast<int64_t>(at) * args.kept_in[d];
+      to += static_cast<int64_t>(at) * args.kept_out[d];
+    }
+    const float* const in = task.address(args.in) + from;
+    float* const out = task.address(args.out) + to;
+    const float* const scales = task.address(args.scale);
+    const float* const biases = task.address(args.bias);
+    // All is on its way before anything is added up. What does not exist is zero, and stays out of the squares.
+    float4 x[kEach], scale[kEach], bias[kEach];
+    bool exists[kEach];
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t vector = first + (static_cast<uint32_t>(i) << log2) * kWarp;
+      exists[i] = row < end && vector < args.vectors;
+      x[i] = bias[i] = float4{0, 0, 0, 0};
+      scale[i] = float4{1, 1, 1, 1};
+      if (exists[i]) x[i] = load4(in + vector * 4);
+      if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
+      if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
+    }
+    if (args.centered != 0) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) sum += sum_of4(x[i]);
+      const float mean = sum_of_row<Veu>(shared, log2, sum) * args.inverse_count;
+      sum = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (exists[i]) x[i] = float4{x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += sum_of4(float4{x[i].x * x[i].x, x[i].y * x[i].y, x[i].z * x[i].z, x[i].w * x[i].w});
+    // The other half of the words: who is here has read the first half, or not all are at this barrier. Without a mean there are two halves
+    // in turn.
+    sum = sum_of_row<Veu>(shared + kWarps, log2, sum);
+    const float factor = 1.0f / sqrtf(sum * args.inverse_count + args.epsilon);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t vector = first + (static_cast<uint32_t>(i) << log2) * kWarp;
+      const float4 v = x[i], s = scale[i], b = bias[i];
+      const float4 y{v.x * factor * s.x + b.x, v.y * factor * s.y + b.y, v.z * factor * s.z + b.z, v.w * factor * s.w + b.w};
+      if (exists[i]) store4(out + vector * 4, y);
+    }
+    if (args.centered == 0) sync_compute<Veu>();  // else the barrier of the next mean does it
+  }
+}
+
+}  // namespace rk
