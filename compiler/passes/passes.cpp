@@ -14,6 +14,7 @@
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/slice_gathers.h"
 #include "compiler/passes/stack_recurrences.h"
+#include "compiler/passes/views_last.h"
 
 namespace tamp::passes {
 
@@ -32,6 +33,7 @@ std::vector<Pass> pipeline(const Estimator& estimator) {
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
+      {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take

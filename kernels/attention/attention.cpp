@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numbers>
 
 #include "kernels/args.h"
@@ -26,8 +27,8 @@ struct Heads {
   int64_t queries = 0, keys = 0, size = 0, values = 0;
   std::array<MatrixStrides, kOperands> strides;
 
-  int64_t blocks() const { return ceil_div(queries, kRows); }  // of a batch
-  int64_t rtasks() const { return loop_elements(batch) * blocks(); }
+  int64_t blocks(int64_t groups) const { return ceil_div(queries, groups * kRows); }  // of a batch
+  int64_t rtasks(int64_t groups) const { return loop_elements(batch) * blocks(groups); }
 };
 
 // The extents, which need no places.
@@ -77,20 +78,18 @@ int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, h
 // What the body can do of it, and a vDevice.
 bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
   const int64_t size = padded_size(heads);
-  return precision != Precision::fp32 && d.tf32 && d.compute_threads == rk::kAttentionWarps * rk::kWarp && heads.rtasks() > 0 &&
+  return precision != Precision::fp32 && d.tf32 && d.compute_threads == rk::kAttentionWarps * rk::kWarp && heads.rtasks(1) > 0 &&
          heads.keys > 0 && heads.size > 0 && size > 0 && size <= rk::kAttentionLargestSize &&
          rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
 }
 
-// Of a rTask. Keys come at the latency of a load for every turn of all warps, and as L2 delivers them.
-double cycles_of(const Heads& heads, const VDevice& d) {
-  const int64_t turns = ceil_div(heads.keys, rk::kAttentionWarps * rk::kAttentionWarpKeys);
-  const double bytes = 4.0 * static_cast<double>(heads.keys * (heads.size + heads.values));
-  return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles") +
-         bytes * d.cost("attention.byte_cycles");
+// Of a rTask. A turn is 8 keys for every warp of a group.
+double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
+  const int64_t turns = ceil_div(heads.keys, rk::kAttentionWarps / groups * rk::kAttentionWarpKeys);
+  return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
 
-RKernel rkernel_of(const Request& request, const Heads& heads) {
+RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const int64_t size = padded_size(heads);
   const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
   const auto vector = [&](Operand operand) { return is_vector(request.graph, heads, operand); };
@@ -130,18 +129,20 @@ RKernel rkernel_of(const Request& request, const Heads& heads) {
                 {"v_columns", arg(heads.strides[kV].column)},
                 {"bias_m", arg(heads.strides[kBias].row)},
                 {"bias_n", arg(heads.strides[kBias].column)},
-                {"blocks", divisor_arg(heads.blocks())},
+                {"blocks", divisor_arg(heads.blocks(groups))},
+                {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
                 {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
-  phase.rtasks = heads.rtasks();
+  phase.rtasks = heads.rtasks(groups);
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
-  const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(kRows);
+  const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
   phase.cost.flops = 2 * edge * keys * static_cast<double>(2 * size);
   phase.cost.tensor_core = true;
   phase.cost.activation_bytes = 4 * static_cast<double>(heads.size + heads.values) * (keys + edge);
-  phase.cost.calibrated_cycles = cycles_of(heads, request.vdevice);
+  phase.cost.calibrated_cycles = cycles_of(heads, request.vdevice, groups);
   RKernel rkernel;
   rkernel.family = "attention";
-  rkernel.name = "attention<" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
+  rkernel.name = "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
+  rkernel.config = {{"groups", groups}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -151,7 +152,11 @@ std::vector<RKernel> offers(const Request& request) {
   if (!std::holds_alternative<Attention>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
   const Heads heads = heads_of(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return {};
-  return {rkernel_of(request, heads)};
+  std::vector<RKernel> out;
+  for (int64_t groups = 1; groups <= rk::kAttentionWarps; groups *= 2) {
+    if (groups == 1 || heads.queries > groups / 2 * kRows) out.push_back(rkernel_of(request, heads, groups));
+  }
+  return out;
 }
 
 // [row, row_end) of matrix number `batch` of an operand with `columns` columns.
@@ -173,9 +178,10 @@ void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int6
   append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int64_t index, Accesses& out) {
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Heads heads = heads_of(graph, rop);
-  const int64_t batch = index / heads.blocks(), row = index % heads.blocks() * kRows, row_end = std::min(row + kRows, heads.queries);
+  const int64_t groups = rkernel.config_value("groups"), blocks = heads.blocks(groups), rows = groups * kRows;
+  const int64_t batch = index / blocks, row = index % blocks * rows, row_end = std::min(row + rows, heads.queries);
   append_matrix(graph, heads, kOut, batch, row, row_end, heads.values, out.writes);
   append_matrix(graph, heads, kQ, batch, row, row_end, heads.size, out.reads);
   append_matrix(graph, heads, kK, batch, 0, heads.keys, heads.size, out.reads);
@@ -193,8 +199,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const Heads heads = unplaced(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return std::nullopt;
   const VDevice& d = request.vdevice;
-  const double rounds = static_cast<double>(ceil_div(heads.rtasks(), d.veus()));
-  return Estimate{d.edge_us + rounds * cycles_of(heads, d) / (d.clock_ghz * 1e3)};
+  const double rounds = static_cast<double>(ceil_div(heads.rtasks(1), d.veus()));
+  return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }
 
 }  // namespace

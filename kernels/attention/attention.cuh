@@ -1,7 +1,7 @@
 // Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:], products in tf32, the rest in fp32.
-// General strides. A rTask has kAttentionRows queries of one batch (a head), a warp every eighth group of 16 keys: it keeps the largest
-// score and the sums of its own keys (the online form of softmax), and at the end those of the eight warps are put together in shared
-// memory.
+// General strides. A rTask has one or several groups of kAttentionRows queries of one batch (a head). The warps of a group share the keys,
+// 8 at a time: a warp keeps the largest score and the sums of its own keys (the online form of softmax), and at the end those of the group
+// are put together in shared memory.
 //
 // Operands of the products go from memory into registers and nowhere else. In which order a dot product is added up does not matter,
 // so lanes take what lies side by side: of 16 neighbours of a row of Q or K, lane t of the four lanes of that row takes elements 4t
@@ -28,6 +28,7 @@ struct AttentionArgs {
   int32_t queries, keys, size, values;                                       // extents
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // rTasks of a batch
+  uint32_t groups_log2;                                                      // of queries
   float scale;                                                               // times log2(e), as are scores: exp2 is what the GPU has
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
@@ -228,20 +229,22 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
   }
   sync_compute<Veu>();
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kColumns / 4; i += Veu::kComputeThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < (kRows << args.groups_log2) * (kColumns / 4); i += Veu::kComputeThreads) {
     const int row = i / (kColumns / 4), column = i % (kColumns / 4) * 4, n = c0 + column;
     const int32_t m = m0 + row;
+    const int warps = kAttentionWarps >> args.groups_log2,
+              begin = row / kRows * warps * kRows + row % kRows;  // of the first of the row's warps
     if (m >= args.queries || n >= args.values) continue;
     float most = -INFINITY, total = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w) most = fmaxf(most, largest[w * kRows + row]);
+#pragma unroll 1
+    for (int w = 0; w < warps; ++w) most = fmaxf(most, largest[begin + w * kRows]);
     const float base = most == -INFINITY ? 0.0f : most;
     float4 y{0, 0, 0, 0};
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w) {
-      const float factor = exp2_fast(largest[w * kRows + row] - base);
-      const float4 part = *reinterpret_cast<const float4*>(parts + (w * kRows + row) * kPitch + column);
-      total += factor * sum[w * kRows + row];
+#pragma unroll 2
+    for (int w = 0; w < warps; ++w) {
+      const float factor = exp2_fast(largest[begin + w * kRows] - base);
+      const float4 part = *reinterpret_cast<const float4*>(parts + (begin + w * kRows) * kPitch + column);
+      total += factor * sum[begin + w * kRows];
       y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};
     }
     const float inverse = reciprocal_fast(total);
@@ -269,7 +272,8 @@ RK_BODY void attention(const Task<Veu>& caller) {
   uint32_t block;
   const uint32_t batch = divide(task.index, args.blocks, block);
   const AttentionBatch at = attention_batch(args, batch);
-  const int32_t m0 = static_cast<int32_t>(block) * kAttentionRows;
+  const int warps = kAttentionWarps >> args.groups_log2, warp = warp_id();  // of a group of queries
+  const int32_t block0 = static_cast<int32_t>(block) * (kAttentionRows << args.groups_log2), m0 = block0 + warp / warps * kAttentionRows;
   const int group = lane_id() / 4, member = lane_id() % 4;
   AttentionHead head{task.address(args.k) + at.k,
                      task.address(args.v) + at.v,
@@ -316,7 +320,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
     }
   }
 #pragma unroll 1
-  for (int32_t first = warp_id() * kAttentionWarpKeys; first < head.keys; first += kAttentionWarps * kAttentionWarpKeys)
+  for (int32_t first = warp % warps * kAttentionWarpKeys; first < head.keys; first += warps * kAttentionWarpKeys)
     attention_keys<kSize, kLie>(head, first, q, sums);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -327,7 +331,8 @@ RK_BODY void attention(const Task<Veu>& caller) {
   float* const out = task.address(args.out) + at.out;
   float* const shared = task.template work_as<float>();
 #pragma unroll
-  for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns) attention_finish<Veu, kSize, kLie>(args, out, shared, m0, c0, sums);
+  for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns)
+    attention_finish<Veu, kSize, kLie>(args, out, shared, block0, c0, sums);
 }
 
 }  // namespace rk

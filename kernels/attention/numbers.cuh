@@ -6,9 +6,9 @@
 namespace rk {
 
 inline constexpr int kAttentionBatchRank = 4;
-inline constexpr int kAttentionRows = 16;      // queries of a rTask
+inline constexpr int kAttentionRows = 16;     // queries of a group
 inline constexpr int kAttentionWarpKeys = 8;  // of a warp at a time
-inline constexpr int kAttentionWarps = 8;
+inline constexpr int kAttentionWarps = 8;     // of a rTask, whatever its groups
 inline constexpr int kAttentionLargestSize = 128;
 
 // Columns of the results that all warps put into shared memory at a time, to be added, and the words from one row of them to the next.
