@@ -91,89 +91,69 @@ struct AttentionHead {
   float scale;
 };
 
-// Keys from `first` on, kAttentionWarpKeys of them. Rows behind the end are read as the last one where that cannot be seen in the results:
-// keys get the score -inf, queries are not stored.
+// What a lane has of kAttentionWarpKeys keys: parts of rows of K and V, and what is added to the scores of element e (AttentionSums).
+template <int kSize>
+struct AttentionKeys {
+  float4 k[kSize / 16], v[2][kSize / 32];
+  float added[4];
+};
+
+// Keys from `first` on. Rows behind the end are read as the last one where that cannot be seen in the results: keys get the score -inf,
+// queries are not stored.
 template <int kSize, int kLie>
-RK_INLINE void attention_keys(const AttentionHead& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4], AttentionSums<kSize>& sums) {
-  constexpr int kTiles = kAttentionWarpKeys / 8;
+RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys<kSize>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
-  float4 keys[kTiles][kSize / 16], values[kTiles][2][kSize / 32];
+  const float* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
 #pragma unroll
-  for (int u = 0; u < kTiles; ++u) {
-    const float* const row = head.k + static_cast<int64_t>(min(first + u * 8 + group, head.keys - 1)) * head.k_n;
+  for (int j = 0; j < kSize / 16; ++j) to.k[j] = attention_load<kLie>(key, head.k_k, j * 16 + member * 4, head.size);
 #pragma unroll
-    for (int j = 0; j < kSize / 16; ++j) keys[u][j] = attention_load<kLie>(row, head.k_k, j * 16 + member * 4, head.size);
-  }
-  float added[kTiles][4];
-#pragma unroll
-  for (int u = 0; u < kTiles; ++u) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) added[u][e] = 0.0f;
-  }
+  for (int e = 0; e < 4; ++e) to.added[e] = 0.0f;
   if (head.bias != nullptr) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float* const row = head.bias + static_cast<int64_t>(min(head.m0 + group + r * 8, head.queries - 1)) * head.bias_m;
-#pragma unroll
-      for (int u = 0; u < kTiles; ++u) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          added[u][r * 2 + e] = load1(row + static_cast<int64_t>(min(first + u * 8 + member * 2 + e, head.keys - 1)) * head.bias_n);
-      }
-    }
-  }
-#pragma unroll
-  for (int u = 0; u < kTiles; ++u) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int32_t n = first + u * 8 + member * 2 + e;
-      const float* const row = head.v + static_cast<int64_t>(n) * head.v_n;
-#pragma unroll
-      for (int c = 0; c < kSize / 32; ++c) {
-        values[u][e][c] = float4{0, 0, 0, 0};  // a weight of 0 times the infinity of another row would be NaN
-        if (n < head.keys) values[u][e][c] = attention_load<kLie>(row, head.v_columns, c * 32 + group * 4, head.values);
-      }
-    }
-  }
-
-  float score[kTiles][4];
-#pragma unroll
-  for (int u = 0; u < kTiles; ++u) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) score[u][e] = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kSize / 16; ++j) {
-      const float4 x = keys[u][j];
-      const uint32_t even[2] = {to_tf32(x.x), to_tf32(x.y)}, odd[2] = {to_tf32(x.z), to_tf32(x.w)};
-      mma_tf32(score[u], q[j][0], even);
-      mma_tf32(score[u], q[j][1], odd);
-    }
-#pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int32_t n = first + u * 8 + member * 2 + e % 2;
-      score[u][e] = n < head.keys ? fmaf(score[u][e], head.scale, added[u][e] * kLog2E) : -INFINITY;
+      const int32_t m = min(head.m0 + group + e / 2 * 8, head.queries - 1), n = min(first + member * 2 + e % 2, head.keys - 1);
+      to.added[e] = load1(head.bias + static_cast<int64_t>(m) * head.bias_m + static_cast<int64_t>(n) * head.bias_n);
     }
   }
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int32_t n = first + member * 2 + e;
+    const float* const row = head.v + static_cast<int64_t>(n) * head.v_n;
+#pragma unroll
+    for (int c = 0; c < kSize / 32; ++c) {
+      to.v[e][c] = float4{0, 0, 0, 0};  // a weight of 0 times the infinity of another row would be NaN
+      if (n < head.keys) to.v[e][c] = attention_load<kLie>(row, head.v_columns, c * 32 + group * 4, head.values);
+    }
+  }
+}
+
+template <int kSize>
+RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4], const AttentionKeys<kSize>& keys,
+                        AttentionSums<kSize>& sums) {
+  const int member = lane_id() % 4;
+  float score[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int j = 0; j < kSize / 16; ++j) {
+    const float4 x = keys.k[j];
+    const uint32_t even[2] = {to_tf32(x.x), to_tf32(x.y)}, odd[2] = {to_tf32(x.z), to_tf32(x.w)};
+    mma_tf32(score, q[j][0], even);
+    mma_tf32(score, q[j][1], odd);
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    score[e] = first + member * 2 + e % 2 < head.keys ? fmaf(score[e], head.scale, keys.added[e] * kLog2E) : -INFINITY;
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float largest = sums.largest[r];
-#pragma unroll
-    for (int u = 0; u < kTiles; ++u) largest = fmaxf(largest, fmaxf(score[u][r * 2], score[u][r * 2 + 1]));
+    float largest = fmaxf(sums.largest[r], fmaxf(score[r * 2], score[r * 2 + 1]));
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
     const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: exp(-inf) is 0, where -inf - -inf is NaN
     const float factor = exp2_fast(sums.largest[r] - base);
     sums.largest[r] = largest;
-    sums.sum[r] *= factor;
-#pragma unroll
-    for (int u = 0; u < kTiles; ++u) {
-#pragma unroll
-      for (int e = r * 2; e < r * 2 + 2; ++e) {
-        score[u][e] = exp2_fast(score[u][e] - base);
-        sums.sum[r] += score[u][e];
-      }
-    }
+    score[r * 2] = exp2_fast(score[r * 2] - base);
+    score[r * 2 + 1] = exp2_fast(score[r * 2 + 1] - base);
+    sums.sum[r] = sums.sum[r] * factor + (score[r * 2] + score[r * 2 + 1]);
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
 #pragma unroll
@@ -184,19 +164,16 @@ RK_INLINE void attention_keys(const AttentionHead& head, int32_t first, const ui
     }
   }
 
+  const uint32_t weights[4] = {to_tf32(score[0]), to_tf32(score[2]), to_tf32(score[1]), to_tf32(score[3])};
 #pragma unroll
-  for (int u = 0; u < kTiles; ++u) {
-    const uint32_t weights[4] = {to_tf32(score[u][0]), to_tf32(score[u][2]), to_tf32(score[u][1]), to_tf32(score[u][3])};
-#pragma unroll
-    for (int c = 0; c < kSize / 32; ++c) {
-      const float4 even = values[u][0][c], odd = values[u][1][c];
-      const uint32_t x[2] = {to_tf32(even.x), to_tf32(odd.x)}, y[2] = {to_tf32(even.y), to_tf32(odd.y)};
-      const uint32_t z[2] = {to_tf32(even.z), to_tf32(odd.z)}, w[2] = {to_tf32(even.w), to_tf32(odd.w)};
-      mma_tf32(sums.y[c][0], weights, x);
-      mma_tf32(sums.y[c][1], weights, y);
-      mma_tf32(sums.y[c][2], weights, z);
-      mma_tf32(sums.y[c][3], weights, w);
-    }
+  for (int c = 0; c < kSize / 32; ++c) {
+    const float4 even = keys.v[0][c], odd = keys.v[1][c];
+    const uint32_t x[2] = {to_tf32(even.x), to_tf32(odd.x)}, y[2] = {to_tf32(even.y), to_tf32(odd.y)};
+    const uint32_t z[2] = {to_tf32(even.z), to_tf32(odd.z)}, w[2] = {to_tf32(even.w), to_tf32(odd.w)};
+    mma_tf32(sums.y[c][0], weights, x);
+    mma_tf32(sums.y[c][1], weights, y);
+    mma_tf32(sums.y[c][2], weights, z);
+    mma_tf32(sums.y[c][3], weights, w);
   }
 }
 
@@ -319,9 +296,24 @@ RK_BODY void attention(const Task<Veu>& caller) {
       for (int e = 0; e < 4; ++e) sums.y[c][i][e] = 0.0f;
     }
   }
+  const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
+  if constexpr (kSize <= 64) {
+    // The next keys are on their way while these are added. Each turn loads and adds; the first only loads, so that the code is there once.
+    AttentionKeys<kSize> keys, next;
 #pragma unroll 1
-  for (int32_t first = warp % warps * kAttentionWarpKeys; first < head.keys; first += warps * kAttentionWarpKeys)
-    attention_keys<kSize, kLie>(head, first, q, sums);
+    for (int32_t first = begin - step; first < head.keys; first += step) {
+      if (first + step < head.keys) load_keys<kSize, kLie>(head, first + step, next);
+      if (first >= begin) add_keys<kSize>(head, first, q, keys, sums);
+      keys = next;
+    }
+  } else {  // no registers for that
+#pragma unroll 1
+    for (int32_t first = begin; first < head.keys; first += step) {
+      AttentionKeys<kSize> keys;
+      load_keys<kSize, kLie>(head, first, keys);
+      add_keys<kSize>(head, first, q, keys, sums);
+    }
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
