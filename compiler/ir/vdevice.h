@@ -68,7 +68,7 @@ struct VDevice {
 };
 
 // Shared memory of the control block (slots, barriers); asserted in the generated file.
-inline constexpr int64_t kControlBytes = 4096;
+inline constexpr int64_t kControlBytes = 5120;
 inline constexpr int64_t kServiceThreads = 64;  // loader and waiter warps
 
 // All costs that there are, and the default of each: those of the h200.

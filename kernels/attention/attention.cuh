@@ -72,8 +72,6 @@ RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t bat
   return at;
 }
 
-constexpr float kLog2E = 1.44269504f;
-
 // What a lane has of its warp's keys: of rows g = lane / 4 and g + 8 the largest score, the lane's part of the sum of all exp(score -
 // largest), and that times V, not yet divided by the sum. Element e of product i of the 32 columns from 32c on is row g + e / 2 * 8, column
 // 32c + 4 * (2 * (lane % 4) + e % 2) + i.
@@ -297,22 +295,13 @@ RK_BODY void attention(const Task<Veu>& caller) {
     }
   }
   const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
-  if constexpr (kSize <= 64) {
-    // The next keys are on their way while these are added. Each turn loads and adds; the first only loads, so that the code is there once.
-    AttentionKeys<kSize> keys, next;
+  // (To have the next keys on their way meanwhile takes more registers than there are: with 124 bytes spilled a rTask took 15.2 us,
+  // not 6.6.)
 #pragma unroll 1
-    for (int32_t first = begin - step; first < head.keys; first += step) {
-      if (first + step < head.keys) load_keys<kSize, kLie>(head, first + step, next);
-      if (first >= begin) add_keys<kSize>(head, first, q, keys, sums);
-      keys = next;
-    }
-  } else {  // no registers for that
-#pragma unroll 1
-    for (int32_t first = begin; first < head.keys; first += step) {
-      AttentionKeys<kSize> keys;
-      load_keys<kSize, kLie>(head, first, keys);
-      add_keys<kSize>(head, first, q, keys, sums);
-    }
+  for (int32_t first = begin; first < head.keys; first += step) {
+    AttentionKeys<kSize> keys;
+    load_keys<kSize, kLie>(head, first, keys);
+    add_keys<kSize>(head, first, q, keys, sums);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

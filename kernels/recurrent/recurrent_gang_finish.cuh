@@ -7,8 +7,6 @@
 
 namespace rk {
 
-constexpr float kLog2E = 1.44269504f;
-
 RK_INLINE float sigmoid_fast(float x) { return reciprocal_fast(1.0f + exp2_fast(-kLog2E * x)); }
 
 // tanh, or sigmoid, of which one is computed by way of the other; around 0, where that would lose digits, by a polynomial.

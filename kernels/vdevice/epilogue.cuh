@@ -45,7 +45,7 @@ RK_INLINE float erf_fast(float x) {
   p = fmaf(p, t, 1.421413741f);
   p = fmaf(p, t, -0.284496736f);
   p = fmaf(p, t, 0.254829592f);
-  const float y = 1.0f - p * t * exp2_fast(a * a * -1.44269504f);
+  const float y = 1.0f - p * t * exp2_fast(a * a * -kLog2E);
   return copysignf(y, x);
 }
 RK_INLINE float gelu(float x) { return 0.5f * x * (1.0f + erf_fast(x * 0.70710678118654752f)); }

@@ -68,26 +68,25 @@ RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn col
 
 constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
-constexpr int kControlBytes = 4096;
+constexpr int kControlBytes = 5120;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
 inline constexpr uint32_t kStartsEarly = 2;  // not a parity
 
+// What the waiter hands to the compute warps. The task is here and not in their own memory: 256 threads' copies of it do not stay in the L1
+// cache, of which the rings leave little, and a body that reads its own from L2 begins 0.3 us later.
+template <class Veu>
 struct alignas(16) Slot {
-  uint32_t index;
+  Task<Veu> task;
   uint16_t body;
   uint16_t signal;
   uint32_t inputs_phase;  // of `inputs`, to be waited for, or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
-  uint32_t first_chunk;
-  uint32_t first_input;                  // chunk of the input ring
-  uint32_t instruction;                  // position in the instruction table, for the trace
-  uint32_t record;                       // for messages
-  uint32_t over_inputs;                  // Program::kOverInputs only
+  uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
 template <class Veu>
 struct Control {
-  Slot slots[kSlots];
+  Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
@@ -97,10 +96,10 @@ struct Control {
 
 constexpr int kServiceWarps = 2;
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
+constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps * kWarp;
 template <class Veu>
 constexpr int kSmemBytesOf =
-    kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
+    kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kInputStages * Veu::kInputStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -262,7 +261,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     const uint32_t s = slots_used % kSlots;
     InputCopy input{};
     if (uses_slot) {
-      Slot& slot = control.slots[s];
+      Slot<Veu>& slot = control.slots[s];
       if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
       uint16_t body = i == end ? kBodyEnd : kBodyNothing;
       uint32_t chunks = 0;
@@ -278,17 +277,18 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
       }
       if (lane == 0) {
-        slot.index = instruction.index;
+        slot.task.index = instruction.index;
+        slot.task.record = instruction.record;
+        slot.task.weights.next = chunk;
+        slot.task.inputs.next = input_chunk;
         slot.body = body;
         slot.inputs_phase = input.boxes != 0 ? kStartsEarly : inputs_phases >> s & 1u;
         slot.signal = instruction.signal;
-        slot.first_chunk = chunk;
-        slot.first_input = input_chunk;
         slot.instruction = i;
-        slot.record = instruction.record;
         if constexpr (OVER_INPUTS) {
-          slot.over_inputs = runs ? tables.records[instruction.record].over_inputs : 0;
-          if (slot.over_inputs != 0) over = slots_used + 1;
+          const bool is_over = runs && tables.records[instruction.record].over_inputs != 0;
+          slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+          if (is_over) over = slots_used + 1;
         }
       }
       __syncwarp();
@@ -336,11 +336,11 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 // Runs the bodies. Thread 0 signals: a warp of its own for that would let the next rTask begin 0.5 us earlier, but to hand on to it
 // takes 0.1 us of the critical path, and the next rTask mostly waits for inputs then.
 template <class Program>
-RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control, char* stages, char* input_stages, char* work) {
+RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control) {
   using Veu = typename Program::Veu;
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
-    Slot& slot = control.slots[n % kSlots];
+    Slot<Veu>& slot = control.slots[n % kSlots];
     wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t instruction = slot.instruction;
@@ -348,21 +348,8 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     if (inputs_phase != kStartsEarly) wait_warp(control.inputs[n % kSlots], inputs_phase);
     if (body < kBodyNothing) {
       if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
-      Task<Veu> task;
-      task.index = slot.index;
-      task.args = slot.args;
-      task.work = work;
-      if constexpr (Program::kOverInputs) {
-        if (slot.over_inputs != 0) task.work = input_stages;
-      }
-      task.bases = control.bases;
-      task.launch = &launch;
-      task.epoch = control.epoch;
-      task.record = slot.record;
-      task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
-      task.inputs = InputRing{input_stages, control.input_full, control.input_empty, slot.first_input};
-      accesses_of<Veu>(control, task.record, task.index);
-      Program::run(body, task);
+      accesses_of<Veu>(control, slot.task.record, slot.task.index);
+      Program::run(body, slot.task);
     }
     const uint16_t event = slot.signal;
     sync_compute<Veu>();
@@ -405,13 +392,24 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.input_empty[s], kWarpsArrive<Veu>);
     }
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
+    for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
+      slot.task = {0,
+                   slot.args,
+                   work,
+                   control.bases,
+                   WeightPipe<Veu>{stages, control.full, control.empty, 0},
+                   &launch,
+                   control.epoch,
+                   0,
+                   InputRing{input_stages, control.input_full, control.input_empty, 0}};
+    }
   }
   for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader)
-    run_compute<Program>(launch, control, stages, input_stages, work);
+    run_compute<Program>(launch, control);
   else if (warp == kLoader)
     run_loader<Veu>(launch, tables, control, stages);
   else
