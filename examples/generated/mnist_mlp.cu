@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       59  device code, as it stands in tamp's kernels/
-//     1724  host runtime, as it stands in tamp's runtime_stub/host/
-//     2298  one vEU
-//     2325  addresses: a base and a byte from there
-//     2333  rOperators: what each body is told
-//     2378  records: one row per phase of a rOperator
-//     2395  events: signals that make up one epoch
-//     2408  lanes: what each vEU runs, row by row
-//     2438  the kernel
-//     2444  host
+//     1725  host runtime, as it stands in tamp's runtime_stub/host/
+//     2299  one vEU
+//     2326  addresses: a base and a byte from there
+//     2334  rOperators: what each body is told
+//     2379  records: one row per phase of a rOperator
+//     2396  events: signals that make up one epoch
+//     2409  lanes: what each vEU runs, row by row
+//     2439  the kernel
+//     2445  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2337)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2338)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2358)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2359)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -144,6 +144,8 @@ RK_INLINE int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 
 
 namespace rk {
+
+constexpr float kLog2E = 1.44269504f;
 
 RK_INLINE float exp2_fast(float x) {
 #if defined(__CUDA_ARCH__)
@@ -990,7 +992,7 @@ RK_INLINE float erf_fast(float x) {
   p = fmaf(p, t, 1.421413741f);
   p = fmaf(p, t, -0.284496736f);
   p = fmaf(p, t, 0.254829592f);
-  const float y = 1.0f - p * t * exp2_fast(a * a * -1.44269504f);
+  const float y = 1.0f - p * t * exp2_fast(a * a * -kLog2E);
   return copysignf(y, x);
 }
 RK_INLINE float gelu(float x) { return 0.5f * x * (1.0f + erf_fast(x * 0.70710678118654752f)); }
@@ -1367,26 +1369,25 @@ RK_INLINE void trace(const Launch& launch, uint32_t instruction, TraceColumn col
 
 constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
-constexpr int kControlBytes = 4096;
+constexpr int kControlBytes = 5120;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
 inline constexpr uint32_t kStartsEarly = 2;  // not a parity
 
+// What the waiter hands to the compute warps. The task is here and not in their own memory: 256 threads' copies of it do not stay in the L1
+// cache, of which the rings leave little, and a body that reads its own from L2 begins 0.3 us later.
+template <class Veu>
 struct alignas(16) Slot {
-  uint32_t index;
+  Task<Veu> task;
   uint16_t body;
   uint16_t signal;
   uint32_t inputs_phase;  // of `inputs`, to be waited for, or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
-  uint32_t first_chunk;
-  uint32_t first_input;                  // chunk of the input ring
-  uint32_t instruction;                  // position in the instruction table, for the trace
-  uint32_t record;                       // for messages
-  uint32_t over_inputs;                  // Program::kOverInputs only
+  uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
 
 template <class Veu>
 struct Control {
-  Slot slots[kSlots];
+  Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
@@ -1396,10 +1397,10 @@ struct Control {
 
 constexpr int kServiceWarps = 2;
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
+constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps * kWarp;
 template <class Veu>
 constexpr int kSmemBytesOf =
-    kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
+    kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kInputStages * Veu::kInputStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -1561,7 +1562,7 @@ RK_PRAGMA(unroll 1)
     const uint32_t s = slots_used % kSlots;
     InputCopy input{};
     if (uses_slot) {
-      Slot& slot = control.slots[s];
+      Slot<Veu>& slot = control.slots[s];
       if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
       uint16_t body = i == end ? kBodyEnd : kBodyNothing;
       uint32_t chunks = 0;
@@ -1577,17 +1578,18 @@ RK_PRAGMA(unroll 1)
         for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
       }
       if (lane == 0) {
-        slot.index = instruction.index;
+        slot.task.index = instruction.index;
+        slot.task.record = instruction.record;
+        slot.task.weights.next = chunk;
+        slot.task.inputs.next = input_chunk;
         slot.body = body;
         slot.inputs_phase = input.boxes != 0 ? kStartsEarly : inputs_phases >> s & 1u;
         slot.signal = instruction.signal;
-        slot.first_chunk = chunk;
-        slot.first_input = input_chunk;
         slot.instruction = i;
-        slot.record = instruction.record;
         if constexpr (OVER_INPUTS) {
-          slot.over_inputs = runs ? tables.records[instruction.record].over_inputs : 0;
-          if (slot.over_inputs != 0) over = slots_used + 1;
+          const bool is_over = runs && tables.records[instruction.record].over_inputs != 0;
+          slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+          if (is_over) over = slots_used + 1;
         }
       }
       __syncwarp();
@@ -1635,44 +1637,32 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 // Runs the bodies. Thread 0 signals: a warp of its own for that would let the next rTask begin 0.5 us earlier, but to hand on to it
 // takes 0.1 us of the critical path, and the next rTask mostly waits for inputs then.
 template <class Program>
-RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control, char* stages, char* input_stages, char* work) {
+RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control) {
   using Veu = typename Program::Veu;
 RK_PRAGMA(unroll 1)
   for (uint32_t n = 0;; ++n) {
-    Slot& slot = control.slots[n % kSlots];
+    Slot<Veu>& slot = control.slots[n % kSlots];
     wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
-    const uint32_t instruction = slot.instruction;
     const uint32_t inputs_phase = slot.inputs_phase;
     if (inputs_phase != kStartsEarly) wait_warp(control.inputs[n % kSlots], inputs_phase);
     if (body < kBodyNothing) {
-      if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
-      Task<Veu> task;
-      task.index = slot.index;
-      task.args = slot.args;
-      task.work = work;
-      if constexpr (Program::kOverInputs) {
-        if (slot.over_inputs != 0) task.work = input_stages;
-      }
-      task.bases = control.bases;
-      task.launch = &launch;
-      task.epoch = control.epoch;
-      task.record = slot.record;
-      task.weights = WeightPipe<Veu>{stages, control.full, control.empty, slot.first_chunk};
-      task.inputs = InputRing{input_stages, control.input_full, control.input_empty, slot.first_input};
-      accesses_of<Veu>(control, task.record, task.index);
-      Program::run(body, task);
+      if (threadIdx.x == 0) trace(launch, slot.instruction, kTraceStarted);
+      accesses_of<Veu>(control, slot.task.record, slot.task.index);
+      Program::run(body, slot.task);
     }
+    // Read again: what is kept over a call is saved by the body, in memory.
     const uint16_t event = slot.signal;
+    const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
     sync_compute<Veu>();
     if (threadIdx.x == 0) {
-      if (body < kBodyNothing) trace(launch, instruction, kTraceComputed);
-      if (body == kBodyEnd) leave(launch, control);
+      if (runs) trace(launch, slot.instruction, kTraceComputed);
+      if (ends) leave(launch, control);
       if (event != kNone16) signal(event_word(launch, event));
-      if (event != kNone16 && body < kBodyNothing) trace(launch, instruction, kTraceSignalled);
+      if (event != kNone16 && runs) trace(launch, slot.instruction, kTraceSignalled);
     }
     if (kEachArrives || threadIdx.x == 0) arrive(control.free[n % kSlots]);
-    if (body == kBodyEnd) return;
+    if (ends) return;
   }
 }
 
@@ -1704,13 +1694,24 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.input_empty[s], kWarpsArrive<Veu>);
     }
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
+    for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
+      slot.task = {0,
+                   slot.args,
+                   work,
+                   control.bases,
+                   WeightPipe<Veu>{stages, control.full, control.empty, 0},
+                   &launch,
+                   control.epoch,
+                   0,
+                   InputRing{input_stages, control.input_full, control.input_empty, 0}};
+    }
   }
   for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader)
-    run_compute<Program>(launch, control, stages, input_stages, work);
+    run_compute<Program>(launch, control);
   else if (warp == kLoader)
     run_loader<Veu>(launch, tables, control, stages);
   else
@@ -2306,7 +2307,7 @@ struct Veu {
   static constexpr int kWorkBytes = 8192;
   static constexpr int kBases = 4;
 };
-static_assert(rk::kControlBytes == 4096, "control block");
+static_assert(rk::kControlBytes == 5120, "control block");
 static_assert(rk::kThreadsOf<Veu> == 320, "threads of a vEU");
 static_assert(rk::kSmemBytesOf<Veu> <= 232448, "shared memory of a vEU");
 

@@ -343,24 +343,25 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     Slot<Veu>& slot = control.slots[n % kSlots];
     wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
-    const uint32_t instruction = slot.instruction;
     const uint32_t inputs_phase = slot.inputs_phase;
     if (inputs_phase != kStartsEarly) wait_warp(control.inputs[n % kSlots], inputs_phase);
     if (body < kBodyNothing) {
-      if (threadIdx.x == 0) trace(launch, instruction, kTraceStarted);
+      if (threadIdx.x == 0) trace(launch, slot.instruction, kTraceStarted);
       accesses_of<Veu>(control, slot.task.record, slot.task.index);
       Program::run(body, slot.task);
     }
+    // Read again: what is kept over a call is saved by the body, in memory.
     const uint16_t event = slot.signal;
+    const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
     sync_compute<Veu>();
     if (threadIdx.x == 0) {
-      if (body < kBodyNothing) trace(launch, instruction, kTraceComputed);
-      if (body == kBodyEnd) leave(launch, control);
+      if (runs) trace(launch, slot.instruction, kTraceComputed);
+      if (ends) leave(launch, control);
       if (event != kNone16) signal(event_word(launch, event));
-      if (event != kNone16 && body < kBodyNothing) trace(launch, instruction, kTraceSignalled);
+      if (event != kNone16 && runs) trace(launch, slot.instruction, kTraceSignalled);
     }
     if (kEachArrives || threadIdx.x == 0) arrive(control.free[n % kSlots]);
-    if (body == kBodyEnd) return;
+    if (ends) return;
   }
 }
 
