@@ -21,7 +21,7 @@ using VEU = StrongId<struct VEUTag>;
 struct VDevice {
   std::string name;         // "h200"
   std::string description;  // "NVIDIA H200 SXM, 132 SMs"
-  std::string arch;         // nvcc -arch, "sm_90"
+  std::string arch;         // nvcc -arch, "sm_90a"
   int64_t sms = 0;
   int64_t veus_per_sm = 1;
 
@@ -34,6 +34,8 @@ struct VDevice {
   int64_t input_stage_bytes = 0;
   int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring of programs that have both
   int64_t registers_per_sm = 65536;
+  bool wide_products =
+      false;  // of a program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;

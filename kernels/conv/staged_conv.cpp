@@ -193,7 +193,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
-  phase.template_args = {{"Math", is_tf32(c)                                               ? "rk::Tf32"
+  phase.template_args = {{"Math", is_wide(request.vdevice, p, c)                           ? "rk::WideTf32"
+                                  : is_tf32(c)                                             ? "rk::Tf32"
                                   : static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16"
                                                                                            : "rk::Bf16"},
                          {"MT", std::to_string(s.mt)},

@@ -129,6 +129,13 @@ int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilatio
   return (tile - 1) * stride + (kernel - 1) * dilation + 1;
 }
 
+bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
+  const Shape& s = shape_of(c);
+  const Grid g = grid_of(p);
+  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
+         p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
+}
+
 bool in_one_copy(const Product& p) { return groups_of(p).in_channels % kBoxChannels == 0; }
 
 int64_t bytes_of_box(const Product& p, const Config& c) {

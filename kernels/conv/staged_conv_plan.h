@@ -97,6 +97,9 @@ int64_t input_steps_of(const Product& p, const Config& c);
 // Those of a rTask whose split has so many boxes.
 int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 
+// Whether the body multiplies by wgmma, in a program that does: its pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are slower
+// with it.)
+bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
 bool in_one_copy(const Product& p);                       // see InputBoxes::boxes_per_copy
 int64_t bytes_of_box(const Product& p, const Config& c);  // in a stage that holds several

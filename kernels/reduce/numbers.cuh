@@ -7,7 +7,7 @@
 
 namespace rk {
 
-inline constexpr int kRowsRank = 8, kLrnRank = 6;  // dimensions that the arguments have room for
+inline constexpr int kRowsRank = 8, kLrnRank = 6;                        // dimensions that the arguments have room for
 inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of normalize_rows; vectors of a thread
 
 // What reduce does to an element, with two results, and to the last one.

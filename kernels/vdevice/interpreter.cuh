@@ -96,10 +96,10 @@ struct Control {
 
 constexpr int kServiceWarps = 2;
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps * kWarp;
+constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
 template <class Veu>
 constexpr int kSmemBytesOf =
-    kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kInputStages * Veu::kInputStageBytes + Veu::kWorkBytes;
+    kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
 
 RK_INLINE char* shared_memory() {
 #if defined(TAMP_CUDA_ON_CPU)

@@ -192,7 +192,7 @@ def main():
     parser.add_argument("--peer-jobs", type=int, default=0)
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--policy", default="best")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has PyTorch")

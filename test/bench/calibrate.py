@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--policy", default="wavefront")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--traces", type=int, default=3)
     parser.add_argument("--least", type=int, default=5, help="kinds that a fit needs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

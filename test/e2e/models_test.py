@@ -282,7 +282,7 @@ def check_compiled_for_gpu(tamp, path, vdevice, holds):
 
 def test_mnist_mlp_compiled_for_h200(tamp):
     path = example(tamp, "mnist_mlp")
-    check_compiled_for_gpu(tamp, path, "h200", ["vDevice h200 (sm_90; ", "): 132 vEUs", "precision tf32"])
+    check_compiled_for_gpu(tamp, path, "h200", ["vDevice h200 (sm_90a; ", "): 132 vEUs", "precision tf32"])
     # The folder knows its model: by name, and by what is in it.
     elsewhere = tamp.folder / "elsewhere"
     elsewhere.mkdir()

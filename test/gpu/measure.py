@@ -154,7 +154,7 @@ def main():
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--policy", default="best")
     parser.add_argument("--execution", default="persistent", choices=("persistent", "graph"), help="of tamp compile")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--compile-peers", action="store_true", help="torch.compile beside eager PyTorch; minutes for unrolled networks")

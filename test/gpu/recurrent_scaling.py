@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--precisions", default="fp32")
     parser.add_argument("--sweeps", default=",".join(SWEEPS))
     parser.add_argument("--vdevice", default="h200")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--jobs", type=int, default=8)
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp())

@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--models", type=pathlib.Path, required=True)
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--vdevice", default="h200")
-    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
