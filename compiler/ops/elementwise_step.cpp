@@ -9,16 +9,16 @@ namespace {
 
 // Operands of one element each (attributes, or what the function does not have) have step 0.
 template <class T>
-struct Operand {
+struct StepOperand {
   const T* data;
   size_t step;
 };
 
 template <class T>
-using Loop = void (*)(const std::array<Operand<T>, 3>& operands, size_t count, T* out);
+using Loop = void (*)(const std::array<StepOperand<T>, 3>& operands, size_t count, T* out);
 
 template <class T, T (*kFormula)(T, T, T)>
-void loop(const std::array<Operand<T>, 3>& operands, size_t count, T* out) {
+void loop(const std::array<StepOperand<T>, 3>& operands, size_t count, T* out) {
   const auto& [x, y, z] = operands;
   for (size_t i = 0; i < count; ++i) out[i] = kFormula(x.data[i * x.step], y.data[i * y.step], z.data[i * z.step]);
 }
@@ -46,7 +46,7 @@ void run(const ElementwiseStep& step, const Operands& operands, const std::strin
                       ", supported: " + (std::is_same_v<T, double> ? "integers" : "floats"));
   }
   std::array<T, 3> single{};
-  std::array<Operand<T>, 3> given{Operand<T>{&single[0], 0}, {&single[1], 0}, {&single[2], 0}};
+  std::array<StepOperand<T>, 3> given{StepOperand<T>{&single[0], 0}, {&single[1], 0}, {&single[2], 0}};
   for (size_t i = 0; i < operands.size(); ++i) given[i] = {data_of<T>(*operands[i]), 1};
   const size_t arity = operands.size();
   const int attributes = row_of(step.op).attributes.count;
