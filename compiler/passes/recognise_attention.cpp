@@ -9,7 +9,7 @@
 namespace tamp::passes {
 namespace {
 
-struct Match {
+struct AttentionMatch {
   TensorId q, k, v, bias;
   bool keys_last = false;  // K is [..,size,keys]
   double scale = 1;
@@ -22,13 +22,13 @@ class AttentionMatcher {
   explicit AttentionMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
 
   // The attention whose softmax `rop` is.
-  std::optional<Match> match(size_t rop) const {
+  std::optional<AttentionMatch> match(size_t rop) const {
     const auto* softmax = std::get_if<Softmax>(&graph_.rops[rop].attrs);
     if (!softmax || softmax->log) return std::nullopt;
     const TensorId weights = graph_.rops[rop].outputs[0];
     const auto last_axis = static_cast<int64_t>(graph_.tensor(weights).shape.size()) - 1;
     if (softmax->first_axis != last_axis || softmax->last_axis != last_axis) return std::nullopt;
-    Match found;
+    AttentionMatch found;
     found.steps = {rop};
     if (!take_values(weights, found) || !take_scores(graph_.rops[rop].inputs[0], found)) return std::nullopt;
     return found;
@@ -50,7 +50,7 @@ class AttentionMatcher {
     return product && !has_c && !product->trans_a && is_f32(rop.outputs[0]) ? product : nullptr;
   }
 
-  bool take_values(TensorId weights, Match& found) const {
+  bool take_values(TensorId weights, AttentionMatch& found) const {
     if (!maker_of(weights)) return false;
     found.last = uses_.consumers[weights.index()][0].index();
     const ROperator& rop = graph_.rops[found.last];
@@ -60,7 +60,7 @@ class AttentionMatcher {
     return true;
   }
 
-  bool take_scores(TensorId scores, Match& found) const {
+  bool take_scores(TensorId scores, AttentionMatch& found) const {
     if (const auto bias = sum_of(scores, found)) {
       found.bias = bias->second;
       scores = bias->first;
@@ -81,7 +81,7 @@ class AttentionMatcher {
   }
 
   // The scores and what is added to them.
-  std::optional<std::pair<TensorId, TensorId>> sum_of(TensorId id, Match& found) const {
+  std::optional<std::pair<TensorId, TensorId>> sum_of(TensorId id, AttentionMatch& found) const {
     const std::optional<size_t> maker = maker_of(id);
     const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
     if (!step || step->op != ElementwiseOp::add) return std::nullopt;
@@ -94,14 +94,14 @@ class AttentionMatcher {
     return std::nullopt;
   }
   bool leads_to_product(TensorId id) const {
-    Match ignored;
+    AttentionMatch ignored;
     take_factor(id, ignored);
     const std::optional<size_t> maker = maker_of(id);
     return maker && plain_product(graph_.rops[*maker]);
   }
 
   // id = x * factor or x / factor becomes x.
-  void take_factor(TensorId& id, Match& found) const {
+  void take_factor(TensorId& id, AttentionMatch& found) const {
     const std::optional<size_t> maker = maker_of(id);
     const ElementwiseStep* step = maker ? single_step(graph_.rops[*maker]) : nullptr;
     if (!step || (step->op != ElementwiseOp::mul && step->op != ElementwiseOp::div)) return;
@@ -146,7 +146,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
   std::vector<std::vector<ROperator>> in_front(before.rops.size());
   std::vector<std::optional<ROperator>> joined(before.rops.size());
   for (size_t i = 0; i < before.rops.size(); ++i) {
-    const std::optional<Match> match = matcher.match(i);
+    const std::optional<AttentionMatch> match = matcher.match(i);
     if (!match) continue;
     ROperator rop = before.rops[match->last];
     rop.attrs = Attention{static_cast<float>(match->scale)};
