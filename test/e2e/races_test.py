@@ -23,6 +23,7 @@ import models_test as nets
 import random_test as random_test_of_all
 import random_wide
 import recurrent_test as recurrent
+import transformers_test as transformers
 
 
 def check_races(tamp, made, *options, code=0, says="", env=None):
@@ -133,6 +134,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("attention", nets.attention, [], "matmul_direct softmax"),
+    ("transformer", transformers.vit, ["--vdevice", "h200"], "attention normalize<rows staged_conv_tf32"),
+    ("transformer_graph", transformers.vit, ["--vdevice", "h200", "--execution", "graph"], "attention normalize<rows"),
     ("shared_rows", shared_rows, [], "elementwise"),
     ("reductions", nets.reductions, [], "reduce lrn indexed_copy direct"),
     ("gang", gang, ["--vdevice", "h200"], "recurrent_gang"),

@@ -293,6 +293,29 @@ def test_vit_in_tf32(tamp):
     check(tamp, vit(), limit=5e-3, precision="tf32")
 
 
+def attentions(tamp, *options):
+    tamp("compile", "model.onnx", "-o", "made", *options)
+    return sum(rop["op"] == "Attention" for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"])
+
+
+def test_attention_on_tensor_cores(tamp):
+    """One rOperator a layer in tf32, fp16 and bf16; in fp32 none."""
+    for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+        check(tamp, bert(), bert_inputs(), limit=limit, precision=precision)
+        assert attentions(tamp, "--precision", precision, "--vdevice", "h200") == 2
+    assert attentions(tamp, "--precision", "fp32", "--vdevice", "h200") == 0
+
+
+def test_every_form_of_attention_in_tf32(tamp):
+    """What the tests below ask in fp32, where it is several rOperators."""
+    tf32 = {"limit": 5e-3, "precision": "tf32"}
+    check(tamp, decoder(), **tf32)
+    made = multi_head()
+    check(tamp, made, inputs_of(made, counting=[5, 3], padding=[[1] * LENGTH, [1] * 4 + [0] * (LENGTH - 4)]), same=multi_head(packs=False), **tf32)
+    made = group_query()
+    check(tamp, made, inputs_of(made, prompt_lengths=[LENGTH - 1] * 2, lengths=[7, 5]), **tf32)
+
+
 def test_decoder(tamp):
     check(tamp, decoder())
 
