@@ -34,6 +34,9 @@ class ViewsLast {
 
   std::optional<Swap> swap_of(const ROperator& rop) const {
     if (!single_step(rop) || graph_.tensor(rop.outputs[0]).dtype != DType::f32) return std::nullopt;
+    for (const TensorId id : rop.inputs) {  // of two products one is enough, or they would take turns
+      if (is_made_by_product(id) && graph_.tensor(id).shape == graph_.tensor(rop.outputs[0]).shape) return std::nullopt;
+    }
     for (size_t i = 0; i < rop.inputs.size(); ++i) {
       const TensorId product = product_behind(rop.inputs[i]);
       if (!product.valid() || graph_.tensor(rop.inputs[i]).shape != graph_.tensor(rop.outputs[0]).shape) continue;
@@ -44,17 +47,22 @@ class ViewsLast {
     return std::nullopt;
   }
 
-  // A Conv or MatMul, or a step behind one, which its epilogue may take.
-  bool is_product(const ROperator& rop) const {
+  // A Conv or MatMul, or one of the few steps behind one that its epilogue may take.
+  bool is_product(const ROperator& rop, int steps = 4) const {
     if (std::holds_alternative<Conv>(rop.attrs) || std::holds_alternative<MatMul>(rop.attrs)) return true;
-    if (!single_step(rop)) return false;
+    if (steps == 0 || !single_step(rop)) return false;
     for (const TensorId id : rop.inputs) {
       const ROperatorId producer = uses_.producer[id.index()];
       if (!producer.valid() || uses_.consumers[id.index()].size() != 1 || graph_.tensor(id).shape != graph_.tensor(rop.outputs[0]).shape)
         continue;
-      if (is_product(graph_.rop(producer))) return true;
+      if (is_product(graph_.rop(producer), steps - 1)) return true;
     }
     return false;
+  }
+
+  bool is_made_by_product(TensorId id) const {
+    const ROperatorId producer = uses_.producer[id.index()];
+    return producer.valid() && !uses_.is_output[id.index()] && uses_.consumers[id.index()].size() == 1 && is_product(graph_.rop(producer));
   }
 
   // The result of such a one that `id` is a view of, its elements where they were.

@@ -36,6 +36,22 @@ TEST_CASE("bias, residual and activation reach the epilogue of a product behind 
   CHECK(count_rops(fused, "MatMul") == 1);
 }
 
+TEST_CASE("of two products behind views one is moved") {
+  const Graph made = moved(R"(
+    x = input f32[5,8]
+    w = const f32[8,6]
+    u = const f32[8,6]
+    p = MatMul(x, w) {} -> f32[5,6]
+    q = MatMul(x, u) {} -> f32[5,6]
+    v = Reshape(p) -> f32[1,5,6]
+    t = Reshape(q) -> f32[1,5,6]
+    y = Elementwise(v, t) {add(i0, i1)} -> f32[1,5,6]
+    outputs(y)
+  )");
+  CHECK(count_rops(made, "MatMul") == 2);
+  CHECK(count_rops(passes::fuse_epilogue(made), "Elementwise") == 0);
+}
+
 TEST_CASE("views that move elements, or that others read, stay where they are") {
   const auto text = [](const std::string& view, const std::string& outputs) {
     return "x = input f32[4,8]\nr = input f32[6,4]\nw = const f32[8,6]\np = MatMul(x, w) {} -> f32[4,6]\n" + view +
