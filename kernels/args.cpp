@@ -43,9 +43,18 @@ ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual
                           float_arg(e.b)}};
 }
 
-bool is_plain_f32(const Tensor& tensor) {
+bool is_narrow(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+const char* value_type(DType dtype) {
+  TAMP_CHECK(dtype == DType::f32 || is_narrow(dtype), std::string("no body has values of ") + name_of(dtype));
+  return dtype == DType::f32 ? "float" : dtype == DType::f16 ? "rk::Half" : "rk::Bfloat";
+}
+
+bool is_plain_f32(const Tensor& tensor) { return tensor.dtype == DType::f32 && is_plain_values(tensor); }
+
+bool is_plain_values(const Tensor& tensor) {
   constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
-  if (tensor.dtype != DType::f32 || !tensor.place.buffer.valid()) return false;
+  if ((tensor.dtype != DType::f32 && !is_narrow(tensor.dtype)) || !tensor.place.buffer.valid()) return false;
   int64_t reach = 0;  // farthest element from the first, in elements
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] > kLimit) return false;

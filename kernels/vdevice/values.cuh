@@ -1,0 +1,86 @@
+// Activations as they lie in memory: fp32, or 16 bits (Half: fp16, Bfloat: bf16), which bodies read and write as floats. Arithmetic is
+// fp32 whatever the memory holds. load1/load4 and store1/store4 of memory.cuh for the narrow ones: four values are 8 aligned bytes.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/vdevice/half.cuh"
+#include "kernels/vdevice/memory.cuh"
+#include "kernels/vdevice/task.cuh"
+
+namespace rk {
+
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
+
+// Two values as a word, the first in the lower half.
+template <class Value>
+RK_INLINE float2 floats_of(uint32_t pair) {
+  static_assert(sizeof(Value) == 2);
+  if constexpr (std::is_same_v<Value, Half>)
+    return floats_of_halves(pair);
+  else
+    return floats_of_bfloats(pair);
+}
+template <class Value>
+RK_INLINE uint32_t pair_of(float low, float high) {
+  static_assert(sizeof(Value) == 2);
+  if constexpr (std::is_same_v<Value, Half>)
+    return halves_of(low, high);
+  else
+    return bfloats_of(low, high);
+}
+
+// Four values, 8 bytes, as they are.
+template <class Value>
+RK_INLINE uint2 load_pairs2(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const uint2*>(p));
+#else
+  return *reinterpret_cast<const uint2*>(p);
+#endif
+}
+
+template <class Value>
+RK_INLINE float load_narrow1(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  return floats_of<Value>(__ldcg(reinterpret_cast<const uint16_t*>(p))).x;
+#else
+  return floats_of<Value>(p->bits).x;
+#endif
+}
+template <class Value>
+RK_INLINE float4 load_narrow4(const Value* p) {
+  const uint2 pairs = load_pairs2(p);
+  const float2 low = floats_of<Value>(pairs.x), high = floats_of<Value>(pairs.y);
+  return float4{low.x, low.y, high.x, high.y};
+}
+template <class Value>
+RK_INLINE void store_narrow1(Value* p, float v) {
+  as_global(p)->bits = static_cast<uint16_t>(pair_of<Value>(v, 0.0f));
+}
+template <class Value>
+RK_INLINE void store_narrow4(Value* p, float4 v) {
+  *as_global(reinterpret_cast<uint2*>(p)) = uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)};
+}
+
+RK_INLINE float load1(const Half* p) { return load_narrow1(p); }
+RK_INLINE float load1(const Bfloat* p) { return load_narrow1(p); }
+RK_INLINE float4 load4(const Half* p) { return load_narrow4(p); }
+RK_INLINE float4 load4(const Bfloat* p) { return load_narrow4(p); }
+RK_INLINE void store1(Half* p, float v) { store_narrow1(p, v); }
+RK_INLINE void store1(Bfloat* p, float v) { store_narrow1(p, v); }
+RK_INLINE void store4(Half* p, float4 v) { store_narrow4(p, v); }
+RK_INLINE void store4(Bfloat* p, float4 v) { store_narrow4(p, v); }
+
+// Where the values of a tensor begin; null for none.
+template <class Value, class Veu>
+RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {
+  return reinterpret_cast<Value*>(task.address(ref));
+}
+
+}  // namespace rk
