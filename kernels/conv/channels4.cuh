@@ -1,14 +1,16 @@
 // Four neighbouring channels of one pixel: loads, stores and the epilogue of convolutions and matrix
-// products. Channels may lie apart (`stride` elements); `vector` says that they are contiguous, 16-byte aligned and that
-// all four exist, so that one 16-byte access does it. `left` is the number of channels that exist.
+// products. Channels may lie apart (`stride` elements); `vector` says that they are contiguous, aligned to four values and that
+// all four exist, so that one access does it. `left` is the number of channels that exist.
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
 // One by one. Out of line: epilogues are unrolled, and hardly any model needs this.
-RK_BODY float4 load_each(const float* p, int stride, int left) {
+template <class Value>
+RK_BODY float4 load_each(const Value* p, int stride, int left) {
   float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
   if (left > 0) v.x = load1(p);
   if (left > 1) v.y = load1(p + stride);
@@ -16,17 +18,20 @@ RK_BODY float4 load_each(const float* p, int stride, int left) {
   if (left > 3) v.w = load1(p + 3 * static_cast<int64_t>(stride));
   return v;
 }
-RK_BODY void store_each(float* p, int stride, int left, float4 v) {
+template <class Value>
+RK_BODY void store_each(Value* p, int stride, int left, float4 v) {
   if (left > 0) store1(p, v.x);
   if (left > 1) store1(p + stride, v.y);
   if (left > 2) store1(p + 2 * static_cast<int64_t>(stride), v.z);
   if (left > 3) store1(p + 3 * static_cast<int64_t>(stride), v.w);
 }
 
-RK_INLINE float4 load_channels4(const float* p, int stride, bool vector, int left) {
+template <class Value>
+RK_INLINE float4 load_channels4(const Value* p, int stride, bool vector, int left) {
   return vector ? load4(p) : load_each(p, stride, left);
 }
-RK_INLINE void store_channels4(float* p, int stride, bool vector, int left, float4 v) {
+template <class Value>
+RK_INLINE void store_channels4(Value* p, int stride, bool vector, int left, float4 v) {
   if (vector)
     store4(p, v);
   else
@@ -56,13 +61,15 @@ RK_INLINE PixelStrides narrow(const int64_t (&s)[4]) {
   return {static_cast<int32_t>(s[0]), static_cast<int32_t>(s[1]), static_cast<int32_t>(s[2]), static_cast<int32_t>(s[3])};
 }
 
-// How sums become results: 4 neighbouring channels, `left` of which exist, of any pixel. Made once per rTask.
+// How sums become results: 4 neighbouring channels, `left` of which exist, of any pixel. Made once per rTask. Value: of the results and
+// the residual in memory.
+template <class Value>
 struct Finish4 {
   EpilogueArgs epilogue;
   Divisor pixels, out_w;
   PixelStrides out_strides, residual_strides;
-  float* out;  // of the first of the 4 channels
-  const float* residual;
+  Value* out;  // of the first of the 4 channels
+  const Value* residual;
   float4 bias;
   int32_t left;
   bool has_residual, vector_out, vector_residual;
@@ -83,17 +90,17 @@ RK_INLINE float4 load_bias4(const Task<Veu>& task, const Args& args, int offset)
 }
 
 // Channels n.. of the rTask's output.
-template <class Veu, class Args>
-RK_INLINE Finish4 finish_of(const Task<Veu>& task, const Args& args, int n, int left, const float4& bias, int64_t out_offset) {
-  Finish4 f{};
+template <class Value = float, class Veu, class Args>
+RK_INLINE Finish4<Value> finish_of(const Task<Veu>& task, const Args& args, int n, int left, const float4& bias, int64_t out_offset) {
+  Finish4<Value> f{};
   f.epilogue = args.epilogue;
   f.pixels = args.pixels;
   f.out_w = args.out_w;
   f.out_strides = args.out_strides;
   f.residual_strides = narrow(args.epilogue.residual_strides);
-  f.out = task.address(args.out) + out_offset + static_cast<int64_t>(n) * args.out_strides.channel;
+  f.out = values_at<Value>(task, args.out) + out_offset + static_cast<int64_t>(n) * args.out_strides.channel;
   f.has_residual = args.epilogue.residual.base != kNullBase;
-  if (f.has_residual) f.residual = task.address(args.epilogue.residual) + static_cast<int64_t>(n) * f.residual_strides.channel;
+  if (f.has_residual) f.residual = values_at<Value>(task, args.epilogue.residual) + static_cast<int64_t>(n) * f.residual_strides.channel;
   f.bias = bias;
   f.left = left;
   f.vector_out = args.vector_out != 0;

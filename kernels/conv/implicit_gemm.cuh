@@ -124,7 +124,7 @@ RK_INLINE void finish_tile(const Task<Veu>& task, const ImplicitGemmArgs& args, 
   const int column = static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
   const int n = static_cast<int>(tile.n_block) * BLOCK_N + column;  // in the group
   if (n >= args.channels) return;
-  const Finish4 finish =
+  const Finish4<float> finish =
       finish_of(task, args, static_cast<int>(tile.group) * args.channels + n, args.channels - n, bias, tile.split * args.split_stride);
   const uint32_t rows = static_cast<uint32_t>(args.rows);
 #pragma unroll 2

@@ -25,7 +25,8 @@ RK_INLINE float4 lean_finish4(const ClipArgs& clip, const EpilogueArgs& e, float
 }
 
 // 4 channels of an aligned pixel, of which `left` exist, at least one; in line.
-RK_INLINE void store_left(float* to, int32_t left, const float4& v) {
+template <class Value>
+RK_INLINE void store_left(Value* to, int32_t left, const float4& v) {
   if (left >= 4) return store4(to, v);
   store1(to, v.x);
   if (left > 1) store1(to + 1, v.y);

@@ -86,6 +86,8 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   Phase phase;
   phase.header = "kernels/conv/split_k_sum.cuh";
   phase.body = "rk::split_k_sum";
+  const DType values = request.graph.tensor(p.out).dtype;
+  if (is_narrow(values)) phase.template_args = {{"Out", value_type(values)}};
   phase.args_type = "rk::SplitKSumArgs";
   const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
   phase.args = {
@@ -110,7 +112,8 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   phase.cost.flops = elements * static_cast<double>(splits);
   phase.cost.calibrated_cycles =
       request.vdevice.cost("split_k_sum.fixed_cycles") + request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits);
-  phase.cost.activation_bytes = 4 * elements * static_cast<double>(splits + (p.residual.valid() ? 2 : 1));
+  phase.cost.activation_bytes =
+      elements * static_cast<double>(4 * splits + bytes_of(values) * (p.residual.valid() ? 2 : 1));
   return phase;
 }
 

@@ -19,7 +19,8 @@ struct SplitKSumArgs {
   Divisor row_blocks, pixels, out_w;
 };
 
-template <class Veu>
+// Out: of the results and the residual in memory.
+template <class Veu, class Out = float>
 RK_BODY void split_k_sum(const Task<Veu>& task) {
   constexpr int kThreadsPerRow = kSumColumns / 4;
   constexpr int kRowThreads = Veu::kComputeThreads / kThreadsPerRow;
@@ -35,7 +36,7 @@ RK_BODY void split_k_sum(const Task<Veu>& task) {
   const float* const partial = task.address(args.partial) + n;
   const int64_t split_stride = args.split_stride;
   const int splits = args.splits;
-  const Finish4 finish = finish_of(task, args, n, args.channels - n, load_bias4(task, args, n), 0);
+  const Finish4<Out> finish = finish_of<Out>(task, args, n, args.channels - n, load_bias4(task, args, n), 0);
 #pragma unroll 1
   for (int m = first + static_cast<int>(threadIdx.x) / kThreadsPerRow; m < last; m += kRowThreads) {
     const float* from = partial + static_cast<int64_t>(m) * args.pitch;

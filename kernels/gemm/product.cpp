@@ -144,13 +144,14 @@ std::optional<Product> matmul_product(const Graph& graph, const ROperator& rop, 
   return p;
 }
 
-bool fits_device(const Graph& graph, const ROperator& rop, const Product& p) {
+bool fits_device(const Graph& graph, const ROperator& rop, const Product& p, Activations activations) {
   if (p.rows() <= 0 || p.channels <= 0 || p.k() <= 0) return false;  // empty
   if (!is_f32_constant(graph, p.weights)) return false;
   if (p.bias.valid() && !is_f32_constant(graph, p.bias)) return false;
   for (const TensorId id : {p.in, p.out, p.residual}) {
-    if (id.valid() && !is_plain_f32(graph.tensor(id))) return false;
+    if (id.valid() && !(activations == Activations::f32 ? is_plain_f32 : is_plain_values)(graph.tensor(id))) return false;
   }
+  if (p.residual.valid() && graph.tensor(p.residual).dtype != graph.tensor(p.out).dtype) return false;
   for (size_t d = 0; d < 2; ++d) {
     if ((p.kernel[d] - 1) * p.dilation[d] > rk::kMostTapDistance) return false;
   }
@@ -167,13 +168,13 @@ Tensor view(const Shape& shape, const std::vector<int64_t>& strides, int64_t off
 
 }  // namespace
 
-std::optional<Product> product_of(const Graph& graph, const ROperator& rop) {
+std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   if (conv != nullptr && has_prologue(*conv)) return std::nullopt;
-  return product_with_prologue(graph, rop);
+  return product_with_prologue(graph, rop, activations);
 }
 
-std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop) {
+std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
   if (conv == nullptr && matmul == nullptr) return std::nullopt;
@@ -187,7 +188,7 @@ std::optional<Product> product_with_prologue(const Graph& graph, const ROperator
     p->residual = rop.epilogue.residual;
     p->residual_after_activation = rop.epilogue.residual_after_activation;
   }
-  if (!fits_device(graph, rop, *p)) return std::nullopt;
+  if (!fits_device(graph, rop, *p, activations)) return std::nullopt;
   return p;
 }
 

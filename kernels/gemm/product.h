@@ -42,15 +42,17 @@ struct Product {
 
 // Nothing where the rOperator is neither, has an operand that the bodies cannot take, or is empty. A Conv with a prologue
 // (compiler/ir/ops.h) has a product only for those that ask for it, and compute the prologue too.
-std::optional<Product> product_of(const Graph& graph, const ROperator& rop);
-std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop);
+// Activations are f32; for a body that asks for `narrow` ones, too, each of in and out may be of 16 bits, and a residual is of out's type.
+enum class Activations : uint8_t { f32, narrow };
+std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
+std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 
 float weight_at(const float* data, const Product& product, int64_t group, int64_t n, int64_t k);
 
 bool has_bias(const Product& product);
 std::vector<float> bias_of(const Graph& graph, const Product& product);  // groups * channels values
 
-// 4 channels of one pixel are 16 aligned bytes, for every pixel and every group (of `channels`), walked with these strides.
+// 4 channels of one pixel are one aligned access, for every pixel and every group (of `channels`), walked with these strides.
 bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels);
 
 // The elements of rows [first, last) and flat output channels [begin, end) of out or residual.
