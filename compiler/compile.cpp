@@ -19,6 +19,7 @@
 #include "compiler/ops/ops.h"
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/merge_convolutions.h"
+#include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/passes.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
@@ -127,7 +128,7 @@ bool has_boxes(const Graph& graph, Precision precision) {
 // and 79 without, resnet50 (480) 246 and 251, resnet50 with them for more than 256 channels alone 255.
 bool has_wide_products(const Graph& graph, const VDevice& vdevice, Precision precision) {
   constexpr int64_t kLeastChannels = 256;
-  if (vdevice.arch != "sm_90a" || precision != Precision::tf32) return false;
+  if (vdevice.arch != "sm_90a" || precision == Precision::fp32) return false;
   int64_t channels = 0, products = 0;
   for (const ROperator& rop : graph.rops) {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
@@ -170,6 +171,17 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
   return boxes_us <= without_us ? fit : without;
 }
 
+// Of a placed graph, in fp16 and bf16: activations in 16 bits wherever there are bodies for it.
+Graph narrowed(Graph graph, const VDevice& vdevice, Precision precision) {
+  if (precision != Precision::fp16 && precision != Precision::bf16) return graph;
+  const auto takes = [&](const Graph& placed, const ROperator& rop) { 
+    return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, precision}).empty();
+  };
+  graph = passes::narrow_activations(std::move(graph), precision == Precision::fp16 ? DType::f16 : DType::bf16, takes);
+  tamp::verify(graph);
+  return graph;
+}
+
 void require_proof(const RProgram& program) {
   std::vector<std::string> violations = schedule::verify(program);
   if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
@@ -206,6 +218,8 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   const bool gangs = may_have_gangs(options);
   prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
+  prepared.graph = narrowed(std::move(prepared.graph), prepared.vdevice, prepared.precision);
+  dump("narrow_activations", prepared.graph);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
 }
@@ -215,7 +229,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
-  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced)) : std::nullopt;
+  const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared.vdevice, prepared.precision); };
+  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow)) : std::nullopt;
   schedule::StageMeter meter;
   if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
@@ -268,12 +283,13 @@ void settle_graph(Prepared& prepared, const CompileOptions& options, const selec
   prepared.unplaced.reset();
 }
 
-Merger merger_of(const Graph& unplaced) {
-  return {passes::mergeable(unplaced), [&unplaced](const std::vector<Merge>& merges) {
+Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow) {
+  return {passes::mergeable(unplaced), [&unplaced, narrow = std::move(narrow)](const std::vector<Merge>& merges) {
             Graph graph = passes::merge_convolutions(unplaced, merges);
             tamp::verify(graph);
             ops::verify_shapes(graph);
-            return passes::assign_layout(std::move(graph));
+            graph = passes::assign_layout(std::move(graph));
+            return narrow ? narrow(std::move(graph)) : graph;
           }};
 }
 

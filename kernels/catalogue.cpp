@@ -1,6 +1,8 @@
 // The one list of rKernel families. Order matters only between rKernels of equal estimated cost: the earlier one is taken.
 #include "kernels/catalogue.h"
 
+#include <algorithm>
+
 #include "compiler/support/error.h"
 #include "kernels/attention/attention.h"
 #include "kernels/conv/depthwise.h"
@@ -83,10 +85,23 @@ const Family& family(const std::string& name) {
   TAMP_CHECK(false, "no rKernel family '" + name + "'");
 }
 
+std::vector<RKernel> candidates_of(const Family& family, const Request& request) {
+  const auto is_narrowed = [&](TensorId id) {
+    const BufferId buffer = request.graph.tensor(id).place.buffer;
+    return buffer.valid() && request.graph.buffers[buffer.index()].narrowed;
+  };
+  std::vector<TensorId> all = reads_of(request.rop);
+  all.insert(all.end(), request.rop.outputs.begin(), request.rop.outputs.end());
+  if (family.narrowed == Narrowed::computes || std::none_of(all.begin(), all.end(), is_narrowed)) return family.candidates(request);
+  const auto type_of = [&](TensorId id) { return request.graph.tensor(id).dtype; };
+  const bool same = type_of(request.rop.inputs[0]) == type_of(request.rop.outputs[0]);
+  return family.narrowed == Narrowed::moves && same ? family.candidates(request) : std::vector<RKernel>();
+}
+
 std::vector<RKernel> candidates(const Request& request) {
   std::vector<RKernel> all;
   for (const Family& row : families()) {
-    for (RKernel& rkernel : row.candidates(request)) all.push_back(std::move(rkernel));
+    for (RKernel& rkernel : candidates_of(row, request)) all.push_back(std::move(rkernel));
   }
   return all;
 }

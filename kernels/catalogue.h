@@ -20,6 +20,13 @@ struct Request {
   Precision precision;
 };
 
+// What a family does with rOperators that compute in f32 while some of their operands or results lie in 16 bits (Buffer::narrowed).
+enum class Narrowed : uint8_t {
+  computes,  // what its `candidates` accept, as for other rOperators
+  moves,     // elements from one place to another of the same type, which may be any
+  refuses,   // it would compute in the type that it finds
+};
+
 struct Family {
   const char* name;
   // All rKernels of this family that can run the rOperator on the vDevice (empty = not this family's business).
@@ -33,7 +40,11 @@ struct Family {
   // the rKernels will see it. None where the family will have none for the rOperator, or none that is worth making it for; a time is a
   // promise that there will be one. Null: the family is not asked, because no pass makes its rOperators by their time.
   std::optional<Estimate> (*estimate)(const Request& request) = nullptr;
+  Narrowed narrowed = Narrowed::computes;
 };
+
+// `candidates` of the family, none where it may not be asked because of Family::narrowed.
+std::vector<RKernel> candidates_of(const Family& family, const Request& request);
 
 // Of a family that packs nothing.
 inline Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }

@@ -78,6 +78,7 @@ struct RingWeights {
 // 32 channels, zeros where the tensor ends, as soon as the rTask's Waits have passed. rTask t of a phase is
 // ((group * n_blocks + n_block) * splits + split) * tiles + tile, tile = (image * tiles_h + tile_h) * tiles_w + tile_w.
 struct InputBoxes {
+  static constexpr int64_t kBoxRowBytes = 128;
   TensorId tensor;                               // in the arena
   std::array<int64_t, 4> extents{}, strides{};   // channel, w, h, image; elements, strides[0] is 1
   int64_t box_w = 1, box_h = 1;                  // pixels of a box
@@ -88,13 +89,15 @@ struct InputBoxes {
   int64_t group_channels = 0;                                   // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
   // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too (what it then reads of the next channels nobody uses).
-  // extents[0] and group_channels are multiples of kBoxChannels then. (The copy engine takes 100 cycles to be told of a copy.)
+  // extents[0] and group_channels are multiples of channels() then. (The copy engine takes 100 cycles to be told of a copy.)
   int64_t boxes_per_copy = 1;
+  int64_t value_bytes = 4;  // of the tensor's elements; a pixel of a box has 128 bytes
+  int64_t channels() const { return kBoxRowBytes / value_bytes; }  // of a box
   int64_t tiles() const { return tiles_w * tiles_h * images; }
-  int64_t copied_bytes() const { return box_w * box_h * 128; }
+  int64_t copied_bytes() const { return box_w * box_h * kBoxRowBytes; }
   int64_t box_bytes() const { return boxes_per_copy > 1 ? copied_bytes() : (copied_bytes() + 1023) / 1024 * 1024; }  // in a stage
 };
-constexpr int64_t kBoxChannels = 32;
+constexpr int64_t kBoxChannels = 32;  // of a box of f32
 
 struct Phase {
   std::string header;  // "kernels/conv/implicit_gemm.cuh"

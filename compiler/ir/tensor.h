@@ -48,6 +48,7 @@ struct Buffer {
   DType dtype = DType::f32;
   int32_t io_index = -1;  // input/output: position in Graph::inputs / Graph::outputs
   TensorId constant;      // constant: the tensor whose data it holds
+  bool narrowed = false;  // f16 or bf16 where rOperators compute in f32 (passes/narrow_activations.h)
 };
 
 int64_t element_count(const Shape& shape);                   // 1 for a scalar

@@ -27,7 +27,7 @@ size_t least(const std::vector<RKernel>& candidates, F time_us) {
 std::vector<RKernel> candidates(const Families& families, const kernels::Request& request) {
   std::vector<RKernel> all;
   for (const kernels::Family& family : families) {
-    for (RKernel& rkernel : family.candidates(request)) all.push_back(std::move(rkernel));
+    for (RKernel& rkernel : kernels::candidates_of(family, request)) all.push_back(std::move(rkernel));
   }
   return all;
 }

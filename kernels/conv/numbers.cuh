@@ -31,7 +31,7 @@ struct StagedUnits {
   int units, loads;  // of a box; ldmatrix of a unit
   int words;         // of weights: of a lane, 16 channels and a unit
 };
-inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4};
+inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
 
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
 // `operands`: of a step and a warp, in 16-byte loads.

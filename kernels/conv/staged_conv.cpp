@@ -44,26 +44,27 @@ uint32_t pair_of(const Config& c, float low, float high) {
 
 // One step: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4,
 // t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
-// ... Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+// ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
 void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t step, std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
-    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * kBoxChannels, tap = step * team_taps + (team_taps > 1 ? team : 0);
+    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p), tap = step * team_taps + (team_taps > 1 ? team : 0);
     for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
         for (int64_t i = 0; i < 128; ++i) {
           const int64_t lane = i / 4, t = lane % 4, n = first_n + m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2;
           const auto weight = [&](int64_t k) {
-            return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (kBoxChannels / units) + k);
+            return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (channels_of_box(p) / units) + k);
           };
           if (is_tf32(c)) {
             const uint16_t half = n < groups.channels ? half_of(weight(t + i % 4 / 2 * 4) / scale[n]) : uint16_t{0};
             std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i % 4) * 2, &half, 2);
           } else {
-            const uint32_t pair = pair_of(c, weight(t + i % 4 / 2 * 8), weight(t + i % 4 / 2 * 8 + 4));
+            const int64_t k = (c.narrow != 0 ? 2 * t : t) + i % 4 / 2 * 8;
+            const uint32_t pair = pair_of(c, weight(k), weight(k + (c.narrow != 0 ? 1 : 4)));
             std::memcpy(to + (m * 128 + i) * 4, &pair, 4);
           }
         }
@@ -110,7 +111,7 @@ int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? gro
 
 // The ring, the scales of tf32, the bias.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
-  const std::optional<Product> product = product_of(graph, rop);
+  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "staged_conv of '" + rop.name + "'");
   const Product& p = *product;
   if (phase == 1) return pack_sum(graph, p);
@@ -185,7 +186,15 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
+// The body's Math. `out`: what it stores.
+std::string math_of(const Product& p, const Config& c, DType in, DType out) {
+  if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", value_type(in), value_type(out));
+  if (is_tf32(c)) return "rk::Tf32";
+  return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
+}
+
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
+  const bool whole = c.splits == 1;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
@@ -193,10 +202,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
-  phase.template_args = {{"Math", is_wide(request.vdevice, p, c)                           ? "rk::WideTf32"
-                                  : is_tf32(c)                                             ? "rk::Tf32"
-                                  : static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16"
-                                                                                           : "rk::Bf16"},
+  const std::string math = math_of(p, c, request.graph.tensor(p.in).dtype, whole ? request.graph.tensor(p.out).dtype : DType::f32);
+  phase.template_args = {{"Math", is_wide(request.vdevice, p, c) ? "rk::Wide<" + math + ">" : math},
                          {"MT", std::to_string(s.mt)},
                          {"NT", std::to_string(s.nt)},
                          {"WARPS_M", std::to_string(s.warps_m)},
@@ -209,13 +216,14 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.boxes = boxes_of(p, c);
 
   const double outputs = static_cast<double>(s.channels() * s.pixels());
-  phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * kBoxChannels);
+  phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * channels_of_box(p));
   phase.cost.tensor_core = true;
   phase.cost.kernel_factor = request.vdevice.cost("staged_conv.kernel_factor");
   const ShapeCosts costs = costs_of(request.vdevice, c);
   phase.cost.efficiency = costs.efficiency;
   phase.cost.activation_bytes =
-      static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) + 4 * outputs * (c.splits == 1 && p.residual.valid() ? 2 : 1);
+      static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) +
+      outputs * (!whole ? 4 : static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype)) * (p.residual.valid() ? 2 : 1));
   phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
   phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
                                  costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
@@ -295,7 +303,8 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
   const Tensor& in = graph.tensor(p.in);
   if (in.role == Role::constant || graph.buffers[in.place.buffer.index()].kind != BufferKind::arena) return false;
   if (p.in_channels * p.groups > 1 && p.in_strides[1] != 1) return false;
-  return in.place.offset % 4 == 0 && p.in_strides[0] % 4 == 0 && p.in_strides[2] % 4 == 0 && p.in_strides[3] % 4 == 0;
+  const int64_t cell = 16 / bytes_of(in.dtype);
+  return in.place.offset % cell == 0 && p.in_strides[0] % cell == 0 && p.in_strides[2] % cell == 0 && p.in_strides[3] % cell == 0;
 }
 
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
@@ -332,10 +341,11 @@ Precision precision_of(const Request& request, const Product& p) {
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
-  const std::optional<Product> p = product_of(request.graph, request.rop);
+  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv's
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const Precision precision = precision_of(request, *p);
+  if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];
@@ -344,6 +354,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.precision = static_cast<int64_t>(precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
     c.team_boxes = p->taps() == 1;
+    c.narrow = p->narrow_in ? 1 : 0;
     if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
     for (int64_t splits = 1; splits <= 32; splits *= 2) {
       if (p->taps() > 1) c.team_boxes = teams_take_boxes(vdevice, *p, c, splits);
@@ -383,13 +394,13 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   }
   // Boxes may reach into the next groups' channels, with weights of zero.
   const int64_t all = p.groups * p.in_channels;
-  const int64_t first = group * groups.in_channels + split * c.boxes_per_split * kBoxChannels;
+  const int64_t first = group * groups.in_channels + split * c.boxes_per_split * channels_of_box(p);
   append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
-               std::min(first + c.boxes_per_split * kBoxChannels, all), out.reads);
+               std::min(first + c.boxes_per_split * channels_of_box(p), all), out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  const std::optional<Product> p = product_of(graph, rop);
+  const std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
   const Config c = config_of(rkernel);
   if (phase == 0)

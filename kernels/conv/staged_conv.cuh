@@ -14,7 +14,10 @@
 // Output channels are the rows of the product (mma's operand A is the weights), pixels its columns, so that a map of 7 x 7
 // wastes little. The warps share channels (WARPS_M), pixels (WARPS_N) and k. One mma takes 8 of k in tf32, 16 in fp16 and bf16 (a
 // unit); the warps on k share the four or two units of a box of 32 channels. If there are more of them than units they are
-// teams, and a step is for each team a box or, of the same box, a tap. Activations are fp32 in memory whatever the precision.
+// teams, and a step is for each team a box or, of the same box, a tap.
+//
+// In fp16 and bf16 activations may lie in memory as that, the inputs, the results, or both. Of such inputs a box has 64 channels, which are four
+// units as they lie; fp32 ones become 16 bits in registers.
 //
 // Every instruction costs twice (two warps a scheduler), so what can be said once is said by the host: where the input of a
 // step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
@@ -73,8 +76,13 @@ RK_INLINE StagedTile staged_tile(const StagedConvArgs& args, uint32_t index) {
 // again for k 8-15. There the k of a lane's word are 4 apart (t and t + 4) instead of neighbours: the weights are packed so, too.
 struct Fp16 {};
 struct Bf16 {};
+// In and Out, one of them at least Half or Bfloat, the other the same or float: what lies in memory.
+template <class In, class Out>
+struct Narrow {};
+
 template <class Math>
 struct StagedMath {
+  using Out = float;  // of the results and the residual in memory
   static constexpr StagedUnits kOf = kStaged16Bits;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = false;  // the sums
@@ -103,6 +111,7 @@ struct StagedMath {
 // kernels/vdevice/mma.cuh would be an instruction for every pixel and k).
 template <>
 struct StagedMath<Tf32> {
+  using Out = float;
   static constexpr StagedUnits kOf = kStagedTf32;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = true;
@@ -115,10 +124,49 @@ struct StagedMath<Tf32> {
     b[1] = words[0][tile * 2 + 1];
   }
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_tf32(d, a, b); }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  RK_INLINE static void multiply_wide(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { wide_tf32(d, a, b); }
+#endif
 };
 
-// Tf32 by wgmma, for tiles of 64 channels whose pixels follow each other in a box (one tap). The weights lie as for Tf32.
-struct WideTf32 {};
+template <class Out_>
+struct StagedMath<Narrow<float, Out_>> : StagedMath<std::conditional_t<std::is_same_v<Out_, Half>, Fp16, Bf16>> {
+  using Out = Out_;
+};
+template <class In, class Out_>
+struct StagedMath<Narrow<In, Out_>> {
+  using Out = Out_;
+  static constexpr StagedUnits kOf = kStagedNarrow;
+  static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
+  static constexpr bool kScales = false;
+  RK_INLINE static void weights(uint32_t (&a)[4], const uint32_t (&words)[kWords]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = words[i];
+  }
+  RK_INLINE static void operand(uint32_t (&b)[2], const uint32_t (&words)[kLoads][4], int tile) {
+    b[0] = words[0][tile * 2];
+    b[1] = words[0][tile * 2 + 1];
+  }
+  RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (std::is_same_v<In, Half>)
+      mma_f16(d, a, b);
+    else
+      mma_bf16(d, a, b);
+  }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  RK_INLINE static void multiply_wide(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    if constexpr (std::is_same_v<In, Half>)
+      wide_f16(d, a, b);
+    else
+      wide_bf16(d, a, b);
+  }
+#endif
+};
+
+// The same by wgmma, for tiles of 64 channels whose pixels follow each other in a box (one tap). The weights lie as for Math: Tf32, or Narrow
+// with narrow inputs.
+template <class Math>
+struct Wide {};
 
 // The product of one rTask, as one warp sees it.
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
@@ -182,7 +230,7 @@ struct StagedProduct {
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) {
           const int cell = lane_cell + (unit * kTeamWarps * kLoads + i) * 32;
-          ldmatrix4(o.b[unit][p][i], inputs, box + r * (kBoxChannels * 4 / 16) + ((r ^ cell) & 0x70));
+          ldmatrix4(o.b[unit][p][i], inputs, box + r * (kBoxRowBytes / 16) + ((r ^ cell) & 0x70));
         }
       }
       load_weights(o.a[unit], stages, weights + lane_in_step + unit * kTeamWarps * kUnitBytes);
@@ -254,12 +302,12 @@ struct StagedProduct {
 };
 
 // The same by wgmma: the two warpgroups share k (GROUPS_N 1) or the pixels (2). Warp w of one has tile w % 2 of warp w / 2 of
-// StagedProduct<Veu, Tf32, 2, 4, 2, 2 * GROUPS_N>. The body must be in line:
+// StagedProduct<Veu, Math, 2, 4, 2, 2 * GROUPS_N>. The body must be in line:
 // ptxas makes each wgmma of a function that is called wait for the one before (its remark C7510).
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <class Veu, int GROUPS_N>
+template <class Veu, class Math, int GROUPS_N>
 struct StagedWideProduct {
-  using Of = StagedMath<Tf32>;
+  using Of = StagedMath<Math>;
   static constexpr bool kWide = true;
   static constexpr int kWarpsK = 2 / GROUPS_N, kUnits = Of::kUnits / kWarpsK;  // units: of a warpgroup and a step
   static constexpr int kChannels = 64, kPixels = 64 * GROUPS_N, kGroupPixels = 64;
@@ -280,29 +328,41 @@ struct StagedWideProduct {
   RK_INLINE void start(const StagedConvArgs&) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
-    lane_in_step = group_k() * kUnitBytes + warp_m() / 2 * (kUnitBytes / 2) + lane_id() * 16 + warp_m() % 2 * 8;
-    first = group_k() * 32 + group_n() * kGroupPixels * kBoxChannels * 4;
+    lane_in_step = group_k() * kUnitBytes;
+    if constexpr (Of::kWords == 2)  // both tiles of a lane lie together
+      lane_in_step += warp_m() / 2 * (kUnitBytes / 2) + lane_id() * 16 + warp_m() % 2 * 8;
+    else
+      lane_in_step += (warp_m() * kWarp + lane_id()) * 16;
+    first = group_k() * 32 + group_n() * kGroupPixels * kBoxRowBytes;
+  }
+  RK_INLINE static void load_words(uint32_t (&words)[Of::kWords], const char* stages, int at) {
+    if constexpr (Of::kWords == 2) {
+      const float2 v = load_shared2(stages, at);
+      words[0] = bits_of(v.x), words[1] = bits_of(v.y);
+    } else {
+      const float4 v = load_shared4(stages, at);
+      words[0] = bits_of(v.x), words[1] = bits_of(v.y), words[2] = bits_of(v.z), words[3] = bits_of(v.w);
+    }
   }
   // As of StagedProduct, but that the steps' places in the table begin at byte `step_row`.
   template <int STEPS>
   RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* table, int step_row) {
-    float2 words[STEPS][kUnits];
+    uint32_t words[STEPS][kUnits][Of::kWords];
     uint64_t b[STEPS];
     uint32_t a[STEPS][kUnits][4];
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u)
-        words[s][u] = load_shared2(stages, weights + lane_in_step + s * kStepBytes + u * kWarpsK * kUnitBytes);
-      b[s] = wide_operand(inputs, box + first + load_shared_int16(table, step_row + s * 2) * (kBoxChannels * 4 / 16));
+      for (int u = 0; u < kUnits; ++u) load_words(words[s][u], stages, weights + lane_in_step + s * kStepBytes + u * kWarpsK * kUnitBytes);
+      b[s] = wide_operand(inputs, box + first + load_shared_int16(table, step_row + s * 2) * (kBoxRowBytes / 16));
     }
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) Of::weights(a[s][u], {bits_of(words[s][u].x), bits_of(words[s][u].y)});
+      for (int u = 0; u < kUnits; ++u) Of::weights(a[s][u], words[s][u]);
       begin_wide();
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) wide_tf32(sum, a[s][u], b[s] + static_cast<uint64_t>(u * kWarpsK * 2));
+      for (int u = 0; u < kUnits; ++u) Of::multiply_wide(sum, a[s][u], b[s] + static_cast<uint64_t>(u * kWarpsK * 2));
     }
     end_wide();
   }
@@ -331,9 +391,12 @@ struct StagedResults {
   static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads;
   static_assert(Product::kPixels % kPixelThreads == 0 || kOutputs == 1);
 
-  float4 scale, bias, residual[kOutputs];
+  using Value = typename Product::Of::Out;
+
+  float4 scale, bias;
+  Raw4<Value> residual[kOutputs];
   float low, high;
-  float* out;
+  Value* out;
   int to[kOutputs];   // -1: there is no such pixel
   int channel, left;  // of the tensor; how many there are
   bool plain;
@@ -349,7 +412,7 @@ struct StagedResults {
     bias = load_bias4(task, args, padded);
     if constexpr (Product::Of::kScales) scale = load_weight4(task.address(args.scale) + padded);
     const PixelStrides strides = args.out_strides;
-    out = task.address(args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
+    out = values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
     const int pixels = left > 0 ? args.pixels : 0;
     const int row = strides.h - args.tile_w * strides.w;  // from the end of a row to the next
 #pragma unroll
@@ -357,26 +420,26 @@ struct StagedResults {
       const int p = pixel(i), h = args.row_of(p), w = p - h * args.tile_w;
       const bool exists = (p < pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
       to[i] = exists ? p * strides.w + h * row : -1;
-      residual[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+      residual[i] = {};
     }
     low = args.clip.low;
     high = args.clip.high;
     plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 &&
             (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
   }
-  RK_INLINE const float* residual_of(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
+  RK_INLINE const Value* residual_of(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     const PixelStrides strides = narrow(args.epilogue.residual_strides);
-    return task.address(args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
+    return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
   }
   // The rTask's inputs are there.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     if (args.epilogue.residual.base == kNullBase || !plain) return;
-    const float* const from = residual_of(task, args, tile);
+    const Value* const from = residual_of(task, args, tile);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      if (to[i] >= 0) residual[i] = load4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
+      if (to[i] >= 0) residual[i] = load_raw4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
     }
   }
   // bias plus the sums of the warps on k.
@@ -397,7 +460,7 @@ struct StagedResults {
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      const float4 v = clamp4(add4(sum_of(sums, pixel(i)), residual[i]), low, high);
+      const float4 v = clamp4(add4(sum_of(sums, pixel(i)), residual[i].floats()), low, high);
       if (to[i] >= 0) store4(out + to[i], v);
     }
   }
@@ -415,7 +478,7 @@ struct StagedResults {
   }
   RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
     const bool adds = args.epilogue.residual.base != kNullBase;
-    const float* const from = adds ? residual_of(task, args, tile) : nullptr;
+    const Value* const from = adds ? residual_of(task, args, tile) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
 #pragma unroll 1
     for (int p = pixel(0); p < args.pixels && left > 0; p += kPixelThreads) {
@@ -510,16 +573,27 @@ RK_BODY void staged_call(const Task<Veu>& task) {
 }
 
 // A wide product must be in line.
+template <class Math>
+struct StagedWay {
+  static constexpr bool kWide = false;
+  using Of = Math;
+};
+template <class Math>
+struct StagedWay<Wide<Math>> {
+  static constexpr bool kWide = true;
+  using Of = Math;
+};
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 RK_INLINE void staged_conv(const Task<Veu>& task) {
-  if constexpr (!std::is_same_v<Math, WideTf32>) {
+  using Way = StagedWay<Math>;
+  if constexpr (!Way::kWide) {
     staged_call<Veu, Math, MT, NT, WARPS_M, WARPS_N>(task);
   } else {
     static_assert(MT == 2 && NT == 4 && WARPS_M == 2 && WARPS_N >= 2);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedWideProduct<Veu, WARPS_N / 2>>(task);
+    staged_rtask<Veu, StagedWideProduct<Veu, typename Way::Of, WARPS_N / 2>>(task);
 #else
-    staged_call<Veu, Tf32, MT, NT, WARPS_M, WARPS_N>(task);
+    staged_call<Veu, typename Way::Of, MT, NT, WARPS_M, WARPS_N>(task);
 #endif
   }
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},
                              {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}};
 
-const rk::StagedUnits& numbers_of(const Config& c) { return is_tf32(c) ? rk::kStagedTf32 : rk::kStaged16Bits; }
+const rk::StagedUnits& numbers_of(const Config& c) { return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits; }
 
 bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
 
@@ -30,7 +30,7 @@ bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner,
 std::span<const Shape> shapes() { return kShapes; }
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
-  return {{"precision", c.precision},
+  std::vector<std::pair<std::string, int64_t>> pairs = {{"precision", c.precision},
           {"shape", c.shape},
           {"tile_w", c.tile_w},
           {"tile_h", c.tile_h},
@@ -40,12 +40,15 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
           {"chunk_steps", c.chunk_steps},
           {"sum_rows", c.sum_rows},
           {"team_boxes", c.team_boxes}};
+  if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
+  return pairs;
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
   return {value("precision"),       value("shape"),           value("tile_w"),      value("tile_h"),   value("splits"),
-          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes")};
+          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"),
+          static_cast<int64_t>(rkernel.config.back().first == "narrow")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -54,9 +57,10 @@ bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Pr
 ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
   const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
   return {vdevice.cost(prefix + "efficiency"), vdevice.cost(prefix + "fixed_cycles"),
-          vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : "step_16bit_cycles")), vdevice.cost(prefix + "input_byte_cycles")};
+          vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : c.narrow != 0 ? "step_narrow_cycles" : "step_16bit_cycles")), vdevice.cost(prefix + "input_byte_cycles")};
 }
 
+int64_t channels_of_box(const Product& p) { return p.narrow_in ? 2 * kBoxChannels : kBoxChannels; }
 int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
 int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }
 int64_t tile_bytes_of(const Config& c) { return rk::kWarp * numbers_of(c).words * 4; }
@@ -98,7 +102,7 @@ Grid grid_of(const Product& p) {
 
 Groups groups_of(const Product& p) {
   int64_t merged = 1;
-  while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= kBoxChannels) merged *= 2;
+  while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= channels_of_box(p)) merged *= 2;
   return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
 }
 
@@ -107,7 +111,7 @@ int64_t taps_of_step(const Config& c) { return c.team_boxes != 0 ? 1 : teams_of(
 
 int64_t all_boxes(const Product& p, const Config& c) {
   const int64_t pair = boxes_of_step(c);
-  return ceil_div(ceil_div(groups_of(p).in_channels, kBoxChannels), pair) * pair;
+  return ceil_div(ceil_div(groups_of(p).in_channels, channels_of_box(p)), pair) * pair;
 }
 
 Blocks blocks_of(const Product& p, const Config& c) {
@@ -132,16 +136,16 @@ int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilatio
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
+  return vdevice.wide_products && vdevice.compute_threads == 256 && (is_tf32(c) || c.narrow != 0) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
          p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }
 
-bool in_one_copy(const Product& p) { return groups_of(p).in_channels % kBoxChannels == 0; }
+bool in_one_copy(const Product& p) { return groups_of(p).in_channels % channels_of_box(p) == 0; }
 
 int64_t bytes_of_box(const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const int64_t bytes = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]) *
-                        box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]) * kBoxChannels * 4;
+                        box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]) * InputBoxes::kBoxRowBytes;
   return in_one_copy(p) ? bytes : ceil_div(bytes, 1024) * 1024;
 }
 
@@ -151,10 +155,11 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
   InputBoxes boxes;
   boxes.tensor = p.in;
+  boxes.value_bytes = p.narrow_in ? 2 : 4;
   boxes.extents = g.extents;
   boxes.strides = g.strides;
   for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 4) * 4;  // never walked; the copy engine wants some
+    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 8) * 8;  // never walked; the copy engine wants some
   }
   boxes.box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
   boxes.box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);

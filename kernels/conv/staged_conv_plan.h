@@ -1,8 +1,8 @@
 // How staged_conv (staged_conv.cuh) divides a convolution or a product: the shapes of its body, the grid of output pixels that tiles
 // are cut from, groups, blocks, steps and boxes. What a RKernel's config holds is Config; all else follows from it and the product.
 //
-// Groups of fewer than 32 input channels are done several at once, as one group whose weights are zero where an output does
-// not belong to an input: a box has 32 channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in
+// Groups of fewer than 32 input channels (64 narrow ones) are done several at once, as one group whose weights are zero where an output does
+// not belong to an input: a box has 32 channels (64) anyway, and the tensor cores have arithmetic to spare. (So an infinity in
 // one such group makes NaN in its neighbours.)
 #pragma once
 
@@ -40,6 +40,7 @@ struct Config {
   int64_t precision = 0;  // Precision
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
   int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
+  int64_t narrow = 0;      // 1: the inputs have 16 bits
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -48,6 +49,7 @@ const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
 ShapeCosts costs_of(const VDevice& vdevice, const Config& c);
 static_assert(kBoxChannels == rk::kBoxChannels);
+int64_t channels_of_box(const Product& p);
 int64_t units_of_box(const Config& c);
 int64_t teams_of(const Config& c);
 int64_t tile_bytes_of(const Config& c);  // weights of 16 channels and one mma's k

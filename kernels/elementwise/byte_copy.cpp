@@ -61,7 +61,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& byte_copy() {
-  static const Family family{"byte_copy", offers, no_pack, accesses};
+  static const Family family{"byte_copy", offers, no_pack, accesses, nullptr, Narrowed::moves};
   return family;
 }
 

@@ -238,7 +238,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& indexed_copy() {
-  static const Family family{"indexed_copy", offers, pack, accesses};
+  static const Family family{"indexed_copy", offers, pack, accesses, nullptr, Narrowed::moves};
   return family;
 }
 

@@ -188,6 +188,8 @@ std::optional<Product> product_with_prologue(const Graph& graph, const ROperator
     p->residual = rop.epilogue.residual;
     p->residual_after_activation = rop.epilogue.residual_after_activation;
   }
+  p->narrow_in = is_narrow(graph.tensor(p->in).dtype);
+  p->narrow_out = is_narrow(graph.tensor(p->out).dtype);
   if (!fits_device(graph, rop, *p, activations)) return std::nullopt;
   return p;
 }

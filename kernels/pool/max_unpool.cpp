@@ -57,7 +57,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& max_unpool() {
-  static const Family family{"max_unpool", offers, no_pack, accesses};
+  static const Family family{"max_unpool", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

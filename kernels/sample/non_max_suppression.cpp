@@ -64,7 +64,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 }  // namespace
 
 const Family& non_max_suppression() {
-  static const Family family{"non_max_suppression", offers, no_pack, accesses};
+  static const Family family{"non_max_suppression", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

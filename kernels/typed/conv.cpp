@@ -70,7 +70,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& typed_conv() {
-  static const Family family{"typed_conv", offers, no_pack, loop_accesses<loop_of>};
+  static const Family family{"typed_conv", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
   return family;
 }
 

@@ -76,7 +76,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& typed_copy() {
-  static const Family family{"typed_copy", offers, no_pack, accesses};
+  static const Family family{"typed_copy", offers, no_pack, accesses, nullptr, Narrowed::moves};
   return family;
 }
 

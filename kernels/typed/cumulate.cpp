@@ -55,7 +55,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& typed_cumulate() {
-  static const Family family{"typed_cumulate", offers, no_pack, accesses};
+  static const Family family{"typed_cumulate", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

@@ -53,7 +53,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& typed_gather() {
-  static const Family family{"typed_gather", offers, no_pack, loop_accesses<loop_of>};
+  static const Family family{"typed_gather", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
   return family;
 }
 

@@ -119,7 +119,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& typed_map() {
-  static const Family family{"typed_map", offers, no_pack, loop_accesses<loop_of>};
+  static const Family family{"typed_map", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
   return family;
 }
 

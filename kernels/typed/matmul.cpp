@@ -60,7 +60,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& typed_matmul() {
-  static const Family family{"typed_matmul", offers, no_pack, loop_accesses<loop_of>};
+  static const Family family{"typed_matmul", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
   return family;
 }
 

@@ -36,7 +36,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
 }  // namespace
 
 const Family& typed_non_zero() {
-  static const Family family{"typed_non_zero", offers, no_pack, accesses};
+  static const Family family{"typed_non_zero", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

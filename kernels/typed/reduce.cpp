@@ -70,7 +70,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& typed_reduce() {
-  static const Family family{"typed_reduce", offers, no_pack, accesses};
+  static const Family family{"typed_reduce", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

@@ -69,7 +69,7 @@ std::vector<RKernel> offers(const Request& request) {
 }  // namespace
 
 const Family& typed_scatter() {
-  static const Family family{"typed_scatter", offers, no_pack, loop_accesses<loop_of>};
+  static const Family family{"typed_scatter", offers, no_pack, loop_accesses<loop_of>, nullptr, Narrowed::refuses};
   return family;
 }
 

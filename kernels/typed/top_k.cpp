@@ -74,7 +74,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& typed_top_k() {
-  static const Family family{"typed_top_k", offers, no_pack, accesses};
+  static const Family family{"typed_top_k", offers, no_pack, accesses, nullptr, Narrowed::refuses};
   return family;
 }
 

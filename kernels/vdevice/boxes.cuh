@@ -1,4 +1,4 @@
-// Boxes of input values: pixels x 32 channels of a channels-last tensor, copied to shared memory by the GPU's copy engine
+// Boxes of input values: pixels x 32 channels (64 of 16 bits) of a channels-last tensor, copied to shared memory by the GPU's copy engine
 // (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. That is a convolution's input with
 // its halo and its padding, read once for all taps, and no thread computes an address.
 //
@@ -45,6 +45,7 @@ struct InputCopy {
   uint32_t boxes;  // 0: the phase has none
   uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
   uint32_t box_bytes, copied_bytes;
+  uint32_t channels_log2;  // of a box
   uint32_t map;  // row of Launch::maps
   int32_t group_channels;
   int32_t begin_w, begin_h, step_w, step_h;
@@ -63,7 +64,7 @@ RK_INLINE BoxPlace first_box(const InputCopy& input, uint32_t index) {
   const uint32_t image = divide(divide(tile, input.tiles_w, w), input.tiles_h, h);
   const uint32_t before = split * input.boxes_per_split;
   const uint32_t left = input.boxes - before;
-  return {static_cast<int32_t>(group) * input.group_channels + static_cast<int32_t>(before) * kBoxChannels,
+  return {static_cast<int32_t>(group) * input.group_channels + static_cast<int32_t>(before << input.channels_log2),
           input.begin_w + static_cast<int32_t>(w) * input.step_w, input.begin_h + static_cast<int32_t>(h) * input.step_h,
           static_cast<int32_t>(image), left < input.boxes_per_split ? left : input.boxes_per_split};
 }
@@ -112,12 +113,12 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& inp
   uint32_t to = smem_address(smem);
   int32_t channel = place.channel + channels, block = 0;
   if (input.boxes_per_copy > 1) {
-    block = channel / kBoxChannels;
+    block = channel >> input.channels_log2;
     channel = 0;
     count = 1;
   }
 #pragma unroll 1
-  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += kBoxChannels) {
+  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += 1 << input.channels_log2) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
             to),

@@ -101,18 +101,22 @@ RK_INLINE uint64_t wide_operand(const void* base, int offset) {
          (at & 0x3ffffu) >> 4;  // 128-byte pattern; 1024 bytes from 8 columns to 8
 }
 RK_INLINE void begin_wide() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1;"
-      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
-        "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
-        "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
-        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+// `instruction`: its shape and types; `trans`: what follows the last scale.
+#define RK_WIDE(instruction, trans)                                                                                                      \
+  asm volatile("wgmma.mma_async.sync.aligned." instruction                                                                               \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                                       \
+               "{%32, %33, %34, %35}, %36, 1, 1, 1" trans ";"                                                                            \
+               : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), \
+                 "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), \
+                 "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), \
+                 "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k8.f32.tf32.tf32", ""); }
+// The same of A[64][16] and B[16][64], as of mma_f16 and mma_bf16.
+RK_INLINE void wide_f16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k16.f32.f16.f16", ", 0"); }
+RK_INLINE void wide_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k16.f32.bf16.bf16", ", 0"); }
+#undef RK_WIDE
 RK_INLINE void end_wide() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

@@ -8,7 +8,8 @@ namespace rk {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
-inline constexpr int kBoxChannels = 32;                         // of a box of input values
+inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
+inline constexpr int kBoxChannels = 32;                         // f32 ones of a pixel there
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take one of their own

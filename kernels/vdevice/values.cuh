@@ -45,6 +45,28 @@ RK_INLINE uint2 load_pairs2(const Value* p) {
 #endif
 }
 
+// Four values as they are loaded: what is only on its way need not be waited for, as to widen it would.
+template <class Value>
+struct Raw4 {
+  uint2 pairs;
+  RK_INLINE float4 floats() const {
+    const float2 low = floats_of<Value>(pairs.x), high = floats_of<Value>(pairs.y);
+    return float4{low.x, low.y, high.x, high.y};
+  }
+};
+template <>
+struct Raw4<float> {
+  float4 values;
+  RK_INLINE float4 floats() const { return values; }
+};
+template <class Value>
+RK_INLINE Raw4<Value> load_raw4(const Value* p) {
+  if constexpr (std::is_same_v<Value, float>)
+    return {load4(p)};
+  else
+    return {load_pairs2(p)};
+}
+
 template <class Value>
 RK_INLINE float load_narrow1(const Value* p) {
 #if defined(__CUDA_ARCH__)
@@ -55,9 +77,7 @@ RK_INLINE float load_narrow1(const Value* p) {
 }
 template <class Value>
 RK_INLINE float4 load_narrow4(const Value* p) {
-  const uint2 pairs = load_pairs2(p);
-  const float2 low = floats_of<Value>(pairs.x), high = floats_of<Value>(pairs.y);
-  return float4{low.x, low.y, high.x, high.y};
+  return load_raw4(p).floats();
 }
 template <class Value>
 RK_INLINE void store_narrow1(Value* p, float v) {

@@ -119,7 +119,8 @@ inline void copy_boxes(char* smem, const TensorMap& map, int32_t channel, int32_
                        uint32_t box_bytes, uint32_t copied_bytes, Barrier& full) {
   Block& block = *current->block;
   if (map.boxes > 1) count = static_cast<uint32_t>(map.boxes);  // one copy is always as long
-  if (map.boxes > 1 && (channel % 32 != 0 || map.extents[0] % 32 != 0))
+  const int64_t channels = 128 / map.strides[0];
+  if (map.boxes > 1 && (channel % channels != 0 || map.extents[0] % channels != 0))
     fail("boxes of channel %d of %ld in one copy", channel, static_cast<long>(map.extents[0]));
   if (count == 0 || !in_shared(smem, count * static_cast<size_t>(box_bytes)))
     fail("copy of %u boxes of %u bytes to byte %ld, outside shared memory", count, box_bytes, shared_offset(block, smem));

@@ -102,7 +102,7 @@ static_assert(sizeof(Barrier) == 8);
 // What the copy engine knows of a tensor; kernels/vdevice/boxes.cuh. The GPU's has 128 bytes that nobody may look into.
 struct alignas(64) TensorMap {
   const char* base;
-  int64_t extents[4], strides[4];  // channel, w, h, image; bytes
+  int64_t extents[4], strides[4];  // channel, w, h, image; bytes, so that strides[0] is those of a value
   int32_t box_w, box_h, boxes;     // boxes: of one copy
 };
 static_assert(sizeof(TensorMap) == 128);
@@ -268,21 +268,23 @@ inline void arrive_in(Block& block, Barrier& barrier) {
   }
 }
 
-// Rows of 32 channels, zeros outside of the tensor, cells permuted. first: rows of the stage before the box.
+// Rows of 128 bytes of channels, zeros outside of the tensor, cells permuted. first: rows of the stage before the box.
 inline void copy_box(char* to, const TensorMap& map, const int32_t (&at)[4], int32_t first, RTask rtask) {
-  constexpr int kChannels = 32, kRowBytes = kChannels * 4, kCellBytes = 16;
+  constexpr int kRowBytes = 128, kCellBytes = 16;
+  const int bytes = static_cast<int>(map.strides[0]), channels = kRowBytes / bytes;  // of a value; of a row
   for (int32_t row = 0; row < map.box_w * map.box_h; ++row) {
     const int64_t w = at[1] + row % map.box_w, h = at[2] + row / map.box_w;
     const bool inside = w >= 0 && w < map.extents[1] && h >= 0 && h < map.extents[2] && at[3] >= 0 && at[3] < map.extents[3];
-    for (int c = 0; c < kChannels; ++c) {
-      float v = 0;
+    for (int c = 0; c < channels; ++c) {
+      uint32_t v = 0;
       const int64_t channel = at[0] + c;
       if (inside && channel >= 0 && channel < map.extents[0]) {
         const char* const from = map.base + channel * map.strides[0] + w * map.strides[1] + h * map.strides[2] + at[3] * map.strides[3];
-        if (watcher != nullptr) watcher->access(rtask, from, 4, /*is_write=*/false);
-        std::memcpy(&v, from, 4);
+        if (watcher != nullptr) watcher->access(rtask, from, static_cast<uint32_t>(bytes), /*is_write=*/false);
+        std::memcpy(&v, from, static_cast<size_t>(bytes));
       }
-      std::memcpy(to + row * kRowBytes + (c * 4 / kCellBytes ^ (first + row) % 8) * kCellBytes + c * 4 % kCellBytes, &v, 4);
+      std::memcpy(to + row * kRowBytes + (c * bytes / kCellBytes ^ (first + row) % 8) * kCellBytes + c * bytes % kCellBytes, &v,
+                  static_cast<size_t>(bytes));
     }
   }
 }
@@ -294,7 +296,7 @@ inline void carry_out(const BulkCopy& copy) {
     return;
   }
   int32_t at[4] = {copy.at[0], copy.at[1], copy.at[2], copy.at[3]};
-  for (uint32_t box = 0; box < copy.count; ++box, at[0] += 32)
+  for (uint32_t box = 0; box < copy.count; ++box, at[0] += static_cast<int32_t>(128 / copy.map->strides[0]))
     copy_box(copy.to + box * copy.box_bytes, *copy.map, at, static_cast<int32_t>(box * copy.box_bytes / 128), copy.rtask);
 }
 

@@ -27,6 +27,7 @@ struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
   int32_t box_w, box_h, boxes;  // boxes: of one copy, one behind the other along the channels
+  int32_t value_bytes;          // 4, or 2
 };
 
 struct Instance;
@@ -269,7 +270,7 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
   map.base = arena + box.offset_bytes;
   for (int d = 0; d < 4; ++d) {
     map.extents[d] = box.extents[d];
-    map.strides[d] = box.strides[d] * 4;
+    map.strides[d] = box.strides[d] * box.value_bytes;
   }
   map.box_w = box.box_w;
   map.box_h = box.box_h;
@@ -283,19 +284,20 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
   if (found != cudaDriverEntryPointSuccess || symbol == nullptr)
     return fail(message, TAMP_DEVICE, "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12");
   // The fifth dimension is the boxes of a copy.
-  const int64_t blocks = box.boxes > 1 ? box.extents[0] / rk::kBoxChannels : 1;
+  const int64_t channels = rk::kBoxRowBytes / box.value_bytes, blocks = box.boxes > 1 ? box.extents[0] / channels : 1;
   cuuint64_t extents[5], strides[4];
   for (int d = 0; d < 4; ++d) extents[d] = static_cast<cuuint64_t>(box.extents[d]);
-  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * 4);
+  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * box.value_bytes);
   extents[0] /= static_cast<cuuint64_t>(blocks);
   extents[4] = static_cast<cuuint64_t>(blocks);
-  strides[3] = rk::kBoxChannels * 4;
-  const cuuint32_t sizes[5] = {rk::kBoxChannels, static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
+  strides[3] = rk::kBoxRowBytes;
+  const cuuint32_t sizes[5] = {static_cast<cuuint32_t>(channels), static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
                                static_cast<cuuint32_t>(box.boxes)};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
+  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
-      reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, arena + box.offset_bytes, extents, strides, sizes, ones,
+      reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) return fail(message, TAMP_CUDA, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
   return TAMP_OK;

@@ -1,0 +1,77 @@
+#include "compiler/passes/narrow_activations.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "compiler/support/error.h"
+
+namespace tamp::passes {
+namespace {
+
+class Narrowing {
+ public:
+  Narrowing(Graph graph, DType to, const Takes& takes) : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()) {
+    TAMP_CHECK(to == DType::f16 || to == DType::bf16, "activations of other types than f16 and bf16");
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const BufferId buffer = graph_.tensors[i].place.buffer;
+      if (buffer.valid()) tensors_[buffer.index()].push_back(i);
+    }
+    for (size_t b = 0; b < graph_.buffers.size(); ++b) {
+      const Buffer& buffer = graph_.buffers[b];
+      const auto is_f32 = [&](size_t i) { return graph_.tensors[i].dtype == DType::f32; };
+      if (buffer.kind == BufferKind::arena && buffer.dtype == DType::f32 && std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32))
+        set(b, to);
+    }
+  }
+
+  Graph run() {
+    // A buffer is widened once at most, so this ends.
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const ROperator& rop : graph_.rops) changes |= settle(rop);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  void set(size_t b, DType dtype) {
+    graph_.buffers[b].dtype = dtype;
+    graph_.buffers[b].narrowed = dtype != DType::f32;
+    for (const size_t i : tensors_[b]) graph_.tensors[i].dtype = dtype;
+  }
+  std::vector<size_t> narrowed(const std::vector<TensorId>& ids) const {
+    std::vector<size_t> found;
+    for (const TensorId id : ids) {
+      const BufferId buffer = graph_.tensor(id).place.buffer;
+      if (buffer.valid() && graph_.buffers[buffer.index()].narrowed) found.push_back(buffer.index());
+    }
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+  // Whether something had to be widened.
+  bool settle(const ROperator& rop) {
+    const std::vector<size_t> out = narrowed(rop.outputs), in = narrowed(reads_of(rop));
+    if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
+    for (const std::vector<size_t>* some : {&out, &in}) {
+      if (some->empty()) continue;
+      const DType was = graph_.buffers[some->front()].dtype;
+      for (const size_t b : *some) set(b, DType::f32);
+      if (takes_(graph_, rop)) return true;
+      if (some == &out)  // try what it reads alone
+        for (const size_t b : *some) set(b, was);
+    }
+    for (const size_t b : out) set(b, DType::f32);
+    return true;
+  }
+
+  Graph graph_;
+  const Takes& takes_;
+  std::vector<std::vector<size_t>> tensors_;  // of each buffer
+};
+
+}  // namespace
+
+Graph narrow_activations(Graph graph, DType to, const Takes& takes) { return Narrowing(std::move(graph), to, takes).run(); }
+
+}  // namespace tamp::passes
