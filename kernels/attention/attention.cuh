@@ -9,6 +9,9 @@
 // the second elements 6 and 7, for Q and K alike. Likewise the score of key 2t, which lane t has as a result, is its operand k = t of the
 // product with V, that of key 2t+1 its k = t+4, so lane t reads V's rows 2t and 2t+1; and column 4g+i of 32 is column g of product i of
 // four, so that these are loads of four neighbours, too, and the four products' results are four neighbours of Y.
+//
+// Limits: Q, K and V are of one type In, Y is of type Out, the bias of type Bias, fp32 or 16 bits each. Numbers of 16 bits are tf32
+// numbers.
 #pragma once
 
 #include "kernels/attention/numbers.cuh"
@@ -16,6 +19,7 @@
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -33,12 +37,22 @@ struct AttentionArgs {
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// How rows of q, k, v and out lie: whole groups of 16 aligned bytes, and then as many elements as there is room for (kSize), or any way.
+// How rows of q, k, v and out lie: whole groups of four aligned elements, and then as many elements as there is room for (kSize), or any
+// way.
 enum AttentionRows : int { kElements, kVectors, kWholeVectors };
 
+// Operand of a product.
+template <class Value>
+RK_INLINE uint32_t attention_operand(float v) {
+  if constexpr (sizeof(Value) == 2)
+    return bits_of(v);
+  else
+    return to_tf32(v);
+}
+
 // Four elements from `at` on of a row that ends at `end`; zeros behind its end.
-template <int kLie>
-RK_INLINE float4 attention_load(const float* row, int32_t stride, int at, int end) {
+template <int kLie, class In>
+RK_INLINE float4 attention_load(const In* row, int32_t stride, int at, int end) {
   float4 v{0, 0, 0, 0};
   if constexpr (kLie == kWholeVectors) {
     v = load4(row + at);
@@ -82,8 +96,10 @@ struct AttentionSums {
 };
 
 // One head's operands, and what of the arguments its loops need: read once.
+template <class In, class Bias>
 struct AttentionHead {
-  const float *k, *v, *bias;
+  const In *k, *v;
+  const Bias* bias;
   int32_t m0, queries, keys, size, values;
   int32_t k_n, k_k, v_n, v_columns, bias_m, bias_n;
   float scale;
@@ -98,10 +114,10 @@ struct AttentionKeys {
 
 // Keys from `first` on. Rows behind the end are read as the last one where that cannot be seen in the results: keys get the score -inf,
 // queries are not stored.
-template <int kSize, int kLie>
-RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys<kSize>& to) {
+template <int kSize, int kLie, class In, class Bias>
+RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, AttentionKeys<kSize>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
-  const float* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
+  const In* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) to.k[j] = attention_load<kLie>(key, head.k_k, j * 16 + member * 4, head.size);
 #pragma unroll
@@ -116,7 +132,7 @@ RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int32_t n = first + member * 2 + e;
-    const float* const row = head.v + static_cast<int64_t>(n) * head.v_n;
+    const In* const row = head.v + static_cast<int64_t>(n) * head.v_n;
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
       to.v[e][c] = float4{0, 0, 0, 0};  // a weight of 0 times the infinity of another row would be NaN
@@ -125,15 +141,16 @@ RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys
   }
 }
 
-template <int kSize>
-RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4], const AttentionKeys<kSize>& keys,
-                        AttentionSums<kSize>& sums) {
+template <int kSize, class In, class Bias>
+RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4],
+                        const AttentionKeys<kSize>& keys, AttentionSums<kSize>& sums) {
   const int member = lane_id() % 4;
   float score[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) {
     const float4 x = keys.k[j];
-    const uint32_t even[2] = {to_tf32(x.x), to_tf32(x.y)}, odd[2] = {to_tf32(x.z), to_tf32(x.w)};
+    const uint32_t even[2] = {attention_operand<In>(x.x), attention_operand<In>(x.y)};
+    const uint32_t odd[2] = {attention_operand<In>(x.z), attention_operand<In>(x.w)};
     mma_tf32(score, q[j][0], even);
     mma_tf32(score, q[j][1], odd);
   }
@@ -166,8 +183,10 @@ RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t
 #pragma unroll
   for (int c = 0; c < kSize / 32; ++c) {
     const float4 even = keys.v[0][c], odd = keys.v[1][c];
-    const uint32_t x[2] = {to_tf32(even.x), to_tf32(odd.x)}, y[2] = {to_tf32(even.y), to_tf32(odd.y)};
-    const uint32_t z[2] = {to_tf32(even.z), to_tf32(odd.z)}, w[2] = {to_tf32(even.w), to_tf32(odd.w)};
+    const uint32_t x[2] = {attention_operand<In>(even.x), attention_operand<In>(odd.x)},
+                   y[2] = {attention_operand<In>(even.y), attention_operand<In>(odd.y)};
+    const uint32_t z[2] = {attention_operand<In>(even.z), attention_operand<In>(odd.z)},
+                   w[2] = {attention_operand<In>(even.w), attention_operand<In>(odd.w)};
     mma_tf32(sums.y[c][0], weights, x);
     mma_tf32(sums.y[c][1], weights, y);
     mma_tf32(sums.y[c][2], weights, z);
@@ -176,9 +195,8 @@ RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t
 }
 
 // Columns [c0, c0 + attention_columns) of what the warps have: put into shared memory, added and stored.
-template <class Veu, int kSize, int kLie>
-RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* shared, int32_t m0, int c0,
-                                const AttentionSums<kSize>& sums) {
+template <class Veu, int kSize, int kLie, class Out>
+RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shared, int32_t m0, int c0, const AttentionSums<kSize>& sums) {
   constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
   float* const largest = shared;  // [warp][row], as are the next two
   float* const sum = largest + kAttentionWarps * kRows;
@@ -224,7 +242,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
     }
     const float inverse = reciprocal_fast(total);
     y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
-    float* const to = out + static_cast<int64_t>(m) * args.out_m;
+    Out* const to = out + static_cast<int64_t>(m) * args.out_m;
     if constexpr (kLie != kElements) {
       store4(to + n, y);
     } else {
@@ -239,7 +257,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
 }
 
 // kSize: a multiple of 32 that neither `size` nor `values` is above. kLie: AttentionRows.
-template <class Veu, int kSize, int kLie>
+template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
@@ -250,34 +268,35 @@ RK_BODY void attention(const Task<Veu>& caller) {
   const int warps = kAttentionWarps >> args.groups_log2, warp = warp_id();  // of a group of queries
   const int32_t block0 = static_cast<int32_t>(block) * (kAttentionRows << args.groups_log2), m0 = block0 + warp / warps * kAttentionRows;
   const int group = lane_id() / 4, member = lane_id() % 4;
-  AttentionHead head{task.address(args.k) + at.k,
-                     task.address(args.v) + at.v,
-                     task.address(args.bias),
-                     m0,
-                     args.queries,
-                     args.keys,
-                     args.size,
-                     args.values,
-                     args.k_n,
-                     args.k_k,
-                     args.v_n,
-                     args.v_columns,
-                     args.bias_m,
-                     args.bias_n,
-                     args.scale};
+  AttentionHead<In, Bias> head{values_at<const In>(task, args.k) + at.k,
+                               values_at<const In>(task, args.v) + at.v,
+                               values_at<const Bias>(task, args.bias),
+                               m0,
+                               args.queries,
+                               args.keys,
+                               args.size,
+                               args.values,
+                               args.k_n,
+                               args.k_k,
+                               args.v_n,
+                               args.v_columns,
+                               args.bias_m,
+                               args.bias_n,
+                               args.scale};
   if (head.bias != nullptr) head.bias += at.bias;
 
   uint32_t q[kSize / 16][2][4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float* const row = task.address(args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
+    const In* const row =
+        values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
 #pragma unroll
     for (int j = 0; j < kSize / 16; ++j) {
       const float4 x = attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size);
-      q[j][0][r] = to_tf32(x.x);
-      q[j][0][r + 2] = to_tf32(x.y);
-      q[j][1][r] = to_tf32(x.z);
-      q[j][1][r + 2] = to_tf32(x.w);
+      q[j][0][r] = attention_operand<In>(x.x);
+      q[j][0][r + 2] = attention_operand<In>(x.y);
+      q[j][1][r] = attention_operand<In>(x.z);
+      q[j][1][r + 2] = attention_operand<In>(x.w);
     }
   }
   AttentionSums<kSize> sums;
@@ -301,7 +320,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
   for (int32_t first = begin; first < head.keys; first += step) {
     AttentionKeys<kSize> keys;
     load_keys<kSize, kLie>(head, first, keys);
-    add_keys<kSize>(head, first, q, keys, sums);
+    add_keys(head, first, q, keys, sums);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -309,7 +328,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
     for (int step = 1; step < 4; step *= 2) sums.sum[r] += __shfl_xor_sync(kFullMask, sums.sum[r], step);
   }
 
-  float* const out = task.address(args.out) + at.out;
+  Out* const out = values_at<Out>(task, args.out) + at.out;
   float* const shared = task.template work_as<float>();
 #pragma unroll
   for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns)
