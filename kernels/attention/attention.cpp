@@ -65,7 +65,7 @@ Heads heads_of(const Graph& graph, const ROperator& rop) {
   return heads;
 }
 
-// A row is whole groups of 16 aligned bytes.
+// A row is whole groups of four aligned elements.
 bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
   const auto [row, column] = heads.strides[operand];
   const Tensor& tensor = graph.tensor(heads.tensors[operand]);
@@ -74,6 +74,26 @@ bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
 }
 
 int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, heads.values), 32) * 32; }
+
+DType type_of(const Graph& graph, const Heads& heads, Operand operand) { return graph.tensor(heads.tensors[operand]).dtype; }
+
+// Q, K and V of one type; all may be of 16 bits.
+bool is_of_values(const Graph& graph, const ROperator& rop) {
+  for (const TensorId id : reads_of(rop)) {
+    if (!is_plain_values(graph.tensor(id))) return false;
+  }
+  const auto in = [&](size_t i) { return graph.tensor(rop.inputs[i]).dtype; };
+  return in(0) == in(1) && in(0) == in(2) && is_plain_values(graph.tensor(rop.outputs[0]));
+}
+
+// The types of what is not all f32.
+void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
+  const DType in = type_of(graph, heads, kQ), out = type_of(graph, heads, kOut);
+  const DType bias = heads.tensors[kBias].valid() ? type_of(graph, heads, kBias) : DType::f32;
+  if (!is_narrow(in) && !is_narrow(out) && !is_narrow(bias)) return;
+  phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Out", value_type(out)}});
+  if (is_narrow(bias)) phase.template_args.push_back({"Bias", value_type(bias)});
+}
 
 // What the body can do of it, and a vDevice.
 bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
@@ -102,6 +122,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
                          {"kLie", is_whole     ? "rk::kWholeVectors"
                                   : is_vectors ? "rk::kVectors"
                                                : "rk::kElements"}};
+  append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
   phase.args = {{"out", arg(TensorArg{heads.tensors[kOut]})},
                 {"q", arg(TensorArg{heads.tensors[kQ]})},
@@ -137,7 +158,12 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
   phase.cost.flops = 2 * edge * keys * static_cast<double>(2 * size);
   phase.cost.tensor_core = true;
-  phase.cost.activation_bytes = 4 * static_cast<double>(heads.size + heads.values) * (keys + edge);
+  // Of a row of Q and Y, and of K and V.
+  const auto of_row = [&](Operand first, Operand second) {
+    return static_cast<double>(heads.size * bytes_of(type_of(request.graph, heads, first)) +
+                               heads.values * bytes_of(type_of(request.graph, heads, second)));
+  };
+  phase.cost.activation_bytes = of_row(kK, kV) * keys + of_row(kQ, kOut) * edge;
   phase.cost.calibrated_cycles = cycles_of(heads, request.vdevice, groups);
   RKernel rkernel;
   rkernel.family = "attention";
@@ -149,7 +175,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!std::holds_alternative<Attention>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  if (!std::holds_alternative<Attention>(rop.attrs) || has_epilogue(rop) || !is_of_values(request.graph, rop)) return {};
   const Heads heads = heads_of(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return {};
   std::vector<RKernel> out;

@@ -1,7 +1,7 @@
-// Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:], products in tf32, the rest in fp32.
-// General strides. A rTask has one or several groups of kAttentionRows queries of one batch (a head). The warps of a group share the keys,
-// 8 at a time: a warp keeps the largest score and the sums of its own keys (the online form of softmax), and at the end those of the group
-// are put together in shared memory.
+// Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:], products in tf32, Q * K of 16 bits
+// in those, the rest in fp32. General strides. A rTask has one or several groups of kAttentionRows queries of one batch (a head). The warps
+// of a group share the keys, 8 at a time: a warp keeps the largest score and the sums of its own keys (the online form of softmax), and at
+// the end those of the group are put together in shared memory.
 //
 // Operands of the products go from memory into registers and nowhere else. In which order a dot product is added up does not matter,
 // so lanes take what lies side by side: of 16 neighbours of a row of Q or K, lane t of the four lanes of that row takes elements 4t
@@ -9,6 +9,10 @@
 // the second elements 6 and 7, for Q and K alike. Likewise the score of key 2t, which lane t has as a result, is its operand k = t of the
 // product with V, that of key 2t+1 its k = t+4, so lane t reads V's rows 2t and 2t+1; and column 4g+i of 32 is column g of product i of
 // four, so that these are loads of four neighbours, too, and the four products' results are four neighbours of Y.
+//
+// Of Q and K of 16 bits the same four neighbours are k = 2t, 2t+1, 2t+8 and 2t+9 of one product of 16, two to a word, as they lie.
+//
+// Limits: Q, K and V are of one type In, Y is of type Out, the bias of type Bias, fp32 or 16 bits each.
 #pragma once
 
 #include "kernels/attention/numbers.cuh"
@@ -16,6 +20,7 @@
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -33,25 +38,84 @@ struct AttentionArgs {
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// How rows of q, k, v and out lie: whole groups of 16 aligned bytes, and then as many elements as there is room for (kSize), or any way.
+// How rows of q, k, v and out lie: whole groups of four aligned elements, and then as many as there is room for (kSize), or any way.
 enum AttentionRows : int { kElements, kVectors, kWholeVectors };
 
-// Four elements from `at` on of a row that ends at `end`; zeros behind its end.
-template <int kLie>
-RK_INLINE float4 attention_load(const float* row, int32_t stride, int at, int end) {
-  float4 v{0, 0, 0, 0};
-  if constexpr (kLie == kWholeVectors) {
-    v = load4(row + at);
-  } else if constexpr (kLie == kVectors) {
-    if (at < end) v = load4(row + at);
+// Four neighbours of a row as they lie: float4, or uint2 of 16 bits each.
+template <class In>
+using AttentionFour = std::conditional_t<sizeof(In) == 2, uint2, float4>;
+
+// The four from `at` on of a row that ends at `end`; zeros behind its end.
+template <int kLie, class In>
+RK_INLINE AttentionFour<In> attention_load(const In* row, int32_t stride, int at, int end) {
+  if constexpr (kLie != kElements) {
+    AttentionFour<In> four{};
+    if (kLie == kWholeVectors || at < end) {
+      if constexpr (sizeof(In) == 2)
+        four = load_pairs2(row + at);
+      else
+        four = load4(row + at);
+    }
+    return four;
   } else {
+    float4 v{0, 0, 0, 0};
     if (at < end) v.x = load1(row + static_cast<int64_t>(at) * stride);
     if (at + 1 < end) v.y = load1(row + static_cast<int64_t>(at + 1) * stride);
     if (at + 2 < end) v.z = load1(row + static_cast<int64_t>(at + 2) * stride);
     if (at + 3 < end) v.w = load1(row + static_cast<int64_t>(at + 3) * stride);
+    if constexpr (sizeof(In) == 2)
+      return uint2{pair_of<In>(v.x, v.y), pair_of<In>(v.z, v.w)};
+    else
+      return v;
   }
-  return v;
 }
+
+// As operands of tf32 products; numbers of 16 bits are tf32 numbers.
+struct AttentionOperands {
+  uint32_t x, y, z, w;
+};
+template <class In>
+RK_INLINE AttentionOperands attention_operands(const AttentionFour<In>& four) {
+  if constexpr (sizeof(In) == 2) {
+    const float2 low = floats_of<In>(four.x), high = floats_of<In>(four.y);
+    return {bits_of(low.x), bits_of(low.y), bits_of(high.x), bits_of(high.y)};
+  } else {
+    return {to_tf32(four.x), to_tf32(four.y), to_tf32(four.z), to_tf32(four.w)};
+  }
+}
+
+// Operands of the products with 16 elements of a row of K: of Q, rows g and g + 8.
+template <class In>
+struct AttentionQueries {
+  uint32_t of[sizeof(In) == 2 ? 1 : 2][4];
+
+  RK_INLINE void set(int r, const AttentionFour<In>& four) {
+    if constexpr (sizeof(In) == 2) {
+      of[0][r] = four.x;
+      of[0][r + 2] = four.y;
+    } else {
+      const AttentionOperands x = attention_operands<In>(four);
+      of[0][r] = x.x;
+      of[0][r + 2] = x.y;
+      of[1][r] = x.z;
+      of[1][r + 2] = x.w;
+    }
+  }
+  RK_INLINE void multiply(float (&score)[4], const AttentionFour<In>& four) const {
+    if constexpr (sizeof(In) == 2) {
+      const uint32_t pairs[2] = {four.x, four.y};
+      if constexpr (std::is_same_v<In, Half>)
+        mma_f16(score, of[0], pairs);
+      else
+        mma_bf16(score, of[0], pairs);
+    } else {
+      const AttentionOperands x = attention_operands<In>(four);
+      const uint32_t even[2] = {x.x, x.y}, odd[2] = {x.z, x.w};
+      mma_tf32(score, of[0], even);
+      mma_tf32(score, of[1], odd);
+    }
+  }
+};
 
 // Offsets of one batch.
 struct AttentionBatch {
@@ -82,26 +146,28 @@ struct AttentionSums {
 };
 
 // One head's operands, and what of the arguments its loops need: read once.
+template <class In, class Bias>
 struct AttentionHead {
-  const float *k, *v, *bias;
+  const In *k, *v;
+  const Bias* bias;
   int32_t m0, queries, keys, size, values;
   int32_t k_n, k_k, v_n, v_columns, bias_m, bias_n;
   float scale;
 };
 
 // What a lane has of kAttentionWarpKeys keys: parts of rows of K and V, and what is added to the scores of element e (AttentionSums).
-template <int kSize>
+template <int kSize, class In>
 struct AttentionKeys {
-  float4 k[kSize / 16], v[2][kSize / 32];
+  AttentionFour<In> k[kSize / 16], v[2][kSize / 32];
   float added[4];
 };
 
 // Keys from `first` on. Rows behind the end are read as the last one where that cannot be seen in the results: keys get the score -inf,
 // queries are not stored.
-template <int kSize, int kLie>
-RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys<kSize>& to) {
+template <int kSize, int kLie, class In, class Bias>
+RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, AttentionKeys<kSize, In>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
-  const float* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
+  const In* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) to.k[j] = attention_load<kLie>(key, head.k_k, j * 16 + member * 4, head.size);
 #pragma unroll
@@ -116,27 +182,22 @@ RK_INLINE void load_keys(const AttentionHead& head, int32_t first, AttentionKeys
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int32_t n = first + member * 2 + e;
-    const float* const row = head.v + static_cast<int64_t>(n) * head.v_n;
+    const In* const row = head.v + static_cast<int64_t>(n) * head.v_n;
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
-      to.v[e][c] = float4{0, 0, 0, 0};  // a weight of 0 times the infinity of another row would be NaN
+      to.v[e][c] = AttentionFour<In>{};  // a weight of 0 times the infinity of another row would be NaN
       if (n < head.keys) to.v[e][c] = attention_load<kLie>(row, head.v_columns, c * 32 + group * 4, head.values);
     }
   }
 }
 
-template <int kSize>
-RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t (&q)[kSize / 16][2][4], const AttentionKeys<kSize>& keys,
-                        AttentionSums<kSize>& sums) {
+template <int kSize, class In, class Bias>
+RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, const AttentionQueries<In> (&q)[kSize / 16],
+                        const AttentionKeys<kSize, In>& keys, AttentionSums<kSize>& sums) {
   const int member = lane_id() % 4;
   float score[4] = {0, 0, 0, 0};
 #pragma unroll
-  for (int j = 0; j < kSize / 16; ++j) {
-    const float4 x = keys.k[j];
-    const uint32_t even[2] = {to_tf32(x.x), to_tf32(x.y)}, odd[2] = {to_tf32(x.z), to_tf32(x.w)};
-    mma_tf32(score, q[j][0], even);
-    mma_tf32(score, q[j][1], odd);
-  }
+  for (int j = 0; j < kSize / 16; ++j) q[j].multiply(score, keys.k[j]);
 #pragma unroll
   for (int e = 0; e < 4; ++e)
     score[e] = first + member * 2 + e % 2 < head.keys ? fmaf(score[e], head.scale, keys.added[e] * kLog2E) : -INFINITY;
@@ -165,9 +226,8 @@ RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t
   const uint32_t weights[4] = {to_tf32(score[0]), to_tf32(score[2]), to_tf32(score[1]), to_tf32(score[3])};
 #pragma unroll
   for (int c = 0; c < kSize / 32; ++c) {
-    const float4 even = keys.v[0][c], odd = keys.v[1][c];
-    const uint32_t x[2] = {to_tf32(even.x), to_tf32(odd.x)}, y[2] = {to_tf32(even.y), to_tf32(odd.y)};
-    const uint32_t z[2] = {to_tf32(even.z), to_tf32(odd.z)}, w[2] = {to_tf32(even.w), to_tf32(odd.w)};
+    const AttentionOperands even = attention_operands<In>(keys.v[0][c]), odd = attention_operands<In>(keys.v[1][c]);
+    const uint32_t x[2] = {even.x, odd.x}, y[2] = {even.y, odd.y}, z[2] = {even.z, odd.z}, w[2] = {even.w, odd.w};
     mma_tf32(sums.y[c][0], weights, x);
     mma_tf32(sums.y[c][1], weights, y);
     mma_tf32(sums.y[c][2], weights, z);
@@ -176,9 +236,8 @@ RK_INLINE void add_keys(const AttentionHead& head, int32_t first, const uint32_t
 }
 
 // Columns [c0, c0 + attention_columns) of what the warps have: put into shared memory, added and stored.
-template <class Veu, int kSize, int kLie>
-RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* shared, int32_t m0, int c0,
-                                const AttentionSums<kSize>& sums) {
+template <class Veu, int kSize, int kLie, class Out>
+RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shared, int32_t m0, int c0, const AttentionSums<kSize>& sums) {
   constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
   float* const largest = shared;  // [warp][row], as are the next two
   float* const sum = largest + kAttentionWarps * kRows;
@@ -224,7 +283,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
     }
     const float inverse = reciprocal_fast(total);
     y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
-    float* const to = out + static_cast<int64_t>(m) * args.out_m;
+    Out* const to = out + static_cast<int64_t>(m) * args.out_m;
     if constexpr (kLie != kElements) {
       store4(to + n, y);
     } else {
@@ -239,7 +298,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, float* out, float* sh
 }
 
 // kSize: a multiple of 32 that neither `size` nor `values` is above. kLie: AttentionRows.
-template <class Veu, int kSize, int kLie>
+template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
@@ -250,35 +309,30 @@ RK_BODY void attention(const Task<Veu>& caller) {
   const int warps = kAttentionWarps >> args.groups_log2, warp = warp_id();  // of a group of queries
   const int32_t block0 = static_cast<int32_t>(block) * (kAttentionRows << args.groups_log2), m0 = block0 + warp / warps * kAttentionRows;
   const int group = lane_id() / 4, member = lane_id() % 4;
-  AttentionHead head{task.address(args.k) + at.k,
-                     task.address(args.v) + at.v,
-                     task.address(args.bias),
-                     m0,
-                     args.queries,
-                     args.keys,
-                     args.size,
-                     args.values,
-                     args.k_n,
-                     args.k_k,
-                     args.v_n,
-                     args.v_columns,
-                     args.bias_m,
-                     args.bias_n,
-                     args.scale};
+  AttentionHead<In, Bias> head{values_at<const In>(task, args.k) + at.k,
+                               values_at<const In>(task, args.v) + at.v,
+                               values_at<const Bias>(task, args.bias),
+                               m0,
+                               args.queries,
+                               args.keys,
+                               args.size,
+                               args.values,
+                               args.k_n,
+                               args.k_k,
+                               args.v_n,
+                               args.v_columns,
+                               args.bias_m,
+                               args.bias_n,
+                               args.scale};
   if (head.bias != nullptr) head.bias += at.bias;
 
-  uint32_t q[kSize / 16][2][4];
+  AttentionQueries<In> q[kSize / 16];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float* const row = task.address(args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
+    const In* const row =
+        values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
 #pragma unroll
-    for (int j = 0; j < kSize / 16; ++j) {
-      const float4 x = attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size);
-      q[j][0][r] = to_tf32(x.x);
-      q[j][0][r + 2] = to_tf32(x.y);
-      q[j][1][r] = to_tf32(x.z);
-      q[j][1][r + 2] = to_tf32(x.w);
-    }
+    for (int j = 0; j < kSize / 16; ++j) q[j].set(r, attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size));
   }
   AttentionSums<kSize> sums;
 #pragma unroll
@@ -299,9 +353,9 @@ RK_BODY void attention(const Task<Veu>& caller) {
   // not 6.6.)
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
-    AttentionKeys<kSize> keys;
+    AttentionKeys<kSize, In> keys;
     load_keys<kSize, kLie>(head, first, keys);
-    add_keys<kSize>(head, first, q, keys, sums);
+    add_keys(head, first, q, keys, sums);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -309,7 +363,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
     for (int step = 1; step < 4; step *= 2) sums.sum[r] += __shfl_xor_sync(kFullMask, sums.sum[r], step);
   }
 
-  float* const out = task.address(args.out) + at.out;
+  Out* const out = values_at<Out>(task, args.out) + at.out;
   float* const shared = task.template work_as<float>();
 #pragma unroll
   for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns)

@@ -40,6 +40,29 @@ Rows rows_of(const Graph& graph, const ROperator& rop) {
 
 ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
 
+// x and y of any type of values, scale and bias in f32.
+bool is_possible(const Graph& graph, const ROperator& rop) {
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (operand(rop, i).valid() && !is_plain_f32(graph.tensor(operand(rop, i)))) return false;
+  }
+  return is_plain_values(graph.tensor(rop.inputs[0])) && is_plain_values(graph.tensor(rop.outputs[0]));
+}
+
+// What x and y lie in, where that is not f32.
+void append_types(const Request& request, Phase& phase) {
+  const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
+  if (!is_narrow(in) && !is_narrow(out)) return;
+  phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Out", value_type(out)}});
+}
+
+struct ElementBytes {
+  double in, out;
+};
+ElementBytes element_bytes(const Request& request) {
+  return {static_cast<double>(bytes_of(request.graph.tensor(request.rop.inputs[0]).dtype)),
+          static_cast<double>(bytes_of(request.graph.tensor(request.rop.outputs[0]).dtype))};
+}
+
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
@@ -50,6 +73,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   phase.header = "kernels/reduce/normalize.cuh";
   phase.body = "rk::normalize";
   phase.template_args = {{"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
+  append_types(request, phase);
   phase.args_type = "rk::NormalizeArgs";
   phase.args = {{"rows", rows_arg(rows, arg(TensorArg{rop.inputs[0]}), arg(TensorArg{rop.outputs[0]}), per_rtask)},
                 {"scale", tensor_arg(operand(rop, 1))},
@@ -63,7 +87,8 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
                 {"epsilon", float_arg(attrs.epsilon)}};
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
-  phase.cost.activation_bytes = elements * (kept > 0 ? 16 : 24);
+  const ElementBytes bytes = element_bytes(request);
+  phase.cost.activation_bytes = elements * (bytes.in * (kept > 0 ? 1 : 3) + bytes.out + 8);
   phase.cost.flops = elements * 60 + static_cast<double>(vdevice.compute_threads) * 400;
   phase.cost.efficiency = vdevice.cost("normalize.efficiency");
   return rows_rkernel("normalize", rows, per_rtask, std::move(phase));
@@ -116,6 +141,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   phase.header = "kernels/reduce/normalize_rows.cuh";
   phase.body = "rk::normalize_rows";
   phase.template_args = {{"kEach", std::to_string(each)}};
+  append_types(request, phase);
   phase.args_type = "rk::NormalizeRowsArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
@@ -134,7 +160,8 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"centered", arg(int64_t{attrs.centered})}};
   phase.work_bytes = 2 * 4 * warps;
   const double turns = static_cast<double>(ceil_div(per_rtask, warps / row_warps));
-  phase.cost.activation_bytes = static_cast<double>(per_rtask * count) * 8;
+  const ElementBytes bytes = element_bytes(request);
+  phase.cost.activation_bytes = static_cast<double>(per_rtask * count) * (bytes.in + bytes.out);
   phase.cost.calibrated_cycles = vdevice.cost("normalize.fixed_cycles") + (turns - 1) * vdevice.cost("normalize.turn_cycles");
   RKernel rkernel = rows_rkernel("normalize", rows, per_rtask, std::move(phase));
   rkernel.name = "normalize<rows, " + std::to_string(rkernel.rtasks()) + ">";
@@ -152,7 +179,7 @@ std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !is_possible(request.graph, rop)) return {};
   Rows rows = rows_of(request.graph, rop);
   if (is_rows(request, rows)) return rows_offers(request, rows);
   lay_threads(rows, request.vdevice);

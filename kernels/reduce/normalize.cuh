@@ -1,9 +1,11 @@
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias over every row; not centred, the mean counts as 0. Three walks over the row:
 // the mean, then the sum of squares around it (a difference of two large sums would cancel), then y. A thread keeps its own elements in
-// shared memory in between if the row is short enough (`kept_per_thread`).
+// shared memory in between if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or 16 bits each;
+// scale and bias are fp32.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -20,7 +22,7 @@ static_assert(sizeof(NormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 enum NormalizePass : int { kFindMean, kAddSquares, kWriteNormalized, kNormalizePasses };
 
-template <class Veu, bool kFlat>
+template <class Veu, bool kFlat, class In = float, class Out = float>
 RK_BODY void normalize(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
@@ -41,8 +43,8 @@ RK_BODY void normalize(const Task<Veu>& caller) {
   for (uint32_t row0 = task.index * rows.rows_per_rtask; row0 < end; row0 += t.lanes) {
     const bool live = row0 + t.lane < end;
     const uint32_t row = live ? row0 + t.lane : end - 1;  // lanes without a row repeat the last, and store nothing
-    const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
-    float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
+    const In* const in = values_at<const In>(task, rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
+    Out* const out = values_at<Out>(task, rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
     const int64_t scale_row = nest_offset(args.kept_scale, rows.kept_divisors, rows.kept_rank, row);
     const int64_t bias_row = nest_offset(args.kept_bias, rows.kept_divisors, rows.kept_rank, row);
     float mean = 0.0f, factor = 0.0f;

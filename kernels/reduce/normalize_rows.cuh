@@ -1,11 +1,13 @@
 // What normalize.cuh does, of rows of neighbours in whole groups of four, with scale and bias of one row for all: layer normalisation.
 // `warps` warps have a row, kEach groups of four a thread, in registers: the mean, then the squares around it, are added up by shuffles and
 // then over the warps in shared memory, always in the same order. Short: code that runs once a layer costs more than what it does.
+// Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/vdevice/boxes.cuh"
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -37,7 +39,7 @@ RK_INLINE float sum_of_row(float* shared, uint32_t warps_log2, float v) {
 }
 RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 
-template <class Veu, int kEach>
+template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows(const Task<Veu>& caller) {
   constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
@@ -58,8 +60,8 @@ RK_BODY void normalize_rows(const Task<Veu>& caller) {
       from += static_cast<int64_t>(at) * args.kept_in[d];
       to += static_cast<int64_t>(at) * args.kept_out[d];
     }
-    const float* const in = task.address(args.in) + from;
-    float* const out = task.address(args.out) + to;
+    const In* const in = values_at<const In>(task, args.in) + from;
+    Out* const out = values_at<Out>(task, args.out) + to;
     const float* const scales = task.address(args.scale);
     const float* const biases = task.address(args.bias);
     // All is on its way before anything is added up. What does not exist is zero, and stays out of the squares.

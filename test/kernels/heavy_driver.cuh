@@ -13,6 +13,7 @@
 
 #include "kernels/vdevice/task.cuh"
 #include "runtime_stub/host/instance.h"  // the copy engine's idea of a tensor
+#include "test/kernels/driver_buffers.cuh"
 
 namespace driver {
 
@@ -146,12 +147,6 @@ __global__ void __launch_bounds__(320, 1) kernel(const __grid_constant__ Param p
   }
 }
 
-inline void check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
 struct Reader {
   FILE* file;
   int64_t word() {
@@ -160,14 +155,6 @@ struct Reader {
     return w;
   }
 };
-
-struct Buffer {
-  bool constant;
-  std::vector<uint32_t> words;
-  std::vector<int32_t> owner;  // rTask that wrote the element, -1 none, -2 several
-  uint32_t* device;
-};
-constexpr uint32_t kPoison = 0x7fc0dead;
 
 template <class Program>
 void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, int64_t first, int64_t last, unsigned veus,
@@ -213,7 +200,7 @@ void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args,
 
 inline std::vector<std::vector<uint32_t>> poisoned(Reader& in, const std::vector<Buffer>& buffers) {
   std::vector<std::vector<uint32_t>> seen;
-  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), kPoison));
+  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), b.poison()));
   for (int64_t reads = in.word(); reads > 0; --reads) {
     const size_t b = static_cast<size_t>(in.word());
     const int64_t offset = in.word(), count = in.word(), stride = in.word(), length = in.word();
@@ -231,14 +218,13 @@ void check_rtask(const PhaseRow& row, int64_t t, int32_t number, void* args, Rea
   const std::vector<std::vector<uint32_t>> seen = poisoned(in, buffers);
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].constant && number > 0) continue;
-    check(cudaMemcpy(buffers[b].device, seen[b].data(), seen[b].size() * 4, cudaMemcpyHostToDevice));
+    upload(buffers[b], seen[b]);
   }
   launch<Program>(row, buffers, args, t, t + 1, 1);
   check(cudaDeviceSynchronize());
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].constant) continue;
-    std::vector<uint32_t> after(seen[b].size());
-    check(cudaMemcpy(after.data(), buffers[b].device, after.size() * 4, cudaMemcpyDeviceToHost));
+    const std::vector<uint32_t> after = download(buffers[b]);
     for (size_t i = 0; i < after.size(); ++i) {
       if (after[i] == seen[b][i]) continue;
       buffers[b].words[i] = after[i];
@@ -253,7 +239,7 @@ template <class Program>
 void time_phase(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, const char* name) {
   int veus = 0;
   check(cudaDeviceGetAttribute(&veus, cudaDevAttrMultiProcessorCount, 0));
-  for (const Buffer& b : buffers) check(cudaMemcpy(b.device, b.words.data(), b.words.size() * 4, cudaMemcpyHostToDevice));
+  for (const Buffer& b : buffers) upload(b, b.words);
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin));
   check(cudaEventCreate(&end));
@@ -282,7 +268,9 @@ template <class Program>
 void run_case(const CaseRow& c, const char* timing, Reader& in, FILE* out) {
   std::vector<Buffer> buffers(static_cast<size_t>(in.word()));
   for (Buffer& b : buffers) {
-    b.constant = in.word() != 0;
+    const int64_t kind = in.word();
+    b.constant = (kind & 1) != 0;
+    b.narrow = (kind & 2) != 0;
     b.words.resize(static_cast<size_t>(in.word()));
     b.owner.assign(b.words.size(), -1);
     if (std::fread(b.words.data(), 4, b.words.size(), in.file) != b.words.size()) std::exit(2);

@@ -22,6 +22,7 @@
 #include "test/kernels/light_cases.h"
 #include "test/support/case_folder.h"
 #include "test/support/catch.h"
+#include "test/support/narrow_values.h"
 
 namespace tamp::test {
 
@@ -31,7 +32,7 @@ struct Trial {
   const kernels::Family* family;
   RKernel rkernel;
   std::vector<std::vector<uint32_t>> buffers;
-  std::vector<bool> constant;
+  std::vector<bool> constant, narrow;
   std::vector<Accesses> accesses;  // per rTask of all phases
 
   size_t scratch() const { return source->graph.buffers.size(); }
@@ -61,16 +62,20 @@ inline std::vector<uint32_t> as_words(const Bytes& bytes) {
 }
 
 inline Trial make_trial(const Case& c, const kernels::Family& family, const RKernel& rkernel) {
-  constexpr uint32_t kUntouched = 0x7fc0dead;
-  Trial trial{&c, &family, rkernel, {}, {}, {}};
-  for (const Buffer& buffer : c.graph.buffers) trial.buffers.emplace_back(static_cast<size_t>(buffer.elements), kUntouched);
+  constexpr uint32_t kUntouched = 0x7fc0dead, kUntouchedNarrow = 0x7fed;  // NaN
+  Trial trial{&c, &family, rkernel, {}, {}, {}, {}};
+  for (const Buffer& buffer : c.graph.buffers) {
+    trial.narrow.push_back(kernels::is_narrow(buffer.dtype));
+    trial.buffers.emplace_back(static_cast<size_t>(buffer.elements), trial.narrow.back() ? kUntouchedNarrow : kUntouched);
+  }
   trial.constant.assign(trial.buffers.size(), false);
   for (size_t t = 0; t < c.graph.tensors.size(); ++t) {
     const Tensor& tensor = c.graph.tensors[t];
     if (c.values[t].data == nullptr || !tensor.place.buffer.valid()) continue;
     std::vector<uint32_t>& words = trial.buffers[tensor.place.buffer.index()];
     if (tensor.role == Role::constant) trial.constant[tensor.place.buffer.index()] = true;
-    for_each_element(tensor, [&](size_t i, size_t at) { std::memcpy(&words[at], c.values[t].data->data() + i * 4, 4); });
+    const auto* const values = reinterpret_cast<const float*>(c.values[t].data->data());
+    for_each_element(tensor, [&](size_t i, size_t at) { words[at] = word_of(values[i], tensor.dtype); });
   }
   trial.buffers.emplace_back(static_cast<size_t>(rkernel.scratch_elements + 4), kUntouched);
   trial.constant.push_back(false);
@@ -82,6 +87,7 @@ inline Trial make_trial(const Case& c, const kernels::Family& family, const RKer
       family.accesses(c.graph, c.graph.rops[0], rkernel, static_cast<int>(p), t, trial.accesses.back());
     }
   }
+  trial.narrow.resize(trial.buffers.size(), false);
   return trial;
 }
 
@@ -104,7 +110,8 @@ inline std::string float_text(double v) {
 
 inline std::string value_text(const Trial& trial, size_t phase, const ArgValue& value) {
   const auto tensor = [&](const TensorArg& a) {
-    return ref_text(trial.buffer_of(a.tensor), (trial.source->graph.tensor(a.tensor).place.offset + a.extra) * 4);
+    const Tensor& of = trial.source->graph.tensor(a.tensor);
+    return ref_text(trial.buffer_of(a.tensor), (of.place.offset + a.extra) * (kernels::is_narrow(of.dtype) ? 2 : 4));
   };
   return std::visit(overloaded{
                         [&](int64_t v) { return std::to_string(v); },
@@ -173,7 +180,7 @@ inline void write_data(const std::vector<Trial>& trials, const std::filesystem::
   for (const Trial& trial : trials) {
     file.word(static_cast<int64_t>(trial.buffers.size()));
     for (size_t b = 0; b < trial.buffers.size(); ++b) {
-      file.word(trial.constant[b]);
+      file.word((trial.constant[b] ? 1 : 0) + (trial.narrow[b] ? 2 : 0));
       file.word(static_cast<int64_t>(trial.buffers[b].size()));
       file.words(trial.buffers[b]);
     }
@@ -201,19 +208,24 @@ struct Results {
   std::vector<std::vector<int32_t>> owner;
 };
 
+inline std::vector<ops::Value> expected_of(const Trial& trial) {
+  const Graph graph = widened(trial.source->graph);
+  return ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
+}
+
 inline std::string check_values(const Trial& trial, const Results& results) {
   const Graph& graph = trial.source->graph;
-  const std::vector<ops::Value> expected =
-      ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
+  const std::vector<ops::Value> expected = expected_of(trial);
   std::string problem;
   for (size_t o = 0; o < expected.size(); ++o) {
     const Tensor& out = graph.tensor(graph.rops[0].outputs[o]);
     const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
     const float* want = reinterpret_cast<const float*>(expected[o].data->data());
+    const float relative = 1e-4F + rounding_of(out.dtype);
     for_each_element(out, [&](size_t i, size_t at) {
-      const float got = std::bit_cast<float>(words[at]);
+      const float got = float_of_word(words[at], out.dtype);
       const bool same =
-          std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
+          std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + relative * std::fabs(want[i]);
       if (!same && problem.empty()) problem = fmt::format("output {} element {} is {}, expected {}", o, i, got, want[i]);
     });
   }

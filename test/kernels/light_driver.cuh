@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/vdevice/task.cuh"
+#include "test/kernels/driver_buffers.cuh"
 
 namespace driver {
 
@@ -55,12 +56,6 @@ struct Case {
   void (*launch)(int phase, Param param, size_t work_bytes);
 };
 
-inline void check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
 template <class Kernel>
 void launch(Kernel kernel, Param param, size_t work_bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kWork + work_bytes)));
@@ -78,18 +73,10 @@ struct Reader {
   }
 };
 
-struct Buffer {
-  bool constant;
-  std::vector<uint32_t> words;
-  std::vector<int32_t> owner;  // rTask that wrote the element, -1 none, -2 several
-  uint32_t* device;
-};
-constexpr uint32_t kPoison = 0x7fc0dead;
-
 inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, Reader& in, std::vector<Buffer>& buffers,
                       size_t work_bytes) {
   std::vector<std::vector<uint32_t>> seen;
-  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), kPoison));
+  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), b.poison()));
   for (int64_t reads = in.word(); reads > 0; --reads) {
     const size_t b = static_cast<size_t>(in.word());
     const int64_t offset = in.word(), count = in.word(), stride = in.word(), length = in.word();
@@ -104,12 +91,11 @@ inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, R
   param.index = static_cast<uint32_t>(index);
   for (size_t b = 0; b < buffers.size(); ++b) {
     param.bases[b] = reinterpret_cast<uint64_t>(buffers[b].device);
-    check(cudaMemcpy(buffers[b].device, seen[b].data(), seen[b].size() * 4, cudaMemcpyHostToDevice));
+    upload(buffers[b], seen[b]);
   }
   c.launch(phase, param, work_bytes);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    std::vector<uint32_t> after(seen[b].size());
-    check(cudaMemcpy(after.data(), buffers[b].device, after.size() * 4, cudaMemcpyDeviceToHost));
+    const std::vector<uint32_t> after = download(buffers[b]);
     for (size_t i = 0; i < after.size(); ++i) {
       if (after[i] == seen[b][i]) continue;
       buffers[b].words[i] = after[i];
@@ -121,7 +107,9 @@ inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, R
 inline void run_case(const Case& c, Reader& in, FILE* out) {
   std::vector<Buffer> buffers(static_cast<size_t>(in.word()));
   for (Buffer& b : buffers) {
-    b.constant = in.word() != 0;
+    const int64_t kind = in.word();
+    b.constant = (kind & 1) != 0;
+    b.narrow = (kind & 2) != 0;
     b.words.resize(static_cast<size_t>(in.word()));
     b.owner.assign(b.words.size(), -1);
     if (std::fread(b.words.data(), 4, b.words.size(), in.file) != b.words.size()) std::exit(2);

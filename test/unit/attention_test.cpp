@@ -251,4 +251,37 @@ TEST_CASE("the body of Attention agrees with the reference") {
     FAIL_CHECK(problem);
 }
 
+TEST_CASE("operands and results of Attention may be of 16 bits") {
+  VDevice vdevice = read_vdevice("h200");
+  vdevice.sms = 4;
+  const auto all_of = [](const Case& c) {  // but the bias
+    const std::vector<TensorId>& inputs = c.graph.rops[0].inputs;
+    return std::vector<TensorId>{inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]};
+  };
+  std::vector<Case> cases;
+  for (const Case& c :
+       {attention_case("one of everything", {{}, 1, 1, 1, 1}), attention_case("a head of BERT, cut", {{1, 2}, 24, 40, 64, 64}),
+        attention_case("large heads", {{1}, 19, 30, 128, 128}), attention_case("whole vectors, odd sizes", {{3}, 21, 30, 20, 44}),
+        attention_case("single elements", {{2}, 18, 35, 7, 13}),
+        attention_case("heads side by side", {{2, 3}, 5, 6, 32, 32}, Lay::channels_last),
+        attention_case("everything reversed", {{2}, 18, 20, 16, 16}, Lay::reversed),
+        attention_case("a mask of keys", {{2, 3}, 5, 37, 32, 32}, Lay::rows, {2, 1, 1, 37})}) {
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
+  }
+  const Case masked = attention_case("a narrow mask", {{2}, 5, 37, 32, 32}, Lay::rows, {2, 1, 37});
+  const std::vector<TensorId>& inputs = masked.graph.rops[0].inputs;
+  const TensorId out = masked.graph.rops[0].outputs[0];
+  cases.push_back(narrowed(narrowed(masked, all_of(masked), DType::f16), {inputs[3]}, DType::f16));
+  cases.push_back(narrowed(masked, {inputs[3]}, DType::bf16));
+  cases.push_back(narrowed(masked, {out}, DType::f16));
+  cases.push_back(narrowed(masked, {inputs[0], inputs[1], inputs[2]}, DType::bf16));
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_attention_narrow");
+  const HeavyRun run{vdevice, Precision::fp16, 4e-3};
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::attention()}, run, root, folder.path())) FAIL_CHECK(problem);
+
+  const Case refused = narrowed(masked, {inputs[1]}, DType::f16);  // K alone
+  CHECK(kernels::attention().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+}
+
 }  // namespace tamp::test

@@ -197,4 +197,34 @@ std::vector<Case> normalize_cases() {
 
 TEST_CASE("the body of Normalize agrees with the reference") { expect_no_problems(normalize_cases(), {kernels::normalize()}, "normalize"); }
 
+TEST_CASE("x and y of Normalize may be of 16 bits") {
+  const Lay rows = Lay::rows;
+  const float eps = 1e-5F;
+  const std::vector<Case> wide = {
+      normalize_case("a row of 768", {{1}, true, eps}, {5, 768}, rows, rows, {768}, {768}),
+      normalize_case("root mean square of a row of 20", {{1}, false, eps}, {7, 20}, rows, rows, {20}, {}),
+      normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 7, 63}, rows, rows, {63}, {63}),
+      normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
+      normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, Lay::slice, Lay::slice, {5, 1, 1},
+                     {5, 1, 1}),
+      normalize_case("reversed", {{1}, true, eps}, {6, 33}, Lay::reversed, rows, {33}, {33}),
+  };
+  std::vector<Case> cases;
+  for (const Case& c : wide) {
+    const TensorId x = c.graph.rops[0].inputs[0], y = c.graph.rops[0].outputs[0];
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {x, y}, dtype));
+  }
+  for (const size_t i : {size_t{0}, size_t{2}}) {  // one of both, and each of another type
+    const TensorId x = wide[i].graph.rops[0].inputs[0], y = wide[i].graph.rops[0].outputs[0];
+    cases.push_back(narrowed(wide[i], {x}, DType::f16));
+    cases.push_back(narrowed(wide[i], {y}, DType::bf16));
+    cases.push_back(narrowed(narrowed(wide[i], {x}, DType::bf16), {y}, DType::f16));
+  }
+  expect_no_problems(cases, {kernels::normalize()}, "normalize_narrow");
+
+  Case refused = narrowed(wide[0], {wide[0].graph.rops[0].inputs[1]}, DType::f16);  // the scale
+  const VDevice vdevice = small_vdevice();
+  CHECK(kernels::normalize().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+}
+
 }  // namespace tamp::test
