@@ -219,7 +219,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * channels_of_box(p));
   phase.cost.tensor_core = true;
   phase.cost.kernel_factor = request.vdevice.cost("staged_conv.kernel_factor");
-  const ShapeCosts costs = costs_of(request.vdevice, c);
+  const ShapeCosts costs = costs_of(request.vdevice, p, c);
   phase.cost.efficiency = costs.efficiency;
   phase.cost.activation_bytes =
       static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) +
@@ -274,7 +274,7 @@ double loop_cycles(const Product& p, const Config& c, double step_cycles, double
 // stage, small ones of inputs let the first batch begin early.
 void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
   const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),
-               change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, c).step_cycles;
+               change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, p, c).step_cycles;
   const int64_t box_bytes = bytes_of_box(p, c), most = vdevice.weight_stage_bytes / step_bytes_of(c), batch = batch_of(c);
   const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / copy_bytes_per_cycle; };
   Config best;

@@ -54,10 +54,15 @@ Config config_of(const RKernel& rkernel) {
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
 
-ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
+ShapeCosts costs_of(const VDevice& vdevice, const Product& p, const Config& c) {
   const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
-  return {vdevice.cost(prefix + "efficiency"), vdevice.cost(prefix + "fixed_cycles"),
-          vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : c.narrow != 0 ? "step_narrow_cycles" : "step_16bit_cycles")), vdevice.cost(prefix + "input_byte_cycles")};
+  const double efficiency = vdevice.cost(prefix + "efficiency");
+  if (c.narrow != 0) {
+    const std::string narrow = prefix + (is_wide(vdevice, p, c) ? "wide_narrow." : "narrow.");
+    return {efficiency, vdevice.cost(narrow + "fixed_cycles"), vdevice.cost(narrow + "step_cycles"), vdevice.cost(narrow + "input_byte_cycles")};
+  }
+  return {efficiency, vdevice.cost(prefix + "fixed_cycles"), vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : "step_16bit_cycles")),
+          vdevice.cost(prefix + "input_byte_cycles")};
 }
 
 int64_t channels_of_box(const Product& p) { return p.narrow_in ? 2 * kBoxChannels : kBoxChannels; }

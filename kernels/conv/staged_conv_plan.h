@@ -47,7 +47,7 @@ Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
-ShapeCosts costs_of(const VDevice& vdevice, const Config& c);
+ShapeCosts costs_of(const VDevice& vdevice, const Product& p, const Config& c);
 static_assert(kBoxChannels == rk::kBoxChannels);
 int64_t channels_of_box(const Product& p);
 int64_t units_of_box(const Config& c);

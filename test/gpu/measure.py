@@ -65,22 +65,23 @@ def build(tamp, folder, name, precision, vdevice, arch, work, policy, more=()):
             "activation_bytes": sum(r["bytes"] for r in rops), "weights_in_file": plan["weight_bytes"], "arena_bytes": plan["arena_bytes"], "warnings": nvcc_run.stderr.count("warning")}
 
 
-def arguments_of(out, folder, name, meta):
-    """Writes the inputs into `out` -> (arguments of the runner, output files, expected values)."""
+def arguments_of(out, folder, name, meta, batch=None):
+    """Writes the inputs into `out` -> (arguments of the runner, output files, expected values). A batch is the same input as often."""
     expected = np.load(folder / f"{name}.expected.npz")
+    repeated = lambda value: np.concatenate([value] * (batch or 1))
     arguments = []
     for i, value in enumerate(inputs_of(folder, name, meta)):
-        value.tofile(out / f"in{i}.bin")
+        repeated(value).tofile(out / f"in{i}.bin")
         arguments += ["--input", out / f"in{i}.bin"]
     outputs = [out / f"out{i}.bin" for i in range(len(expected.files))]
     for path in outputs:
         arguments += ["--output", path]
-    return arguments, outputs, [expected[n] for n in expected.files]
+    return arguments, outputs, [repeated(expected[n]) for n in expected.files]
 
 
-def run(work, folder, name, precision, meta, repeat):
+def run(work, folder, name, precision, meta, repeat, batch=None):
     out = work / f"{name}-{precision}"
-    arguments, outputs, expected = arguments_of(out, folder, name, meta)
+    arguments, outputs, expected = arguments_of(out, folder, name, meta, batch)
 
     def go(*more):
         done, _ = timed([out / "runner", *arguments, *more])
@@ -158,6 +159,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--compile-peers", action="store_true", help="torch.compile beside eager PyTorch; minutes for unrolled networks")
+    parser.add_argument("--batch", type=int, help="first extent of all inputs; default: what the file says. For both sides")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path, help="write a Markdown table")
@@ -167,19 +169,19 @@ def main():
     pairs = [(name, precision) for name in args.names for precision in args.precisions.split(",")]
     metas = {name: json.loads((args.models / f"{name}.weights.json").read_text()) for name in args.names}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        jobs = {pair: pool.submit(build, args.tamp, args.models, *pair, args.vdevice, args.arch, work, args.policy, ["--execution", args.execution]) for pair in pairs}
+        jobs = {pair: pool.submit(build, args.tamp, args.models, *pair, args.vdevice, args.arch, work, args.policy, ["--execution", args.execution, *(["--batch", str(args.batch)] if args.batch else [])]) for pair in pairs}
     results, failed = {}, 0
     for name, precision in pairs:
         row = {}
         try:
             row.update(jobs[name, precision].result())
-            row.update(run(work, args.models, name, precision, metas[name], args.repeat))
+            row.update(run(work, args.models, name, precision, metas[name], args.repeat, args.batch))
             if not args.no_peers:
                 sys.path.insert(0, str(pathlib.Path(__file__).parent))
                 import peers
-                row["pytorch_graph_us"] = peers.graph_time(name, precision)
+                row["pytorch_graph_us"] = peers.graph_time(name, precision, args.batch)
                 if args.compile_peers:
-                    row["pytorch_compile_us"] = peers.compiled_time(name, precision)
+                    row["pytorch_compile_us"] = peers.compiled_time(name, precision, args.batch)
         except Exception as problem:  # one model's failure must not hide the others' results
             row["failure"] = str(problem)[-1500:]
         good = "failure" not in row and all(row[k]["good"] for k in ("plain", "two_instances", "graph"))

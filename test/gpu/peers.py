@@ -44,13 +44,14 @@ def set_precision(precision):
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 
 
-def ready(name, precision, channels_last):
+def ready(name, precision, channels_last, batch=None):
     """-> (module, inputs) on the GPU, or None where the layout makes no difference."""
     module, shapes = networks.build(name)
     if channels_last and len(shapes[0]) != 4:
         return None
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
-    draw = lambda shape: torch.randint(shape.words, shape, device="cuda") if isinstance(shape, networks.Ids) else torch.randn(*shape, device="cuda", dtype=dtype)
+    first = lambda shape: (batch or shape[0], *shape[1:])
+    draw = lambda shape: torch.randint(shape.words, first(shape), device="cuda") if isinstance(shape, networks.Ids) else torch.randn(*first(shape), device="cuda", dtype=dtype)
     module, inputs = module.eval().cuda().to(dtype), [draw(shape) for shape in shapes]
     if channels_last:
         module, inputs = module.to(memory_format=torch.channels_last), [x.to(memory_format=torch.channels_last) for x in inputs]
@@ -88,19 +89,19 @@ def call_of(peer, module, inputs):
     return lambda: compiled(*inputs)
 
 
-def best_time(peer, name, precision):
+def best_time(peer, name, precision, batch=None):
     """The better of contiguous and channels-last."""
     set_precision(precision)
-    pairs = [ready(name, precision, channels_last) for channels_last in (False, True)]
+    pairs = [ready(name, precision, channels_last, batch) for channels_last in (False, True)]
     return min(microseconds(call_of(peer, *pair)) for pair in pairs if pair)
 
 
-def graph_time(name, precision):
-    return best_time("eager", name, precision)
+def graph_time(name, precision, batch=None):
+    return best_time("eager", name, precision, batch)
 
 
-def compiled_time(name, precision):
-    return best_time("compile", name, precision)
+def compiled_time(name, precision, batch=None):
+    return best_time("compile", name, precision, batch)
 
 
 def main():
