@@ -76,15 +76,16 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
 }
 
 inline std::string check_close(const Trial& trial, const Results& results, double tolerance) {
-  const Graph& graph = trial.source->graph;
+  const Graph &graph = trial.source->graph, floats = with_floats(graph);
   const std::vector<ops::Value> expected =
-      ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
+      ops::evaluate(floats, floats.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
   const Tensor& out = graph.tensor(graph.rops[0].outputs[0]);
   const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
   const float* want = reinterpret_cast<const float*>(expected[0].data->data());
+  tolerance += rounding_of(out.dtype);
   std::string problem;
   for_each_element(out, [&](size_t i, size_t at) {
-    const float got = std::bit_cast<float>(words[at]);
+    const float got = value_of_word(out.dtype, words[at]);
     const bool same =
         std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= tolerance * (1 + std::fabs(want[i]));
     if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);

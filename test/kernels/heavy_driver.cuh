@@ -2,7 +2,7 @@
 // Compiles with nvcc and, over the stand-in, with g++. Two uses: checking runs rTask by rTask, everything poisoned that the rTask has not
 // declared to read, and notes what it writes; timing (on a GPU) runs the phases of the cases whose name holds a text on all vEUs, and
 // prints microseconds.
-// Files: cases.bin -> results.bin, written and read by heavy_bench.h; words of 8 bytes, buffers of 4.
+// Files: cases.bin -> results.bin, written and read by heavy_bench.h; words of 8 bytes, buffers of 4 (memory_words.h).
 #pragma once
 
 #include <cstdio>
@@ -13,6 +13,7 @@
 
 #include "kernels/vdevice/task.cuh"
 #include "runtime_stub/host/instance.h"  // the copy engine's idea of a tensor
+#include "test/kernels/memory_words.h"
 
 namespace driver {
 
@@ -163,11 +164,11 @@ struct Reader {
 
 struct Buffer {
   bool constant;
+  int64_t width;
   std::vector<uint32_t> words;
   std::vector<int32_t> owner;  // rTask that wrote the element, -1 none, -2 several
   uint32_t* device;
 };
-constexpr uint32_t kPoison = 0x7fc0dead;
 
 template <class Program>
 void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, int64_t first, int64_t last, unsigned veus,
@@ -213,7 +214,7 @@ void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args,
 
 inline std::vector<std::vector<uint32_t>> poisoned(Reader& in, const std::vector<Buffer>& buffers) {
   std::vector<std::vector<uint32_t>> seen;
-  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), kPoison));
+  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), poison(b.width)));
   for (int64_t reads = in.word(); reads > 0; --reads) {
     const size_t b = static_cast<size_t>(in.word());
     const int64_t offset = in.word(), count = in.word(), stride = in.word(), length = in.word();
@@ -231,14 +232,16 @@ void check_rtask(const PhaseRow& row, int64_t t, int32_t number, void* args, Rea
   const std::vector<std::vector<uint32_t>> seen = poisoned(in, buffers);
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].constant && number > 0) continue;
-    check(cudaMemcpy(buffers[b].device, seen[b].data(), seen[b].size() * 4, cudaMemcpyHostToDevice));
+    const std::vector<char> memory = memory_of(seen[b], buffers[b].width);
+    check(cudaMemcpy(buffers[b].device, memory.data(), memory.size(), cudaMemcpyHostToDevice));
   }
   launch<Program>(row, buffers, args, t, t + 1, 1);
   check(cudaDeviceSynchronize());
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].constant) continue;
-    std::vector<uint32_t> after(seen[b].size());
-    check(cudaMemcpy(after.data(), buffers[b].device, after.size() * 4, cudaMemcpyDeviceToHost));
+    std::vector<char> memory(seen[b].size() * static_cast<size_t>(buffers[b].width));
+    check(cudaMemcpy(memory.data(), buffers[b].device, memory.size(), cudaMemcpyDeviceToHost));
+    const std::vector<uint32_t> after = words_of(memory, buffers[b].width);
     for (size_t i = 0; i < after.size(); ++i) {
       if (after[i] == seen[b][i]) continue;
       buffers[b].words[i] = after[i];
@@ -253,7 +256,10 @@ template <class Program>
 void time_phase(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args, const char* name) {
   int veus = 0;
   check(cudaDeviceGetAttribute(&veus, cudaDevAttrMultiProcessorCount, 0));
-  for (const Buffer& b : buffers) check(cudaMemcpy(b.device, b.words.data(), b.words.size() * 4, cudaMemcpyHostToDevice));
+  for (const Buffer& b : buffers) {
+    const std::vector<char> memory = memory_of(b.words, b.width);
+    check(cudaMemcpy(b.device, memory.data(), memory.size(), cudaMemcpyHostToDevice));
+  }
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin));
   check(cudaEventCreate(&end));
@@ -283,6 +289,7 @@ void run_case(const CaseRow& c, const char* timing, Reader& in, FILE* out) {
   std::vector<Buffer> buffers(static_cast<size_t>(in.word()));
   for (Buffer& b : buffers) {
     b.constant = in.word() != 0;
+    b.width = in.word();
     b.words.resize(static_cast<size_t>(in.word()));
     b.owner.assign(b.words.size(), -1);
     if (std::fread(b.words.data(), 4, b.words.size(), in.file) != b.words.size()) std::exit(2);

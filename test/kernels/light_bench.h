@@ -20,8 +20,10 @@
 #include "compiler/support/text.h"
 #include "kernels/catalogue.h"
 #include "test/kernels/light_cases.h"
+#include "test/kernels/memory_words.h"
 #include "test/support/case_folder.h"
 #include "test/support/catch.h"
+#include "test/support/narrow_tensors.h"
 
 namespace tamp::test {
 
@@ -35,6 +37,7 @@ struct Trial {
   std::vector<Accesses> accesses;  // per rTask of all phases
 
   size_t scratch() const { return source->graph.buffers.size(); }
+  int64_t width(size_t buffer) const { return buffer < scratch() && is_16_bits(source->graph.buffers[buffer].dtype) ? 2 : 4; }
   size_t buffer_of(TensorId id) const { return id.valid() ? source->graph.tensor(id).place.buffer.index() : scratch(); }
 };
 
@@ -63,14 +66,18 @@ inline std::vector<uint32_t> as_words(const Bytes& bytes) {
 inline Trial make_trial(const Case& c, const kernels::Family& family, const RKernel& rkernel) {
   constexpr uint32_t kUntouched = 0x7fc0dead;
   Trial trial{&c, &family, rkernel, {}, {}, {}};
-  for (const Buffer& buffer : c.graph.buffers) trial.buffers.emplace_back(static_cast<size_t>(buffer.elements), kUntouched);
+  for (const Buffer& buffer : c.graph.buffers)
+    trial.buffers.emplace_back(static_cast<size_t>(buffer.elements), is_16_bits(buffer.dtype) ? driver::poison(2) : kUntouched);
   trial.constant.assign(trial.buffers.size(), false);
   for (size_t t = 0; t < c.graph.tensors.size(); ++t) {
     const Tensor& tensor = c.graph.tensors[t];
     if (c.values[t].data == nullptr || !tensor.place.buffer.valid()) continue;
     std::vector<uint32_t>& words = trial.buffers[tensor.place.buffer.index()];
     if (tensor.role == Role::constant) trial.constant[tensor.place.buffer.index()] = true;
-    for_each_element(tensor, [&](size_t i, size_t at) { std::memcpy(&words[at], c.values[t].data->data() + i * 4, 4); });
+    for_each_element(tensor, [&](size_t i, size_t at) {
+      std::memcpy(&words[at], c.values[t].data->data() + i * 4, 4);
+      words[at] = word_of_value(tensor.dtype, std::bit_cast<float>(words[at]));
+    });
   }
   trial.buffers.emplace_back(static_cast<size_t>(rkernel.scratch_elements + 4), kUntouched);
   trial.constant.push_back(false);
@@ -104,7 +111,8 @@ inline std::string float_text(double v) {
 
 inline std::string value_text(const Trial& trial, size_t phase, const ArgValue& value) {
   const auto tensor = [&](const TensorArg& a) {
-    return ref_text(trial.buffer_of(a.tensor), (trial.source->graph.tensor(a.tensor).place.offset + a.extra) * 4);
+    const size_t buffer = trial.buffer_of(a.tensor);
+    return ref_text(buffer, (trial.source->graph.tensor(a.tensor).place.offset + a.extra) * trial.width(buffer));
   };
   return std::visit(overloaded{
                         [&](int64_t v) { return std::to_string(v); },
@@ -174,6 +182,7 @@ inline void write_data(const std::vector<Trial>& trials, const std::filesystem::
     file.word(static_cast<int64_t>(trial.buffers.size()));
     for (size_t b = 0; b < trial.buffers.size(); ++b) {
       file.word(trial.constant[b]);
+      file.word(trial.width(b));
       file.word(static_cast<int64_t>(trial.buffers[b].size()));
       file.words(trial.buffers[b]);
     }
@@ -202,18 +211,18 @@ struct Results {
 };
 
 inline std::string check_values(const Trial& trial, const Results& results) {
-  const Graph& graph = trial.source->graph;
+  const Graph &graph = trial.source->graph, floats = with_floats(graph);
   const std::vector<ops::Value> expected =
-      ops::evaluate(graph, graph.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
+      ops::evaluate(floats, floats.rops[0], [&](TensorId id) -> const ops::Value& { return trial.source->values[id.index()]; });
   std::string problem;
   for (size_t o = 0; o < expected.size(); ++o) {
     const Tensor& out = graph.tensor(graph.rops[0].outputs[o]);
     const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
     const float* want = reinterpret_cast<const float*>(expected[o].data->data());
     for_each_element(out, [&](size_t i, size_t at) {
-      const float got = std::bit_cast<float>(words[at]);
+      const float got = value_of_word(out.dtype, words[at]), share = 1e-4F + static_cast<float>(rounding_of(out.dtype));
       const bool same =
-          std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + 1e-4F * std::fabs(want[i]);
+          std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= 1e-5F + share * std::fabs(want[i]);
       if (!same && problem.empty()) problem = fmt::format("output {} element {} is {}, expected {}", o, i, got, want[i]);
     });
   }
@@ -286,7 +295,8 @@ inline std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::v
     const size_t before = trials.size();
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
-      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) {
+      const Precision precision = has_16_bits(c.graph) ? Precision::fp16 : Precision::fp32;
+      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, precision})) {
         trials.push_back(make_trial(c, family, rkernel));
       }
     }

@@ -1,7 +1,7 @@
 // Runs the rTasks of the generated cases one by one and notes which elements each of them writes. Before a rTask every
 // element that it has not declared to read is poisoned, so a read that accesses() leaves out makes the result wrong.
 // Compiles with nvcc and, over the stand-in, with g++. Files: cases.bin -> results.bin, both written and read by
-// light_bench.h; all words are 8 bytes, buffers are words of 4.
+// light_bench.h; all words are 8 bytes, buffers are words of 4 (memory_words.h).
 #pragma once
 
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/vdevice/task.cuh"
+#include "test/kernels/memory_words.h"
 
 namespace driver {
 
@@ -80,16 +81,16 @@ struct Reader {
 
 struct Buffer {
   bool constant;
+  int64_t width;
   std::vector<uint32_t> words;
   std::vector<int32_t> owner;  // rTask that wrote the element, -1 none, -2 several
   uint32_t* device;
 };
-constexpr uint32_t kPoison = 0x7fc0dead;
 
 inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, Reader& in, std::vector<Buffer>& buffers,
                       size_t work_bytes) {
   std::vector<std::vector<uint32_t>> seen;
-  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), kPoison));
+  for (const Buffer& b : buffers) seen.push_back(b.constant ? b.words : std::vector<uint32_t>(b.words.size(), poison(b.width)));
   for (int64_t reads = in.word(); reads > 0; --reads) {
     const size_t b = static_cast<size_t>(in.word());
     const int64_t offset = in.word(), count = in.word(), stride = in.word(), length = in.word();
@@ -104,12 +105,14 @@ inline void run_rtask(const Case& c, int phase, int64_t index, int32_t number, R
   param.index = static_cast<uint32_t>(index);
   for (size_t b = 0; b < buffers.size(); ++b) {
     param.bases[b] = reinterpret_cast<uint64_t>(buffers[b].device);
-    check(cudaMemcpy(buffers[b].device, seen[b].data(), seen[b].size() * 4, cudaMemcpyHostToDevice));
+    const std::vector<char> memory = memory_of(seen[b], buffers[b].width);
+    check(cudaMemcpy(buffers[b].device, memory.data(), memory.size(), cudaMemcpyHostToDevice));
   }
   c.launch(phase, param, work_bytes);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    std::vector<uint32_t> after(seen[b].size());
-    check(cudaMemcpy(after.data(), buffers[b].device, after.size() * 4, cudaMemcpyDeviceToHost));
+    std::vector<char> memory(seen[b].size() * static_cast<size_t>(buffers[b].width));
+    check(cudaMemcpy(memory.data(), buffers[b].device, memory.size(), cudaMemcpyDeviceToHost));
+    const std::vector<uint32_t> after = words_of(memory, buffers[b].width);
     for (size_t i = 0; i < after.size(); ++i) {
       if (after[i] == seen[b][i]) continue;
       buffers[b].words[i] = after[i];
@@ -122,6 +125,7 @@ inline void run_case(const Case& c, Reader& in, FILE* out) {
   std::vector<Buffer> buffers(static_cast<size_t>(in.word()));
   for (Buffer& b : buffers) {
     b.constant = in.word() != 0;
+    b.width = in.word();
     b.words.resize(static_cast<size_t>(in.word()));
     b.owner.assign(b.words.size(), -1);
     if (std::fread(b.words.data(), 4, b.words.size(), in.file) != b.words.size()) std::exit(2);
