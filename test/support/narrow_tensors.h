@@ -48,16 +48,16 @@ inline void make_narrow(Case& c, TensorId id, DType dtype) {
   value.data = std::make_shared<const Bytes>(std::move(bytes));
 }
 
-// The case with its operands that are no constants of type `in`, and with results and a residual of type `out`.
+// The case with its operands that are no constants of type `in`, and with results and what is added to them of type `out`.
 inline Case narrowed(Case c, DType in, DType out) {
-  const ROperator& rop = c.graph.rops[0];
+  const ROperator rop = c.graph.rops[0];
   c.name += std::string(", ") + name_of(in) + " to " + name_of(out);
-  for (const TensorId id : rop.inputs) {
-    if (in != DType::f32 && id.valid() && c.graph.tensor(id).role != Role::constant) make_narrow(c, id, in);
-  }
-  if (out == DType::f32) return c;
-  for (const TensorId id : rop.outputs) make_narrow(c, id, out);
-  if (rop.epilogue.residual.valid()) make_narrow(c, rop.epilogue.residual, out);
+  const auto set = [&](TensorId id, DType dtype) {
+    if (id.valid() && dtype != DType::f32 && c.graph.tensor(id).role != Role::constant) make_narrow(c, id, dtype);
+  };
+  for (size_t i = 0; i < rop.inputs.size(); ++i) set(rop.inputs[i], i == 2 && std::holds_alternative<MatMul>(rop.attrs) ? out : in);
+  for (const TensorId id : rop.outputs) set(id, out);
+  set(rop.epilogue.residual, out);
   return c;
 }
 
