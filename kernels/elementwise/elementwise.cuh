@@ -138,8 +138,8 @@ RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args,
 
 // The groups of input `i`.
 template <class Veu, int kGroups, class In>
-RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& args, int i, const In* from, const ChainTurn& turn) {
-  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // no decoding, no end
+RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& args, int i, const In* from, const ChainTurn& turn,
+                                 bool whole) {
   if (whole && (args.in_vectors >> i & 1u) != 0) {
     if constexpr (sizeof(In) == 2) {
       float4 v[kGroups];
@@ -162,12 +162,13 @@ RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& a
 
 template <class Veu, class Value, uint32_t kNarrow, int kGroups>
 RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
+  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // no decoding, no end
 #pragma unroll 1
   for (int i = 0; i < args.prefetched; ++i) {
     if (kNarrow != 0 && (kNarrow >> i & 1u) != 0)
-      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<Value>(task, args.inputs[i]), turn);
+      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<Value>(task, args.inputs[i]), turn, whole);
     else
-      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<float>(task, args.inputs[i]), turn);
+      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<float>(task, args.inputs[i]), turn, whole);
   }
   cp_async_commit();
   cp_async_wait<0>();
