@@ -32,8 +32,9 @@ void emit_maps(SourceWriter& w, const Plan& plan) {
     const InputBoxes& b = *plan.phase(record).boxes;
     const Tensor& tensor = graph.tensor(b.tensor);
     const int64_t offset = plan.program.memory.buffer_offset[tensor.place.buffer.index()];
-    TAMP_CHECK(graph.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && offset >= 0 && b.value_bytes == bytes_of(tensor.dtype),
-               "boxes of '" + tensor.name + "'");
+    TAMP_CHECK(
+        graph.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && offset >= 0 && b.value_bytes == bytes_of(tensor.dtype),
+        "boxes of '" + tensor.name + "'");
     w.line("{{{}, {{{}}}, {{{}}}, {}, {}, {}, {}}},  // {}", offset + tensor.place.offset * b.value_bytes, fmt::join(b.extents, ", "),
            fmt::join(b.strides, ", "), b.box_w, b.box_h, b.boxes_per_copy, b.value_bytes, comment(plan.records[record].text));
   }

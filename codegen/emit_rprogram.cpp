@@ -147,11 +147,12 @@ std::string input_text(const Plan& plan, size_t record) {
   const InputBoxes& b = *plan.phase(record).boxes;
   return fmt::format(
       "{{.boxes = {}, .boxes_per_split = {}, .boxes_per_chunk = {}, .boxes_per_copy = {}, .box_bytes = {}, .copied_bytes = {}, "
-      ".channels_log2 = {}, .map = {}, .group_channels = {}, .begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, .tiles = {}, .tiles_w = {}, .tiles_h = {}, .splits = {}, .n_blocks = {}}}",
+      ".channels_log2 = {}, .map = {}, .group_channels = {}, .begin_w = {}, .begin_h = {}, .step_w = {}, .step_h = {}, .tiles = {}, "
+      ".tiles_w = {}, .tiles_h = {}, .splits = {}, .n_blocks = {}}}",
       b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy, b.box_bytes(), b.copied_bytes(),
-      std::countr_zero(static_cast<uint64_t>(b.channels())), plan.map_of_record[record],
-      b.group_channels, b.begin_w, b.begin_h, b.step_w, b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h),
-      divisor_text(b.splits), divisor_text(b.n_blocks));
+      std::countr_zero(static_cast<uint64_t>(b.channels())), plan.map_of_record[record], b.group_channels, b.begin_w, b.begin_h, b.step_w,
+      b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits),
+      divisor_text(b.n_blocks));
 }
 
 int64_t ring_offset(const Plan& plan, size_t record) {

@@ -174,7 +174,7 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
 // Of a placed graph, in fp16 and bf16: activations in 16 bits wherever there are bodies for it.
 Graph narrowed(Graph graph, const VDevice& vdevice, Precision precision) {
   if (precision != Precision::fp16 && precision != Precision::bf16) return graph;
-  const auto takes = [&](const Graph& placed, const ROperator& rop) { 
+  const auto takes = [&](const Graph& placed, const ROperator& rop) {
     return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, precision}).empty();
   };
   graph = passes::narrow_activations(std::move(graph), precision == Precision::fp16 ? DType::f16 : DType::bf16, takes);

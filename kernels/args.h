@@ -28,8 +28,8 @@ ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual
 bool is_plain_f32(const Tensor& tensor);
 // The same of f32, f16 or bf16: what a body whose values are a template argument (kernels/vdevice/values.cuh) needs.
 bool is_plain_values(const Tensor& tensor);
-bool is_narrow(DType dtype);           // f16 or bf16
-const char* value_type(DType dtype);   // "float", "rk::Half" or "rk::Bfloat"
+bool is_narrow(DType dtype);                                   // f16 or bf16
+const char* value_type(DType dtype);                           // "float", "rk::Half" or "rk::Bfloat"
 bool all_plain_f32(const Graph& graph, const ROperator& rop);  // everything that the rOperator reads and writes
 
 int64_t ceil_div(int64_t a, int64_t b);

@@ -1,10 +1,16 @@
-// Floats as 16-bit numbers, for packed weights.
+// Floats as 16-bit numbers: packed weights, and where activations may be.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "compiler/ir/dtype.h"
+
 namespace tamp::kernels {
+
+// Whether f32 activations may lie in memory as 16 bits. Where not, tensors of 16 bits are a model's own, whose arithmetic rounds after
+// every step.
+inline bool has_narrow_activations(Precision precision) { return precision == Precision::fp16 || precision == Precision::bf16; }
 
 // To nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
 uint16_t half_of(float x);

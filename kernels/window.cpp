@@ -171,9 +171,10 @@ void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, 
                });
 }
 
-double window_bytes(const Window& w, double items, double reads_per_output) {
+double window_bytes(const Window& w, double items, double reads_per_output, DType in, DType out) {
   const double outputs = items * static_cast<double>(w.vector * w.pixels);
-  return 4 * outputs * (1 + reads_per_output + (w.residual.valid() ? 1 : 0));
+  const double read = static_cast<double>(bytes_of(in)), stored = static_cast<double>(bytes_of(out));
+  return outputs * (stored + read * reads_per_output + (w.residual.valid() ? stored : 0));
 }
 
 }  // namespace tamp::kernels

@@ -46,7 +46,7 @@ ArgValue window_arg(const Window& window, int64_t items_per_rtask);
 // What rTask `index` touches: its outputs, their residuals and biases, and the part of the input that their windows cover.
 void window_accesses(const Graph& graph, const ROperator& rop, const Window& window, int64_t items_per_rtask, int64_t index, Accesses& out);
 
-// Bytes that `items` items read and write, as Cost wants it; every tap is a read.
-double window_bytes(const Window& window, double items, double reads_per_output);
+// Bytes that `items` items read and write, as Cost wants it; every tap is a read. `in`, `out`: of inputs, and of results and residuals.
+double window_bytes(const Window& window, double items, double reads_per_output, DType in = DType::f32, DType out = DType::f32);
 
 }  // namespace tamp::kernels

@@ -91,7 +91,7 @@ struct InputBoxes {
   // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too (what it then reads of the next channels nobody uses).
   // extents[0] and group_channels are multiples of channels() then. (The copy engine takes 100 cycles to be told of a copy.)
   int64_t boxes_per_copy = 1;
-  int64_t value_bytes = 4;  // of the tensor's elements; a pixel of a box has 128 bytes
+  int64_t value_bytes = 4;                                         // of the tensor's elements; a pixel of a box has 128 bytes
   int64_t channels() const { return kBoxRowBytes / value_bytes; }  // of a box
   int64_t tiles() const { return tiles_w * tiles_h * images; }
   int64_t copied_bytes() const { return box_w * box_h * kBoxRowBytes; }

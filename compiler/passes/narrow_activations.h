@@ -14,9 +14,9 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 //   y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..              y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..      (nobody reads y in 16 bits)
 //
 // Lets activations of a placed graph lie in `to`, f16 or bf16, wherever everybody who writes or reads their buffer can: for what is
-// computed nothing changes, bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay what they are.
-// All f32 buffers are narrowed at first; where a rOperator finds no body, its results are widened again, or what it reads, or both, until
-// all have one.
+// computed nothing changes, bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay what
+// they are. All f32 buffers are narrowed at first; where a rOperator finds no body, its results are widened again, or what it reads, or
+// both, until all have one.
 Graph narrow_activations(Graph graph, DType to, const Takes& takes);
 
 }  // namespace tamp::passes

@@ -41,6 +41,9 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
         phase.template_args.end(),
         {{"kTaps", std::to_string(window.kernel[0])}, {"kStride", std::to_string(window.stride[1])}, {"kPixels", std::to_string(pixels)}});
   }
+  const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
+  if (is_narrow(in) || is_narrow(stored)) phase.template_args.emplace_back("In", value_type(in));
+  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::DepthwiseArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
@@ -52,7 +55,7 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   // Pixels of an item share the columns that they load.
   const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels)
                                 : static_cast<double>(window.kernel[1]);
-  phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns);
+  phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns, in, stored);
   phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
   phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
   phase.cost.efficiency = request.vdevice.cost(window.vector == 4 ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
@@ -66,11 +69,20 @@ RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
   return rkernel;
 }
 
+// Each of the input and the result may be of 16 bits; a residual is like the result.
+bool has_plain_values(const Graph& graph, const ROperator& rop) {
+  const TensorId in = rop.inputs[0], out = rop.outputs[0], residual = rop.epilogue.residual;
+  for (const TensorId id : reads_of(rop)) {
+    if (id == in || id == residual ? !is_plain_values(graph.tensor(id)) : !is_plain_f32(graph.tensor(id))) return false;
+  }
+  return is_plain_values(graph.tensor(out)) && (!residual.valid() || graph.tensor(residual).dtype == graph.tensor(out).dtype);
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   const Graph& graph = request.graph;
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
-  if (conv == nullptr || has_prologue(*conv) || !all_plain_f32(graph, rop)) return {};
+  if (conv == nullptr || has_prologue(*conv) || !has_plain_values(graph, rop)) return {};
   const Window window = window_of(graph, rop);
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};

@@ -1,6 +1,6 @@
 // Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
 // where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Weights are
-// packed as [tap][pitch].
+// packed as [tap][pitch]. In: of x in memory; Out: of y and the residual.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -17,16 +17,16 @@ struct DepthwiseArgs {
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
 // window_store for 4 channels, of which only `left` may exist.
-template <int kPixels, class Veu>
+template <class Out, int kPixels, class Veu>
 RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
   const WindowArgs& w = args.window;
   const int32_t channel = item.channel_block * 4, column = item.column_block * kPixels, left = args.channels - channel;
   const float* const bias = task.address(args.epilogue.bias);
   const float4 b = bias != nullptr ? load_channels4(bias + channel, 1, left >= 4, left) : splat(0.0f);
   const int64_t* const s = args.epilogue.residual_strides;
-  const float* residual = task.address(args.epilogue.residual);
+  const Out* residual = values_at<Out>(task, args.epilogue.residual);
   if (residual != nullptr) residual += item.batch * s[0] + channel + item.row * s[2] + column * s[3];
-  float* out = task.address(w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
+  Out* out = values_at<Out>(task, w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
   const int32_t pixels = min(w.out_width - column, kPixels);
   // Not unrolled; the accumulators move up instead of being picked by an index.
 #pragma unroll 1
@@ -38,17 +38,17 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   }
 }
 
-template <int kVector, int kPixels, class Veu>
+template <class Out, int kVector, int kPixels, class Veu>
 RK_INLINE void depthwise_finish(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
   if constexpr (kVector == 4)
-    depthwise_store<kPixels>(task, args, item, acc);
+    depthwise_store<Out>(task, args, item, acc);
   else
-    window_store<kVector, kPixels>(task, args.window, args.epilogue, item, acc);
+    window_store<kVector, kPixels, Out>(task, args.window, args.epilogue, item, acc);
 }
 
 // Filter kTaps x kTaps, stride kStride along the row, no dilation: pixels share the elements that they load.
-template <int kVector, int kTaps, int kStride, int kPixels>
-RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const float* weights, int32_t pitch, int32_t top, int32_t left,
+template <int kVector, int kTaps, int kStride, int kPixels, class In>
+RK_INLINE void depthwise_square(const WindowArgs& w, const In* in, const float* weights, int32_t pitch, int32_t top, int32_t left,
                                 float4 (&acc)[kPixels]) {
   constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
   const int32_t height = w.height, width = w.width;
@@ -74,7 +74,7 @@ RK_INLINE void depthwise_square(const WindowArgs& w, const float* in, const floa
   }
 }
 
-template <class Veu, int kVector, int kTaps, int kStride, int kPixels>
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels, class In = float, class Out = float>
 RK_BODY void depthwise(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
@@ -86,18 +86,18 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
     const WindowItem item = window_item(w, number);
     const int32_t channel = item.channel_block * kVector;
     const int32_t column = item.column_block * kPixels;
-    const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
+    const In* const in = values_at<In>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     float4 acc[kPixels];
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
     depthwise_square<kVector, kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.pitch,
                                                        item.row * w.stride[0] - w.pad[0], column * kStride - w.pad[1], acc);
-    depthwise_finish<kVector, kPixels>(task, args, item, acc);
+    depthwise_finish<Out, kVector, kPixels>(task, args, item, acc);
   }
 }
 
 // Any filter, stride and dilation, one pixel an item; kBatch taps are loaded together.
-template <class Veu, int kVector>
+template <class Veu, int kVector, class In = float, class Out = float>
 RK_BODY void depthwise_any(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   constexpr int kBatch = 5;
@@ -112,7 +112,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     const WindowItem item = window_item(w, number);
     const int32_t channel = item.channel_block * kVector;
-    const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
+    const In* const in = values_at<In>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     const float* weights = task.address(args.weights) + channel;
     const int32_t left = item.column_block * w.stride[1] - w.pad[1];
     int32_t y = item.row * w.stride[0] - w.pad[0], x = left, kx = 0;
@@ -137,7 +137,7 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) add_product(acc[0], v[b], weight[b]);
     }
-    depthwise_finish<kVector, 1>(task, args, item, acc);
+    depthwise_finish<Out, kVector, 1>(task, args, item, acc);
   }
 }
 

@@ -126,7 +126,7 @@ void pack_taps(const Product& p, const Config& c, std::byte* to) {
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
-  const std::optional<Product> product = product_of(graph, rop);
+  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "implicit_gemm of '" + rop.name + "'");
   const Product& p = *product;
   const Config c = config_of(rkernel);
@@ -193,6 +193,9 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, i
       {"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"}, {"BLOCK_M", std::to_string(c.block_m)}, {"BLOCK_N", std::to_string(c.block_n)},
       {"K_GROUPS", std::to_string(c.k_groups)},        {"GATHER", std::to_string(c.gather)},   {"A_STAGES", std::to_string(a_stages)},
       {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
+  // Partial sums stay fp32; sum_phase stores what they come to.
+  const DType stored = c.splits == 1 ? request.graph.tensor(p.out).dtype : DType::f32;
+  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::ImplicitGemmArgs";
   phase.args = product_args(request.graph, request.rop, p, c);
   phase.rtasks = p.groups * b.n * c.splits * b.m;
@@ -208,7 +211,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, i
   };
   phase.cost.efficiency = tile_cost(c.tf32 != 0 ? "tf32_efficiency" : "fp32_efficiency");
   if (c.gather == 1) phase.cost.efficiency *= request.vdevice.cost("implicit_gemm.scalar_gather_efficiency_factor");
-  phase.cost.activation_bytes = 4 * m * (k + n) + (c.splits == 1 && p.residual.valid() ? 4 * m * n : 0);
+  const double stored_bytes = static_cast<double>(bytes_of(stored)) * m * n;
+  phase.cost.activation_bytes = 4 * m * k + stored_bytes * (c.splits == 1 && p.residual.valid() ? 2 : 1);
   phase.cost.weight_bytes = 4 * n * k;
   if (c.tf32 != 0) {
     const double gather_factor = c.gather == 1 ? request.vdevice.cost("implicit_gemm.scalar_gather_step_factor") : 1;
@@ -261,8 +265,8 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  const std::optional<Product> p = product_of(request.graph, request.rop);
-  if (!p) return {};
+  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
+  if (!p || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   if (p->groups > 1 && (p->channels < kMinChannels || p->in_channels < kMinChannels)) return {};
   const VDevice& vdevice = request.vdevice;
   const bool tf32 = request.precision != Precision::fp32 && vdevice.tf32;
@@ -312,7 +316,7 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  const std::optional<Product> p = product_of(graph, rop);
+  const std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(p.has_value(), "implicit_gemm of '" + rop.name + "'");
   const Config c = config_of(rkernel);
   if (phase == 0)

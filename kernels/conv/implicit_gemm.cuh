@@ -117,15 +117,15 @@ RK_INLINE TileOf tile_of(const ImplicitGemmArgs& args, uint32_t index) {
 }
 
 // Adds the sums of the groups of warps and stores the results.
-template <class Veu, int BLOCK_M, int BLOCK_N, int K_GROUPS>
+template <class Out, int BLOCK_M, int BLOCK_N, int K_GROUPS, class Veu>
 RK_INLINE void finish_tile(const Task<Veu>& task, const ImplicitGemmArgs& args, const TileOf& tile, const float4& bias, const char* sums) {
   constexpr int kThreadsPerRow = BLOCK_N / 4;
   constexpr int kRowThreads = Veu::kComputeThreads / kThreadsPerRow;
   const int column = static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
   const int n = static_cast<int>(tile.n_block) * BLOCK_N + column;  // in the group
   if (n >= args.channels) return;
-  const Finish4<float> finish =
-      finish_of(task, args, static_cast<int>(tile.group) * args.channels + n, args.channels - n, bias, tile.split * args.split_stride);
+  const Finish4<Out> finish =
+      finish_of<Out>(task, args, static_cast<int>(tile.group) * args.channels + n, args.channels - n, bias, tile.split * args.split_stride);
   const uint32_t rows = static_cast<uint32_t>(args.rows);
 #pragma unroll 2
   for (int r = static_cast<int>(threadIdx.x) / kThreadsPerRow; r < BLOCK_M; r += kRowThreads) {
@@ -138,7 +138,7 @@ RK_INLINE void finish_tile(const Task<Veu>& task, const ImplicitGemmArgs& args, 
   }
 }
 
-template <class Veu, class Math, int BLOCK_M, int BLOCK_N, int K_GROUPS, int GATHER, int A_STAGES, int CHUNK_STEPS>
+template <class Veu, class Math, int BLOCK_M, int BLOCK_N, int K_GROUPS, int GATHER, int A_STAGES, int CHUNK_STEPS, class Out = float>
 RK_BODY void implicit_gemm(const Task<Veu>& task) {
   constexpr int kGroupThreads = Veu::kComputeThreads / K_GROUPS;
   constexpr int kTileBytes = BLOCK_M * kRowBytes;             // of A: one group, one step
@@ -193,7 +193,7 @@ RK_BODY void implicit_gemm(const Task<Veu>& task) {
   sync_compute<Veu>();
   product.store(sums);
   sync_compute<Veu>();
-  finish_tile<Veu, BLOCK_M, BLOCK_N, K_GROUPS>(task, args, tile, bias, sums);
+  finish_tile<Out, BLOCK_M, BLOCK_N, K_GROUPS>(task, args, tile, bias, sums);
 }
 
 }  // namespace rk

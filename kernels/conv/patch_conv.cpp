@@ -105,7 +105,7 @@ int64_t ring_bytes(const Product& p, const PatchPlan& c) {
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
-  const std::optional<Product> product = product_of(graph, rop);
+  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
   const Product& p = *product;
   const PatchPlan c = config_of(rkernel);
@@ -195,14 +195,16 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPl
   };
 }
 
-Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
+// `values`: of the results and the residual.
+Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType values) {
   const double products = elements(patch_steps(p), c.warps_m * c.m_tiles * c.warps_n() * c.n_tiles);
   Cost cost;
   cost.flops = 2 * 16 * 8 * 8 * products;
   cost.tensor_core = true;
   cost.efficiency = patch_efficiency(vdevice, p, c);
   const double outputs = elements(c.tile_h * c.tile_w, std::min(c.block(), p.channels));
-  const double stored = 4 * outputs * (p.residual.valid() ? 2 : 1), summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
+  const double stored = static_cast<double>(bytes_of(values)) * outputs * (p.residual.valid() ? 2 : 1);
+  const double summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
   const double patch = 4 * elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
   cost.activation_bytes = patch + stored;
   // The results are stored when all products are done; and sums of k are added before.
@@ -220,12 +222,14 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c)
   phase.template_args = {{"M_TILES", std::to_string(c.m_tiles)}, {"N_TILES", std::to_string(c.n_tiles)},
                          {"WARPS_M", std::to_string(c.warps_m)}, {"WARPS_K", std::to_string(c.warps_k)},
                          {"CELL", std::to_string(c.cell)},       {"PLAIN", c.plain != 0 ? "true" : "false"}};
+  const DType values = request.graph.tensor(p.out).dtype;
+  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
   phase.args_type = "rk::PatchConvArgs";
   phase.args = args_of(request, p, c);
   phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
-  phase.cost = cost_of(request.vdevice, p, c);
+  phase.cost = cost_of(request.vdevice, p, c, values);
   RKernel rkernel;
   rkernel.family = "patch_conv";
   rkernel.name = fmt::format("patch_conv<{}x{} pixels, {} channels{}>", c.tile_h, c.tile_w, c.block(),
@@ -239,8 +243,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.compute_threads != kPatchWarps * 32) return {};
-  const std::optional<Product> p = product_of(request.graph, request.rop);
-  if (!p || p->groups != 1 || p->in_channels > kMostChannels) return {};
+  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
+  if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
     plan.plain = is_plain(request.graph, request.rop, *p) ? 1 : 0;
@@ -266,7 +270,7 @@ void append_box(const Graph& graph, TensorId id, const std::array<int64_t, 4>& s
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const std::optional<Product> product = product_of(graph, rop);
+  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
   const Product& p = *product;
   const PatchPlan c = config_of(rkernel);

@@ -33,7 +33,7 @@ struct PatchConvArgs {
   int32_t pass_rows, row_shift;         // rows that the threads copy at once; log2 of the threads of a row
   int32_t part_pixels;                  // whose sums are in shared memory together
   int32_t steps, chunk_steps;           // of 8 of k; all, and of a chunk
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access, those that do not exist included
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned access, those that do not exist included
   Divisor tiles_w, tiles_h, images;     // of the rTask index
   Divisor columns;                      // of the tile
 };
@@ -194,11 +194,11 @@ struct PatchProduct {
 };
 
 // From sums to results: a thread has 4 channels of every so many pixels.
-template <class Product, bool PLAIN>
+template <class Product, bool PLAIN, class Out>
 struct PatchFinish {
   static constexpr int kVectors = Product::kBlock / 4, kRowPixels = 256 / kVectors;
-  float* out;
-  const float* residual;
+  Out* out;
+  const Out* residual;
   float4 bias;
   float low, high;
   int32_t left;  // channels
@@ -212,13 +212,14 @@ struct PatchFinish {
     const int channel = place.n_block * Product::kBlock + vector() * 4;
     left = first_pixel() < kRowPixels ? args.channels - channel : 0;
     bias = load_weight4(task.address(e.bias) + channel);
-    out = task.address(args.out) + offset_of({place.image, place.oh, place.ow}, args.out_strides) + channel * args.out_strides.channel;
+    out = values_at<Out>(task, args.out) + offset_of({place.image, place.oh, place.ow}, args.out_strides) +
+          channel * args.out_strides.channel;
     if constexpr (PLAIN) {
       low = e.a;
       high = e.b;
     } else {
       const PixelStrides s = narrow(e.residual_strides);
-      residual = task.address(e.residual);
+      residual = values_at<Out>(task, e.residual);
       if (residual != nullptr) residual += offset_of({place.image, place.oh, place.ow}, s) + channel * s.channel;
     }
   }
@@ -241,7 +242,7 @@ struct PatchFinish {
       float4 v = bias;
 #pragma unroll
       for (int g = 0; g < GROUPS; ++g) v = add4(v, *reinterpret_cast<const float4*>(sums + (g * pixels + pixel) * Product::kSumRow));
-      float* const to = out + (h * s.h + w * s.w);
+      Out* const to = out + (h * s.h + w * s.w);
       if constexpr (PLAIN) {
         store_left(to, left, clamp4(v, low, high));
       } else {
@@ -253,8 +254,9 @@ struct PatchFinish {
   }
 };
 
-// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b].
-template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool PLAIN>
+// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b]. Out: of the
+// results and the residual in memory.
+template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool PLAIN, class Out = float>
 RK_BODY void patch_conv(const Task<Veu>& caller) {
   using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
   static_assert(Veu::kComputeThreads == Product::kWarps * kWarp);
@@ -266,7 +268,7 @@ RK_BODY void patch_conv(const Task<Veu>& caller) {
   cp_async_commit();
 
   // Everything else that depends on no copy.
-  PatchFinish<Product, PLAIN> finish;
+  PatchFinish<Product, PLAIN, Out> finish;
   finish.start(task, args, place);
   Product product;
   product.place(args, patch, place.x - patch_column<CELL>(place));

@@ -112,8 +112,7 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   phase.cost.flops = elements * static_cast<double>(splits);
   phase.cost.calibrated_cycles =
       request.vdevice.cost("split_k_sum.fixed_cycles") + request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits);
-  phase.cost.activation_bytes =
-      elements * static_cast<double>(4 * splits + bytes_of(values) * (p.residual.valid() ? 2 : 1));
+  phase.cost.activation_bytes = elements * static_cast<double>(4 * splits + bytes_of(values) * (p.residual.valid() ? 2 : 1));
   return phase;
 }
 

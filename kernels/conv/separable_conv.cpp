@@ -59,7 +59,8 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   if (conv == nullptr || !has_prologue(*conv) || !is_pointwise(*conv) || conv->kernel.size() != 2) return std::nullopt;
   const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
-  if (in.dtype != DType::f32 || out.dtype != DType::f32 || in.role == Role::constant || element_count(out.shape) == 0) return std::nullopt;
+  const bool types = in.dtype == DType::f32 && (out.dtype == DType::f32 || is_narrow(out.dtype));
+  if (!types || in.role == Role::constant || element_count(out.shape) == 0) return std::nullopt;
   if (element_count(in.shape) > kMostElements || element_count(out.shape) > kMostElements) return std::nullopt;
   for (const size_t i : {size_t{1}, kDepthwiseWeights, kDepthwiseBias}) {
     const TensorId id = i < rop.inputs.size() ? rop.inputs[i] : TensorId();
@@ -210,7 +211,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Config c = config_of(rkernel);
   const Tile& t = kTiles[c.tile];
   const Blocks b = blocks_of(s, c);
-  const Product p = *product_with_prologue(graph, rop);
+  const Product p = *product_with_prologue(graph, rop, Activations::narrow);
   const auto data = [&](size_t i) {
     return i < rop.inputs.size() && rop.inputs[i].valid() ? f32_data(graph.tensor(rop.inputs[i])) : nullptr;
   };
@@ -230,7 +231,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
 // --- candidates --------------------------------------------------------------------------------------------------------
 
 std::vector<Arg> args_of(const Graph& graph, const ROperator& rop, const Separable& s, const Config& c) {
-  const Product p = *product_with_prologue(graph, rop);
+  const Product p = *product_with_prologue(graph, rop, Activations::narrow);
   const Blocks b = blocks_of(s, c);
   return {
       {"out", arg(TensorArg{p.out})},
@@ -277,6 +278,8 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
                          {"MT", std::to_string(t.mt)},
                          {"NT", std::to_string(t.nt)},
                          {"WARPS_N", std::to_string(t.warps_n)}};
+  const DType stored = request.graph.tensor(request.rop.outputs[0]).dtype;
+  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::SeparableConvArgs";
   phase.args = args_of(request.graph, request.rop, s, c);
   phase.rtasks = b.tiles * b.n;
@@ -289,7 +292,8 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
       2 * outputs * static_cast<double>(s.channels) + 2 * static_cast<double>(kTileW * t.height() * s.channels * s.taps * s.taps);
   phase.cost.tensor_core = true;
   phase.cost.calibrated_cycles = cycles_of(request.vdevice, s, c);
-  phase.cost.activation_bytes = static_cast<double>(s.boxes() * phase.boxes->copied_bytes()) + 4 * outputs * (s.residual ? 2 : 1);
+  phase.cost.activation_bytes =
+      static_cast<double>(s.boxes() * phase.boxes->copied_bytes()) + static_cast<double>(bytes_of(stored)) * outputs * (s.residual ? 2 : 1);
   phase.cost.weight_bytes = static_cast<double>(b.steps * t.step_bytes(s));
   return phase;
 }
@@ -312,7 +316,7 @@ bool has_boxes(const VDevice& vdevice, Precision precision) {
 std::vector<RKernel> list_candidates(const Request& request) {
   if (!has_boxes(request.vdevice, request.precision)) return {};
   const std::optional<Separable> s = separable_of(request.graph, request.rop);
-  const std::optional<Product> p = product_with_prologue(request.graph, request.rop);
+  const std::optional<Product> p = product_with_prologue(request.graph, request.rop, Activations::narrow);
   if (!s || !p || *std::min_element(p->out_strides.begin(), p->out_strides.end()) < 0) return {};
   const Tensor& in = request.graph.tensor(request.rop.inputs[0]);
   if (request.graph.buffers[in.place.buffer.index()].kind != BufferKind::arena || !lies_for_boxes(in)) return {};
@@ -340,7 +344,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_box(graph, rop.outputs[0], low, high, out.writes);
   const TensorId residual = rop.epilogue.residual;
   std::vector<int64_t> read = high;
-  if (loads_residual_vectors(graph, *product_with_prologue(graph, rop))) read[1] = whole_vectors(read[1]);
+  if (loads_residual_vectors(graph, *product_with_prologue(graph, rop, Activations::narrow))) read[1] = whole_vectors(read[1]);
   if (residual.valid()) append_box(graph, residual, low, read, out.reads);
 
   const int64_t h = boxes.begin_h + tile_h * boxes.step_h, w = boxes.begin_w + tile_w * boxes.step_w;

@@ -35,7 +35,7 @@ struct SeparableConvArgs {
   int32_t relu;                         // of the input
   float low, high;                      // what mid is clipped to
   int32_t grid_h, grid_w;               // of an image of the output
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access, those that do not exist included
+  int32_t vector_out, vector_residual;  // 4 channels are one aligned access, those that do not exist included
   Divisor tiles, tiles_w, tiles_h;
 };
 
@@ -258,16 +258,17 @@ struct SeparableWalk {
 };
 
 // The results of one thread: 4 channels of a column of the tile, every kPassRows-th row. Where they go is found out before the
-// inputs are there; residuals are copied to shared memory behind the sums while the product is computed.
-template <class Veu, class Tile>
+// inputs are there; residuals are copied to shared memory behind the sums, as floats, while the product is computed. Out: of the results
+// and the residual in memory.
+template <class Veu, class Tile, class Out>
 struct SeparableResults {
   static constexpr int kVectors = Tile::kChannels / 4;  // of a pixel
   static constexpr int kPassRows = Veu::kComputeThreads / kVectors / kSeparableTileW;
   static constexpr int kPasses = (Tile::kTileH + kPassRows - 1) / kPassRows;
   static constexpr int kResidual = Tile::kSumBytes;  // byte of the work space
 
-  float* out;
-  const float* residual;      // may be null
+  Out* out;
+  const Out* residual;        // may be null
   int32_t residual_step = 0;  // elements from one row of the thread to the next
   float4 bias;
   ClipArgs clip;
@@ -296,8 +297,8 @@ struct SeparableResults {
     bias = load_bias4(task, args, n);
     sums = computed_now((pixel() * Tile::kPitch + column()) * 4);
     const Pixel at = {image, h + row, w};
-    out = task.address(args.out) + (offset_of(at, args.out_strides) + n * args.out_strides.channel);
-    residual = task.address(args.epilogue.residual);
+    out = values_at<Out>(task, args.out) + (offset_of(at, args.out_strides) + n * args.out_strides.channel);
+    residual = values_at<Out>(task, args.epilogue.residual);
     if (residual == nullptr) return;
     const PixelStrides strides = narrow(args.epilogue.residual_strides);
     residual += offset_of(at, strides) + n * strides.channel;
@@ -306,12 +307,14 @@ struct SeparableResults {
   // The rTask's inputs are there.
   RK_INLINE void fetch(const SeparableConvArgs& args, char* work) const {
     if (residual == nullptr || rows <= 0) return;
-    const float* from = residual;
+    const Out* from = residual;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass, from += residual_step) {
       if (pass * kPassRows >= rows) break;
-      if (vector_residual)
+      if (vector_residual && sizeof(Out) == 4)
         cp_async16(work + residual_place(pass), from, true);
+      else if (vector_residual)
+        store_shared4(work, residual_place(pass), load4(from));
       else
         store_shared4(work, residual_place(pass), load_each(from, static_cast<int32_t>(args.epilogue.residual_strides[1]), left));
     }
@@ -319,7 +322,7 @@ struct SeparableResults {
   }
   // Adds the sums of the warps. The thread's own copies are there, and other threads' after a barrier.
   RK_INLINE void finish(const SeparableConvArgs& args, const char* work) const {
-    float* to = out;
+    Out* to = out;
     int32_t at = sums;
 #pragma unroll 1
     for (int pass = 0; pass < kPasses && pass * kPassRows < rows; ++pass, to += step) {
@@ -334,13 +337,13 @@ struct SeparableResults {
   }
 };
 
-template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
+template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, class Out = float>
 RK_BODY void separable_conv(const Task<Veu>& task) {
   using Tile = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>;
   const auto& args = task.template arguments<SeparableConvArgs>();
   char* const work = as_shared(task.work);
   SeparableWalk<Veu, Tile> walk(task, args);
-  SeparableResults<Veu, Tile> results;
+  SeparableResults<Veu, Tile, Out> results;
   results.start(task, args);
   Tile tile;
   tile.start();

@@ -44,14 +44,16 @@ uint32_t pair_of(const Config& c, float low, float high) {
 
 // One step: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4,
 // t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
-// ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+// ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a
+// warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
 void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t step, std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
-    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p), tap = step * team_taps + (team_taps > 1 ? team : 0);
+    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p),
+                  tap = step * team_taps + (team_taps > 1 ? team : 0);
     for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
         for (int64_t i = 0; i < 128; ++i) {

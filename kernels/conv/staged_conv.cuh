@@ -16,8 +16,8 @@
 // unit); the warps on k share the four or two units of a box of 32 channels. If there are more of them than units they are
 // teams, and a step is for each team a box or, of the same box, a tap.
 //
-// In fp16 and bf16 activations may lie in memory as that, the inputs, the results, or both. Of such inputs a box has 64 channels, which are four
-// units as they lie; fp32 ones become 16 bits in registers.
+// In fp16 and bf16 activations may lie in memory as that, the inputs, the results, or both. Of such inputs a box has 64 channels, which are
+// four units as they lie; fp32 ones become 16 bits in registers.
 //
 // Every instruction costs twice (two warps a scheduler), so what can be said once is said by the host: where the input of a
 // step lies in its stage is a table, channels are dealt to the rows of mma so that a lane's sums are neighbours.
@@ -163,8 +163,8 @@ struct StagedMath<Narrow<In, Out_>> {
 #endif
 };
 
-// The same by wgmma, for tiles of 64 channels whose pixels follow each other in a box (one tap). The weights lie as for Math: Tf32, or Narrow
-// with narrow inputs.
+// The same by wgmma, for tiles of 64 channels whose pixels follow each other in a box (one tap). The weights lie as for Math: Tf32, or
+// Narrow with narrow inputs.
 template <class Math>
 struct Wide {};
 
@@ -412,7 +412,8 @@ struct StagedResults {
     bias = load_bias4(task, args, padded);
     if constexpr (Product::Of::kScales) scale = load_weight4(task.address(args.scale) + padded);
     const PixelStrides strides = args.out_strides;
-    out = values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
+    out =
+        values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
     const int pixels = left > 0 ? args.pixels : 0;
     const int row = strides.h - args.tile_w * strides.w;  // from the end of a row to the next
 #pragma unroll

@@ -12,7 +12,9 @@ namespace {
 constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},
                              {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}};
 
-const rk::StagedUnits& numbers_of(const Config& c) { return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits; }
+const rk::StagedUnits& numbers_of(const Config& c) {
+  return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
+}
 
 bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
 
@@ -31,23 +33,31 @@ std::span<const Shape> shapes() { return kShapes; }
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   std::vector<std::pair<std::string, int64_t>> pairs = {{"precision", c.precision},
-          {"shape", c.shape},
-          {"tile_w", c.tile_w},
-          {"tile_h", c.tile_h},
-          {"splits", c.splits},
-          {"boxes_per_split", c.boxes_per_split},
-          {"boxes_per_chunk", c.boxes_per_chunk},
-          {"chunk_steps", c.chunk_steps},
-          {"sum_rows", c.sum_rows},
-          {"team_boxes", c.team_boxes}};
+                                                        {"shape", c.shape},
+                                                        {"tile_w", c.tile_w},
+                                                        {"tile_h", c.tile_h},
+                                                        {"splits", c.splits},
+                                                        {"boxes_per_split", c.boxes_per_split},
+                                                        {"boxes_per_chunk", c.boxes_per_chunk},
+                                                        {"chunk_steps", c.chunk_steps},
+                                                        {"sum_rows", c.sum_rows},
+                                                        {"team_boxes", c.team_boxes}};
   if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
   return pairs;
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
-  return {value("precision"),       value("shape"),           value("tile_w"),      value("tile_h"),   value("splits"),
-          value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"),
+  return {value("precision"),
+          value("shape"),
+          value("tile_w"),
+          value("tile_h"),
+          value("splits"),
+          value("boxes_per_split"),
+          value("boxes_per_chunk"),
+          value("chunk_steps"),
+          value("sum_rows"),
+          value("team_boxes"),
           static_cast<int64_t>(rkernel.config.back().first == "narrow")};
 }
 
@@ -59,7 +69,8 @@ ShapeCosts costs_of(const VDevice& vdevice, const Product& p, const Config& c) {
   const double efficiency = vdevice.cost(prefix + "efficiency");
   if (c.narrow != 0) {
     const std::string narrow = prefix + (is_wide(vdevice, p, c) ? "wide_narrow." : "narrow.");
-    return {efficiency, vdevice.cost(narrow + "fixed_cycles"), vdevice.cost(narrow + "step_cycles"), vdevice.cost(narrow + "input_byte_cycles")};
+    return {efficiency, vdevice.cost(narrow + "fixed_cycles"), vdevice.cost(narrow + "step_cycles"),
+            vdevice.cost(narrow + "input_byte_cycles")};
   }
   return {efficiency, vdevice.cost(prefix + "fixed_cycles"), vdevice.cost(prefix + (is_tf32(c) ? "step_tf32_cycles" : "step_16bit_cycles")),
           vdevice.cost(prefix + "input_byte_cycles")};
@@ -141,8 +152,9 @@ int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilatio
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  return vdevice.wide_products && vdevice.compute_threads == 256 && (is_tf32(c) || c.narrow != 0) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
-         p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
+  return vdevice.wide_products && vdevice.compute_threads == 256 && (is_tf32(c) || c.narrow != 0) && s.channels() == 64 && s.nt == 4 &&
+         s.warps_n >= 2 && p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w &&
+         box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }
 
 bool in_one_copy(const Product& p) { return groups_of(p).in_channels % channels_of_box(p) == 0; }

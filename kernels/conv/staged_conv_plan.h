@@ -1,9 +1,9 @@
 // How staged_conv (staged_conv.cuh) divides a convolution or a product: the shapes of its body, the grid of output pixels that tiles
 // are cut from, groups, blocks, steps and boxes. What a RKernel's config holds is Config; all else follows from it and the product.
 //
-// Groups of fewer than 32 input channels (64 narrow ones) are done several at once, as one group whose weights are zero where an output does
-// not belong to an input: a box has 32 channels (64) anyway, and the tensor cores have arithmetic to spare. (So an infinity in
-// one such group makes NaN in its neighbours.)
+// Groups of fewer than 32 input channels (64 narrow ones) are done several at once, as one group whose weights are zero where an output
+// does not belong to an input: a box has 32 channels (64) anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
+// such group makes NaN in its neighbours.)
 #pragma once
 
 #include <array>

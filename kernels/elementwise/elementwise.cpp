@@ -1,11 +1,14 @@
 // Host side of elementwise.cuh and, where nvcc can be told the chain (static_chain.h), of static_chain.cuh: a phase per sweep.
 #include "kernels/elementwise/elementwise.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/args.h"
 #include "kernels/elementwise/static_chain.h"
 #include "kernels/elementwise/sweep.h"
+#include "kernels/narrow.h"
 
 namespace tamp::kernels {
 namespace {
@@ -69,16 +72,21 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   phase.header = "kernels/elementwise/elementwise.cuh";
   phase.body = "rk::elementwise";
   phase.template_args = {{"kGroups", std::to_string(work.groups)}};
+  if (const int64_t narrow = narrow_operands(request.graph, sweep); narrow != 0) {
+    phase.template_args.emplace_back("Value", value_type(narrow_type(request.graph, sweep)));
+    phase.template_args.emplace_back("kNarrow", fmt::format("{:#x}u", narrow));
+  }
   phase.args_type = "rk::ElementwiseArgs";
   phase.args = arguments(request.graph, sweep, work.prefetched, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   phase.work_bytes = (work.prefetched + sweep.chain.temporaries) * work.groups * request.vdevice.compute_threads * 16;
 
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
-  double bytes = 4 * share * (is_vector(request.graph, sweep, 0) ? 1 : 2);
+  const auto bytes_of_operand = [&](size_t operand) { return static_cast<double>(bytes_of(type_of(request.graph, sweep, operand))); };
+  double bytes = bytes_of_operand(0) * share * (is_vector(request.graph, sweep, 0) ? 1 : 2);
   for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
     const bool broadcast = sweep.loop.empty() || sweep.loop.back().strides[i + 1] == 0;
-    bytes += 4 * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
+    bytes += bytes_of_operand(i + 1) * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
   }
   phase.cost.activation_bytes = bytes;
   phase.cost.flops = interpreting_flops(request.vdevice, sweep, work, groups_per_rtask);
@@ -106,17 +114,27 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
   return rkernel;
 }
 
+// Whether tensors of 16 bits can be f32 to the rOperator: it does not turn one type into another. Copies may.
+bool is_f32_chain(const ROperator& rop) {
+  const auto* const chain = std::get_if<Elementwise>(&rop.attrs);
+  if (chain == nullptr) return true;
+  const auto casts = [](const ElementwiseStep& step) { return step.op == ElementwiseOp::cast; };
+  return chain->dtype.value_or(DType::f32) == DType::f32 && std::none_of(chain->steps.begin(), chain->steps.end(), casts);
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (has_epilogue(rop)) return {};
   const std::vector<Sweep> sweeps = sweeps_of(request.graph, rop);
-  if (sweeps.empty() || !is_plain_f32(request.graph.tensor(rop.outputs[0]))) return {};
+  if (sweeps.empty() || !is_plain_values(request.graph.tensor(rop.outputs[0]))) return {};
+  const bool may_be_narrow = has_narrow_activations(request.precision) && is_f32_chain(rop);
   const int64_t units = request.vdevice.work_bytes() / (request.vdevice.compute_threads * 16);
   for (const Sweep& sweep : sweeps) {
     if (static_cast<int64_t>(sweep.loop.size()) > kChainRank || sweep.chain.temporaries > units) return {};
     for (const TensorId id : sweep.chain.inputs) {
-      if (id.valid() && !is_plain_f32(request.graph.tensor(id))) return {};
+      if (id.valid() && !is_plain_values(request.graph.tensor(id))) return {};
     }
+    if (narrow_operands(request.graph, sweep) != 0 && (!may_be_narrow || is_of_two_types(request.graph, sweep))) return {};
   }
   const int64_t veus = request.vdevice.veus();
   std::vector<RKernel> out = {rkernel_of(request, sweeps, veus, "wide")};

@@ -5,12 +5,14 @@
 // dimension, else each is decoded for itself. A thread does kGroups groups at a time, so that decoding a step and waiting for
 // memory are paid once for all of them. Inputs [0, prefetched) come to `work` by cp.async, the others are loaded where they are
 // used. `work` has units of one float4 per thread: kGroups per prefetched input, then kGroups per temporary. The result of the
-// step before is in registers (operand kAcc).
+// step before is in registers (operand kAcc). Operands that kNarrow names are of type Value in memory; such inputs come to `work` as
+// floats, by loads.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
 #include "kernels/elementwise/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -31,7 +33,7 @@ struct ElementwiseArgs {
   uint8_t prefetched;
   uint8_t steps;
   uint8_t grouped;
-  uint8_t out_vector;   // groups are 16-byte aligned vectors in the output
+  uint8_t out_vector;   // groups are aligned vectors in the output
   uint16_t in_vectors;  // bit i: likewise in input i
   ChainStep chain[kChainSteps];
   float constants[kChainConstants];
@@ -51,14 +53,24 @@ RK_INLINE int64_t chain_offset(const ElementwiseArgs& args, const int32_t* strid
 }
 
 // Starts the copy of elements [element, element + count) of input `i`, at `from`, to four floats in shared memory.
-RK_INLINE void chain_fetch(const ElementwiseArgs& args, int i, const float* from, uint32_t element, uint32_t count, float* to) {
+template <class In>
+RK_INLINE void chain_fetch(const ElementwiseArgs& args, int i, const In* from, uint32_t element, uint32_t count, float* to) {
   const int32_t* const strides = args.in_strides[i];
   int64_t offset = chain_offset(args, strides, element);
-  if (count == 4 && (args.in_vectors >> i & 1u) != 0) return cp_async16(to, from + offset, true);
+  if (count == 4 && (args.in_vectors >> i & 1u) != 0) {
+    if constexpr (sizeof(In) == 2)
+      *reinterpret_cast<float4*>(to) = load4(from + offset);
+    else
+      cp_async16(to, from + offset, true);
+    return;
+  }
   const int64_t step = args.rank > 0 ? strides[args.rank - 1] : 0;
 #pragma unroll 1
   for (uint32_t j = 0; j < count; ++j) {
-    cp_async4(to + j, from + offset, true);
+    if constexpr (sizeof(In) == 2)
+      to[j] = load1(from + offset);
+    else
+      cp_async4(to + j, from + offset, true);
     if (args.grouped)
       offset += step;
     else
@@ -88,9 +100,8 @@ struct ChainTurn {
 };
 
 // Input `i` without prefetching, one element after the other: see turn_groups.
-template <class Veu, int kGroups>
-RK_INLINE void chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, int i, const ChainTurn& turn, float4 (&to)[kGroups]) {
-  const float* const from = task.address(args.inputs[i]);
+template <class Veu, int kGroups, class In>
+RK_INLINE void chain_direct(const ElementwiseArgs& args, const In* from, int i, const ChainTurn& turn, float4 (&to)[kGroups]) {
 #pragma unroll 1
   for (int j = 0; j < 4 * kGroups; ++j) {
     const uint32_t at = static_cast<uint32_t>(j) % 4;
@@ -100,7 +111,7 @@ RK_INLINE void chain_direct(const Task<Veu>& task, const ElementwiseArgs& args, 
   }
 }
 
-template <class Veu, int kGroups>
+template <class Veu, class Value, uint32_t kNarrow, int kGroups>
 RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args, uint32_t code, const ChainTurn& turn,
                              const float4 (&acc)[kGroups], float4 (&to)[kGroups]) {
   if (code == kUnused) return;
@@ -118,35 +129,53 @@ RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args,
     const float v = args.constants[code - kFirstConstant];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) to[g] = float4{v, v, v, v};
+  } else if (kNarrow != 0 && (kNarrow >> input & 1u) != 0) {
+    chain_direct<Veu>(args, values_at<Value>(task, args.inputs[input]), input, turn, to);
   } else {
-    chain_direct<Veu, kGroups>(task, args, input, turn, to);
+    chain_direct<Veu>(args, values_at<float>(task, args.inputs[input]), input, turn, to);
   }
 }
 
-template <class Veu, int kGroups>
+// The groups of input `i`.
+template <class Veu, int kGroups, class In>
+RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& args, int i, const In* from, const ChainTurn& turn,
+                                 bool whole) {
+  if (whole && (args.in_vectors >> i & 1u) != 0) {
+    if constexpr (sizeof(In) == 2) {
+      float4 v[kGroups];
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) v[g] = load4(from + turn.element<Veu>(g));
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) *chain_unit(task, i * kGroups + g) = v[g];
+    } else {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) cp_async16(chain_unit(task, i * kGroups + g), from + turn.element<Veu>(g), true);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int g = 0; g < kGroups; ++g) {
+    const uint32_t count = turn.count<Veu>(g);
+    if (count > 0) chain_fetch(args, i, from, turn.element<Veu>(g), count, &chain_unit(task, i * kGroups + g)->x);
+  }
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kGroups>
 RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
   const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // no decoding, no end
 #pragma unroll 1
   for (int i = 0; i < args.prefetched; ++i) {
-    const float* const from = task.address(args.inputs[i]);
-    if (whole && (args.in_vectors >> i & 1u) != 0) {
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) cp_async16(chain_unit(task, i * kGroups + g), from + turn.element<Veu>(g), true);
-      continue;
-    }
-#pragma unroll 1
-    for (int g = 0; g < kGroups; ++g) {
-      const uint32_t count = turn.count<Veu>(g);
-      if (count > 0) chain_fetch(args, i, from, turn.element<Veu>(g), count, &chain_unit(task, i * kGroups + g)->x);
-    }
+    if (kNarrow != 0 && (kNarrow >> i & 1u) != 0)
+      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<Value>(task, args.inputs[i]), turn, whole);
+    else
+      chain_fetch_input<Veu, kGroups>(task, args, i, values_at<float>(task, args.inputs[i]), turn, whole);
   }
   cp_async_commit();
   cp_async_wait<0>();
 }
 
-template <class Veu, int kGroups>
-RK_INLINE void chain_store(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn, float4 (&v)[kGroups]) {
-  float* const out = task.address(args.out);
+template <class Veu, int kGroups, class Out>
+RK_INLINE void chain_store(const ElementwiseArgs& args, Out* out, const ChainTurn& turn, float4 (&v)[kGroups]) {
   if (args.rank <= 1 && args.out_vector && turn.count<Veu>(kGroups - 1) == 4) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) store4(out + turn.element<Veu>(g), v[g]);
@@ -169,8 +198,9 @@ RK_INLINE void chain_store(const Task<Veu>& task, const ElementwiseArgs& args, c
   }
 }
 
-template <class Veu, int kGroups>
+template <class Veu, int kGroups, class Value = float, uint32_t kNarrow = 0>
 RK_BODY void elementwise(const Task<Veu>& caller) {
+  using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const ElementwiseArgs& args = task.template arguments<ElementwiseArgs>();
   const uint32_t groups = (args.elements + 3) / 4;
@@ -179,7 +209,7 @@ RK_BODY void elementwise(const Task<Veu>& caller) {
 #pragma unroll 1
   for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
     const ChainTurn turn{first, end, args.elements};
-    chain_fetch_all<Veu, kGroups>(task, args, turn);
+    chain_fetch_all<Veu, Value, kNarrow, kGroups>(task, args, turn);
     float4 acc[kGroups];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) acc[g] = float4{0, 0, 0, 0};
@@ -187,16 +217,16 @@ RK_BODY void elementwise(const Task<Veu>& caller) {
     for (int s = 0; s < args.steps; ++s) {
       const ChainStep step = args.chain[s];
       float4 x[kGroups] = {}, y[kGroups] = {}, z[kGroups] = {};
-      chain_operand<Veu, kGroups>(task, args, step.x, turn, acc, x);
-      chain_operand<Veu, kGroups>(task, args, step.y, turn, acc, y);
-      chain_operand<Veu, kGroups>(task, args, step.z, turn, acc, z);
+      chain_operand<Veu, Value, kNarrow>(task, args, step.x, turn, acc, x);
+      chain_operand<Veu, Value, kNarrow>(task, args, step.y, turn, acc, y);
+      chain_operand<Veu, Value, kNarrow>(task, args, step.z, turn, acc, z);
       chain_function<kGroups>(step.op, x, y, z, acc);
       if (step.to == 0) continue;
 #pragma unroll
       for (int g = 0; g < kGroups; ++g)
         *chain_unit(task, (args.prefetched + step.to - static_cast<int>(kFirstTemp)) * kGroups + g) = acc[g];
     }
-    chain_store<Veu, kGroups>(task, args, turn, acc);
+    chain_store<Veu>(args, values_at<Out>(task, args.out), turn, acc);
   }
 }
 

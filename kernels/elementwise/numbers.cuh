@@ -16,6 +16,11 @@ inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstCons
 
 inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
 
+// --- both ----------------------------------------------------------------------------------------------------------------
+
+// Which operands are 16 bits in memory: bit i for input i, and this for the output.
+inline constexpr uint32_t kNarrowOut = 1u << 31;
+
 // --- indexed_copy --------------------------------------------------------------------------------------------------------
 
 inline constexpr int kCopyRank = 8;

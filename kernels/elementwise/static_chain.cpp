@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/args.h"
 #include "kernels/elementwise/numbers.cuh"
@@ -146,19 +145,25 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   Phase phase;
   phase.header = "kernels/elementwise/static_chain.cuh";
   phase.body = "rk::static_chain";
-  phase.template_args = {{"kInputs", std::to_string(inputs)},
-                         {"kScalars", std::to_string(scalars)},
-                         {"kTemporaries", std::to_string(sweep.chain.temporaries)},
-                         {"kPartial", is_partial(sweep) ? "true" : "false"},
-                         {"kGroups", std::to_string(at_once)}};
+  if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
+    phase.body = "rk::static_chain_16bit";
+    phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};
+  }
+  phase.template_args.insert(phase.template_args.end(), {{"kInputs", std::to_string(inputs)},
+                                                         {"kScalars", std::to_string(scalars)},
+                                                         {"kTemporaries", std::to_string(sweep.chain.temporaries)},
+                                                         {"kPartial", is_partial(sweep) ? "true" : "false"},
+                                                         {"kGroups", std::to_string(at_once)}});
   for (const ChainStep& step : sweep.chain.steps) phase.template_args.emplace_back("kSteps", step_text(step));
   phase.args_type = "rk::StaticChainArgs";
   phase.args = static_args(sweep, groups, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
   // A scalar drags a sector of 32 bytes along, some of which neighbours want.
-  const int64_t vectors = inputs + 1 + 3 * std::popcount(static_cast<uint64_t>(scalars));
-  phase.cost.activation_bytes = 16 * share * static_cast<double>(vectors);
+  int64_t element_bytes = bytes_of(type_of(graph, sweep, 0));
+  for (int64_t i = 0; i < inputs; ++i)
+    element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);
+  phase.cost.activation_bytes = 4 * share * static_cast<double>(element_bytes);
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   const int64_t turns = ceil_div(groups_per_rtask, vdevice.compute_threads * at_once);
   phase.cost.latency_us = vdevice.cost("elementwise.static_turn_us") * static_cast<double>(turns - 1);

@@ -8,11 +8,14 @@
 //
 // kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). A vector's other lanes hold
 // whatever lies behind the row, which is nobody's element; they are computed with, and not stored.
+//
+// static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
 #include "kernels/elementwise/numbers.cuh"
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -70,28 +73,49 @@ RK_INLINE void static_step(const StaticChainArgs& args, Values& values) {
 }
 
 // The group `column` of a row that starts at `from`.
-RK_INLINE float4 static_scalars(const float* from, uint32_t column, int32_t step) {
+template <class In>
+RK_INLINE float4 static_scalars(const In* from, uint32_t column, int32_t step) {
   const uint32_t at = column * 4 * static_cast<uint32_t>(step), s = static_cast<uint32_t>(step);
   return float4{load1(from + at), load1(from + (at + s)), load1(from + (at + 2 * s)), load1(from + (at + 3 * s))};
 }
 
 // The same of a row of `elements`, whose last group may be partial: what is missing is the last element again.
-RK_INLINE float4 static_scalars_below(const float* from, uint32_t column, int32_t step, uint32_t elements) {
+template <class In>
+RK_INLINE float4 static_scalars_below(const In* from, uint32_t column, int32_t step, uint32_t elements) {
   const uint32_t at = column * 4, last = elements - 1, s = static_cast<uint32_t>(step);
   return float4{load1(from + at * s), load1(from + min(at + 1, last) * s), load1(from + min(at + 2, last) * s),
                 load1(from + min(at + 3, last) * s)};
 }
 
 // The first `count` elements of a vector, at most four.
-RK_INLINE void static_store(float* to, uint32_t count, const float4& value) {
+template <class Out>
+RK_INLINE void static_store(Out* to, uint32_t count, const float4& value) {
   if (count >= 4) return store4(to, value);
   store1(to, value.x);
   if (count > 1) store1(to + 1, value.y);
   if (count > 2) store1(to + 2, value.z);
 }
 
-template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
-RK_BODY void static_chain(const Task<Veu>& caller) {
+// The groups of input `i`, element by element where it is `scalar`.
+template <bool kPartial, int kGroups, class In>
+RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, bool scalar, const uint32_t (&row)[kGroups],
+                           const uint32_t (&column)[kGroups], float4 (&to)[kGroups]) {
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    const uint32_t start = row[g] * static_cast<uint32_t>(args.in_rows[i]);
+    if (scalar && kPartial)
+      to[g] = static_scalars_below(from + start, column[g], args.in_steps[i], args.row_elements);
+    else if (scalar)
+      to[g] = static_scalars(from + start, column[g], args.in_steps[i]);
+    else
+      to[g] = load4(from + (start + column[g] * 4));
+  }
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups,
+          uint64_t... kSteps>
+RK_INLINE void static_chain_of(const Task<Veu>& caller) {
+  using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
@@ -105,30 +129,35 @@ RK_BODY void static_chain(const Task<Veu>& caller) {
     }
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
-      const float* const from = task.address(args.inputs[i]);
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-        const uint32_t start = row[g] * static_cast<uint32_t>(args.in_rows[i]);
-        if ((kScalars >> i & 1u) != 0 && kPartial)
-          values.inputs[i][g] = static_scalars_below(from + start, column[g], args.in_steps[i], args.row_elements);
-        else if ((kScalars >> i & 1u) != 0)
-          values.inputs[i][g] = static_scalars(from + start, column[g], args.in_steps[i]);
-        else
-          values.inputs[i][g] = load4(from + (start + column[g] * 4));
-      }
+      const bool scalar = (kScalars >> i & 1u) != 0;
+      if ((kNarrow >> i & 1u) != 0)
+        static_load<kPartial>(args, values_at<Value>(task, args.inputs[i]), i, scalar, row, column, values.inputs[i]);
+      else
+        static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, row, column, values.inputs[i]);
     }
     (static_step<kSteps, kGroups>(args, values), ...);
-    float* const out = task.address(args.out);
+    Out* const out = values_at<Out>(task, args.out);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       if (first + g * Veu::kComputeThreads >= end) continue;
-      float* const to = out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4);
+      Out* const to = out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4);
       if constexpr (kPartial)
         static_store(to, args.row_elements - column[g] * 4, values.acc[g]);
       else
         store4(to, values.acc[g]);
     }
   }
+}
+
+template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain(const Task<Veu>& task) {
+  static_chain_of<Veu, float, 0, kInputs, kScalars, kTemporaries, kPartial, kGroups, kSteps...>(task);
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups,
+          uint64_t... kSteps>
+RK_BODY void static_chain_16bit(const Task<Veu>& task) {
+  static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
 }  // namespace rk

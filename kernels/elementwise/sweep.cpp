@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/args.h"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/window.h"
 
 namespace tamp::kernels {
@@ -121,6 +122,32 @@ bool has_aligned_rows(const Graph& graph, const Sweep& sweep, size_t operand) {
   const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
   if ((first_element(graph, id) + sweep.starts[operand]) % 4 != 0) return false;
   return std::all_of(sweep.loop.begin(), sweep.loop.end() - 1, [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+}
+
+DType type_of(const Graph& graph, const Sweep& sweep, size_t operand) {
+  const TensorId id = operand == 0 ? sweep.out : sweep.chain.inputs[operand - 1];
+  return id.valid() ? graph.tensor(id).dtype : DType::f32;
+}
+
+int64_t narrow_operands(const Graph& graph, const Sweep& sweep) {
+  int64_t narrow = is_narrow(type_of(graph, sweep, 0)) ? int64_t{rk::kNarrowOut} : 0;
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) narrow |= int64_t{is_narrow(type_of(graph, sweep, i + 1))} << i;
+  return narrow;
+}
+
+DType narrow_type(const Graph& graph, const Sweep& sweep) {
+  for (size_t operand = 0; operand <= sweep.chain.inputs.size(); ++operand) {
+    if (is_narrow(type_of(graph, sweep, operand))) return type_of(graph, sweep, operand);
+  }
+  return DType::f32;
+}
+
+bool is_of_two_types(const Graph& graph, const Sweep& sweep) {
+  for (size_t operand = 0; operand <= sweep.chain.inputs.size(); ++operand) {
+    const DType type = type_of(graph, sweep, operand);
+    if (is_narrow(type) && type != narrow_type(graph, sweep)) return true;
+  }
+  return false;
 }
 
 ArgValue place_arg(TensorId id, int64_t start) {

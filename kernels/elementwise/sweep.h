@@ -25,14 +25,22 @@ std::vector<Sweep> sweeps_of(const Graph& graph, const ROperator& rop);
 // Groups of four elements lie in one row of the innermost dimension.
 bool is_grouped(const Sweep& sweep);
 
-// Every group is a 16-byte aligned vector of the operand.
+// Every group is an aligned vector of the operand.
 bool is_vector(const Graph& graph, const Sweep& sweep, size_t operand);
 
-// Elements of a row are neighbours, and every row begins at a multiple of 16 bytes.
+// Elements of a row are neighbours, and every row begins at a multiple of four.
 bool has_aligned_rows(const Graph& graph, const Sweep& sweep, size_t operand);
 
 // Elements from the start of the buffer to the tensor's first element; 0 of the scratch.
 int64_t first_element(const Graph& graph, TensorId id);
+
+// The type of operand 0, the output, or 1.. in memory; f32 of the scratch.
+DType type_of(const Graph& graph, const Sweep& sweep, size_t operand);
+
+// Which operands are 16 bits in memory: kNarrow of the bodies, and their Value; they are all of one type, or is_of_two_types.
+int64_t narrow_operands(const Graph& graph, const Sweep& sweep);
+DType narrow_type(const Graph& graph, const Sweep& sweep);
+bool is_of_two_types(const Graph& graph, const Sweep& sweep);
 
 // rk::TensorRef of element `start` of the tensor or the scratch.
 ArgValue place_arg(TensorId id, int64_t start);

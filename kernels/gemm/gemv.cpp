@@ -47,7 +47,7 @@ Config config_of(const RKernel& rkernel) {
 }
 
 std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
-  std::optional<Product> p = product_of(graph, rop);
+  std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   if (!p || p->rows() > kMaxRows || p->groups != 1 || p->taps() != 1) return std::nullopt;
   if (p->pad[0] > 0 || p->pad[1] > 0) return std::nullopt;
   for (size_t d = 0; d < 2; ++d) {  // padding at the end
@@ -160,6 +160,9 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
                          {"NARROW", c.narrow ? "true" : "false"},
                          {"VECTOR", vector ? "true" : "false"},
                          {"PLAIN", plain ? "true" : "false"}};
+  const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
+  if (is_narrow(in) || is_narrow(out)) phase.template_args.emplace_back("In", value_type(in));
+  if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
   phase.args_type = "rk::GemvArgs";
   phase.args = args_of(request.rop, p, c, piece_k);
   phase.rtasks = b.n;
@@ -168,7 +171,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
   phase.cost.flops = 2 * static_cast<double>(rows) * n * k;
   phase.cost.efficiency = request.vdevice.cost("gemv.efficiency");
-  phase.cost.activation_bytes = 4 * m * (k + n);
+  phase.cost.activation_bytes = m * (static_cast<double>(bytes_of(in)) * k + static_cast<double>(bytes_of(out)) * n);
   phase.cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
   rkernel.phases.push_back(std::move(phase));
   return rkernel;

@@ -2,8 +2,9 @@
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
 // A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being
 // weight[column][chunk_k]; the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in
-// pieces of piece_k, in two places in turn. Inputs and sums are fp32. VECTOR: 4 of k are one aligned 16-byte access, and k is a
-// multiple of 4. PLAIN: no residual, and no activation but relu, as most classifiers end; what else an epilogue can be is long code.
+// pieces of piece_k, in two places in turn, as fp32, which sums are, too; In and Out say what `in`, and what out and the residual, are
+// in memory. VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most
+// classifiers end; what else an epilogue can be is long code.
 //
 // NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once
 // instead of 128, and a lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of
@@ -13,6 +14,7 @@
 #include "kernels/gemm/numbers.cuh"
 #include "kernels/vdevice/epilogue.cuh"
 #include "kernels/vdevice/half.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -36,18 +38,23 @@ struct GemvArgs {
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
 // Starts the copy of in[row][first, first + piece_k) for all rows. Past the end of k it stores zeros.
-template <class Veu, int ROWS, bool VECTOR>
-RK_INLINE void gemv_copy(const GemvArgs& args, const float* in, float* to, int first) {
+template <class Veu, int ROWS, bool VECTOR, class In>
+RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int first) {
   constexpr int kWidth = VECTOR ? 4 : 1;
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way; copies are anyway
   const int piece_k = args.piece_k, k_end = args.k - first;
 #pragma unroll 1
   for (int m = 0; m < ROWS; ++m) {
     const bool row_valid = ROWS == 1 || m < args.rows;
-    const float* const row = in + (ROWS > 1 && row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
-#pragma unroll 1
+    const In* const row = in + (ROWS > 1 && row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
+#pragma unroll(kUnrolled)
     for (int k = static_cast<int>(threadIdx.x) * kWidth; k < piece_k; k += Veu::kComputeThreads * kWidth) {
       const bool valid = row_valid && k < k_end;
-      if constexpr (VECTOR)
+      if constexpr (sizeof(In) == 2 && VECTOR)
+        *reinterpret_cast<float4*>(to + m * piece_k + k) = valid ? load4(row + k) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      else if constexpr (sizeof(In) == 2)
+        to[m * piece_k + k] = valid ? load1(row + k * args.in_stride) : 0.0f;
+      else if constexpr (VECTOR)
         cp_async16(to + m * piece_k + k, row + k, valid);
       else
         cp_async4(to + m * piece_k + k, row + k * args.in_stride, valid);
@@ -74,23 +81,24 @@ RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
 }
 
 // What the lane's output is besides the sum, fetched while the weights arrive.
+template <class Out>
 struct GemvOutput {
-  float* out;  // null: none of the outputs is this lane's
+  Out* out;  // null: none of the outputs is this lane's
   float scale, bias, residual;
 };
-template <class Veu, int ROWS, int COLUMNS, bool PLAIN>
-RK_INLINE GemvOutput gemv_output(const Task<Veu>& task, const GemvArgs& args) {
+template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
+RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
   const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
-  GemvOutput own = {nullptr, 0.0f, 0.0f, 0.0f};
+  GemvOutput<Out> own = {nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
   own.scale = __uint_as_float(column.x);
   own.bias = __uint_as_float(column.y);
-  const float* const residual = PLAIN ? nullptr : task.address(args.epilogue.residual);
+  const Out* const residual = PLAIN ? nullptr : values_at<Out>(task, args.epilogue.residual);
   if (residual != nullptr) own.residual = load1(residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1]);
-  own.out = task.address(args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
+  own.out = values_at<Out>(task, args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
   return own;
 }
 
@@ -134,17 +142,17 @@ RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int p
   }
 }
 
-template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN>
+template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN, class In = float, class Out = float>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const GemvArgs& args = task.template arguments<GemvArgs>();
-  const float* const in = task.address(args.in);
+  const In* const in = values_at<In>(task, args.in);
   float* const pieces = task.template work_as<float>();
   const int chunk_k = args.chunk_k, chunks = args.chunks, piece_k = args.piece_k, column_bytes = args.column_bytes;
   WeightPipe<Veu> weights = task.weights;
   float sum[ROWS * COLUMNS] = {};
-  GemvOutput own{};
+  GemvOutput<Out> own{};
 
   // The turn before the first piece only starts its copy.
 #pragma unroll 1
@@ -154,7 +162,7 @@ RK_BODY void gemv(const Task<Veu>& caller) {
     sync_compute<Veu>();  // this piece is there for all, and nobody reads the other one any more
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
-    if (next == 0) own = gemv_output<Veu, ROWS, COLUMNS, PLAIN>(task, args);
+    if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
 #pragma unroll 1
     for (chunk = next == 0 ? next : chunk; chunk < min(next, chunks); ++chunk, x += chunk_k) {

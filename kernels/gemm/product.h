@@ -21,7 +21,7 @@ struct Product {
   std::array<int64_t, 2> in_extent = {1, 1}, kernel = {1, 1}, stride = {1, 1}, pad = {0, 0}, dilation = {1, 1};  // h, w
 
   TensorId in, out, residual;
-  bool narrow_in = false, narrow_out = false;  // of 16 bits
+  bool narrow_in = false, narrow_out = false;                              // of 16 bits
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};  // image, channel, h, w
   bool residual_after_activation = false;
 

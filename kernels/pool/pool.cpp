@@ -5,10 +5,25 @@
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/narrow.h"
 #include "kernels/window.h"
 
 namespace tamp::kernels {
 namespace {
+
+// Of the input, the result and the residual.
+DType type_of(const Request& request) { return request.graph.tensor(request.rop.outputs[0]).dtype; }
+
+void add_type(const Request& request, Phase& phase) {
+  if (is_narrow(type_of(request))) phase.template_args.emplace_back("Value", value_type(type_of(request)));
+}
+
+bool has_plain_values(const Graph& graph, const ROperator& rop) {
+  for (const TensorId id : {rop.inputs[0], rop.outputs[0], rop.epilogue.residual}) {
+    if (id.valid() && (!is_plain_values(graph.tensor(id)) || graph.tensor(id).dtype != graph.tensor(rop.outputs[0]).dtype)) return false;
+  }
+  return !rop.epilogue.bias.valid() || is_plain_f32(graph.tensor(rop.epilogue.bias));
+}
 
 Window pool_window(const Graph& graph, const ROperator& rop) {
   Window window = window_of(graph, rop);
@@ -39,6 +54,7 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAverage", average ? "true" : "false"}};
+  add_type(request, phase);
   phase.args_type = "rk::PoolStripArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"counted_from", arg(pads ? -kFar : 0)},
@@ -47,7 +63,8 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   // What the windows share comes out of L2 far faster than VDevice::l2_gb_per_s says; count every input once, and some again.
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
-  phase.cost.activation_bytes = window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]));
+  phase.cost.activation_bytes =
+      window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]), type_of(request), type_of(request));
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   phase.cost.latency_us =
       request.vdevice.cost("pool.strip_turn_us") * static_cast<double>(ceil_div(per_rtask, request.vdevice.compute_threads) - 1);
@@ -78,6 +95,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   phase.header = "kernels/pool/pool.cuh";
   phase.body = "rk::pool";
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
+  add_type(request, phase);
   phase.args_type = "rk::PoolArgs";
   phase.args = {{"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(request.rop, {window.residual_strides.begin(), window.residual_strides.end()})},
@@ -87,7 +105,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
                 {"count_pads", arg(int64_t{attrs.count_include_pad})}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
-  phase.cost.activation_bytes = window_bytes(window, share, window.taps());
+  phase.cost.activation_bytes = window_bytes(window, share, window.taps(), type_of(request), type_of(request));
   phase.cost.flops = share * static_cast<double>(window.vector) * (window.taps() + 8) * 2;
   phase.cost.efficiency = request.vdevice.cost("pool.efficiency");
   RKernel rkernel;
@@ -100,7 +118,8 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!std::holds_alternative<Pool>(rop.attrs) || !all_plain_f32(request.graph, rop)) return {};
+  if (!std::holds_alternative<Pool>(rop.attrs) || !has_plain_values(request.graph, rop)) return {};
+  if (is_narrow(type_of(request)) && !has_narrow_activations(request.precision)) return {};
   const Window window = pool_window(request.graph, rop);
   if (is_copy(std::get<Pool>(rop.attrs)) && !has_epilogue(rop)) return {};
   if (has_strips(rop, window)) return strip_offers(request, window);

@@ -1,6 +1,6 @@
 // y = max or average over a window of x; an item is one output pixel, kVector channels. Taps are loaded kBatch at a time, so
 // that a 3x3 window costs one latency. Padding is -inf for max and not counted for average, or counted (count_include_pad)
-// as far as the pads reach, not the overhang of ceil_mode. NaN in the window is the result.
+// as far as the pads reach, not the overhang of ceil_mode. NaN in the window is the result. Value: of x, y and the residual in memory.
 #pragma once
 
 #include "kernels/vdevice/window.cuh"
@@ -22,8 +22,8 @@ RK_INLINE float4 pool_step(bool average, const float4& acc, const float4& v) {
   return float4{pool_one(average, acc.x, v.x), pool_one(average, acc.y, v.y), pool_one(average, acc.z, v.z), pool_one(average, acc.w, v.w)};
 }
 
-template <int kVector>
-RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top, int32_t left) {
+template <int kVector, class Value>
+RK_INLINE float4 pool_window(const PoolArgs& args, const Value* in, int32_t top, int32_t left) {
   constexpr int kBatch = 9;
   const WindowArgs& w = args.window;
   const bool average = args.average != 0;
@@ -59,7 +59,7 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const float* in, int32_t top,
   return float4{acc.x / n, acc.y / n, acc.z / n, acc.w / n};
 }
 
-template <class Veu, int kVector>
+template <class Veu, int kVector, class Value = float>
 RK_BODY void pool(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const PoolArgs& args = task.template arguments<PoolArgs>();
@@ -70,9 +70,9 @@ RK_BODY void pool(const Task<Veu>& caller) {
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     const WindowItem item = window_item(w, number);
     const int32_t channel = item.channel_block * kVector;
-    const float* const in = task.address(w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
+    const Value* const in = values_at<Value>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     float4 acc[1] = {pool_window<kVector>(args, in, item.row * w.stride[0] - w.pad[0], item.column_block * w.stride[1] - w.pad[1])};
-    window_store<kVector, 1>(task, w, args.epilogue, item, acc);
+    window_store<kVector, 1, Value>(task, w, args.epilogue, item, acc);
   }
 }
 

@@ -3,7 +3,8 @@
 // overlap: every input of the strip is loaded once, all of them before the first is used, so the body costs one trip to L2.
 // It is short, because most networks run it once, and code that runs once costs more than what it does.
 //
-// Rows are combined first, then columns, for every pixel in the same order. NaN in the window is the result.
+// Rows are combined first, then columns, for every pixel in the same order. NaN in the window is the result. Value: of x and y in
+// memory.
 #pragma once
 
 #include "kernels/vdevice/fast_math.cuh"
@@ -40,8 +41,8 @@ RK_INLINE int32_t pool_nearest(int32_t at, int32_t extent) { return min(max(at, 
 RK_INLINE bool pool_inside(int32_t at, int32_t extent) { return static_cast<uint32_t>(at) < static_cast<uint32_t>(extent); }
 
 // The columns of the strip, each the combination of its kKernel rows. Offsets are below 2^31 elements.
-template <int kKernel, int kColumns, bool kAverage>
-RK_INLINE void pool_columns(const WindowArgs& w, const float* in, int32_t start, int32_t top, int32_t left, float4 (&column)[kColumns]) {
+template <int kKernel, int kColumns, bool kAverage, class Value>
+RK_INLINE void pool_columns(const WindowArgs& w, const Value* in, int32_t start, int32_t top, int32_t left, float4 (&column)[kColumns]) {
   float4 v[kKernel][kColumns];
   int32_t across[kColumns];
 #pragma unroll
@@ -60,14 +61,14 @@ RK_INLINE void pool_columns(const WindowArgs& w, const float* in, int32_t start,
   }
 }
 
-template <class Veu, int kKernel, int kStride, int kPixels, bool kAverage>
+template <class Veu, int kKernel, int kStride, int kPixels, bool kAverage, class Value = float>
 RK_BODY void pool_strip(const Task<Veu>& caller) {
   constexpr int kColumns = (kPixels - 1) * kStride + kKernel;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const PoolStripArgs& args = task.template arguments<PoolStripArgs>();
   const WindowArgs& w = args.window;
-  const float* const in = task.address(w.in);
-  float* const out = task.address(w.out);
+  const Value* const in = values_at<Value>(task, w.in);
+  Value* const out = values_at<Value>(task, w.out);
   const uint32_t end = min((task.index + 1) * w.items_per_rtask, w.items);
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {

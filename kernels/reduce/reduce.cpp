@@ -6,6 +6,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/narrow.h"
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.h"
 
@@ -95,13 +96,29 @@ Cut cut_of(const Rows& rows, int64_t splits) {
   return {std::max<int64_t>(1, ceil_div(rows.reduced_elements(), per_split)), per_split};
 }
 
-Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Formula& formula, double count, const Cut& cut,
-               int64_t per_rtask, const VDevice& vdevice) {
+// What a phase reads and writes.
+struct Types {
+  DType in = DType::f32, out = DType::f32;
+
+  double in_bytes() const { return static_cast<double>(bytes_of(in)); }
+  double out_bytes() const { return static_cast<double>(bytes_of(out)); }
+};
+
+Types types_of(const Graph& graph, const ROperator& rop) { return {graph.tensor(rop.inputs[0]).dtype, graph.tensor(rop.outputs[0]).dtype}; }
+
+void add_types(const Types& types, Phase& phase) {
+  if (is_narrow(types.in) || is_narrow(types.out)) phase.template_args.emplace_back("In", value_type(types.in));
+  if (is_narrow(types.out)) phase.template_args.emplace_back("Out", value_type(types.out));
+}
+
+Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const Types& types, const Formula& formula, double count,
+               const Cut& cut, int64_t per_rtask, const VDevice& vdevice) {
   const int64_t rtasks = std::max<int64_t>(1, ceil_div(rows.rows(), per_rtask));
   Phase phase;
   phase.header = "kernels/reduce/reduce.cuh";
   phase.body = "rk::reduce";
   phase.template_args = {{"kVector", std::to_string(rows.vector)}, {"kFlat", rows.reduced.size() <= 1 ? "true" : "false"}};
+  add_types(types, phase);
   phase.args_type = "rk::ReduceArgs";
   phase.args = {{"rows", rows_arg(rows, in, out, per_rtask)}, {"rtasks_per_split", divisor_arg(rtasks)},
                 {"reduced_per_split", arg(cut.per_split)},    {"split_stride", arg(rows.rows() * rows.vector)},
@@ -110,7 +127,8 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   phase.rtasks = rtasks * cut.splits;
   phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
-  phase.cost.activation_bytes = 4 * elements * (formula.prepare == kPrepareExp ? 2 : 1) + 4 * static_cast<double>(per_rtask * rows.vector);
+  phase.cost.activation_bytes = types.in_bytes() * elements * (formula.prepare == kPrepareExp ? 2 : 1) +
+                                types.out_bytes() * static_cast<double>(per_rtask * rows.vector);
   phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 500;
   phase.cost.efficiency = vdevice.cost("reduce.efficiency");
   phase.cost.latency_us = vdevice.cost("reduce.cold_us");  // the general body is long, and runs cold where it runs once
@@ -149,6 +167,8 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   phase.header = "kernels/reduce/reduce_sum.cuh";
   phase.body = "rk::reduce_sum";
   phase.template_args = {{"kLanes", std::to_string(lanes)}};
+  const Types types = types_of(request.graph, rop);
+  add_types(types, phase);
   phase.args_type = "rk::ReduceSumArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
@@ -162,7 +182,8 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
                 {"scale", float_arg(mean ? 1 / static_cast<double>(rows.reduced_elements()) : 1)}};
   phase.rtasks = ceil_div(rows.rows(), lanes);
   phase.work_bytes = request.vdevice.compute_threads / 32 * lanes * 16;
-  phase.cost.activation_bytes = 16 * static_cast<double>(lanes * (rows.reduced_elements() + 1));
+  phase.cost.activation_bytes =
+      4 * static_cast<double>(lanes) * (types.in_bytes() * static_cast<double>(rows.reduced_elements()) + types.out_bytes());
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   phase.cost.latency_us = request.vdevice.cost("reduce.sum_turn_us") * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
   RKernel rkernel;
@@ -180,13 +201,14 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
   const Formula formula = formula_of(std::get<Reduce>(rop.attrs).kind);
   const double count = static_cast<double>(rows.reduced_elements());
   const ArgValue in = arg(TensorArg{rop.inputs[0]}), out = arg(TensorArg{rop.outputs[0]});
+  const Types types = types_of(request.graph, rop);
   const int64_t per_rtask = rows_per_rtask(rows, rtasks);
   const Cut cut = cut_of(rows, splits);
   RKernel rkernel;
   rkernel.family = "reduce";
   rkernel.config = {{"rows_per_rtask", per_rtask}, {"splits", cut.splits}};
   if (cut.splits == 1) {
-    rkernel.phases = {phase_of(rows, in, out, formula, count, cut, per_rtask, request.vdevice)};
+    rkernel.phases = {phase_of(rows, in, out, types, formula, count, cut, per_rtask, request.vdevice)};
   } else {
     Rows second = rows_of_partials(rows, cut.splits);
     lay_threads(second, request.vdevice);
@@ -194,8 +216,9 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
     const int64_t second_per_rtask = rows_per_rtask(second, rtasks);
     const ArgValue scratch{ScratchArg{0}};
     rkernel.scratch_elements = rows.rows() * rows.vector * cut.splits;
-    rkernel.phases = {phase_of(into_scratch(rows), in, scratch, partial, count, cut, per_rtask, request.vdevice),
-                      phase_of(second, scratch, out, rest, count, cut_of(second, 1), second_per_rtask, request.vdevice)};
+    rkernel.phases = {
+        phase_of(into_scratch(rows), in, scratch, {types.in, DType::f32}, partial, count, cut, per_rtask, request.vdevice),
+        phase_of(second, scratch, out, {DType::f32, types.out}, rest, count, cut_of(second, 1), second_per_rtask, request.vdevice)};
     rkernel.config.emplace_back("second_rows_per_rtask", second_per_rtask);
   }
   rkernel.name = "reduce<" + std::to_string(rows.vector) + " wide, " + std::to_string(rkernel.phases[0].rtasks) + ", split " +
@@ -205,7 +228,11 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks, int
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
-  if (!std::holds_alternative<Reduce>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
+  if (!std::holds_alternative<Reduce>(rop.attrs) || has_epilogue(rop)) return {};
+  for (const TensorId id : {rop.inputs[0], rop.outputs[0]}) {
+    const Tensor& tensor = request.graph.tensor(id);
+    if (!is_plain_values(tensor) || (is_narrow(tensor.dtype) && !has_narrow_activations(request.precision))) return {};
+  }
   Rows rows = rows_of(request.graph, rop);
   lay_threads(rows, request.vdevice);
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};

@@ -3,10 +3,13 @@
 //
 // With `splits` > 1 the reduced elements are cut as well: rTask = split * rtasks_per_split + rows, and each split writes
 // unfinished values `split_stride` apart, for a second phase to combine. No atomics: the same result every time.
+//
+// In, Out: of x and of y in memory.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -44,8 +47,8 @@ struct alignas(4 * kVector) Rowful {
   float v[kVector];
 };
 
-template <int kVector>
-RK_INLINE Rowful<kVector> load_rowful(const float* p) {
+template <int kVector, class In>
+RK_INLINE Rowful<kVector> load_rowful(const In* p) {
   Rowful<kVector> r;
   if constexpr (kVector == 4) {
     const float4 v = load4(p);
@@ -85,8 +88,8 @@ RK_INLINE void prepare_rowful(int32_t prepare, Rowful<kVector>& x, const Rowful<
 
 // One pass over reduced elements [first, last) of this thread's row, kBatch loads under way. Everything is asked per batch, so
 // that the elements of a batch go through the arithmetic side by side.
-template <class Veu, int kVector, bool kFlat>
-RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const float* in, uint32_t first,
+template <class Veu, int kVector, bool kFlat, class In>
+RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const In* in, uint32_t first,
                                       uint32_t last, int32_t prepare, int32_t combine, const Rowful<kVector>& largest) {
   constexpr uint32_t kBatch = 4;
   const int32_t stride = rows.reduced_in[0];
@@ -116,7 +119,7 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
                             [combine](const Rowful<kVector>& a, const Rowful<kVector>& b) { return combine_rowfuls(combine, a, b); });
 }
 
-template <class Veu, int kVector, bool kFlat>
+template <class Veu, int kVector, bool kFlat, class In = float, class Out = float>
 RK_BODY void reduce(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const ReduceArgs& args = task.template arguments<ReduceArgs>();
@@ -133,7 +136,7 @@ RK_BODY void reduce(const Task<Veu>& caller) {
   for (uint32_t row0 = within * rows.rows_per_rtask; row0 < end; row0 += t.lanes) {
     const uint32_t row = row0 + t.lane;
     const uint32_t known = row < end ? row : end - 1;  // lanes without a row repeat the last
-    const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, known);
+    const In* const in = values_at<In>(task, rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, known);
     // With kPrepareExp a pass for the maximum comes first.
     Rowful<kVector> largest{}, acc{};
 #pragma unroll 1
@@ -143,8 +146,8 @@ RK_BODY void reduce(const Task<Veu>& caller) {
                                              pass == 0 ? kCombineMax : args.combine, largest);
     }
     if (row >= end || t.part != 0) continue;
-    float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +
-                       static_cast<int64_t>(split) * args.split_stride;
+    Out* const out = values_at<Out>(task, rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row) +
+                     static_cast<int64_t>(split) * args.split_stride;
 #pragma unroll
     for (int i = 0; i < kVector; ++i) store1(out + i * out_step, reduce_finish(args, acc.v[i], largest.v[i]));
   }

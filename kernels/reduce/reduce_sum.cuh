@@ -2,10 +2,11 @@
 // next to each other; a rTask takes kLanes of them, and its other threads share the reduced elements. Each warp adds up what
 // its lanes have with shuffles, then the first threads add up the warps: one barrier, the same order every time.
 //
-// Short, because networks run it once, and code that runs once costs more than what it does.
+// Short, because networks run it once, and code that runs once costs more than what it does. In, Out: of x and of y in memory.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -29,13 +30,13 @@ RK_INLINE uint32_t reduce_sum_offset(const ReduceSumArgs& args, uint32_t item, i
   return row * static_cast<uint32_t>(row_stride) + column * 4 * static_cast<uint32_t>(step);
 }
 
-template <class Veu, int kLanes>
+template <class Veu, int kLanes, class In = float, class Out = float>
 RK_BODY void reduce_sum(const Task<Veu>& caller) {
   constexpr uint32_t kParts = Veu::kComputeThreads / kLanes, kWarps = Veu::kComputeThreads / kWarp, kBatch = 2;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const ReduceSumArgs& args = task.template arguments<ReduceSumArgs>();
   const uint32_t thread = threadIdx.x, first = task.index * kLanes, reduced = args.reduced, stride = static_cast<uint32_t>(args.stride);
-  const float* const in = task.address(args.in);
+  const In* const in = values_at<In>(task, args.in);
   const uint32_t start = reduce_sum_offset(args, first + thread % kLanes, args.in_row, 1);
   float4 acc = {0, 0, 0, 0};
 #pragma unroll 1
@@ -60,7 +61,7 @@ RK_BODY void reduce_sum(const Task<Veu>& caller) {
 #pragma unroll
   for (uint32_t w = 0; w < kWarps; ++w) sum += shared[w * kLanes * 4 + thread];
   const uint32_t to = reduce_sum_offset(args, item, args.out_row, args.out_step) + thread % 4 * static_cast<uint32_t>(args.out_step);
-  store1(task.address(args.out) + to, sum * args.scale);
+  store1(values_at<Out>(task, args.out) + to, sum * args.scale);
 }
 
 }  // namespace rk

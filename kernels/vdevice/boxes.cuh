@@ -46,7 +46,7 @@ struct InputCopy {
   uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
   uint32_t box_bytes, copied_bytes;
   uint32_t channels_log2;  // of a box
-  uint32_t map;  // row of Launch::maps
+  uint32_t map;            // row of Launch::maps
   int32_t group_channels;
   int32_t begin_w, begin_h, step_w, step_h;
   Divisor tiles, tiles_w, tiles_h, splits, n_blocks;

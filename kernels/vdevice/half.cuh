@@ -49,6 +49,14 @@ RK_INLINE uint32_t halves_of(float low, float high) {
   return 0;
 #endif
 }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+RK_INLINE uint32_t bfloat_of(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+#endif
+
 RK_INLINE uint32_t bfloats_of(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t pair;
@@ -56,6 +64,8 @@ RK_INLINE uint32_t bfloats_of(float low, float high) {
   return pair;
 #elif defined(TAMP_CUDA_ON_CPU)
   return cuda_on_cpu::bfloat_of(low) | cuda_on_cpu::bfloat_of(high) << 16;
+#elif defined(__CUDA_ARCH__)
+  return bfloat_of(low) | bfloat_of(high) << 16;
 #else
   return 0;
 #endif

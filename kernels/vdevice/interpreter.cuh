@@ -224,8 +224,9 @@ RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, con
 #pragma unroll 1
   for (uint32_t box = 0;;) {
     const uint32_t stage = chunk % Veu::kInputStages, left = place.boxes - box;
-    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place, static_cast<int32_t>(box << input.channels_log2),
-               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, control.input_full[stage]);
+    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place,
+               static_cast<int32_t>(box << input.channels_log2), left < input.boxes_per_chunk ? left : input.boxes_per_chunk,
+               control.input_full[stage]);
     ++chunk;
     box += input.boxes_per_chunk;
     if (box >= place.boxes) return chunk;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
+#include "kernels/vdevice/values.cuh"
 
 namespace rk {
 
@@ -53,8 +54,8 @@ RK_INLINE void add_product(float4& acc, const float4& a, const float4& b) {
   acc.w += a.w * b.w;
 }
 
-template <int kVector>
-RK_INLINE float4 load_channels(const float* p) {
+template <int kVector, class Value>
+RK_INLINE float4 load_channels(const Value* p) {
   return kVector == 4 ? load4(p) : float4{load1(p), 0, 0, 0};
 }
 
@@ -63,17 +64,18 @@ RK_INLINE float4 load_weights(const float* p) {
   return kVector == 4 ? load_weight4(p) : float4{load_weight1(p), 0, 0, 0};
 }
 
-// Bias, residual, activation and store of kVector channels of kPixels output pixels from `column` on, as far as the row goes.
-template <int kVector, int kPixels, class Veu>
+// Bias, residual, activation and store of kVector channels of kPixels output pixels from `column` on, as far as the row goes. Value: of
+// the results and the residual in memory.
+template <int kVector, int kPixels, class Value = float, class Veu>
 RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, const WindowItem& item,
                             float4 (&acc)[kPixels]) {
   const int32_t channel = item.channel_block * kVector, column = item.column_block * kPixels;
   const float* const bias = task.address(e.bias);
   const float4 b = bias != nullptr ? load_weights<kVector>(bias + channel) : splat(0.0f);
   const int64_t* const s = e.residual_strides;
-  const float* residual = task.address(e.residual);
+  const Value* residual = values_at<Value>(task, e.residual);
   if (residual != nullptr) residual += item.batch * s[0] + channel * s[1] + item.row * s[2] + column * s[3];
-  float* out = task.address(w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
+  Value* out = values_at<Value>(task, w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
   const int32_t pixels = w.out_width - column < kPixels ? w.out_width - column : kPixels;
   // Not unrolled, see finish4; the accumulators move up instead of being picked by an index.
 #pragma unroll 1

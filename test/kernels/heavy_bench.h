@@ -27,13 +27,12 @@ inline std::string boxes_text(const Trial& trial, const Phase& phase) {
   if (!phase.boxes) return "{}, 0, {}";
   const InputBoxes& b = *phase.boxes;
   const auto list = [](const std::array<int64_t, 4>& a) { return fmt::format("{{{}, {}, {}, {}}}", a[0], a[1], a[2], a[3]); };
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, {}, {{{}, {}, {}, {}, {}, {}, {}}}", b.boxes,
-                     b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy, b.box_bytes(), b.copied_bytes(),
-                     std::countr_zero(static_cast<uint64_t>(b.channels())), b.group_channels, b.begin_w,
-                     b.begin_h, b.step_w, b.step_h, divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h),
-                     divisor_text(b.splits), divisor_text(b.n_blocks), trial.buffer_of(b.tensor),
-                     trial.source->graph.tensor(b.tensor).place.offset * b.value_bytes, list(b.extents), list(b.strides), b.box_w, b.box_h,
-                     b.boxes_per_copy, b.value_bytes);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}, {}, {{{}, {}, {}, {}, {}, {}, {}}}",
+                     b.boxes, b.boxes_per_split, b.boxes_per_chunk, b.boxes_per_copy, b.box_bytes(), b.copied_bytes(),
+                     std::countr_zero(static_cast<uint64_t>(b.channels())), b.group_channels, b.begin_w, b.begin_h, b.step_w, b.step_h,
+                     divisor_text(b.tiles()), divisor_text(b.tiles_w), divisor_text(b.tiles_h), divisor_text(b.splits),
+                     divisor_text(b.n_blocks), trial.buffer_of(b.tensor), trial.source->graph.tensor(b.tensor).place.offset * b.value_bytes,
+                     list(b.extents), list(b.strides), b.box_w, b.box_h, b.boxes_per_copy, b.value_bytes);
 }
 
 inline std::string phase_row(const Trial& trial, const std::vector<std::string>& bodies, size_t number, size_t p) {

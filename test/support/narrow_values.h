@@ -45,6 +45,32 @@ inline Case narrowed(Case c, const std::vector<TensorId>& tensors, DType dtype) 
   return c;
 }
 
+inline constexpr DType kNarrowTypes[] = {DType::f16, DType::bf16};
+
+// Operands that are no constants of type `in`, results and what is added to them of type `out`; f32: as they are.
+inline Case narrowed(Case c, DType in, DType out) {
+  const ROperator rop = c.graph.rops[0];
+  c.name += std::string(", ") + name_of(in) + " to " + name_of(out);
+  std::vector<TensorId> reads, writes = rop.outputs;
+  for (size_t i = 0; i < rop.inputs.size(); ++i)
+    (i == 2 && std::holds_alternative<MatMul>(rop.attrs) ? writes : reads).push_back(rop.inputs[i]);
+  writes.push_back(rop.epilogue.residual);
+  for (const auto& [ids, dtype] : {std::pair{&reads, in}, std::pair{&writes, out}}) {
+    std::erase_if(*ids, [&](TensorId id) { return !id.valid() || c.graph.tensor(id).role == Role::constant; });
+    if (dtype != DType::f32) c = narrowed(std::move(c), *ids, dtype);
+  }
+  return c;
+}
+
+// Every case with either type of 16 bits for the operands (`in`), the results (`out`), or both.
+inline std::vector<Case> narrowed(const std::vector<Case>& cases, bool in, bool out) {
+  std::vector<Case> all;
+  for (const Case& c : cases) {
+    for (const DType dtype : kNarrowTypes) all.push_back(narrowed(c, in ? dtype : DType::f32, out ? dtype : DType::f32));
+  }
+  return all;
+}
+
 // The graph for the reference: in f32.
 inline Graph widened(Graph graph) {
   for (Tensor& tensor : graph.tensors) {

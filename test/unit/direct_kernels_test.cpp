@@ -47,7 +47,7 @@ Case conv_case(const ConvCase& c) {
   return maker.finish(c.attrs, {x, w}, maker.output(out, c.lay_out), e);
 }
 
-TEST_CASE("depthwise convolution agrees with the reference") {
+std::vector<Case> depthwise_cases() {
   const std::vector<ConvCase> table = {
       {"3x3", square(3, 1, 8, 1), {2, 8, 7, 9}, 8},
       {"3x3 stride 2", square(3, 2, 32, 1), {1, 32, 31, 33}, 32},
@@ -70,7 +70,18 @@ TEST_CASE("depthwise convolution agrees with the reference") {
   };
   std::vector<Case> cases;
   for (const ConvCase& c : table) cases.push_back(conv_case(c));
-  expect_no_problems(cases, {kernels::depthwise()}, "depthwise");
+  return cases;
+}
+
+TEST_CASE("depthwise convolution agrees with the reference") { expect_no_problems(depthwise_cases(), {kernels::depthwise()}, "depthwise"); }
+
+TEST_CASE("depthwise convolution of 16 bits agrees with the reference") {
+  std::vector<Case> cases = narrowed(depthwise_cases(), true, true);
+  for (const Case& c : depthwise_cases()) {
+    cases.push_back(narrowed(c, DType::f16, DType::f32));
+    cases.push_back(narrowed(c, DType::f32, DType::bf16));
+  }
+  expect_no_problems(cases, {kernels::depthwise()}, "narrow_depthwise");
 }
 
 TEST_CASE("direct convolution agrees with the reference") {

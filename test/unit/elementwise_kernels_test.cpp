@@ -195,6 +195,37 @@ TEST_CASE("elementwise chains of padded pixels agree with the reference, and lea
   expect_no_problems(all_padded_cases(), {kernels::elementwise()}, "padded");
 }
 
+// All operands of 16 bits, or the result, or one operand of several alone.
+std::vector<Case> narrow_cases(const std::vector<Case>& cases) {
+  std::vector<Case> narrow;
+  for (const Case& c : cases) {
+    narrow.push_back(narrowed(c, DType::f16, DType::f16));
+    narrow.push_back(narrowed(c, DType::bf16, DType::f32));
+    narrow.push_back(narrowed(c, DType::f32, DType::bf16));
+    if (c.graph.rops[0].inputs.size() < 2) continue;
+    narrow.push_back(narrowed(narrowed(c, DType::f32, DType::f16), {c.graph.rops[0].inputs[0]}, DType::f16));
+  }
+  return narrow;
+}
+
+TEST_CASE("elementwise chains and copies of 16 bits agree with the reference in every layout") {
+  expect_no_problems(narrow_cases(elementwise_cases()), {kernels::elementwise()}, "narrow_elementwise");
+}
+
+TEST_CASE("elementwise chains of padded pixels of 16 bits leave the padding alone") {
+  expect_no_problems(narrow_cases(padded_cases(1, 39, 3, 7)), {kernels::elementwise()}, "narrow_padded");
+}
+
+TEST_CASE("chains of two types of 16 bits, and a model's own, are left to others") {
+  const Case c = elementwise_cases()[4];
+  const auto offers = [](const Case& made, Precision precision) {
+    return kernels::elementwise().candidates({made.graph, made.graph.rops[0], small_vdevice(), precision});
+  };
+  CHECK_FALSE(offers(narrowed(c, DType::f16, DType::f16), Precision::fp16).empty());
+  CHECK(offers(narrowed(c, DType::f16, DType::f16), Precision::tf32).empty());
+  CHECK(offers(narrowed(c, DType::f16, DType::bf16), Precision::fp16).empty());
+}
+
 // --- indexed copies -----------------------------------------------------------------------------------------------------
 
 Case pad_case(const std::string& name, const Pad& attrs, const Shape& in, Lay lay) {

@@ -76,6 +76,19 @@ TEST_CASE("gemv rounds weights to ten bits behind the first, at all precisions b
   expect_no_problems(cases, {device("cpu"), Precision::fp32, 3e-6});
 }
 
+TEST_CASE("gemv of activations of 16 bits keeps what they hold") {
+  std::mt19937 random(6);
+  std::vector<Case> cases;
+  for (const Size& s : kSizes) {
+    const std::vector<float> x = positive(s.rows * s.k, random), weights = positive(s.n * s.k, random);
+    std::vector<float> seen = weights;
+    for (float& w : seen) w = rounded(w);
+    cases.push_back(product_case(fmt::format("{} x {} x {}", s.rows, s.k, s.n), s.rows, x, weights, seen, s.n % 2 == 0));
+  }
+  for (const bool out : {false, true}) expect_no_problems(narrowed(cases, true, out), {device("cpu"), Precision::fp16, 3e-6});
+  expect_no_problems(narrowed(cases, false, true), {device("cpu"), Precision::bf16, 3e-6});
+}
+
 TEST_CASE("gemv's columns may have any magnitude, and smaller weights beside larger ones") {
   std::mt19937 random(4);
   const int64_t k = 70, n = 40;

@@ -199,6 +199,14 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
+// Those whose results may be of 16 bits: what is added to them must be, too, which constants are not.
+constexpr const char* kConstantAdded = "eight rows, transposed";
+std::vector<Case> cases_of_16_bits() {
+  std::vector<Case> cases = all_cases();
+  std::erase_if(cases, [](const Case& c) { return c.name == kConstantAdded; });
+  return cases;
+}
+
 // --- tests -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("products of tiles and gemv agree with the reference in fp32") {
@@ -207,6 +215,26 @@ TEST_CASE("products of tiles and gemv agree with the reference in fp32") {
 
 TEST_CASE("products of tiles agree with the reference in tf32, to its precision") {
   expect_no_problems(all_cases(), {device("cpu", 4), Precision::tf32, 2e-2}, "tf32");
+}
+
+TEST_CASE("products of tiles and gemv write 16 bits, and add residuals of 16 bits") {
+  expect_no_problems(narrowed(cases_of_16_bits(), false, true), {device("cpu", 4), Precision::fp16, 2e-2}, "narrow");
+}
+
+TEST_CASE("gemv reads 16 bits, products of tiles do not") {
+  const VDevice vdevice = device("cpu", 4);
+  std::vector<Case> cases;
+  for (const Case& c : cases_of_16_bits()) {
+    if (kernels::gemv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty()) continue;
+    for (const bool out : {false, true}) {
+      for (Case& narrow : narrowed({c}, true, out)) cases.push_back(std::move(narrow));
+    }
+  }
+  REQUIRE_FALSE(cases.empty());
+  for (const Case& c : cases) {
+    CHECK(kernels::implicit_gemm().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}).empty());
+  }
+  expect_no_problems(cases, {vdevice, Precision::fp16, 2e-2}, "narrow_in");
 }
 
 TEST_CASE("small rings and few stages give the same answers") {
@@ -245,7 +273,12 @@ TEST_CASE("what the bodies cannot take is not offered") {
   const Case depthwise = conv_case({.name = "depthwise", .in = {1, 16, 8, 8}, .out_channels = 16, .kernel = {3, 3}, .group = 16});
   CaseMaker empty_maker("no rows");
   const Case empty = empty_maker.finish(MatMul{}, {empty_maker.input({0, 8}), empty_maker.constant({8, 4})}, empty_maker.output({0, 4}));
-  for (const Case& c : {varies, depthwise, empty}) {
+  std::vector<Case> cases = {varies, depthwise, empty};
+  for (const Case& c : all_cases()) {
+    if (c.name == kConstantAdded) cases.push_back(narrowed(c, DType::f32, DType::f16));
+  }
+  REQUIRE(cases.size() == 4);
+  for (const Case& c : cases) {
     INFO(c.name);
     CHECK(kernels::implicit_gemm().candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());
     CHECK(kernels::gemv().candidates({c.graph, c.graph.rops[0], device("cpu", 4), Precision::fp32}).empty());

@@ -187,6 +187,10 @@ TEST_CASE("convolutions of patches agree with the reference to the precision of 
   expect_no_problems(all_cases(), {device("cpu", 4), Precision::tf32, 2e-2}, "tf32");
 }
 
+TEST_CASE("convolutions of patches write 16 bits, and add residuals of 16 bits") {
+  expect_no_problems(narrowed(all_cases(), false, true), {device("cpu", 4), Precision::fp16, 2e-2}, "narrow");
+}
+
 TEST_CASE("many vEUs and small stages give the same answers") {
   VDevice vdevice = device("h200", 40);
   vdevice.weight_stages = 2;
@@ -231,6 +235,8 @@ TEST_CASE("convolutions that patches do not suit are left to others") {
   CHECK(offers(good, h200, Precision::fp32).empty());
   CHECK(offers(good, read_vdevice("t4"), Precision::tf32).empty());
   CHECK(offers(wide, h200, Precision::tf32).empty());
+  CHECK_FALSE(offers(narrowed(good, DType::f32, DType::f16), h200, Precision::fp16).empty());
+  CHECK(offers(narrowed(good, DType::f16, DType::f16), h200, Precision::fp16).empty());
 }
 
 }  // namespace

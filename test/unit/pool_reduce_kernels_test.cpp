@@ -70,6 +70,18 @@ std::vector<Case> pool_cases() {
 
 TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::pool()}, "pool"); }
 
+TEST_CASE("pooling of 16 bits agrees with the reference") {
+  expect_no_problems(narrowed(pool_cases(), true, true), {kernels::pool()}, "narrow_pool");
+}
+
+TEST_CASE("pooling is between values of one type") {
+  const Case c = pool_cases()[1];
+  for (const auto& [in, out] : {std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}, std::pair{DType::f16, DType::bf16}}) {
+    const Case narrow = narrowed(c, in, out);
+    CHECK(kernels::pool().candidates({narrow.graph, narrow.graph.rops[0], small_vdevice(), Precision::fp16}).empty());
+  }
+}
+
 // --- reductions ---------------------------------------------------------------------------------------------------------
 
 Case reduce_case(const std::string& name, ReduceKind kind, const std::vector<int64_t>& axes, bool keepdims, const Shape& in, Lay lay) {
@@ -115,6 +127,15 @@ std::vector<Case> reduce_cases() {
 }
 
 TEST_CASE("reductions agree with the reference") { expect_no_problems(reduce_cases(), {kernels::reduce()}, "reduce"); }
+
+TEST_CASE("reductions of 16 bits agree with the reference") {
+  std::vector<Case> cases = narrowed(reduce_cases(), true, false);
+  for (const Case& c : reduce_cases()) {
+    if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::f16 : DType::f32, DType::f16));
+    if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::bf16 : DType::f32, DType::bf16));
+  }
+  expect_no_problems(cases, {kernels::reduce()}, "narrow_reduce");
+}
 
 Case softmax_case(const std::string& name, const Softmax& attrs, const Shape& shape, Lay lay_in, Lay lay_out) {
   CaseMaker maker(name);

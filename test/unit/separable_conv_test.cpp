@@ -195,10 +195,10 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-std::vector<std::string> problems_of(const HeavyRun& run, const std::string& name) {
+std::vector<std::string> problems_of(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_separable_" + name);
-  const std::vector<std::string> problems = run_heavy_cases(all_cases(), {kernels::separable_conv()}, run, root, folder.path());
+  const std::vector<std::string> problems = run_heavy_cases(cases, {kernels::separable_conv()}, run, root, folder.path());
   return problems;
 }
 
@@ -215,7 +215,12 @@ std::optional<Estimate> estimate_of(Case c, const VDevice& vdevice, Precision pr
 }  // namespace
 
 TEST_CASE("depthwise and pointwise convolutions in one agree with the reference in tf32") {
-  for (const std::string& problem : problems_of({device("cpu", 4), Precision::tf32, 2e-2}, "tf32")) FAIL_CHECK(problem);
+  for (const std::string& problem : problems_of(all_cases(), {device("cpu", 4), Precision::tf32, 2e-2}, "tf32")) FAIL_CHECK(problem);
+}
+
+TEST_CASE("depthwise and pointwise convolutions in one write 16 bits, and add residuals of 16 bits") {
+  const HeavyRun run = {device("cpu", 4), Precision::fp16, 2e-2};
+  for (const std::string& problem : problems_of(narrowed(all_cases(), false, true), run, "narrow")) FAIL_CHECK(problem);
 }
 
 TEST_CASE("every tile of separable_conv fits its vDevice, and is what the pass was promised") {
@@ -244,6 +249,7 @@ TEST_CASE("separable_conv offers nothing that its body cannot do") {
   const Row fine = {.name = "fine", .in = {1, 32, 8, 8}, .out_channels = 32, .taps = 3};
   CHECK_FALSE(offers(case_of(fine), cpu, Precision::tf32).empty());
   CHECK(offers(case_of(fine), cpu, Precision::fp32).empty());
+  CHECK(offers(narrowed(case_of(fine), DType::f16, DType::f16), cpu, Precision::fp16).empty());
   CHECK(offers(case_of(fine), device("t4", 4), Precision::tf32).empty());
   const Row rows[] = {
       {.name = "no prologue", .in = {1, 32, 8, 8}, .out_channels = 32},
