@@ -298,7 +298,8 @@ inline std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::v
     const size_t before = trials.size();
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
-      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) {
+      const Precision precision = has_narrow(c.graph) ? Precision::fp16 : Precision::fp32;
+      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, precision})) {
         trials.push_back(make_trial(c, family, rkernel));
       }
     }

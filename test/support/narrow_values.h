@@ -2,6 +2,7 @@
 // word for each element: the lower half.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -50,7 +51,6 @@ inline constexpr DType kNarrowTypes[] = {DType::f16, DType::bf16};
 // Operands that are no constants of type `in`, results and what is added to them of type `out`; f32: as they are.
 inline Case narrowed(Case c, DType in, DType out) {
   const ROperator rop = c.graph.rops[0];
-  c.name += std::string(", ") + name_of(in) + " to " + name_of(out);
   std::vector<TensorId> reads, writes = rop.outputs;
   for (size_t i = 0; i < rop.inputs.size(); ++i)
     (i == 2 && std::holds_alternative<MatMul>(rop.attrs) ? writes : reads).push_back(rop.inputs[i]);
@@ -69,6 +69,10 @@ inline std::vector<Case> narrowed(const std::vector<Case>& cases, bool in, bool 
     for (const DType dtype : kNarrowTypes) all.push_back(narrowed(c, in ? dtype : DType::f32, out ? dtype : DType::f32));
   }
   return all;
+}
+
+inline bool has_narrow(const Graph& graph) {
+  return std::any_of(graph.tensors.begin(), graph.tensors.end(), [](const Tensor& tensor) { return kernels::is_narrow(tensor.dtype); });
 }
 
 // The graph for the reference: in f32.
