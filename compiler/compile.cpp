@@ -126,10 +126,11 @@ bool has_boxes(const Graph& graph, Precision precision) {
 // Products by wgmma are faster from some eight steps of the loop on, and every further body is code that the SMs' instruction caches must
 // hold: so all of a program's, or none. On average over its one-tap products; on an H200 squeezenet1_0 (160 channels) takes 81 us with them
 // and 79 without, resnet50 (480) 246 and 251, resnet50 with them for more than 256 channels alone 255.
+// In fp16 and bf16, where such bodies have tiles that others have not, from so many pixels on as well.
 bool has_wide_products(const Graph& graph, const VDevice& vdevice, Precision precision) {
-  constexpr int64_t kLeastChannels = 256;
+  constexpr int64_t kLeastChannels = 256, kManyPixels = 4096;
   if (vdevice.arch != "sm_90a" || precision == Precision::fp32) return false;
-  int64_t channels = 0, products = 0;
+  int64_t channels = 0, pixels = 0, products = 0;
   for (const ROperator& rop : graph.rops) {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
     const auto* matmul = std::get_if<MatMul>(&rop.attrs);
@@ -138,9 +139,12 @@ bool has_wide_products(const Graph& graph, const VDevice& vdevice, Precision pre
     if (!is_one_tap && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
     const Shape& x = graph.tensor(rop.inputs[0]).shape;
     channels += conv ? x[1] : x[x.size() - (matmul->trans_a ? 2 : 1)];
+    const Shape& y = graph.tensor(rop.outputs[0]).shape;
+    pixels += element_count(y) / std::max<int64_t>(1, conv ? y[1] : y.back());
     ++products;
   }
-  return products > 0 && channels >= kLeastChannels * products;
+  const bool many = precision != Precision::tf32 && pixels >= kManyPixels * products;
+  return products > 0 && (channels >= kLeastChannels * products || many);
 }
 
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {

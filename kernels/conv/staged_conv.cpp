@@ -46,8 +46,21 @@ uint32_t pair_of(const Config& c, float low, float high) {
 // t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
 // ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a
 // warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap, std::byte* to) {
+  const Shape& s = shape_of(c);
+  const Groups groups = groups_of(p);
+  for (int64_t row = 0; row < s.channels(); ++row) {
+    const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + (row % 8 * s.mt + m % s.mt) * 2 + row % 16 / 8;
+    for (int64_t k = 0; k < channels_of_box(p); k += 2) {
+      const auto weight = [&](int64_t i) { return merged_weight(data, p, groups, group, n, tap, box * channels_of_box(p) + i); };
+      const uint32_t pair = pair_of(c, weight(k), weight(k + 1));
+      std::memcpy(to + row * InputBoxes::kBoxRowBytes + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, &pair, 4);
+    }
+  }
+}
 void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t step, std::byte* to) {
+  if (c.deep != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
@@ -171,6 +184,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"chunk_steps", arg(c.chunk_steps)},
       {"pixel_row_h", arg(g.stride_h * boxes.box_w)},
       {"pixel_row_w", arg(g.stride_w)},
+      {"eight_rows", arg(eight_rows(p, c))},
       {"tile_h", arg(c.tile_h)},
       {"tile_w", arg(c.tile_w)},
       {"pixels", arg(c.tile_h * c.tile_w)},
@@ -221,7 +235,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * channels_of_box(p));
   phase.cost.tensor_core = true;
   phase.cost.kernel_factor = request.vdevice.cost("staged_conv.kernel_factor");
-  const ShapeCosts costs = costs_of(request.vdevice, p, c);
+  const ShapeCosts costs = costs_of(request.vdevice, c);
   phase.cost.efficiency = costs.efficiency;
   phase.cost.activation_bytes =
       static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) +
@@ -232,14 +246,16 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   return phase;
 }
 
-// The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage.
+// The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage. Where the body is to multiply by
+// wgmma, of those whose pixels lie for it.
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kMostBox = 256;                                         // of the copy engine
   const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs otherwise
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   double best = 0;
-  for (int64_t w = 1; w <= std::min(g.w, s.pixels()); ++w) {
+  const int64_t most_w = c.deep != 0 && p.taps() > 1 ? std::max<int64_t>(g.w, 8) : g.w;  // 8 pixels in a row lie for wgmma, if there are as many or not
+  for (int64_t w = 1; w <= std::min(most_w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
                     box_h = box_extent(h, g.stride_h, p.kernel[0], p.dilation[0]);
@@ -247,9 +263,12 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
       if (box_w > kMostBox || box_h > kMostBox || bytes > vdevice.input_stage_bytes) continue;
       const double cost = static_cast<double>(ceil_div(g.w, w) * ceil_div(g.h, h)) * (static_cast<double>(box_w * box_h) + rows_of_rtask);
       if (best != 0 && cost >= best) continue;
+      Config tile = c;
+      tile.tile_w = w;
+      tile.tile_h = h;
+      if (c.deep != 0 && eight_rows(p, tile) == 0) continue;
       best = cost;
-      c.tile_w = w;
-      c.tile_h = h;
+      c = tile;
     }
   }
   return best != 0;
@@ -276,7 +295,7 @@ double loop_cycles(const Product& p, const Config& c, double step_cycles, double
 // stage, small ones of inputs let the first batch begin early.
 void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
   const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),
-               change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, p, c).step_cycles;
+               change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, c).step_cycles;
   const int64_t box_bytes = bytes_of_box(p, c), most = vdevice.weight_stage_bytes / step_bytes_of(c), batch = batch_of(c);
   const auto copy = [&](int64_t boxes) { return static_cast<double>(boxes * box_bytes) / copy_bytes_per_cycle; };
   Config best;
@@ -340,6 +359,24 @@ Precision precision_of(const Request& request, const Product& p) {
   return fits ? request.precision : Precision::tf32;
 }
 
+// The rKernels of a shape: with the input channels in one, two, .. shares.
+void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
+  const VDevice& vdevice = request.vdevice;
+  c.team_boxes = p.taps() == 1;
+  if (shape_of(c).sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, p, c)) return;
+  for (int64_t splits = 1; splits <= 32; splits *= 2) {
+    if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
+    const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
+    if (splits * pair > boxes) return;
+    c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
+    c.splits = ceil_div(boxes, c.boxes_per_split);  // no empty one
+    choose_chunks(vdevice, p, c);
+    if (c.splits * p.rows() * partial_pitch(p) > INT32_MAX) return;  // the device's offsets
+    rkernels.push_back(rkernel_of(request, p, c));
+    if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) return;
+  }
+}
+
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
@@ -355,20 +392,16 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.shape = shape;
     c.precision = static_cast<int64_t>(precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
-    c.team_boxes = p->taps() == 1;
     c.narrow = p->narrow_in ? 1 : 0;
-    if (s.sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, *p, c)) continue;
-    for (int64_t splits = 1; splits <= 32; splits *= 2) {
-      if (p->taps() > 1) c.team_boxes = teams_take_boxes(vdevice, *p, c, splits);
-      const int64_t pair = boxes_of_step(c), boxes = all_boxes(*p, c);
-      if (splits * pair > boxes) break;
-      c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
-      c.splits = ceil_div(boxes, c.boxes_per_split);  // no empty one
-      choose_chunks(vdevice, *p, c);
-      if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
-      rkernels.push_back(rkernel_of(request, *p, c));
-      if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) break;
+    const bool may_deep = p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
+    if (may_deep) {
+      c.deep = 1;
+      append_splits(request, *p, c, rkernels);
     }
+    // Besides, only where pixels that lie for wgmma cost more to copy.
+    if ((may_deep && p->taps() == 1) || s.only_deep()) continue;
+    c.deep = 0;
+    append_splits(request, *p, c, rkernels);
   }
   return rkernels;
 }

@@ -10,7 +10,8 @@ namespace tamp::kernels::staged {
 namespace {
 
 constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},
-                             {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}};
+                             {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1},
+                             {2, 4, 4, 2}, {2, 8, 4, 2}};
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
@@ -43,11 +44,15 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
                                                         {"sum_rows", c.sum_rows},
                                                         {"team_boxes", c.team_boxes}};
   if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
+  if (c.deep != 0) pairs.emplace_back("deep", c.deep);
   return pairs;
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
+  const auto flag = [&](const char* key) {
+    return static_cast<int64_t>(std::any_of(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; }));
+  };
   return {value("precision"),
           value("shape"),
           value("tile_w"),
@@ -58,17 +63,17 @@ Config config_of(const RKernel& rkernel) {
           value("chunk_steps"),
           value("sum_rows"),
           value("team_boxes"),
-          static_cast<int64_t>(rkernel.config.back().first == "narrow")};
+          flag("narrow"), flag("deep")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
 
-ShapeCosts costs_of(const VDevice& vdevice, const Product& p, const Config& c) {
+ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
   const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
   const double efficiency = vdevice.cost(prefix + "efficiency");
   if (c.narrow != 0) {
-    const std::string narrow = prefix + (is_wide(vdevice, p, c) ? "wide_narrow." : "narrow.");
+    const std::string narrow = prefix + (c.deep != 0 ? "deep." : "narrow.");
     return {efficiency, vdevice.cost(narrow + "fixed_cycles"), vdevice.cost(narrow + "step_cycles"),
             vdevice.cost(narrow + "input_byte_cycles")};
   }
@@ -81,6 +86,7 @@ int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
 int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }
 int64_t tile_bytes_of(const Config& c) { return rk::kWarp * numbers_of(c).words * 4; }
 int64_t batch_of(const Config& c) {
+  if (c.deep != 0) return 1;
   const Shape& s = shape_of(c);
   const int64_t units = units_of_box(c) * teams_of(c) / s.warps_k(), operands = units * (s.mt + s.nt / 2 * numbers_of(c).loads);
   return rk::staged_batch(static_cast<int>(operands));
@@ -149,10 +155,20 @@ int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilatio
   return (tile - 1) * stride + (kernel - 1) * dilation + 1;
 }
 
+int64_t eight_rows(const Product& p, const Config& c) {
+  const Grid g = grid_of(p);
+  const bool w_follow = g.stride_w == 1, h_follow = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]) == c.tile_h;
+  const int64_t box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
+  if (w_follow && c.tile_h == 1) return 8;
+  if (w_follow && h_follow && box_w == c.tile_w) return 8;
+  return w_follow && c.tile_w == 8 ? g.stride_h * box_w : 0;
+}
+
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
+  if (c.narrow != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  return vdevice.wide_products && vdevice.compute_threads == 256 && (is_tf32(c) || c.narrow != 0) && s.channels() == 64 && s.nt == 4 &&
+  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 &&
          s.warps_n >= 2 && p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w &&
          box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }

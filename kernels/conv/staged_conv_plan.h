@@ -26,7 +26,13 @@ struct Shape {
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
-  int64_t sum_bytes() const { return pixels() * (channels() + rk::kSumPad) * 4 * warps_k(); }
+  // Of a round.
+  int64_t sum_bytes() const {
+    const int64_t rounds = rk::staged_rounds(static_cast<int>(channels()), static_cast<int>(pixels()));
+    return pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
+  }
+  bool is_deep() const { return mt == 2 && nt >= 4 && warps_m >= 2 && warps_n >= 2; }  // whole 64 channels by whole 64 pixels
+  bool only_deep() const { return channels() > 64; }
 };
 std::span<const Shape> shapes();
 
@@ -41,13 +47,14 @@ struct Config {
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
   int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
   int64_t narrow = 0;      // 1: the inputs have 16 bits
+  int64_t deep = 0;        // 1: of such inputs the body multiplies by wgmma, both operands from shared memory
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
 
 const Shape& shape_of(const Config& c);
 bool is_tf32(const Config& c);
-ShapeCosts costs_of(const VDevice& vdevice, const Product& p, const Config& c);
+ShapeCosts costs_of(const VDevice& vdevice, const Config& c);
 static_assert(kBoxChannels == rk::kBoxChannels);
 int64_t channels_of_box(const Product& p);
 int64_t units_of_box(const Config& c);
@@ -99,7 +106,9 @@ int64_t input_steps_of(const Product& p, const Config& c);
 // Those of a rTask whose split has so many boxes.
 int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 
-// Whether the body multiplies by wgmma, in a program that does: its pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are slower
+// From 8 pixels of a tile to the next 8, in rows of the box, where 8 are neighbours and all steps are equal; else 0.
+int64_t eight_rows(const Product& p, const Config& c);
+// Whether the body multiplies by wgmma, in a program that does. In tf32 pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are slower
 // with it.)
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);

@@ -40,8 +40,9 @@ void lay_threads(Rows& rows, const VDevice& vdevice) {
     rows.lanes = std::clamp<int64_t>(threads / parts, std::min(line, power_of_two_from(rows.rows())), threads);
   else
     rows.lanes = threads / parts;
-  // With rows to spare, a warp or less per row has fewer steps to combine.
-  while (ceil_div(rows.rows(), rows.lanes) > vdevice.veus() && threads / rows.lanes > 32) rows.lanes *= 2;
+  // With rows to spare, a warp or less per row has fewer steps to combine; four threads, where neighbours have neighbouring rows.
+  const int64_t least = rows.lanes_first ? 4 : 32;
+  while (ceil_div(rows.rows(), rows.lanes) > vdevice.veus() && threads / rows.lanes > least) rows.lanes *= 2;
 }
 
 int64_t rows_per_rtask(const Rows& rows, int64_t rtasks) {

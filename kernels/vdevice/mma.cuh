@@ -95,28 +95,51 @@ RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 // D[64][64] += A[64][8] * B[8][64] by a warpgroup: four warps from a multiple of four. Warp w holds rows 16 w and on of A and D, as for
 // mma_tf32, d[j] being columns 8 j and on. B is in shared memory, a column 128 bytes with its cells permuted as boxes have them
 // (boxes.cuh). Between begin and end, which all 128 threads call together, nothing may change A; D is there after end. (PTX ISA, wgmma.)
-RK_INLINE uint64_t wide_operand(const void* base, int offset) {
+// `step`: bytes from 8 columns to the next 8, a multiple of 128.
+RK_INLINE uint64_t wide_operand(const void* base, int offset, int step = 1024) {
   const uint32_t at = smem_address(base) + static_cast<uint32_t>(offset);
-  return uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16 |
-         (at & 0x3ffffu) >> 4;  // 128-byte pattern; 1024 bytes from 8 columns to 8
+  return uint64_t{1} << 62 | static_cast<uint64_t>(static_cast<uint32_t>(step) >> 4) << 32 | uint64_t{1} << 16 |
+         (at & 0x3ffffu) >> 4;  // 128-byte pattern
 }
 RK_INLINE void begin_wide() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// `instruction`: its shape and types; `trans`: what follows the last scale.
-#define RK_WIDE(instruction, trans)                                                                                                      \
-  asm volatile("wgmma.mma_async.sync.aligned." instruction                                                                               \
+RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, 1, 1, 1;"
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+        "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
+        "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+        "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+// The same with A in shared memory, too, a row 128 bytes as a column of B, for 64 and 128 columns.
+#define RK_DEEP_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define RK_DEEP_64(types)                                                                                                            \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                                   \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                            \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"           \
+               : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6), \
+                 RK_DEEP_SUMS(7)                                                                                                     \
+               : "l"(a), "l"(b))
+#define RK_DEEP_128(types)                                                                                                               \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." types                                                                      \
                " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                                       \
-               "{%32, %33, %34, %35}, %36, 1, 1, 1" trans ";"                                                                            \
-               : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), \
-                 "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), \
-                 "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), \
-                 "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k8.f32.tf32.tf32", ""); }
-// The same of A[64][16] and B[16][64], as of mma_f16 and mma_bf16.
-RK_INLINE void wide_f16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k16.f32.f16.f16", ", 0"); }
-RK_INLINE void wide_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { RK_WIDE("m64n64k16.f32.bf16.bf16", ", 0"); }
-#undef RK_WIDE
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                        \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                        \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;"               \
+               : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6),  \
+                 RK_DEEP_SUMS(7), RK_DEEP_SUMS(8), RK_DEEP_SUMS(9), RK_DEEP_SUMS(10), RK_DEEP_SUMS(11), RK_DEEP_SUMS(12),                \
+                 RK_DEEP_SUMS(13), RK_DEEP_SUMS(14), RK_DEEP_SUMS(15)                                                                    \
+               : "l"(a), "l"(b))
+RK_INLINE void deep_f16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("f16.f16"); }
+RK_INLINE void deep_bf16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("bf16.bf16"); }
+RK_INLINE void deep_f16(float (&d)[16][4], uint64_t a, uint64_t b) { RK_DEEP_128("f16.f16"); }
+RK_INLINE void deep_bf16(float (&d)[16][4], uint64_t a, uint64_t b) { RK_DEEP_128("bf16.bf16"); }
+#undef RK_DEEP_128
+#undef RK_DEEP_64
+#undef RK_DEEP_SUMS
 RK_INLINE void end_wide() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
