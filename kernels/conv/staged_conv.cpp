@@ -46,7 +46,8 @@ uint32_t pair_of(const Config& c, float low, float high) {
 // t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
 // ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a
 // warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
-void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap, std::byte* to) {
+void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap,
+               std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p);
   for (int64_t row = 0; row < s.channels(); ++row) {
@@ -246,15 +247,16 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   return phase;
 }
 
-// The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage. Where the body is to multiply by
-// wgmma, of those whose pixels lie for it.
+// The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage. Where the body is to
+// multiply by wgmma, of those whose pixels lie for it.
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kMostBox = 256;                                         // of the copy engine
   const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs otherwise
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   double best = 0;
-  const int64_t most_w = c.deep != 0 && p.taps() > 1 ? std::max<int64_t>(g.w, 8) : g.w;  // 8 pixels in a row lie for wgmma, if there are as many or not
+  const int64_t most_w =
+      c.deep != 0 && p.taps() > 1 ? std::max<int64_t>(g.w, 8) : g.w;  // 8 pixels in a row lie for wgmma, if there are as many or not
   for (int64_t w = 1; w <= std::min(most_w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
@@ -363,7 +365,8 @@ Precision precision_of(const Request& request, const Product& p) {
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
-  if (shape_of(c).sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, p, c)) return;
+  if (shape_of(c).sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, p, c))
+    return;
   for (int64_t splits = 1; splits <= 32; splits *= 2) {
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);

@@ -175,8 +175,8 @@ struct StagedMath<Rows<Math>> : StagedMath<Math> {
   static constexpr bool kRows = true;
 };
 
-// The same by wgmma, for tiles of whole 64 channels whose pixels lie in a box 8 by 8: they follow each other (one tap), or are 8 in a row. The
-// weights lie as for Math, Tf32, or as for Rows<Math>, Narrow with narrow inputs.
+// The same by wgmma, for tiles of whole 64 channels whose pixels lie in a box 8 by 8: they follow each other (one tap), or are 8 in a row.
+// The weights lie as for Math, Tf32, or as for Rows<Math>, Narrow with narrow inputs.
 template <class Math>
 struct Wide {};
 
@@ -394,8 +394,8 @@ struct StagedWideProduct {
   }
 };
 
-// Rows<Math> by wgmma: both operands come from the stages as they lie, and a step only has to be begun. With 128 channels a warpgroup has 64 of them;
-// else the two share the pixels (128), or k.
+// Rows<Math> by wgmma: both operands come from the stages as they lie, and a step only has to be begun. With 128 channels a warpgroup has
+// 64 of them; else the two share the pixels (128), or k.
 template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
@@ -453,8 +453,7 @@ struct StagedDeepProduct {
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;
 #pragma unroll
-      for (int e = 0; e < 2; ++e)
-        store_shared2(sums, to + (j % kRoundEights * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
+      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j % kRoundEights * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
     }
   }
 };
@@ -480,7 +479,7 @@ struct StagedResults {
   float low, high;
   Value* out;
   int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
-  int channel, left;  // of the tensor; how many there are
+  int channel, left;              // of the tensor; how many there are
   bool plain;
 
   RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
@@ -555,7 +554,8 @@ struct StagedResults {
   template <class T>
   RK_INLINE T* pixel_at(const StagedConvArgs& args, const StagedTile& tile, T* from, int h_stride, int w_stride, int p) const {
     const int h = args.row_of(p), w = p - h * args.tile_w;
-    const bool exists = (left > 0) & (p < args.pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
+    const bool exists =
+        (left > 0) & (p < args.pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
     return exists ? from + (h * h_stride + w * w_stride) : nullptr;
   }
   RK_INLINE void fetch_round(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round) {

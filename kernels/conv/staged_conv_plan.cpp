@@ -9,9 +9,8 @@
 namespace tamp::kernels::staged {
 namespace {
 
-constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},
-                             {2, 4, 2, 4}, {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1},
-                             {2, 4, 4, 2}, {2, 8, 4, 2}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4},
+                             {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2}};
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
@@ -51,19 +50,11 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
   const auto flag = [&](const char* key) {
-    return static_cast<int64_t>(std::any_of(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; }));
+    return static_cast<int64_t>(
+        std::any_of(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; }));
   };
-  return {value("precision"),
-          value("shape"),
-          value("tile_w"),
-          value("tile_h"),
-          value("splits"),
-          value("boxes_per_split"),
-          value("boxes_per_chunk"),
-          value("chunk_steps"),
-          value("sum_rows"),
-          value("team_boxes"),
-          flag("narrow"), flag("deep")};
+  return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
+          value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -168,9 +159,8 @@ bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
   if (c.narrow != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 &&
-         s.warps_n >= 2 && p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w &&
-         box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
+  return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&
+         p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }
 
 bool in_one_copy(const Product& p) { return groups_of(p).in_channels % channels_of_box(p) == 0; }

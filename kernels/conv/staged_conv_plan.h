@@ -108,8 +108,8 @@ int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 
 // From 8 pixels of a tile to the next 8, in rows of the box, where 8 are neighbours and all steps are equal; else 0.
 int64_t eight_rows(const Product& p, const Config& c);
-// Whether the body multiplies by wgmma, in a program that does. In tf32 pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are slower
-// with it.)
+// Whether the body multiplies by wgmma, in a program that does. In tf32 pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are
+// slower with it.)
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
 bool in_one_copy(const Product& p);                       // see InputBoxes::boxes_per_copy

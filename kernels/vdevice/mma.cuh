@@ -116,22 +116,22 @@ RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
 }
 // The same with A in shared memory, too, a row 128 bytes as a column of B, for 64 and 128 columns.
 #define RK_DEEP_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
-#define RK_DEEP_64(types)                                                                                                            \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                                   \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                            \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"           \
+#define RK_DEEP_64(types)                                                                                                               \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                                      \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                               \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"              \
                : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6), \
-                 RK_DEEP_SUMS(7)                                                                                                     \
+                 RK_DEEP_SUMS(7)                                                                                                        \
                : "l"(a), "l"(b))
-#define RK_DEEP_128(types)                                                                                                               \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." types                                                                      \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                        \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                        \
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;"               \
-               : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6),  \
-                 RK_DEEP_SUMS(7), RK_DEEP_SUMS(8), RK_DEEP_SUMS(9), RK_DEEP_SUMS(10), RK_DEEP_SUMS(11), RK_DEEP_SUMS(12),                \
-                 RK_DEEP_SUMS(13), RK_DEEP_SUMS(14), RK_DEEP_SUMS(15)                                                                    \
+#define RK_DEEP_128(types)                                                                                                              \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." types                                                                     \
+               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                               \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                       \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                       \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, 1, 1, 1, 0, 0;"              \
+               : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6), \
+                 RK_DEEP_SUMS(7), RK_DEEP_SUMS(8), RK_DEEP_SUMS(9), RK_DEEP_SUMS(10), RK_DEEP_SUMS(11), RK_DEEP_SUMS(12),               \
+                 RK_DEEP_SUMS(13), RK_DEEP_SUMS(14), RK_DEEP_SUMS(15)                                                                   \
                : "l"(a), "l"(b))
 RK_INLINE void deep_f16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("f16.f16"); }
 RK_INLINE void deep_bf16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("bf16.bf16"); }
