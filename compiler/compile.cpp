@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "compiler/frontend/onnx_reader.h"
@@ -176,14 +177,38 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
 }
 
 // Of a placed graph, in fp16 and bf16: activations in 16 bits wherever there are bodies for it.
-Graph narrowed(Graph graph, const VDevice& vdevice, Precision precision) {
-  if (precision != Precision::fp16 && precision != Precision::bf16) return graph;
+Graph narrowed(Graph graph, const Prepared& prepared) {
+  const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
+  if (!prepared.narrow_activations || (precision != Precision::fp16 && precision != Precision::bf16)) return graph;
   const auto takes = [&](const Graph& placed, const ROperator& rop) {
     return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, precision}).empty();
   };
   graph = passes::narrow_activations(std::move(graph), precision == Precision::fp16 ? DType::f16 : DType::bf16, takes);
   tamp::verify(graph);
   return graph;
+}
+
+// Which rOperators' results stay in fp32, of those that were asked to lie in 16 bits.
+void log_wide_activations(const Prepared& prepared) {
+  if (prepared.precision != Precision::fp16 && prepared.precision != Precision::bf16) return;
+  const Graph& graph = prepared.graph;
+  std::vector<std::string> wide;
+  size_t narrow = 0;
+  for (const ROperator& rop : graph.rops) {
+    for (const TensorId id : rop.outputs) {
+      const Tensor& tensor = graph.tensor(id);
+      if (!tensor.place.buffer.valid()) continue;
+      const Buffer& buffer = graph.buffers[tensor.place.buffer.index()];
+      if (buffer.kind != BufferKind::arena) continue;
+      narrow += buffer.narrowed ? 1 : 0;
+      if (buffer.dtype == DType::f32) wide.push_back("'" + printable(rop.name) + "'");
+    }
+  }
+  constexpr size_t kShown = 4;
+  const size_t more = wide.size() > kShown ? wide.size() - kShown : 0;
+  const std::string in_fp32 = wide.empty() ? "none" : join(std::vector(wide.begin(), wide.end() - static_cast<std::ptrdiff_t>(more)), ", ");
+  spdlog::info("activations: {} rOperators' results in {}, in fp32: {}{}", narrow, name_of(prepared.precision), in_fp32,
+               more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 void require_proof(const RProgram& program) {
@@ -222,7 +247,9 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   const bool gangs = may_have_gangs(options);
   prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
-  prepared.graph = narrowed(std::move(prepared.graph), prepared.vdevice, prepared.precision);
+  prepared.narrow_activations = options.narrow_activations;
+  prepared.graph = narrowed(std::move(prepared.graph), prepared);
+  log_wide_activations(prepared);
   dump("narrow_activations", prepared.graph);
   spdlog::info("passes: {} rOperators ({:.0f} ms)", prepared.graph.rops.size(), stopwatch.lap_ms());
   return prepared;
@@ -233,7 +260,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
-  const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared.vdevice, prepared.precision); };
+  const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared); };
   const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow)) : std::nullopt;
   schedule::StageMeter meter;
   if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };

@@ -20,7 +20,8 @@ using MeasureStages = std::function<std::vector<std::vector<double>>(const Graph
 // The only carrier of flags.
 struct CompileOptions {
   std::string vdevice = "h200";
-  std::string precision;  // empty = the vDevice's default
+  std::string precision;           // empty = the vDevice's default
+  bool narrow_activations = true;  // in fp16 and bf16: they lie in 16 bits where they can (passes/narrow_activations.h)
   schedule::Policy policy = schedule::Policy::best;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
@@ -52,6 +53,7 @@ struct Prepared {
   Graph source, graph;  // as read; placed
   VDevice vdevice;      // as the rKernels see it
   Precision precision = Precision::fp32;
+  bool narrow_activations = true;  // CompileOptions'
   // The graph before its tensors got places, for policies that change it; none: `graph` is to stay as it is.
   std::optional<Graph> unplaced;
 };

@@ -31,9 +31,14 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->option_text("NAME|FILE.json");
   command
       .add_option("--precision", arguments.precision,
-                  "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights and products in 16 bits, activations and sums in fp32); "
+                  "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
                   "default: the vDevice's own")
       ->option_text("P");
+  command
+      .add_option("--activations", arguments.activations,
+                  "In fp16 and bf16: auto (default: in memory they take 16 bits wherever all rKernels that touch them can do it) or fp32")
+      ->check(CLI::IsMember({"auto", "fp32"}))
+      ->option_text("auto|fp32");
   command
       .add_option("--policy", arguments.policy,
                   "How rTasks are put on vEUs: best (default: the fastest by simulation of wavefront, greedy, sequential and list), "
@@ -118,6 +123,7 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
     if (!options.dims.emplace(name, extent).second) throw bad_input(fmt::format("--dim '{}' is given twice", printable(name)));
   }
   options.batch = arguments.batch;
+  options.narrow_activations = arguments.activations != "fp32";
   options.frozen = frozen_values(arguments.frozen);
   return options;
 }
@@ -127,6 +133,7 @@ std::string options_text(const ModelArguments& arguments) {
   const auto add = [&](const char* flag, const std::string& value) { parts.push_back(fmt::format("{} {}", flag, value)); };
   if (!arguments.vdevice.empty()) add("--vdevice", file_name(arguments.vdevice));
   if (!arguments.precision.empty()) add("--precision", arguments.precision);
+  if (arguments.activations == "fp32") add("--activations", arguments.activations);
   if (!arguments.execution.empty()) add("--execution", arguments.execution);
   for (const std::string& dim : arguments.dims) add("--dim", dim);
   if (arguments.batch != 0) add("--batch", std::to_string(arguments.batch));

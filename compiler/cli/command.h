@@ -34,7 +34,7 @@ CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& 
 
 // The options of everything that compiles.
 struct ModelArguments {
-  std::string vdevice, precision, policy = "best", execution, records;
+  std::string vdevice, precision, activations = "auto", policy = "best", execution, records;
   std::vector<std::string> dims, frozen;
   std::vector<int> ios_pruning;
   std::string ios, schedule;

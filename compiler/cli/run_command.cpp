@@ -116,11 +116,12 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
 
 Subject compiled_subject(const RunArguments& arguments) {
   const ModelArguments& o = arguments.options;
-  if (!o.vdevice.empty() || !o.precision.empty() || !o.dims.empty() || o.batch != 0 || !o.execution.empty() || !o.records.empty() ||
-      !arguments.keep.empty() || o.measure) {
-    throw bad_input(fmt::format(
-        "{} is compiled already; --vdevice, --precision, --execution, --dim, --batch, --records, --measure and --keep need the model",
-        printable(arguments.model)));
+  if (!o.vdevice.empty() || !o.precision.empty() || o.activations != "auto" || !o.dims.empty() || o.batch != 0 || !o.execution.empty() ||
+      !o.records.empty() || !arguments.keep.empty() || o.measure) {
+    throw bad_input(
+        fmt::format("{} is compiled already; --vdevice, --precision, --activations, --execution, --dim, --batch, --records, --measure and "
+                    "--keep need the model",
+                    printable(arguments.model)));
   }
   Subject subject;
   subject.model = read_compiled_folder(arguments.model);

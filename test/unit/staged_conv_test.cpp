@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "kernels/conv/staged_conv_plan.h"
 #include "test/kernels/conv_cases.h"
@@ -127,6 +128,12 @@ std::vector<Case> cases() {
   return out;
 }
 
+void expect_no_problems(const std::vector<Case>& those, const HeavyRun& run, const std::string& name) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_staged_" + name);
+  for (const std::string& problem : run_heavy_cases(those, {kernels::staged_conv()}, run, root, folder.path())) FAIL_CHECK(problem);
+}
+
 void expect_no_problems(const HeavyRun& run, const std::string& name) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_staged_" + name);
@@ -136,6 +143,54 @@ void expect_no_problems(const HeavyRun& run, const std::string& name) {
 TEST_CASE("convolutions by boxes agree with the reference in tf32") { expect_no_problems({device(4), Precision::tf32, 2e-2}, "tf32"); }
 TEST_CASE("convolutions by boxes agree with the reference in fp16") { expect_no_problems({device(9), Precision::fp16, 2e-2}, "fp16"); }
 TEST_CASE("convolutions by boxes agree with the reference in bf16") { expect_no_problems({device(9), Precision::bf16, 1.5e-1}, "bf16"); }
+
+// Cases of 16 bits that boxes can be cut from: pixels begin at multiples of 16 bytes.
+std::vector<Case> narrow_cases(bool in, bool out, const VDevice& vdevice, DType dtype) {
+  std::vector<Case> kept;
+  const ConvRow deep = {.name = "3x3, 136 to 130, 9 x 17",
+                        .in = {1, 136, 9, 17},
+                        .out_channels = 130,
+                        .kernel = {3, 3},
+                        .pads_begin = {1, 1},
+                        .pads_end = {1, 1},
+                        .activation = Activation::relu,
+                        .residual = 1};
+  const ConvRow batch = {.name = "1x1, 72 to 200, batch 5", .in = {5, 72, 7, 9}, .out_channels = 200, .kernel = {1, 1}, .residual = 1};
+  std::vector<Case> all = cases();
+  all.push_back(conv_case(deep));
+  all.push_back(conv_case(batch));
+  for (const Case& c : all) {
+    Case narrow = narrowed(c, in ? dtype : DType::f32, out ? dtype : DType::f32);
+    const Precision precision = dtype == DType::f16 ? Precision::fp16 : Precision::bf16;
+    if (!kernels::staged_conv().candidates({narrow.graph, narrow.graph.rops[0], vdevice, precision}).empty())
+      kept.push_back(std::move(narrow));
+  }
+  CHECK(kept.size() > 8);
+  return kept;
+}
+
+TEST_CASE("convolutions by boxes read 16 bits, write them, and do both") {
+  const VDevice vdevice = device(9);
+  expect_no_problems(narrow_cases(true, true, vdevice, DType::f16), {vdevice, Precision::fp16, 2e-2}, "narrow");
+  expect_no_problems(narrow_cases(true, false, vdevice, DType::bf16), {vdevice, Precision::bf16, 1.5e-1}, "narrow_in");
+  expect_no_problems(narrow_cases(false, true, vdevice, DType::f16), {vdevice, Precision::fp16, 2e-2}, "narrow_out");
+}
+
+TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 and of 128 channels") {
+  VDevice vdevice = device(4);
+  vdevice.wide_products = true;
+  const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
+  std::set<std::string> tiles;
+  for (const Case& c : narrow) {
+    for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+      const kernels::staged::Config config = kernels::staged::config_of(rkernel);
+      const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
+      if (config.deep != 0) tiles.insert(fmt::format("{}x{}", shape.channels(), shape.pixels()));
+    }
+  }
+  CHECK(tiles == std::set<std::string>{"128x128", "128x64", "64x128", "64x64"});
+  expect_no_problems(narrow, {vdevice, Precision::fp16, 2e-2}, "deep");
+}
 
 // The packed data of each candidate, as words, when the weights of output channel n have been multiplied by 2^exponent(n).
 template <class Exponent>

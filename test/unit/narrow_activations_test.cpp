@@ -1,0 +1,96 @@
+// Activations of a placed graph in 16 bits, wherever everybody who touches them can do it.
+#include "compiler/passes/narrow_activations.h"
+
+#include <set>
+
+#include "compiler/passes/assign_layout.h"
+#include "test/support/catch.h"
+#include "test/support/graph_text.h"
+
+using namespace tamp;
+using namespace tamp::test;
+
+namespace {
+
+// Two convolutions side by side whose results are one tensor, a pool behind them, a copy of what the first reads.
+const char* const kBranches = R"(
+x = input f32[1,8,6,6]
+u = const f32[8,8,1,1]
+v = const f32[8,8,1,1]
+w = const f32[16,8,1,1]
+sx = Conv(x, u) {kernel=[1,1]} epilogue{act=relu} -> f32[1,8,6,6]
+a = Conv(sx, v) {kernel=[1,1]} -> f32[1,8,6,6]
+b = Conv(sx, w) {kernel=[1,1]} -> f32[1,16,6,6]
+ab = Concat(a, b) {axis=1} -> f32[1,24,6,6]
+p = MaxPool(ab) {kernel=[2,2], strides=[2,2]} -> f32[1,24,3,3]
+y = Elementwise(p) {relu(i0)} -> f32[1,24,3,3]
+outputs(y)
+)";
+
+DType type_of(const Graph& graph, const std::string& name) {
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.name != name) continue;
+    if (tensor.place.buffer.valid()) {
+      const Buffer& buffer = graph.buffers[tensor.place.buffer.index()];
+      CHECK(buffer.dtype == tensor.dtype);
+      CHECK(buffer.narrowed == (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16));
+    }
+    return tensor.dtype;
+  }
+  FAIL("no tensor " << name);
+  return DType::f32;
+}
+
+bool reads_narrow(const Graph& graph, const ROperator& rop) {
+  const std::vector<TensorId> reads = reads_of(rop);
+  return std::any_of(reads.begin(), reads.end(), [&](TensorId id) { return graph.tensor(id).dtype == DType::f16; });
+}
+bool writes_narrow(const Graph& graph, const ROperator& rop) { return graph.tensor(rop.outputs[0]).dtype == DType::f16; }
+
+// Those of the names: rOperators that take any type.
+Graph narrowed(const std::set<std::string>& takers, DType to = DType::f16) {
+  const Graph placed = passes::assign_layout(parse_graph(kBranches));
+  const Graph graph = passes::narrow_activations(placed, to, [&](const Graph& g, const ROperator& rop) {
+    return takers.contains(g.tensor(rop.outputs[0]).name) || (!reads_narrow(g, rop) && !writes_narrow(g, rop));
+  });
+  verify(graph);
+  CHECK(print(parse_graph(print(graph))) == print(graph));
+  return graph;
+}
+
+TEST_CASE("all activations are narrow where all rOperators take them, ports and constants never") {
+  for (const DType to : {DType::f16, DType::bf16}) {
+    const Graph placed = passes::assign_layout(parse_graph(kBranches));
+    const Graph graph = passes::narrow_activations(placed, to, [](const Graph&, const ROperator&) { return true; });
+    for (const char* name : {"sx", "a", "b", "ab", "p"}) CHECK(type_of(graph, name) == to);
+    for (const char* name : {"x", "y", "u", "v", "w"}) CHECK(type_of(graph, name) == DType::f32);
+  }
+}
+
+TEST_CASE("what one reader cannot take is wide for all, and nothing else") {
+  const Graph graph = narrowed({"sx", "a", "b", "y"});  // not the pool
+  for (const char* name : {"a", "b", "ab", "p"}) CHECK(type_of(graph, name) == DType::f32);
+  CHECK(type_of(graph, "sx") == DType::f16);
+}
+
+TEST_CASE("parts of one buffer have one type") {
+  const Graph graph = narrowed({"sx", "a", "p", "y"});  // not the second convolution, neither to read nor to write
+  for (const char* name : {"sx", "a", "b", "ab"}) CHECK(type_of(graph, name) == DType::f32);
+  CHECK(type_of(graph, "p") == DType::f16);
+}
+
+TEST_CASE("a rOperator that reads 16 bits and cannot write them keeps its operands") {
+  const Graph placed = passes::assign_layout(parse_graph(kBranches));
+  const Graph graph = passes::narrow_activations(placed, DType::f16, [](const Graph& g, const ROperator& rop) {
+    return !writes_narrow(g, rop) || g.tensor(rop.outputs[0]).name != "p";
+  });
+  CHECK(type_of(graph, "p") == DType::f32);
+  CHECK(type_of(graph, "ab") == DType::f16);
+}
+
+TEST_CASE("where nobody takes 16 bits the graph stays as it is") {
+  const Graph placed = passes::assign_layout(parse_graph(kBranches));
+  CHECK(print(narrowed({})) == print(placed));
+}
+
+}  // namespace
