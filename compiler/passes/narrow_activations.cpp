@@ -19,8 +19,10 @@ class Narrowing {
     for (size_t b = 0; b < graph_.buffers.size(); ++b) {
       const Buffer& buffer = graph_.buffers[b];
       const auto is_f32 = [&](size_t i) { return graph_.tensors[i].dtype == DType::f32; };
-      if (buffer.kind == BufferKind::arena && buffer.dtype == DType::f32 && std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32))
-        set(b, to);
+      if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
+      if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
+      tried_.push_back(b);
+      set(b, to);
     }
   }
 
@@ -29,6 +31,14 @@ class Narrowing {
     for (bool changes = true; changes;) {
       changes = false;
       for (const ROperator& rop : graph_.rops) changes |= settle(rop);
+    }
+    int64_t all = 0, narrow = 0;
+    for (const size_t b : tried_) {
+      all += graph_.buffers[b].elements;
+      narrow += graph_.buffers[b].narrowed ? graph_.buffers[b].elements : 0;
+    }
+    if (narrow * 2 < all) {
+      for (const size_t b : tried_) set(b, DType::f32);
     }
     return std::move(graph_);
   }
@@ -68,6 +78,7 @@ class Narrowing {
   Graph graph_;
   const Takes& takes_;
   std::vector<std::vector<size_t>> tensors_;  // of each buffer
+  std::vector<size_t> tried_;                 // buffers
 };
 
 }  // namespace

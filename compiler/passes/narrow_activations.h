@@ -17,6 +17,8 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 // computed nothing changes, bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay what
 // they are. All f32 buffers are narrowed at first; where a rOperator finds no body, its results are widened again, or what it reads, or
 // both, until all have one.
+// Where they would be less than half of all elements none is narrow: bodies of both kinds are more code than the SMs' instruction caches
+// hold.
 Graph narrow_activations(Graph graph, DType to, const Takes& takes);
 
 }  // namespace tamp::passes
