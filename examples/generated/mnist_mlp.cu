@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       59  device code, as it stands in tamp's kernels/
-//     1725  host runtime, as it stands in tamp's runtime_stub/host/
-//     2299  one vEU
-//     2326  addresses: a base and a byte from there
-//     2334  rOperators: what each body is told
-//     2379  records: one row per phase of a rOperator
-//     2396  events: signals that make up one epoch
-//     2409  lanes: what each vEU runs, row by row
-//     2439  the kernel
-//     2445  host
+//     1849  host runtime, as it stands in tamp's runtime_stub/host/
+//     2425  one vEU
+//     2452  addresses: a base and a byte from there
+//     2460  rOperators: what each body is told
+//     2505  records: one row per phase of a rOperator
+//     2522  events: signals that make up one epoch
+//     2535  lanes: what each vEU runs, row by row
+//     2565  the kernel
+//     2571  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2338)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2464)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2359)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2485)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -67,7 +67,8 @@ namespace rk {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
-inline constexpr int kBoxChannels = 32;                         // of a box of input values
+inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
+inline constexpr int kBoxChannels = 32;                         // f32 ones of a pixel there
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take one of their own
@@ -455,7 +456,7 @@ RK_PRAGMA(unroll)
 // <<< kernels/vdevice/sync.cuh
 
 // >>> kernels/vdevice/boxes.cuh
-// Boxes of input values: pixels x 32 channels of a channels-last tensor, copied to shared memory by the GPU's copy engine
+// Boxes of input values: pixels x 32 channels (64 of 16 bits) of a channels-last tensor, copied to shared memory by the GPU's copy engine
 // (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. That is a convolution's input with
 // its halo and its padding, read once for all taps, and no thread computes an address.
 //
@@ -500,7 +501,8 @@ struct InputCopy {
   uint32_t boxes;  // 0: the phase has none
   uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
   uint32_t box_bytes, copied_bytes;
-  uint32_t map;  // row of Launch::maps
+  uint32_t channels_log2;  // of a box
+  uint32_t map;            // row of Launch::maps
   int32_t group_channels;
   int32_t begin_w, begin_h, step_w, step_h;
   Divisor tiles, tiles_w, tiles_h, splits, n_blocks;
@@ -518,7 +520,7 @@ RK_INLINE BoxPlace first_box(const InputCopy& input, uint32_t index) {
   const uint32_t image = divide(divide(tile, input.tiles_w, w), input.tiles_h, h);
   const uint32_t before = split * input.boxes_per_split;
   const uint32_t left = input.boxes - before;
-  return {static_cast<int32_t>(group) * input.group_channels + static_cast<int32_t>(before) * kBoxChannels,
+  return {static_cast<int32_t>(group) * input.group_channels + static_cast<int32_t>(before << input.channels_log2),
           input.begin_w + static_cast<int32_t>(w) * input.step_w, input.begin_h + static_cast<int32_t>(h) * input.step_h,
           static_cast<int32_t>(image), left < input.boxes_per_split ? left : input.boxes_per_split};
 }
@@ -567,12 +569,12 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& inp
   uint32_t to = smem_address(smem);
   int32_t channel = place.channel + channels, block = 0;
   if (input.boxes_per_copy > 1) {
-    block = channel / kBoxChannels;
+    block = channel >> input.channels_log2;
     channel = 0;
     count = 1;
   }
 RK_PRAGMA(unroll 1)
-  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += kBoxChannels) {
+  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += 1 << input.channels_log2) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
             to),
@@ -1109,6 +1111,14 @@ RK_INLINE uint32_t halves_of(float low, float high) {
   return 0;
 #endif
 }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+RK_INLINE uint32_t bfloat_of(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+#endif
+
 RK_INLINE uint32_t bfloats_of(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t pair;
@@ -1116,6 +1126,8 @@ RK_INLINE uint32_t bfloats_of(float low, float high) {
   return pair;
 #elif defined(TAMP_CUDA_ON_CPU)
   return cuda_on_cpu::bfloat_of(low) | cuda_on_cpu::bfloat_of(high) << 16;
+#elif defined(__CUDA_ARCH__)
+  return bfloat_of(low) | bfloat_of(high) << 16;
 #else
   return 0;
 #endif
@@ -1126,13 +1138,118 @@ RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_floa
 }  // namespace rk
 // <<< kernels/vdevice/half.cuh
 
+// >>> kernels/vdevice/values.cuh
+// Activations as they lie in memory: fp32, or 16 bits (Half: fp16, Bfloat: bf16), which bodies read and write as floats. Arithmetic is
+// fp32 whatever the memory holds. load1/load4 and store1/store4 of memory.cuh for the narrow ones: four values are 8 aligned bytes.
+
+
+
+namespace rk {
+
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
+
+// Two values as a word, the first in the lower half.
+template <class Value>
+RK_INLINE float2 floats_of(uint32_t pair) {
+  static_assert(sizeof(Value) == 2);
+  if constexpr (std::is_same_v<Value, Half>)
+    return floats_of_halves(pair);
+  else
+    return floats_of_bfloats(pair);
+}
+template <class Value>
+RK_INLINE uint32_t pair_of(float low, float high) {
+  static_assert(sizeof(Value) == 2);
+  if constexpr (std::is_same_v<Value, Half>)
+    return halves_of(low, high);
+  else
+    return bfloats_of(low, high);
+}
+
+// Four values, 8 bytes, as they are.
+template <class Value>
+RK_INLINE uint2 load_pairs2(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const uint2*>(p));
+#else
+  return *reinterpret_cast<const uint2*>(p);
+#endif
+}
+
+// Four values as they are loaded: what is only on its way need not be waited for, as to widen it would.
+template <class Value>
+struct Raw4 {
+  uint2 pairs;
+  RK_INLINE float4 floats() const {
+    const float2 low = floats_of<Value>(pairs.x), high = floats_of<Value>(pairs.y);
+    return float4{low.x, low.y, high.x, high.y};
+  }
+};
+template <>
+struct Raw4<float> {
+  float4 values;
+  RK_INLINE float4 floats() const { return values; }
+};
+template <class Value>
+RK_INLINE Raw4<Value> load_raw4(const Value* p) {
+  if constexpr (std::is_same_v<Value, float>)
+    return {load4(p)};
+  else
+    return {load_pairs2(p)};
+}
+
+template <class Value>
+RK_INLINE float load_narrow1(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  return floats_of<Value>(__ldcg(reinterpret_cast<const uint16_t*>(p))).x;
+#else
+  return floats_of<Value>(p->bits).x;
+#endif
+}
+template <class Value>
+RK_INLINE float4 load_narrow4(const Value* p) {
+  return load_raw4(p).floats();
+}
+template <class Value>
+RK_INLINE void store_narrow1(Value* p, float v) {
+  as_global(p)->bits = static_cast<uint16_t>(pair_of<Value>(v, 0.0f));
+}
+template <class Value>
+RK_INLINE void store_narrow4(Value* p, float4 v) {
+  *as_global(reinterpret_cast<uint2*>(p)) = uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)};
+}
+
+RK_INLINE float load1(const Half* p) { return load_narrow1(p); }
+RK_INLINE float load1(const Bfloat* p) { return load_narrow1(p); }
+RK_INLINE float4 load4(const Half* p) { return load_narrow4(p); }
+RK_INLINE float4 load4(const Bfloat* p) { return load_narrow4(p); }
+RK_INLINE void store1(Half* p, float v) { store_narrow1(p, v); }
+RK_INLINE void store1(Bfloat* p, float v) { store_narrow1(p, v); }
+RK_INLINE void store4(Half* p, float4 v) { store_narrow4(p, v); }
+RK_INLINE void store4(Bfloat* p, float4 v) { store_narrow4(p, v); }
+
+// Where the values of a tensor begin; null for none.
+template <class Value, class Veu>
+RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {
+  return reinterpret_cast<Value*>(task.address(ref));
+}
+
+}  // namespace rk
+// <<< kernels/vdevice/values.cuh
+
 // >>> kernels/gemm/gemv.cuh
 // Product of a few rows with a large matrix, bound by the reading of the matrix:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
 // A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being
 // weight[column][chunk_k]; the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in
-// pieces of piece_k, in two places in turn. Inputs and sums are fp32. VECTOR: 4 of k are one aligned 16-byte access, and k is a
-// multiple of 4. PLAIN: no residual, and no activation but relu, as most classifiers end; what else an epilogue can be is long code.
+// pieces of piece_k, in two places in turn, as fp32, which sums are, too; In and Out say what `in`, and what out and the residual, are
+// in memory. VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most
+// classifiers end; what else an epilogue can be is long code.
 //
 // NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once
 // instead of 128, and a lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of
@@ -1161,18 +1278,23 @@ struct GemvArgs {
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
 // Starts the copy of in[row][first, first + piece_k) for all rows. Past the end of k it stores zeros.
-template <class Veu, int ROWS, bool VECTOR>
-RK_INLINE void gemv_copy(const GemvArgs& args, const float* in, float* to, int first) {
+template <class Veu, int ROWS, bool VECTOR, class In>
+RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int first) {
   constexpr int kWidth = VECTOR ? 4 : 1;
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way; copies are anyway
   const int piece_k = args.piece_k, k_end = args.k - first;
 RK_PRAGMA(unroll 1)
   for (int m = 0; m < ROWS; ++m) {
     const bool row_valid = ROWS == 1 || m < args.rows;
-    const float* const row = in + (ROWS > 1 && row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
-RK_PRAGMA(unroll 1)
+    const In* const row = in + (ROWS > 1 && row_valid ? args.in_rows[m] : 0) + first * args.in_stride;
+RK_PRAGMA(unroll(kUnrolled))
     for (int k = static_cast<int>(threadIdx.x) * kWidth; k < piece_k; k += Veu::kComputeThreads * kWidth) {
       const bool valid = row_valid && k < k_end;
-      if constexpr (VECTOR)
+      if constexpr (sizeof(In) == 2 && VECTOR)
+        *reinterpret_cast<float4*>(to + m * piece_k + k) = valid ? load4(row + k) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      else if constexpr (sizeof(In) == 2)
+        to[m * piece_k + k] = valid ? load1(row + k * args.in_stride) : 0.0f;
+      else if constexpr (VECTOR)
         cp_async16(to + m * piece_k + k, row + k, valid);
       else
         cp_async4(to + m * piece_k + k, row + k * args.in_stride, valid);
@@ -1199,23 +1321,24 @@ RK_PRAGMA(unroll)
 }
 
 // What the lane's output is besides the sum, fetched while the weights arrive.
+template <class Out>
 struct GemvOutput {
-  float* out;  // null: none of the outputs is this lane's
+  Out* out;  // null: none of the outputs is this lane's
   float scale, bias, residual;
 };
-template <class Veu, int ROWS, int COLUMNS, bool PLAIN>
-RK_INLINE GemvOutput gemv_output(const Task<Veu>& task, const GemvArgs& args) {
+template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
+RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
   const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
-  GemvOutput own = {nullptr, 0.0f, 0.0f, 0.0f};
+  GemvOutput<Out> own = {nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
   own.scale = __uint_as_float(column.x);
   own.bias = __uint_as_float(column.y);
-  const float* const residual = PLAIN ? nullptr : task.address(args.epilogue.residual);
+  const Out* const residual = PLAIN ? nullptr : values_at<Out>(task, args.epilogue.residual);
   if (residual != nullptr) own.residual = load1(residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1]);
-  own.out = task.address(args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
+  own.out = values_at<Out>(task, args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
   return own;
 }
 
@@ -1259,17 +1382,17 @@ RK_PRAGMA(unroll)
   }
 }
 
-template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN>
+template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN, class In = float, class Out = float>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const GemvArgs& args = task.template arguments<GemvArgs>();
-  const float* const in = task.address(args.in);
+  const In* const in = values_at<In>(task, args.in);
   float* const pieces = task.template work_as<float>();
   const int chunk_k = args.chunk_k, chunks = args.chunks, piece_k = args.piece_k, column_bytes = args.column_bytes;
   WeightPipe<Veu> weights = task.weights;
   float sum[ROWS * COLUMNS] = {};
-  GemvOutput own{};
+  GemvOutput<Out> own{};
 
   // The turn before the first piece only starts its copy.
 RK_PRAGMA(unroll 1)
@@ -1279,7 +1402,7 @@ RK_PRAGMA(unroll 1)
     sync_compute<Veu>();  // this piece is there for all, and nobody reads the other one any more
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
-    if (next == 0) own = gemv_output<Veu, ROWS, COLUMNS, PLAIN>(task, args);
+    if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
 RK_PRAGMA(unroll 1)
     for (chunk = next == 0 ? next : chunk; chunk < min(next, chunks); ++chunk, x += chunk_k) {
@@ -1525,8 +1648,9 @@ RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, con
 RK_PRAGMA(unroll 1)
   for (uint32_t box = 0;;) {
     const uint32_t stage = chunk % Veu::kInputStages, left = place.boxes - box;
-    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place, static_cast<int32_t>(box) * kBoxChannels,
-               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, control.input_full[stage]);
+    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place,
+               static_cast<int32_t>(box << input.channels_log2), left < input.boxes_per_chunk ? left : input.boxes_per_chunk,
+               control.input_full[stage]);
     ++chunk;
     box += input.boxes_per_chunk;
     if (box >= place.boxes) return chunk;
@@ -1837,6 +1961,7 @@ struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
   int32_t box_w, box_h, boxes;  // boxes: of one copy, one behind the other along the channels
+  int32_t value_bytes;          // 4, or 2
 };
 
 struct Instance;
@@ -2079,7 +2204,7 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
   map.base = arena + box.offset_bytes;
   for (int d = 0; d < 4; ++d) {
     map.extents[d] = box.extents[d];
-    map.strides[d] = box.strides[d] * 4;
+    map.strides[d] = box.strides[d] * box.value_bytes;
   }
   map.box_w = box.box_w;
   map.box_h = box.box_h;
@@ -2093,20 +2218,21 @@ inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, st
   if (found != cudaDriverEntryPointSuccess || symbol == nullptr)
     return fail(message, TAMP_DEVICE, "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12");
   // The fifth dimension is the boxes of a copy.
-  const int64_t blocks = box.boxes > 1 ? box.extents[0] / rk::kBoxChannels : 1;
+  const int64_t channels = rk::kBoxRowBytes / box.value_bytes, blocks = box.boxes > 1 ? box.extents[0] / channels : 1;
   cuuint64_t extents[5], strides[4];
   for (int d = 0; d < 4; ++d) extents[d] = static_cast<cuuint64_t>(box.extents[d]);
-  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * 4);
+  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * box.value_bytes);
   extents[0] /= static_cast<cuuint64_t>(blocks);
   extents[4] = static_cast<cuuint64_t>(blocks);
-  strides[3] = rk::kBoxChannels * 4;
-  const cuuint32_t sizes[5] = {rk::kBoxChannels, static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
+  strides[3] = rk::kBoxRowBytes;
+  const cuuint32_t sizes[5] = {static_cast<cuuint32_t>(channels), static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
                                static_cast<cuuint32_t>(box.boxes)};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
+  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
-      reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, arena + box.offset_bytes, extents, strides, sizes, ones,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) return fail(message, TAMP_CUDA, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
   return TAMP_OK;
 #endif

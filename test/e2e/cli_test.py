@@ -628,8 +628,8 @@ def test_costs_that_a_vdevice_leaves_out_are_the_h200s_and_others_change_the_est
 
     whole, without = estimate("whole", device["costs"]), estimate("without", None)
     assert whole == without
-    slow = {"implicit_gemm": {tile: {**values, "fixed_cycles": 1e6} for tile, values in device["costs"]["implicit_gemm"].items() if isinstance(values, dict)},
-            "staged_conv": {tile: {**values, "fixed_cycles": 1e6} for tile, values in device["costs"]["staged_conv"].items() if isinstance(values, dict)},
+    fixed = lambda family: {tile: {**values, "fixed_cycles": 1e6} for tile, values in device["costs"][family].items() if isinstance(values, dict) and "fixed_cycles" in values}
+    slow = {"implicit_gemm": fixed("implicit_gemm"), "staged_conv": fixed("staged_conv"),
             "patch_conv": {"start_us": 1e3}, "direct": {tile: {"efficiency": 1e-6} for tile in device["costs"]["direct"]}}
     assert estimate("slow", slow)[1] > whole[1] + 10
 

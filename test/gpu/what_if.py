@@ -22,8 +22,9 @@ WEIGHTS = [("copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, 
 BOXES = [
     ("expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);", "(void)input, (void)boxes;"),
     (
-        "copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place, static_cast<int32_t>(box) * kBoxChannels,\n"
-        "               left < input.boxes_per_chunk ? left : input.boxes_per_chunk, control.input_full[stage]);",
+        "copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place,\n"
+        "               static_cast<int32_t>(box << input.channels_log2), left < input.boxes_per_chunk ? left : input.boxes_per_chunk,\n"
+        "               control.input_full[stage]);",
         "(void)left, arrive(control.input_full[stage]);",
     ),
 ]
