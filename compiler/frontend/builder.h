@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -37,6 +38,12 @@ class Builder {
     int64_t axis = 0;
   };
   std::map<TensorId, Padded> padded;
+  // --batch: the first extent of the inputs as the model has it, and as it is to be; both 0 where the model keeps its own.
+  struct Batch {
+    int64_t own = 0, wanted = 0;
+    std::shared_ptr<const std::map<std::string, Shape>> shapes;  // of tensors with the model's own batch, by name
+  };
+  Batch batch;
   bool may_read_padded = false;  // what is emitted now takes each entry by itself; anything else that reads such a tensor is refused
 
   // One rOperator; what it makes follows from attributes and operands (ops::infer). `name` is a wish. Results that are folded become

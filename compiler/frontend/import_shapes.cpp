@@ -42,6 +42,62 @@ Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow
   return result;
 }
 
+// Where the batch is in `x`: in the one extent that is another one with the model's own batch. Empty if that is not known.
+std::optional<size_t> batch_dim(NodeImport& n, TensorId x) {
+  const Builder::Batch& batch = n.new_batch();
+  if (!batch.shapes || !batch.shapes->contains(n.tensor_name(x))) return std::nullopt;
+  const Shape& own = batch.shapes->at(n.tensor_name(x));
+  const Shape shape = n.shape(x);
+  std::optional<size_t> found;
+  for (size_t d = 0; d < shape.size() && shape.size() == own.size(); ++d) {
+    if (shape[d] == own[d]) continue;
+    if (found || shape[d] % batch.wanted != 0) return std::nullopt;
+    found = d;
+  }
+  return found;
+}
+
+// With --batch: the shape that a Reshape of a model of another batch should have, or `wanted` where that will do. What grows is an extent
+// that is the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants [197,8,768]), else the one that begins where
+// the batch does ([197,12,64] of [197,8,768] wants [197,96,64]), but for the last, which holds features ([197,768] of [197,8,12,64]
+// wants [1576,768]). A guess that is wrong does not pass the proof (rebatch.h).
+Ints with_new_batch(NodeImport& n, const Shape& shape, const Ints& wanted) {
+  const int64_t own = n.new_batch().own, batch = n.new_batch().wanted, count = element_count(shape);
+  const std::optional<size_t> dim = own == 0 ? std::nullopt : batch_dim(n, n.in(0));
+  if (!dim || count == 0) return wanted;
+  // The batch begins behind so many elements, or further inside of that extent.
+  const int64_t first = element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(*dim)));
+  const int64_t last = first * (shape[*dim] / batch);
+  Ints written = wanted;
+  int64_t known = 1;
+  for (size_t d = 0; d < written.size(); ++d) {
+    if (written[d] == 0 && d < shape.size()) written[d] = shape[d];
+    if (written[d] < -1 || written[d] == 0 || written[d] > kMaxElements || known > kMaxElements) return wanted;  // reshaped() says why
+    if (written[d] != -1) known *= written[d];
+  }
+  const bool has_free = std::find(written.begin(), written.end(), -1) != written.end();
+  // A -1 takes the batch wherever it stands; that is as it should be where the old batch is not written beside it.
+  const bool fits = has_free ? count % known == 0 : count == known;
+  if (fits && !(has_free && *dim == 0 && written[0] == own)) return wanted;
+
+  const auto grown = [&](size_t d) -> std::optional<Ints> {
+    const int64_t more = known / own * batch;
+    if (written[d] % own != 0 || (has_free ? count % more != 0 : count != more)) return std::nullopt;
+    Ints result = written;
+    result[d] = written[d] / own * batch;
+    return result;
+  };
+  for (const bool exact : {true, false}) {
+    int64_t before = 1;  // elements before written[d]
+    for (size_t d = 0; d < written.size() && written[d] != -1; before *= written[d++]) {
+      if ((exact && written[d] != own) || before < first || before > last) continue;
+      const bool is_last = d > 0 && d + 1 == written.size();
+      if (const std::optional<Ints> result = grown(is_last ? d - 1 : d)) return *result;
+    }
+  }
+  return wanted;
+}
+
 // The axes of Squeeze and Unsqueeze: an attribute before version 13, an operand from then on.
 std::optional<Ints> read_axes(NodeImport& n, bool required) {
   const bool by_input = n.version() >= 13;
@@ -84,7 +140,7 @@ void import_reshape(NodeImport& n) {
   const std::optional<Ints> wanted = by_input ? n.ints(1, "shape") : n.find_ints("shape");
   if (!wanted) throw n.bad("attribute 'shape' is missing");
   const TensorId x = n.in(0);
-  n.result(0, n.reshape(x, reshaped(n, n.shape(x), *wanted, allow_zero)));
+  n.result(0, n.reshape(x, reshaped(n, n.shape(x), allow_zero ? *wanted : with_new_batch(n, n.shape(x), *wanted), allow_zero)));
 }
 
 void import_flatten(NodeImport& n) {

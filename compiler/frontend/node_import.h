@@ -47,6 +47,8 @@ class NodeImport {
   int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
   DType dtype(TensorId id) const { return builder_.dtype(id); }
   bool is_constant(TensorId id) const { return builder_.is_constant(id) && builder_.has_data(id); }
+  const Builder::Batch& new_batch() const { return builder_.batch; }
+  const std::string& tensor_name(TensorId id) const { return builder_.graph.tensor(id).name; }
   ops::Value value(TensorId constant) const { return builder_.value(constant); }
   void expect_same_dtype(const std::vector<TensorId>& ids) const;
   void expect_float(const std::vector<TensorId>& ids) const;   // and all of one type

@@ -61,9 +61,19 @@ void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names)
   }
 }
 
+using Shapes = std::shared_ptr<const std::map<std::string, Shape>>;  // of tensors, by name
+
+Shapes shapes_of(const Graph& graph) {
+  std::map<std::string, Shape> shapes;
+  for (const Tensor& tensor : graph.tensors) shapes[tensor.name] = tensor.shape;
+  return std::make_shared<const std::map<std::string, Shape>>(std::move(shapes));
+}
+
 class Reader {
  public:
-  Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
+  // `shapes`: with the model's own batch, for a model that is read with another one.
+  Reader(const std::string& path, const ReadOptions& options, Shapes shapes = nullptr)
+      : path_(path), file_(file_text(path)), options_(options), shapes_(std::move(shapes)) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     source_ = {folder.empty() ? "." : folder, options.load_weights};
   }
@@ -192,6 +202,7 @@ class Reader {
                       where, first.extent, own_batch_));
     }
     own_batch_ = first.extent;
+    if (own_batch_ != options_.batch) builder_.batch = {own_batch_, options_.batch, shapes_};
     first.extent = options_.batch;
   }
 
@@ -330,7 +341,8 @@ class Reader {
   Builder builder_;
   Refusals refusals_;
   Scope scope_;
-  std::string unbound_;                                         // says which symbolic dimensions have no value
+  std::string unbound_;  // says which symbolic dimensions have no value
+  Shapes shapes_;
   int64_t own_batch_ = 0;                                       // with --batch: the number that it replaces, or 0
   std::map<std::string, std::shared_ptr<const Bytes>> ranges_;  // of external files, by what names them
 };
@@ -342,22 +354,31 @@ Graph read_onnx(const std::string& path, const ReadOptions& options) {
   if (options.batch == 0) return reader.read();
   std::optional<Graph> graph;
   std::optional<Error> refusal;
-  try {
-    graph = reader.read();
-  } catch (const Error& error) {
-    refusal = error;
-  }
+  const auto attempt = [&](Reader& with) {
+    graph.reset();
+    refusal.reset();
+    try {
+      graph = with.read();
+    } catch (const Error& error) {
+      refusal = error;
+    }
+  };
+  attempt(reader);
   const int64_t own = reader.own_batch();
   if (own == 0 || own == options.batch) {  // a model that was exported for any batch, or for this one
     if (refusal) throw *refusal;
     return std::move(*graph);
   }
+  Shapes shapes;
   const auto read_at = [&](int64_t batch) {
     ReadOptions with = options;
     with.batch = batch;
-    return Reader(path, with).read();
+    return Reader(path, with, shapes).read();
   };
   const Graph original = read_at(own);  // what is wrong with the model itself is said first
+  shapes = shapes_of(original);
+  Reader again(path, options, shapes);
+  attempt(again);
   if (refusal) {
     throw Error(refusal->code(), fmt::format("{}; this is with --batch {}: the model was exported with batch {} and keeps to it there",
                                              refusal->what(), options.batch, own));

@@ -1,6 +1,7 @@
 // --batch N for a model that was exported with a fixed batch. Shapes alone do not tell whether it still computes the same for each
-// element of the batch: a Reshape to [1,-1] takes any batch, and mixes it. So the reference runs the model at two batches, op by op,
-// and each tensor must be the same for the same elements.
+// element of the batch: a Reshape to [-1] takes any batch, and mixes it;
+// and the importers of Reshape, Gather and Concat guess what a written shape means for another batch. So the reference runs the model at
+// two batches, op by op, and each tensor must be the same for the same elements.
 #pragma once
 
 #include <functional>
