@@ -251,7 +251,8 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   const bool gangs = may_have_gangs(options);
-  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), dump, prepared.unplaced);
+  prepared.graph =
+      run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
   prepared.graph = narrowed(std::move(prepared.graph), prepared);
   log_wide_activations(prepared);
@@ -266,7 +267,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
   const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared); };
-  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow, cell_of(prepared))) : std::nullopt;
+  const std::optional<Merger> merger =
+      prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow, cell_of(prepared))) : std::nullopt;
   schedule::StageMeter meter;
   if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,

@@ -37,19 +37,20 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
   static constexpr int kPairs = kOneRow ? 1 : NT / 2;  // of output rows
   static constexpr int kOctets = kOneRow ? 1 : 2;      // of channels, that have operands of their own
   static constexpr int kDistance = separable_tap_distance(STRIDE, NT), kWords = separable_words(TAPS);
+  static constexpr int kWordBytes = separable_word_bytes(TAPS);  // of the whole filter
   // Rows of the output that follow each other meet in an operand, or, of four, every other one.
   static constexpr bool kEveryOther = STRIDE == 1 && NT == 4;
   // Operands that are loaded of 8 channels at a column of the filter; with kDistance 2 perhaps half a one more, loaded for all 16.
   static constexpr int kLoads = kDistance == 2 ? (TAPS + 1) / 4 : kEveryOther || kOneRow ? kWords : kWords + NT - 2;
   static constexpr bool kHalfLoad = kDistance == 2 && (TAPS + 1) % 4 == 2;
   static constexpr int kTogether = TAPS <= 3 && NT <= 2 ? TAPS : 1;  // columns of the filter
-  static constexpr bool kEndsBelow = kOneRow || STRIDE == 2;  // the last load would end below the box, with weights of zero
+  static constexpr bool kEndsBelow = kOneRow || STRIDE == 2;         // the last load would end below the box, with weights of zero
   static_assert(NT == 1 || NT == 2 || NT == 4);
 
-  int at, rest;                 // byte of the box that the lane gives to ldmatrix, of the cell's row; of the loads that differ
-  int cell, rest_cell;          // of the row, shifted to where it is in an address
-  uint32_t lower, upper;        // what of a word is the lane's part of a diagonal matrix
-  int filter;                   // byte of a column's first word
+  int at, rest;           // byte of the box that the lane gives to ldmatrix, of the cell's row; of the loads that differ
+  int cell, rest_cell;    // of the row, shifted to where it is in an address
+  uint32_t lower, upper;  // what of a word is the lane's part of a diagonal matrix
+  int filter;             // byte of a column's first word
 
   RK_INLINE static int output_row(int pair, int half) { return kEveryOther ? pair + 2 * half : 2 * pair + half; }
 
@@ -92,7 +93,9 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
         words[i][0] = bits_of(v.x), words[i][1] = bits_of(v.y);
       }
     }
-    RK_INLINE uint32_t row(int octet, int r) const { return kHalfLoad && r >= TAPS - 1 ? half[octet * 2 + r - (TAPS - 1)] : x[octet][r / 4][r % 4]; }
+    RK_INLINE uint32_t row(int octet, int r) const {
+      return kHalfLoad && r >= TAPS - 1 ? half[octet * 2 + r - (TAPS - 1)] : x[octet][r / 4][r % 4];
+    }
   };
   // Rows of 128 bytes have their 16-byte cells permuted by row % 8. `more`: rows below the lane's.
   RK_INLINE static void load(uint32_t (&x)[4], const char* stages, int from, int cell, int more) {
@@ -125,6 +128,25 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
     const uint32_t b[2] = {first, second};
     mma_pairs<In>(mid, x, b);
   }
+  // Of two rows whose taps are 2 apart, the words from I on.
+  template <int I = 0, int A = separable_tap(2, I, false), int B = separable_tap(2, I, true)>
+  RK_INLINE static void add_words(const Column& column, const uint32_t (&low)[kWords][2], const uint32_t (&high)[kWords][2],
+                                  float (&mid)[2][4]) {
+    if constexpr (I < kWords) {
+      if constexpr (B < TAPS) {
+#pragma unroll
+        for (int octet = 0; octet < 2; ++octet) {
+          const uint32_t x[4] = {column.row(octet, A), column.row(octet, A + 1), column.row(octet, B), column.row(octet, B + 1)};
+          multiply_taps(mid[octet], x, low[I][octet], high[I][octet]);
+        }
+      } else {  // a tap alone: both octets in one operand
+        const uint32_t x[4] = {column.row(0, A), column.row(0, A + 1), column.row(1, A), column.row(1, A + 1)};
+        multiply_taps(mid[0], x, low[I][0], 0);
+        multiply_taps(mid[1], x, 0, low[I][1]);
+      }
+      add_words<I + 1>(column, low, high, mid);
+    }
+  }
   RK_INLINE void add(const Column& column, float (&mid)[kPairs][2][4]) const {
     uint32_t low[kWords][2], high[kWords][2];
 #pragma unroll
@@ -136,21 +158,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
       }
     }
     if constexpr (kDistance == 2) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        const int a = separable_tap(2, i, false), b = separable_tap(2, i, true);
-        if (b < TAPS) {
-#pragma unroll
-          for (int octet = 0; octet < 2; ++octet) {
-            const uint32_t x[4] = {column.row(octet, a), column.row(octet, a + 1), column.row(octet, b), column.row(octet, b + 1)};
-            multiply_taps(mid[0][octet], x, low[i][octet], high[i][octet]);
-          }
-        } else {  // a tap alone: both octets in one operand
-          const uint32_t x[4] = {column.row(0, a), column.row(0, a + 1), column.row(1, a), column.row(1, a + 1)};
-          multiply_taps(mid[0][0], x, low[i][0], 0);
-          multiply_taps(mid[0][1], x, 0, low[i][1]);
-        }
-      }
+      add_words(column, low, high, mid[0]);
     } else {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
@@ -232,7 +240,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
         }
         if (!idle) multiply_inputs(rows, x);
       } else {
-        const int floats = weights + MT * 512 + separable_word_bytes(TAPS) + lane_id() % 4 * 16;
+        const int floats = weights + MT * 512 + kWordBytes + lane_id() % 4 * 16;
         const float4 scale = load_shared4(stages, floats), bias = load_shared4(stages, floats + 64);
         int column_words = weights + filter;
         float mid[kPairs][2][4];
