@@ -94,9 +94,9 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
 }
 
 // `unplaced`: what the last pass, which gives tensors their places, gets.
-Graph run_passes(Graph graph, const Estimator& estimator, Dump& dump, std::optional<Graph>& unplaced) {
+Graph run_passes(Graph graph, const Estimator& estimator, int64_t cell, Dump& dump, std::optional<Graph>& unplaced) {
   bool placed = false;
-  const std::vector<passes::Pass> pipeline = passes::pipeline(estimator);
+  const std::vector<passes::Pass> pipeline = passes::pipeline(estimator, cell);
   for (const passes::Pass& pass : pipeline) {
     if (&pass == &pipeline.back()) unplaced = graph;
     graph = pass.run(std::move(graph));
@@ -176,10 +176,15 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
   return boxes_us <= without_us ? fit : without;
 }
 
+bool may_narrow(const Prepared& prepared) {
+  return prepared.narrow_activations && (prepared.precision == Precision::fp16 || prepared.precision == Precision::bf16);
+}
+int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4; }  // as of passes/assign_layout.h
+
 // Of a placed graph, in fp16 and bf16: activations in 16 bits wherever there are bodies for it.
 Graph narrowed(Graph graph, const Prepared& prepared) {
   const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
-  if (!prepared.narrow_activations || (precision != Precision::fp16 && precision != Precision::bf16)) return graph;
+  if (!may_narrow(prepared)) return graph;
   const auto takes = [&](const Graph& placed, const ROperator& rop) {
     return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, precision}).empty();
   };
@@ -235,6 +240,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   const VDevice vdevice = read_vdevice(options.vdevice);
   Prepared prepared;
   prepared.precision = choose_precision(options.precision, vdevice);
+  prepared.narrow_activations = options.narrow_activations;
   Stopwatch stopwatch;
   prepared.source =
       frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true, .frozen = options.frozen, .batch = options.batch});
@@ -245,9 +251,9 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   const bool gangs = may_have_gangs(options);
-  prepared.graph = run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), dump, prepared.unplaced);
+  prepared.graph =
+      run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
-  prepared.narrow_activations = options.narrow_activations;
   prepared.graph = narrowed(std::move(prepared.graph), prepared);
   log_wide_activations(prepared);
   dump("narrow_activations", prepared.graph);
@@ -261,7 +267,8 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
   const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared); };
-  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow)) : std::nullopt;
+  const std::optional<Merger> merger =
+      prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow, cell_of(prepared))) : std::nullopt;
   schedule::StageMeter meter;
   if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
@@ -314,12 +321,12 @@ void settle_graph(Prepared& prepared, const CompileOptions& options, const selec
   prepared.unplaced.reset();
 }
 
-Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow) {
-  return {passes::mergeable(unplaced), [&unplaced, narrow = std::move(narrow)](const std::vector<Merge>& merges) {
+Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow, int64_t cell) {
+  return {passes::mergeable(unplaced), [&unplaced, narrow = std::move(narrow), cell](const std::vector<Merge>& merges) {
             Graph graph = passes::merge_convolutions(unplaced, merges);
             tamp::verify(graph);
             ops::verify_shapes(graph);
-            graph = passes::assign_layout(std::move(graph));
+            graph = passes::assign_layout(std::move(graph), cell);
             return narrow ? narrow(std::move(graph)) : graph;
           }};
 }

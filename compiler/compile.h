@@ -66,7 +66,7 @@ RProgram plan(const Prepared& prepared, const CompileOptions& options, const sel
 void settle_graph(Prepared& prepared, const CompileOptions& options, const select::Records* records);
 
 // What a policy may ask about merging convolutions of a graph without places, which outlives it.
-Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow = {});
+Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow = {}, int64_t cell = 4);
 
 // What CompileOptions::records names. Error (bad input) on a file that is not of records.
 select::Records read_records(const std::string& name);

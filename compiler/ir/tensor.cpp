@@ -25,7 +25,8 @@ bool is_row_major(const Tensor& tensor) { return tensor.place.strides == row_maj
 bool lies_for_boxes(const Tensor& tensor) {
   const Placement& place = tensor.place;
   if (place.strides.size() != 4 || (tensor.shape[1] > 1 && place.strides[1] != 1)) return false;
-  return place.offset % 4 == 0 && place.strides[0] % 4 == 0 && place.strides[2] % 4 == 0 && place.strides[3] % 4 == 0;
+  const int64_t cell = 16 / bytes_of(tensor.dtype);  // elements
+  return place.offset % cell == 0 && place.strides[0] % cell == 0 && place.strides[2] % cell == 0 && place.strides[3] % cell == 0;
 }
 
 const float* f32_data(const Tensor& tensor) {

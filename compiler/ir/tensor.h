@@ -54,11 +54,11 @@ struct Buffer {
 int64_t element_count(const Shape& shape);                   // 1 for a scalar
 std::vector<int64_t> row_major_strides(const Shape& shape);  // extent-1 dimensions get 0
 bool is_row_major(const Tensor& tensor);                     // placed densely in logical order
-// Channels (dimension 1 of four) lie next to each other, and every pixel begins at a multiple of four elements: the copy engine
+// Channels (dimension 1 of four) lie next to each other, and every pixel begins at a multiple of 16 bytes: the copy engine
 // can cut boxes from it (kernels/vdevice/boxes.cuh).
 bool lies_for_boxes(const Tensor& tensor);
-// From so many channels on, pixels of a channels-last tensor are padded to multiples of four elements (passes/memory_order.h): pads are a
-// small part of them then. So the copy engine can cut boxes from every such tensor.
+// From so many channels on, pixels of a channels-last tensor are padded to multiples of four elements, or eight (passes/memory_order.h):
+// pads are a small part of them then. So the copy engine can cut boxes from every such tensor of f32.
 inline constexpr int64_t kPaddedChannels = 32;
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.

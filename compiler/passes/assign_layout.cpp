@@ -34,18 +34,22 @@ Graph separate_outputs(Graph graph) {
 }
 
 // Of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
-int64_t elements_of(const Shape& shape, const std::vector<int64_t>& strides) {
+int64_t elements_of(const Shape& shape, const std::vector<int64_t>& strides, int64_t cell) {
   const int64_t count = element_count(shape);
   if (count == 0) return 0;
   int64_t reach = 1;
   for (size_t d = 0; d < shape.size(); ++d) reach += (shape[d] - 1) * strides[d];
-  return reach == count ? count : (reach + 3) / 4 * 4;
+  return reach == count ? count : (reach + cell - 1) / cell * cell;
 }
 
 class LayoutAssigner {
  public:
-  explicit LayoutAssigner(Graph graph)
-      : graph_(std::move(graph)), uses_(uses_of(graph_)), preferred_(preferred_strides(graph_)), copied_(graph_.rops.size()) {
+  LayoutAssigner(Graph graph, int64_t cell)
+      : graph_(std::move(graph)),
+        cell_(cell),
+        uses_(uses_of(graph_)),
+        preferred_(preferred_strides(graph_, cell)),
+        copied_(graph_.rops.size()) {
     for (const ROperator& rop : graph_.rops) names_.insert(rop.name);
   }
 
@@ -64,7 +68,7 @@ class LayoutAssigner {
   bool placed(TensorId id) const { return graph_.tensor(id).place.buffer.valid(); }
 
   void give_buffer(TensorId id, BufferKind kind, int32_t io_index, const std::vector<int64_t>& strides) {
-    Buffer buffer{kind, elements_of(graph_.tensor(id).shape, strides), graph_.tensor(id).dtype, io_index, TensorId()};
+    Buffer buffer{kind, elements_of(graph_.tensor(id).shape, strides, cell_), graph_.tensor(id).dtype, io_index, TensorId()};
     if (kind == BufferKind::constant) buffer.constant = id;
     place(id) = {BufferId(static_cast<int64_t>(graph_.buffers.size())), 0, strides};
     graph_.buffers.push_back(buffer);
@@ -238,7 +242,7 @@ class LayoutAssigner {
     const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);
     if (good || tensor.shape.size() != 4) return id;
     Tensor copy = tensor;
-    copy.place = {BufferId(), 0, channels_last_strides(tensor.shape)};
+    copy.place = {BufferId(), 0, channels_last_strides(tensor.shape, cell_)};
     return lies_for_boxes(copy) ? dense_copy(id, copy.place.strides, channels_last_copies_) : id;
   }
 
@@ -304,6 +308,7 @@ class LayoutAssigner {
   };
 
   Graph graph_;
+  int64_t cell_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
   std::vector<std::vector<Copied>> copied_;            // per Concat: operands that are copied into it
@@ -314,6 +319,6 @@ class LayoutAssigner {
 
 }  // namespace
 
-Graph assign_layout(Graph graph) { return LayoutAssigner(separate_outputs(remove_dead(std::move(graph)))).run(); }
+Graph assign_layout(Graph graph, int64_t cell) { return LayoutAssigner(separate_outputs(remove_dead(std::move(graph))), cell).run(); }
 
 }  // namespace tamp::passes

@@ -13,7 +13,7 @@ namespace tamp::passes {
 // afterwards; where strides cannot say it, a copy (Elementwise of one step `identity`) is put in. Left are Conv, MatMul, Pool,
 // Reduce, Softmax, Lrn, Elementwise, Pad and Gather. A tensor that no rOperator makes any more is a view of memory that others write.
 // Graph inputs and outputs are row-major in buffers of their own. What a Conv with a prologue reads is copied where boxes could not be
-// cut from it (compiler/ir/tensor.h, lies_for_boxes).
-Graph assign_layout(Graph graph);
+// cut from it (compiler/ir/tensor.h, lies_for_boxes). `cell`: elements of 16 bytes of activations, 8 where they may become 16-bit ones.
+Graph assign_layout(Graph graph, int64_t cell = 4);
 
 }  // namespace tamp::passes

@@ -24,11 +24,12 @@ std::vector<size_t> channels_last_order(size_t rank) {
 
 }  // namespace
 
-std::vector<int64_t> channels_last_strides(const Shape& shape) {
+std::vector<int64_t> channels_last_strides(const Shape& shape, int64_t cell) {
   std::vector<int64_t> strides = dense_strides(shape, channels_last_order(shape.size()));
-  if (shape.size() != 4 || shape[1] < kPaddedChannels || shape[1] % 4 == 0) return strides;
+  if (shape.size() != 4 || shape[1] < kPaddedChannels) return strides;
   Shape padded = shape;
   padded[1] = (shape[1] + 3) / 4 * 4;
+  if (shape[1] % 4 == 0) padded[1] = (shape[1] + cell - 1) / cell * cell;
   return dense_strides(padded, channels_last_order(shape.size()));
 }
 
@@ -36,7 +37,7 @@ namespace {
 
 class Preference {
  public:
-  explicit Preference(const Graph& graph) : graph_(graph), strides_(graph.tensors.size()) {}
+  Preference(const Graph& graph, int64_t cell) : graph_(graph), cell_(cell), strides_(graph.tensors.size()) {}
 
   std::vector<std::vector<int64_t>> run() {
     for (size_t i = 0; i < graph_.tensors.size(); ++i) strides_[i] = row_major_strides(graph_.tensors[i].shape);
@@ -52,7 +53,7 @@ class Preference {
 
  private:
   std::vector<int64_t> of_result(const ROperator& rop, const Shape& shape) const {
-    const auto channels_last = [&] { return channels_last_strides(shape); };
+    const auto channels_last = [&] { return channels_last_strides(shape, cell_); };
     const auto row_major = [&] { return row_major_strides(shape); };
     const auto like = [&](TensorId id) {
       const std::vector<size_t> order = order_of(graph_.tensor(id).shape, strides_[id.index()]);
@@ -86,11 +87,12 @@ class Preference {
   }
 
   const Graph& graph_;
+  int64_t cell_;
   std::vector<std::vector<int64_t>> strides_;
 };
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph) { return Preference(graph).run(); }
+std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph, int64_t cell) { return Preference(graph, cell).run(); }
 
 }  // namespace tamp::passes

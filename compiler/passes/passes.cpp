@@ -18,10 +18,11 @@
 
 namespace tamp::passes {
 
-std::vector<Pass> pipeline(const Estimator& estimator) {
+std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
+  const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
   return {
       {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                      // the patterns below ask for constant operands
@@ -37,7 +38,7 @@ std::vector<Pass> pipeline(const Estimator& estimator) {
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
-      {"assign_layout", assign_layout},        // last: tensors keep their numbers and places from here on
+      {"assign_layout", place},                // last: tensors keep their numbers and places from here on
   };
 }
 

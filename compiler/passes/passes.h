@@ -16,7 +16,7 @@ struct Pass {
 };
 
 // What must be done before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that need it
-// do nothing.
-std::vector<Pass> pipeline(const Estimator& estimator = {});
+// do nothing. `cell`: as of assign_layout.
+std::vector<Pass> pipeline(const Estimator& estimator = {}, int64_t cell = 4);
 
 }  // namespace tamp::passes

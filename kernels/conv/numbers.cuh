@@ -18,6 +18,19 @@ inline constexpr int kSeparableTileW = 8;                                   // p
 inline constexpr int kMostTapDistance = 32767;                              // rows or columns, which share a word of a Tap
 inline constexpr uint32_t kNoTap = 0xffffffffu;                             // the word of a Tap past the end of k
 
+// --- separable_conv with inputs of 16 bits -----------------------------------------------------------------------------
+
+// A column of the filter is words of two taps, which lie so many rows apart.
+constexpr int separable_tap_distance(int stride, int rows) { return stride == 1 && rows == 2 ? 2 : 1; }
+constexpr int separable_words(int taps) { return (taps + 1) / 2; }
+// The tap in the lower (upper) half of a word; `taps` or more: none.
+constexpr int separable_tap(int distance, int word, bool upper) {
+  if (distance == 1) return 2 * word + (upper ? 1 : 0);
+  return word / 2 * 4 + word % 2 + (upper ? 2 : 0);
+}
+constexpr int separable_word_bytes(int taps) { return taps > 1 ? 64 * taps * separable_words(taps) : 0; }  // of 16 channels
+constexpr int separable_filter_bytes(int taps) { return taps > 1 ? separable_word_bytes(taps) + 128 : 0; }
+
 // --- patch_conv --------------------------------------------------------------------------------------------------------
 
 inline constexpr int kPatchTableBytes = 32, kPatchTileBytes = 512;  // of a step: its table; weights of 16 channels

@@ -1,5 +1,5 @@
-// Host side of separable_conv.cuh: which tiles there are, the packed weights, and what a rTask touches. rTask t is
-// n_block * tiles + tile, so that the rTasks of one ring block follow each other, as InputBoxes wants it too.
+// Host side of separable_conv.cuh, and of separable_narrow.cuh for inputs of 16 bits: which tiles there are, the packed weights, and what a
+// rTask touches. rTask t is n_block * tiles + tile, so that the rTasks of one ring block follow each other, as InputBoxes wants it too.
 //
 // A prologue that is only an activation is one of a single tap with a weight of one.
 #include "kernels/conv/separable_conv.h"
@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -14,6 +15,7 @@
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
 #include "kernels/loop.h"
+#include "kernels/narrow.h"
 #include "kernels/vectors.h"
 
 namespace tamp::kernels {
@@ -31,10 +33,14 @@ struct Separable {
   bool residual = false;
   float low = -kInfinity, high = kInfinity;
   int64_t images = 1, channels = 1, height = 1, width = 1, out_channels = 1, out_height = 1, out_width = 1;
+  DType in = DType::f32;
 
-  int64_t column_values() const { return taps + 1; }  // of the filter's, as it is packed
+  bool narrow() const { return is_narrow(in); }
+  int64_t column_values() const { return taps + 1; }  // of the filter's, as it is packed for inputs of f32
   int64_t values() const { return taps * column_values(); }
-  int64_t boxes() const { return ceil_div(channels, kBoxChannels); }
+  int64_t box_channels() const { return narrow() ? 2 * kBoxChannels : kBoxChannels; }
+  int64_t warp_channels() const { return box_channels() / 4; }  // that a warp owns in a step
+  int64_t boxes() const { return ceil_div(channels, box_channels()); }
 };
 
 // The activation as a clip; false if it is none.
@@ -59,7 +65,8 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   if (conv == nullptr || !has_prologue(*conv) || !is_pointwise(*conv) || conv->kernel.size() != 2) return std::nullopt;
   const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
-  const bool types = in.dtype == DType::f32 && (out.dtype == DType::f32 || is_narrow(out.dtype));
+  const auto is_value = [](DType dtype) { return dtype == DType::f32 || is_narrow(dtype); };
+  const bool types = is_value(in.dtype) && is_value(out.dtype) && (!is_narrow(in.dtype) || !is_narrow(out.dtype) || in.dtype == out.dtype);
   if (!types || in.role == Role::constant || element_count(out.shape) == 0) return std::nullopt;
   if (element_count(in.shape) > kMostElements || element_count(out.shape) > kMostElements) return std::nullopt;
   for (const size_t i : {size_t{1}, kDepthwiseWeights, kDepthwiseBias}) {
@@ -67,6 +74,7 @@ std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) 
     if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
   }
   Separable s;
+  s.in = in.dtype;
   s.images = in.shape[0];
   s.channels = in.shape[1];
   s.height = in.shape[2];
@@ -90,15 +98,24 @@ struct Tile {
   int64_t height() const { return nt * warps_n; }
   int64_t warps_k() const { return kWarps / warps_n; }
   int64_t teams() const { return warps_k() / 4; }
-  int64_t octet_bytes(const Separable& s) const { return mt * 512 + s.values() * 32; }
-  int64_t step_bytes(const Separable& s) const { return warps_k() * octet_bytes(s); }
+  int64_t warp_bytes(const Separable& s) const {  // weights of what a warp owns in a step
+    return mt * 512 + (s.narrow() ? rk::separable_filter_bytes(static_cast<int>(s.taps)) : s.values() * 32);
+  }
+  int64_t step_bytes(const Separable& s) const { return warps_k() * warp_bytes(s); }
   int64_t outputs() const { return ceil_div(kTileW * height() * channels() / 4, kWarps * 32); }  // of a thread
   // The sums of the warps, and the residuals of all threads.
   int64_t work_bytes(bool residual) const {
     return warps_k() * kTileW * height() * (channels() + rk::kSumPad) * 4 + (residual ? outputs() * kWarps * 32 * 16 : 0);
   }
 };
-constexpr Tile kTiles[] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 4, 1}, {1, 1, 2}, {2, 2, 2}, {2, 4, 2}, {1, 7, 2}};
+constexpr Tile kTiles[] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 4, 1}, {1, 1, 2}, {2, 2, 2}, {2, 4, 2}, {1, 7, 2}, {1, 2, 2}, {1, 4, 2}};
+
+// Whether the body of the input's type has the tile.
+bool has_tile(const Separable& s, const Tile& t) {
+  if (s.narrow()) return t.nt <= 4;
+  if (s.taps == 7 && t.nt > 2) return false;  // out of registers
+  return t.mt == 2 || t.warps_n == 1 || (t.nt != 2 && t.nt != 4);
+}
 
 // What pack and accesses need; a RKernel's config holds it.
 struct Config {
@@ -142,7 +159,8 @@ InputBoxes boxes_of(const Separable& s, const Config& c) {
   boxes.group_channels = s.channels;
   boxes.boxes = boxes.boxes_per_split = s.boxes();
   boxes.boxes_per_chunk = c.boxes_per_chunk;
-  boxes.boxes_per_copy = s.channels % kBoxChannels == 0 ? c.boxes_per_chunk : 1;
+  boxes.boxes_per_copy = s.channels % s.box_channels() == 0 ? c.boxes_per_chunk : 1;
+  boxes.value_bytes = bytes_of(s.in);
   return boxes;
 }
 
@@ -150,11 +168,11 @@ InputBoxes boxes_of(const Separable& s, const Config& c) {
 std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int64_t tile) {
   const Tile& t = kTiles[tile];
   if (t.work_bytes(s.residual) > vdevice.work_bytes() || t.step_bytes(s) > vdevice.weight_stage_bytes) return std::nullopt;
-  if (s.taps == 7 && t.nt > 2) return std::nullopt;  // out of registers
+  if (!has_tile(s, t)) return std::nullopt;
   Config c;
   c.tile = tile;
   const InputBoxes one = boxes_of(s, c);
-  const int64_t fitting = vdevice.input_stage_bytes / (s.channels % kBoxChannels == 0 ? one.copied_bytes() : one.box_bytes());
+  const int64_t fitting = vdevice.input_stage_bytes / (s.channels % s.box_channels() == 0 ? one.copied_bytes() : one.box_bytes());
   if (fitting < t.teams()) return std::nullopt;
   // All stages have a part of a short rTask, so that the first part is there early.
   const int64_t spread = ceil_div(ceil_div(s.boxes(), vdevice.input_stages), t.teams()) * t.teams();
@@ -163,10 +181,28 @@ std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int
   return c;
 }
 
+// The same where inputs have 16 bits, and loads of 4 times 8 cells are most of what shared memory delivers, the 8 pixels of a stride of 2
+// two by two from the same banks.
+double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
+  const Tile& t = kTiles[c.tile];
+  const int64_t words = rk::separable_words(static_cast<int>(s.taps));
+  int64_t loads = ceil_div(t.nt, 2), weights = 4 * t.mt;
+  if (s.taps > 1) {
+    loads = s.taps * (t.nt == 1 ? words : s.stride == 2 ? 2 * (words + t.nt - 2) : t.nt == 4 ? 2 * words : (s.taps + 1) / 2);
+    weights += 2 * s.taps * words + 8;
+  }
+  const int64_t delivered = kWarps * (4 * loads * s.stride + weights);
+  const double steps = static_cast<double>(blocks_of(s, c).steps), bytes = static_cast<double>(s.boxes() * boxes_of(s, c).copied_bytes());
+  const auto cost = [&](const char* name) { return vdevice.cost(std::string("separable_conv.narrow.") + name); };
+  return cost("fixed_cycles") + steps * (cost("step_cycles") + cost("loop_factor") * static_cast<double>(delivered)) +
+         cost("input_byte_cycles") * bytes;
+}
+
 // Cycles of a rTask from its inputs being there: a step takes what shared memory delivers to the lanes (128 bytes a cycle), or what a
 // scheduler issues for its two warps.
 double cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
+  if (s.narrow()) return narrow_cycles_of(vdevice, s, c);
   const int64_t reads = ((t.nt - 1) * s.stride + s.taps) * s.taps;
   const int64_t delivered = kWarps * (2 * reads + 2 * s.values() + 4 * t.mt);
   const int64_t issued = 2 * (reads * 4 + 2 * s.taps * s.taps * t.nt + s.values() / 2 + t.nt * (7 + 2 * t.mt) + 60);
@@ -206,6 +242,44 @@ void pack_octet(const Weights& weights, const Separable& s, const Tile& t, int64
   }
 }
 
+uint32_t narrow_of(const Separable& s, float x) { return s.in == DType::f16 ? half_of(x) : bfloat_of(x); }
+
+// The filter's weights of a channel, and the power of two that they are divided by.
+std::vector<float> scaled_filter(const Weights& weights, const Separable& s, int64_t channel, float& scale) {
+  std::vector<float> filter(weights.filter + channel * s.taps * s.taps, weights.filter + (channel + 1) * s.taps * s.taps);
+  scale = s.in == DType::f16 ? std::ldexp(1.0F, half_exponent(filter)) : 1.0F;
+  for (float& w : filter) w /= scale;
+  return filter;
+}
+
+// The weights of 16 channels from `channel` on, as separable_narrow.cuh wants them.
+void pack_narrow(const Weights& weights, const Separable& s, const Tile& t, int64_t first_n, int64_t channel, uint32_t* to) {
+  for (int64_t i = 0; i < t.mt * 128; ++i, ++to) {
+    const int64_t lane = i / 4 % 32, row = first_n + lane / 4 * 2 * t.mt + i / 128 * 2 + i % 2, c = channel + lane % 4 * 2 + i % 4 / 2 * 8;
+    if (row >= s.out_channels) continue;
+    for (int64_t k = 0; k < std::min<int64_t>(2, s.channels - c); ++k)
+      *to |= narrow_of(s, weights.pointwise[row * s.channels + c + k]) << 16 * k;
+  }
+  if (s.taps == 1) return;
+  const auto taps = static_cast<int>(s.taps), words = rk::separable_words(taps);
+  const int distance = rk::separable_tap_distance(static_cast<int>(s.stride), static_cast<int>(t.nt));
+  uint32_t* const floats = to + rk::separable_word_bytes(taps) / 4;
+  for (int64_t i = 0; i < std::min<int64_t>(16, s.channels - channel); ++i) {
+    float scale = 1;
+    const std::vector<float> filter = scaled_filter(weights, s, channel + i, scale);
+    for (int word = 0; word < taps * words; ++word) {
+      for (int half = 0; half < 2; ++half) {
+        const int ky = rk::separable_tap(distance, word % words, half != 0), kx = word / words;
+        if (ky < taps) to[word * 16 + i % 8 * 2 + i / 8] |= narrow_of(s, filter[static_cast<size_t>(ky * taps + kx)]) << 16 * half;
+      }
+    }
+    const float bias = weights.bias == nullptr ? 0.0F : weights.bias[channel + i];
+    const int64_t at = i % 8 / 2 * 4 + i / 8 * 2 + i % 2;
+    std::memcpy(floats + at, &scale, 4);
+    std::memcpy(floats + 16 + at, &bias, 4);
+  }
+}
+
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const Separable s = *separable_of(graph, rop);
   const Config c = config_of(rkernel);
@@ -218,13 +292,18 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Weights weights = {data(1), data(kDepthwiseWeights), data(kDepthwiseBias)};
   std::vector<float> bias;
   if (has_bias(p)) bias = padded_bias(graph, p, 1, b.n * t.channels());
-  const int64_t octets = b.chunks * c.chunk_steps * t.warps_k(), octet_elements = t.octet_bytes(s) / 4;
-  std::vector<float> packed(static_cast<size_t>(ring_bytes(s, c) / 4));
-  for (int64_t i = 0; i < b.n * octets; ++i)
-    pack_octet(weights, s, t, i / octets * t.channels(), i % octets * 8, packed.data() + i * octet_elements);
-  packed.insert(packed.end(), bias.begin(), bias.end());
-  Bytes bytes(packed.size() * 4);
-  std::memcpy(bytes.data(), packed.data(), bytes.size());
+  const int64_t parts = b.chunks * c.chunk_steps * t.warps_k();
+  Bytes bytes(static_cast<size_t>(ring_bytes(s, c)) + bias.size() * 4);
+  for (int64_t i = 0; i < b.n * parts; ++i) {
+    std::vector<uint32_t> words(static_cast<size_t>(t.warp_bytes(s) / 4));
+    const int64_t first_n = i / parts * t.channels(), channel = i % parts * s.warp_channels();
+    if (s.narrow())
+      pack_narrow(weights, s, t, first_n, channel, words.data());
+    else
+      pack_octet(weights, s, t, first_n, channel, reinterpret_cast<float*>(words.data()));
+    std::memcpy(bytes.data() + i * t.warp_bytes(s), words.data(), static_cast<size_t>(t.warp_bytes(s)));
+  }
+  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(s, c), bias.data(), bias.size() * 4);
   return bytes;
 }
 
@@ -262,7 +341,7 @@ InputBoxes placed_boxes(const Graph& graph, const ROperator& rop, const Separabl
   const std::vector<int64_t>& strides = graph.tensor(boxes.tensor).place.strides;
   boxes.strides = {1, strides[3], strides[2], strides[0]};
   for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(s.channels, 4) * 4;  // never walked; the copy engine wants some
+    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(s.channels, 8) * 8;  // never walked; the copy engine wants some
   }
   return boxes;
 }
@@ -271,15 +350,14 @@ Phase phase_of(const Request& request, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   const Blocks b = blocks_of(s, c);
   Phase phase;
-  phase.header = "kernels/conv/separable_conv.cuh";
-  phase.body = "rk::separable_conv";
-  phase.template_args = {{"TAPS", std::to_string(s.taps)},
-                         {"STRIDE", std::to_string(s.stride)},
-                         {"MT", std::to_string(t.mt)},
-                         {"NT", std::to_string(t.nt)},
-                         {"WARPS_N", std::to_string(t.warps_n)}};
+  phase.header = s.narrow() ? "kernels/conv/separable_narrow.cuh" : "kernels/conv/separable_conv.cuh";
+  phase.body = s.narrow() ? "rk::separable_narrow" : "rk::separable_conv";
   const DType stored = request.graph.tensor(request.rop.outputs[0]).dtype;
-  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
+  if (s.narrow()) phase.template_args = {{"In", value_type(s.in)}, {"Out", value_type(stored)}};
+  const std::pair<const char*, int64_t> numbers[] = {
+      {"TAPS", s.taps}, {"STRIDE", s.stride}, {"MT", t.mt}, {"NT", t.nt}, {"WARPS_N", t.warps_n}};
+  for (const auto& [name, value] : numbers) phase.template_args.emplace_back(name, std::to_string(value));
+  if (!s.narrow() && is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::SeparableConvArgs";
   phase.args = args_of(request.graph, request.rop, s, c);
   phase.rtasks = b.tiles * b.n;
@@ -317,6 +395,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (!has_boxes(request.vdevice, request.precision)) return {};
   const std::optional<Separable> s = separable_of(request.graph, request.rop);
   const std::optional<Product> p = product_with_prologue(request.graph, request.rop, Activations::narrow);
+  if (s && s->narrow() && !has_narrow_activations(request.precision)) return {};
   if (!s || !p || *std::min_element(p->out_strides.begin(), p->out_strides.end()) < 0) return {};
   const Tensor& in = request.graph.tensor(request.rop.inputs[0]);
   if (request.graph.buffers[in.place.buffer.index()].kind != BufferKind::arena || !lies_for_boxes(in)) return {};

@@ -21,6 +21,7 @@
 #include "kernels/conv/numbers.cuh"
 #include "kernels/vdevice/memory.cuh"
 #include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/pairs.cuh"
 
 namespace rk {
 
@@ -258,7 +259,7 @@ struct SeparableWalk {
 };
 
 // The results of one thread: 4 channels of a column of the tile, every kPassRows-th row. Where they go is found out before the
-// inputs are there; residuals are copied to shared memory behind the sums, as floats, while the product is computed. Out: of the results
+// inputs are there; residuals are copied to shared memory behind the sums while the product is computed. Out: of the results
 // and the residual in memory.
 template <class Veu, class Tile, class Out>
 struct SeparableResults {
@@ -311,14 +312,33 @@ struct SeparableResults {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass, from += residual_step) {
       if (pass * kPassRows >= rows) break;
-      if (vector_residual && sizeof(Out) == 4)
-        cp_async16(work + residual_place(pass), from, true);
-      else if (vector_residual)
-        store_shared4(work, residual_place(pass), load4(from));
+      if (vector_residual)
+        copy_residual(work + residual_place(pass), from);
       else
-        store_shared4(work, residual_place(pass), load_each(from, static_cast<int32_t>(args.epilogue.residual_strides[1]), left));
+        store_residual(work, residual_place(pass), load_each(from, static_cast<int32_t>(args.epilogue.residual_strides[1]), left));
     }
     cp_async_commit();
+  }
+  // Residuals lie in shared memory as they do in global memory.
+  RK_INLINE static void copy_residual(char* to, const Out* from) {
+    if constexpr (sizeof(Out) == 4)
+      cp_async16(to, from, true);
+    else
+      cp_async8(to, from);
+  }
+  RK_INLINE static void store_residual(char* work, int to, float4 v) {
+    if constexpr (sizeof(Out) == 4)
+      store_shared4(work, to, v);
+    else
+      store_shared2(work, to, float2{float_of(pair_of<Out>(v.x, v.y)), float_of(pair_of<Out>(v.z, v.w))});
+  }
+  RK_INLINE static float4 load_residual(const char* work, int from) {
+    if constexpr (sizeof(Out) == 4) {
+      return load_shared4(work, from);
+    } else {
+      const float2 pairs = load_shared2(work, from);
+      return Raw4<Out>{{bits_of(pairs.x), bits_of(pairs.y)}}.floats();
+    }
   }
   // Adds the sums of the warps. The thread's own copies are there, and other threads' after a barrier.
   RK_INLINE void finish(const SeparableConvArgs& args, const char* work) const {
@@ -327,7 +347,7 @@ struct SeparableResults {
 #pragma unroll 1
     for (int pass = 0; pass < kPasses && pass * kPassRows < rows; ++pass, to += step) {
       float4 v = bias, r = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (residual != nullptr) r = load_shared4(work, residual_place(pass));
+      if (residual != nullptr) r = load_residual(work, residual_place(pass));
 #pragma unroll
       for (int k = 0; k < Tile::kWarpsK; ++k) v = add4(v, load_shared4(work, at + k * Tile::kPartBytes));
       at += kPassRows * kSeparableTileW * Tile::kPitch * 4;
@@ -337,9 +357,8 @@ struct SeparableResults {
   }
 };
 
-template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, class Out = float>
-RK_BODY void separable_conv(const Task<Veu>& task) {
-  using Tile = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>;
+template <class Veu, class Tile, class Out>
+RK_INLINE void separable_rtask(const Task<Veu>& task) {
   const auto& args = task.template arguments<SeparableConvArgs>();
   char* const work = as_shared(task.work);
   SeparableWalk<Veu, Tile> walk(task, args);
@@ -352,6 +371,11 @@ RK_BODY void separable_conv(const Task<Veu>& task) {
   cp_async_wait<0>();
   sync_compute<Veu>();
   results.finish(args, work);
+}
+
+template <class Veu, int TAPS, int STRIDE, int MT, int NT, int WARPS_N, class Out = float>
+RK_BODY void separable_conv(const Task<Veu>& task) {
+  separable_rtask<Veu, SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>, Out>(task);
 }
 
 }  // namespace rk

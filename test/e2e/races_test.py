@@ -45,6 +45,17 @@ def separable_behind_stem():
                    [nets.weight("w1", 32, 3, 3, 3), nets.weight("w2", 32, 1, 3, 3), nets.weight("w3", 48, 32, 1, 1)])
 
 
+def separable_residual():
+    """Of 44 channels, which lie as 48 where they are of 16 bits: a filter of five taps and a residual, then one with a stride of two."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4, strides=[2, 2]), m.node("Relu", ["a"], ["r"], "relu"),
+             m.node("Conv", ["r", "w2"], ["d"], "depthwise", pads=[2] * 4, group=44), m.node("Conv", ["d", "w3"], ["p"], "pointwise"),
+             m.node("Add", ["p", "r"], ["s"], "add"), m.node("Conv", ["s", "w4"], ["e"], "strided", pads=[1] * 4, strides=[2, 2], group=44),
+             m.node("Relu", ["e"], ["t"], "between"), m.node("Conv", ["t", "w5"], ["y"], "last")]
+    return m.model(nodes, [nets.port("x", 1, 3, 33, 31)], [nets.port("y", 1, 20, 9, 8)],
+                   [nets.weight("w1", 44, 3, 3, 3), nets.weight("w2", 44, 1, 5, 5), nets.weight("w3", 44, 44, 1, 1), nets.weight("w4", 44, 1, 3, 3),
+                    nets.weight("w5", 20, 44, 1, 1)])
+
+
 def padded_pixels():
     """Depthwise convolutions of 39 channels, which lie as 40: whole vectors are read, the last of them with the padding."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4), m.node("Relu", ["a"], ["r"], "relu"),
@@ -135,6 +146,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_mobile", nets.mobile, ["--vdevice", "h200", "--precision", "bf16"], "depthwise gemv elementwise"),
+    ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("narrow_transformer", transformers.vit, ["--vdevice", "h200", "--precision", "fp16"], "attention normalize<rows staged_conv_fp16"),
     ("narrow_graph", nets.boxed, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "staged_conv_bf16"),
     ("attention", nets.attention, [], "matmul_direct softmax"),

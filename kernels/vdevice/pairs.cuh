@@ -1,0 +1,78 @@
+// Words of two 16-bit values of activations (kernels/vdevice/values.cuh), as tensor cores take them.
+#pragma once
+
+#include "kernels/vdevice/epilogue.cuh"
+#include "kernels/vdevice/memory.cuh"
+#include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/values.cuh"
+
+namespace rk {
+
+// The bytes of `word` that the selector's four digits name, the lowest digit for the lowest byte: 0 to 3, 0 the lowest; 4: a zero.
+RK_INLINE uint32_t pick_bytes(uint32_t word, uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, selector);
+#else
+  uint32_t picked = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t byte = selector >> 4 * i & 7u;
+    if (byte < 4) picked |= (word >> 8 * byte & 0xffu) << 8 * i;
+  }
+  return picked;
+#endif
+}
+
+// Of two words, the larger and the smaller values; NaN where either is.
+template <class Value>
+RK_INLINE uint32_t max_pairs(uint32_t a, uint32_t b) {
+  static_assert(sizeof(Value) == 2);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t v;
+  if constexpr (std::is_same_v<Value, Half>)
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  else
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+#else
+  const float2 x = floats_of<Value>(a), y = floats_of<Value>(b);
+  return pair_of<Value>(max_nan(x.x, y.x), max_nan(x.y, y.y));
+#endif
+}
+template <class Value>
+RK_INLINE uint32_t min_pairs(uint32_t a, uint32_t b) {
+  static_assert(sizeof(Value) == 2);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t v;
+  if constexpr (std::is_same_v<Value, Half>)
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  else
+    asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+#else
+  const float2 x = floats_of<Value>(a), y = floats_of<Value>(b);
+  return pair_of<Value>(min_nan(x.x, y.x), min_nan(x.y, y.y));
+#endif
+}
+
+// mma_f16 or mma_bf16.
+template <class Value>
+RK_INLINE void mma_pairs(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  static_assert(sizeof(Value) == 2);
+  if constexpr (std::is_same_v<Value, Half>)
+    mma_f16(d, a, b);
+  else
+    mma_bf16(d, a, b);
+}
+
+// cp_async16 for four values, 8 aligned bytes.
+RK_INLINE void cp_async8(void* smem, const void* gmem) {
+#if RK_HAS_CP_ASYNC
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem_address(smem)), "l"(gmem) : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async(smem, gmem, 8, true);
+#elif defined(__CUDA_ARCH__)
+  *static_cast<uint2*>(smem) = __ldcg(static_cast<const uint2*>(gmem));
+#endif
+}
+
+}  // namespace rk
