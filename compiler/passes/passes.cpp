@@ -4,6 +4,7 @@
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
+#include "compiler/passes/fold_scales.h"
 #include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
@@ -33,6 +34,7 @@ std::vector<Pass> pipeline(const Estimator& estimator) {
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
+      {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
