@@ -17,7 +17,7 @@ struct ScaledProduct {
   std::vector<Addend> addends;
 };
 
-std::vector<float> times(const float* values, const std::vector<float>& factors) {
+std::vector<float> scaled_by(const float* values, const std::vector<float>& factors) {
   std::vector<float> out;
   for (size_t i = 0; i < factors.size(); ++i) out.push_back(values[i] * factors[i]);
   return out;
@@ -112,14 +112,14 @@ class ScaleFolder {
     product.inputs[1] = constant(product.name + ".scaled_weight", weights.shape, values, ROperatorId(static_cast<int64_t>(found.rop)));
     const Shape channels = {static_cast<int64_t>(factors.size())};
     if (const TensorId bias = product.epilogue.bias; bias.valid()) {
-      const std::vector<float> scaled = times(f32_data(graph_.tensor(bias)), factors);
+      const std::vector<float> scaled = scaled_by(f32_data(graph_.tensor(bias)), factors);
       product.epilogue.bias = constant(product.name + ".scaled_bias", channels, scaled, ROperatorId(static_cast<int64_t>(found.rop)));
     }
     for (const Addend& addend : found.addends) {
       ROperator& sum = graph_.rops[addend.rop];
       Shape shape(graph_.tensor(sum.outputs[0]).shape.size() - addend.axis, 1);
       shape[0] = channels[0];
-      const std::vector<float> scaled = times(addend.values.data(), factors);
+      const std::vector<float> scaled = scaled_by(addend.values.data(), factors);
       sum.inputs[addend.operand] = constant(sum.name + ".scaled", shape, scaled, ROperatorId(static_cast<int64_t>(addend.rop)));
     }
   }

@@ -20,7 +20,7 @@ struct AddedConstant {
 struct AttentionMatch {
   TensorId q, k, v, bias;
   std::vector<AddedConstant> constants;  // in place of the bias: their sum, in the shape of the scores
-  bool keys_last = false;  // K is [..,size,keys]
+  bool keys_last = false;                // K is [..,size,keys]
   double scale = 1;
   std::vector<size_t> steps;  // all but the last one, in the graph's order
   size_t last = 0;            // the product with V
@@ -119,7 +119,8 @@ class AttentionMatcher {
       id = next;
     }
     sums.scores = id;
-    if (sums.constants.empty() || sums.steps.size() < 2 || element_count(graph_.tensor(id).shape) * bytes_of(DType::f32) > kSummedBytes) return std::nullopt;
+    if (sums.constants.empty() || sums.steps.size() < 2 || element_count(graph_.tensor(id).shape) * bytes_of(DType::f32) > kSummedBytes)
+      return std::nullopt;
     return sums;
   }
 

@@ -30,8 +30,8 @@ class ViewsLast {
 
  private:
   struct Swap {
-    size_t operand = 0;  // that is seen through views
-    TensorId product;    // what it is of
+    size_t operand = 0;         // that is seen through views
+    TensorId product;           // what it is of
     std::vector<int64_t> perm;  // the views as one Transpose; empty where they leave all elements where they are
   };
 
@@ -140,7 +140,8 @@ class ViewsLast {
     return swap.perm.empty() && tensor.shape.size() == 1 && !to.empty() && tensor.shape[0] == wanted.back() && to.back() == wanted.back();
   }
 
-  TensorId add_view(TensorId from, const Shape& shape, OpAttrs attrs, const ROperator& rop, const char* what, std::vector<ROperator>& made) {
+  TensorId add_view(TensorId from, const Shape& shape, OpAttrs attrs, const ROperator& rop, const char* what,
+                    std::vector<ROperator>& made) {
     Tensor tensor;
     tensor.name = graph_.tensor(from).name + what + rop.name;
     tensor.dtype = graph_.tensor(from).dtype;
