@@ -227,7 +227,8 @@ struct BatchNorm {
 
 // y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if
 // not `centered`, x / sqrt(mean of x^2 + epsilon) * scale + bias. Inputs X, scale?, B?, which broadcast one way to X. Layer, instance,
-// group and root mean square normalisation are this.
+// group and root mean square normalisation are this. passes/move_rows may add rows? (i64[R], constant): of X[N,C], normalised along C, row
+// r of the result [R,C] is that of row rows[r] of X then, and scale and B are of one row for all.
 struct Normalize {
   std::vector<int64_t> axes;
   bool centered = true;
@@ -242,6 +243,7 @@ struct Normalize {
     f("epsilon", op.epsilon);
   }
 };
+inline constexpr size_t kNormalizeRows = 3;  // place in the inputs of a Normalize
 
 // One step of a chain, in SSA form: operand v >= 0 is input number v of the rOperator, v < 0 is the result of step -1-v.
 struct ElementwiseStep {

@@ -50,11 +50,35 @@ class Factor {
   Offsets offsets_;
 };
 
+// The type of the result where the rows are taken from elsewhere in X.
+TensorTypes infer_rows(const Normalize& op, const Given& given) {
+  const TensorType& rows = given.type(kNormalizeRows);
+  if (given.rank(0) != 2 || op.axes != std::vector<int64_t>{1})
+    throw bad_input("rows are of input X of two dimensions, normalised along the second");
+  if (rows.dtype != DType::i64 || rows.shape.size() != 1)
+    throw bad_input("rows have shape " + shape_text(rows.shape) + " of " + name_of(rows.dtype) + ", expected one dimension of i64");
+  return {{given.dtype(0), {rows.shape[0], given.shape(0)[1]}}};
+}
+
+// The rows of X in that order.
+Value taken_rows(const Call& call) {
+  const Value& x = call.input(0);
+  const Numbers<int64_t> rows(call.input(kNormalizeRows));
+  const int64_t extent = x.shape[0], row = x.shape[1] * bytes_of(x.dtype), count = call.output().shape[0];
+  auto bytes = std::make_shared<Bytes>();
+  for (int64_t r = 0; r < count; ++r) {
+    if (rows[r] < 0 || rows[r] >= extent) throw bad_input(where(call.rop) + ": row " + std::to_string(rows[r]) + " is outside of X");
+    const std::byte* from = x.data->data() + rows[r] * row;
+    bytes->insert(bytes->end(), from, from + row);
+  }
+  return {x.dtype, call.output().shape, bytes};
+}
+
 }  // namespace
 
 TensorTypes infer(const Normalize& op, const Given& given) {
   static constexpr std::array kNames = {"X", "Scale", "B"};
-  given.expect(1, kNames.size());
+  given.expect(1, kNormalizeRows + 1);
   const Shape& x = given.shape(0);
   int64_t before = -1;
   for (const int64_t axis : op.axes) {
@@ -62,17 +86,19 @@ TensorTypes infer(const Normalize& op, const Given& given) {
       throw bad_input("axes " + shape_text(op.axes) + " of input X of shape " + shape_text(x) + ", expected ascending dimensions of it");
     before = axis;
   }
+  const bool rows = given.has(kNormalizeRows);
   for (size_t i = 1; i < kNames.size(); ++i) {
-    if (!given.has(i) || broadcasts_to(given.shape(i), x)) continue;
+    if (!given.has(i) || (broadcasts_to(given.shape(i), x) && (!rows || given.rank(i) <= 1))) continue;
     throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", which does not broadcast to X's " +
                     shape_text(x));
   }
-  return {given.type(0)};
+  return rows ? infer_rows(op, given) : TensorTypes{given.type(0)};
 }
 
 std::vector<Value> evaluate(const Normalize& op, const Call& call) {
   const Shape& shape = call.output().shape;
-  const Numbers<double> x(call.input(0));
+  const Value taken = call.has_input(kNormalizeRows) ? taken_rows(call) : call.input(0);
+  const Numbers<double> x(taken);
   std::vector<double> y(static_cast<size_t>(element_count(shape)));
   if (y.empty()) return {output_from(call, y)};
   const Offsets offsets = offsets_of(op, shape, dense_strides(shape));

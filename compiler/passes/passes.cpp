@@ -4,10 +4,12 @@
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
+#include "compiler/passes/fold_scales.h"
 #include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/lift_recurrences.h"
+#include "compiler/passes/move_rows.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/recognise_attention.h"
 #include "compiler/passes/recognise_normalizations.h"
@@ -34,6 +36,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
+      {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
+      {"move_rows", move_rows},                                // before views_last: sums come behind products again
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"fuse_elementwise", fuse_elementwise},  // takes what is left

@@ -9,9 +9,18 @@
 namespace tamp::passes {
 namespace {
 
+constexpr int64_t kSummedBytes = int64_t{16} << 20;  // a sum of constants takes no more
+
+// A constant that is added to the scores while they are seen in `shape`.
+struct AddedConstant {
+  TensorId id;
+  Shape shape;
+};
+
 struct AttentionMatch {
   TensorId q, k, v, bias;
-  bool keys_last = false;  // K is [..,size,keys]
+  std::vector<AddedConstant> constants;  // in place of the bias: their sum, in the shape of the scores
+  bool keys_last = false;                // K is [..,size,keys]
   double scale = 1;
   std::vector<size_t> steps;  // all but the last one, in the graph's order
   size_t last = 0;            // the product with V
@@ -61,7 +70,11 @@ class AttentionMatcher {
   }
 
   bool take_scores(TensorId scores, AttentionMatch& found) const {
-    if (const auto bias = sum_of(scores, found)) {
+    if (const auto sums = sum_of_constants(scores)) {
+      found.constants = sums->constants;
+      found.steps.insert(found.steps.begin(), sums->steps.begin(), sums->steps.end());
+      scores = sums->scores;
+    } else if (const auto bias = sum_of(scores, found)) {
       found.bias = bias->second;
       scores = bias->first;
     }
@@ -78,6 +91,37 @@ class AttentionMatcher {
     take_factor(found.k, found);
     // All that there is to broadcast is in front of the matrices, and the bias is not what makes the scores larger.
     return graph_.tensor(scores).shape == graph_.tensor(graph_.rops[found.steps.back()].inputs[0]).shape;
+  }
+
+  // Several constants that are added one after another, with Reshapes between (windows that a mask is for are a dimension of their own).
+  // A Reshape leaves the order of elements, so their sum is one constant.
+  struct ConstantSums {
+    TensorId scores;
+    std::vector<AddedConstant> constants;
+    std::vector<size_t> steps;
+  };
+  std::optional<ConstantSums> sum_of_constants(TensorId id) const {
+    ConstantSums sums;
+    while (!leads_to_product(id)) {
+      const std::optional<size_t> maker = maker_of(id);
+      if (!maker) return std::nullopt;
+      const ROperator& rop = graph_.rops[*maker];
+      TensorId next = rop.inputs[0];
+      if (!std::holds_alternative<Reshape>(rop.attrs)) {
+        const ElementwiseStep* step = single_step(rop);
+        if (!step || step->op != ElementwiseOp::add) return std::nullopt;
+        const size_t i = is_f32_constant(graph_, rop.inputs[0]) ? 0 : 1;
+        next = rop.inputs[1 - i];
+        if (!is_f32_constant(graph_, rop.inputs[i]) || graph_.tensor(next).shape != graph_.tensor(id).shape) return std::nullopt;
+        sums.constants.push_back({rop.inputs[i], graph_.tensor(id).shape});
+      }
+      sums.steps.insert(sums.steps.begin(), *maker);
+      id = next;
+    }
+    sums.scores = id;
+    if (sums.constants.empty() || sums.steps.size() < 2 || element_count(graph_.tensor(id).shape) * bytes_of(DType::f32) > kSummedBytes)
+      return std::nullopt;
+    return sums;
   }
 
   // The scores and what is added to them.
@@ -121,6 +165,30 @@ class AttentionMatcher {
   Uses uses_;
 };
 
+// The constants' sum in `shape`, with extent 1 along dimensions that it does not vary along. In double: one rounding.
+TensorId summed(Graph& graph, const std::vector<AddedConstant>& constants, Shape shape, const std::string& name) {
+  std::vector<double> sums(static_cast<size_t>(element_count(shape)), 0.0);
+  for (const AddedConstant& added : constants) {
+    const std::vector<float> values = broadcast_values(graph.tensor(added.id), added.shape);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+  }
+  std::vector<float> values(sums.begin(), sums.end());
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const auto inner = static_cast<size_t>(element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1, shape.end())));
+    const size_t whole = inner * static_cast<size_t>(shape[d]);
+    std::vector<float> first;
+    bool varies = false;
+    for (size_t i = 0; i < values.size() && !varies; ++i) {
+      varies = values[i] != values[i / whole * whole + i % inner];
+      if (i % whole < inner) first.push_back(values[i]);
+    }
+    if (varies) continue;
+    values = std::move(first);
+    shape[d] = 1;
+  }
+  return add_f32_constant(graph, name, shape, values);
+}
+
 // [..,size,keys] as [..,keys,size]. A Transpose is a view.
 TensorId with_keys_first(Graph& graph, TensorId k, const ROperator& reader, std::vector<ROperator>& made) {
   Tensor turned;
@@ -162,6 +230,10 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     const TensorId k = match->keys_last ? with_keys_first(tried, match->k, rop, turned) : match->k;
     rop.inputs = {match->q, k, match->v};
     if (match->bias.valid()) rop.inputs.push_back(match->bias);
+    if (!match->constants.empty()) {
+      const Shape& scores = before.tensor(before.rops[i].inputs[0]).shape;
+      rop.inputs.push_back(summed(tried, match->constants, scores, rop.name + ".bias"));
+    }
     if (!estimator(tried, rop)) continue;
     graph = std::move(tried);
     in_front[match->last] = std::move(turned);

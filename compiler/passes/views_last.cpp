@@ -1,5 +1,7 @@
 #include "compiler/passes/views_last.h"
 
+#include <numeric>
+
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
 
@@ -28,8 +30,9 @@ class ViewsLast {
 
  private:
   struct Swap {
-    size_t operand = 0;  // that is seen through views
-    TensorId product;    // what it is of
+    size_t operand = 0;         // that is seen through views
+    TensorId product;           // what it is of
+    std::vector<int64_t> perm;  // the views as one Transpose; empty where they leave all elements where they are
   };
 
   std::optional<Swap> swap_of(const ROperator& rop) const {
@@ -38,13 +41,39 @@ class ViewsLast {
       if (is_made_by_product(id) && graph_.tensor(id).shape == graph_.tensor(rop.outputs[0]).shape) return std::nullopt;
     }
     for (size_t i = 0; i < rop.inputs.size(); ++i) {
-      const TensorId product = product_behind(rop.inputs[i]);
-      if (!product.valid() || graph_.tensor(rop.inputs[i]).shape != graph_.tensor(rop.outputs[0]).shape) continue;
+      const std::optional<Swap> swap = swap_at(rop, i);
+      if (!swap || graph_.tensor(rop.inputs[i]).shape != graph_.tensor(rop.outputs[0]).shape) continue;
       bool good = true;
-      for (size_t k = 0; k < rop.inputs.size(); ++k) good &= k == i || can_follow(rop.inputs[k], rop.outputs[0], product);
-      if (good) return Swap{i, product};
+      for (size_t k = 0; k < rop.inputs.size(); ++k) good &= k == i || can_follow(rop.inputs[k], rop.outputs[0], *swap);
+      if (good) return swap;
     }
     return std::nullopt;
+  }
+
+  std::optional<Swap> swap_at(const ROperator& rop, size_t i) const {
+    std::vector<const ROperator*> views;
+    const TensorId product = product_behind(rop.inputs[i], views);
+    if (!product.valid()) return std::nullopt;
+    if (are_in_order(product, views)) return Swap{i, product, {}};
+    if (!may_join_epilogue(single_step(rop)->op)) return std::nullopt;
+    const std::vector<int64_t> perm = joined_perm(graph_.tensor(product).shape.size(), views);
+    return perm.empty() ? std::nullopt : std::optional(Swap{i, product, perm});
+  }
+
+  // A step of another kind gains nothing by going through a Transpose, and would leave the steps behind it.
+  static bool may_join_epilogue(ElementwiseOp op) {
+    switch (op) {
+      case ElementwiseOp::add:
+      case ElementwiseOp::relu:
+      case ElementwiseOp::clip:
+      case ElementwiseOp::sigmoid:
+      case ElementwiseOp::tanh:
+      case ElementwiseOp::hard_sigmoid:
+      case ElementwiseOp::hard_swish:
+      case ElementwiseOp::leaky_relu:
+      case ElementwiseOp::gelu: return true;
+      default: return false;
+    }
   }
 
   // A Conv or MatMul, or one of the few steps behind one that its epilogue may take.
@@ -65,9 +94,8 @@ class ViewsLast {
     return producer.valid() && !uses_.is_output[id.index()] && uses_.consumers[id.index()].size() == 1 && is_product(graph_.rop(producer));
   }
 
-  // The result of such a one that `id` is a view of, its elements where they were.
-  TensorId product_behind(TensorId id) const {
-    std::vector<const ROperator*> views;
+  // The result of such a one that `id` is a view of, and the views, the last one first.
+  TensorId product_behind(TensorId id, std::vector<const ROperator*>& views) const {
     while (true) {
       const ROperatorId producer = uses_.producer[id.index()];
       if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return TensorId();
@@ -77,31 +105,55 @@ class ViewsLast {
       views.push_back(&maker);
       id = maker.inputs[0];
     }
-    if (views.empty() || graph_.tensor(id).dtype != DType::f32) return TensorId();
-    std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(graph_.tensor(id).shape)};
+    return views.empty() || graph_.tensor(id).dtype != DType::f32 ? TensorId() : id;
+  }
+
+  // Whether the views leave the product's elements where they are in row-major order.
+  bool are_in_order(TensorId product, const std::vector<const ROperator*>& views) const {
+    std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(graph_.tensor(product).shape)};
     for (size_t i = views.size(); i-- > 0;) {
       place = view_place(graph_, *views[i], *place);
-      if (!place || place->strides != row_major_strides(graph_.tensor(views[i]->outputs[0]).shape)) return TensorId();
+      if (!place || place->strides != row_major_strides(graph_.tensor(views[i]->outputs[0]).shape)) return false;
     }
-    return id;
+    return true;
   }
 
-  bool can_follow(TensorId other, TensorId result, TensorId product) const {
+  // The one Transpose that several are; empty if there is another view among them.
+  static std::vector<int64_t> joined_perm(size_t rank, const std::vector<const ROperator*>& views) {
+    std::vector<int64_t> perm(rank);
+    std::iota(perm.begin(), perm.end(), 0);
+    for (size_t i = views.size(); i-- > 0;) {
+      const auto* op = std::get_if<Transpose>(&views[i]->attrs);
+      if (!op) return {};
+      std::vector<int64_t> next;
+      for (const int64_t d : op->perm) next.push_back(perm[static_cast<size_t>(d)]);
+      perm = std::move(next);
+    }
+    return perm;
+  }
+
+  bool can_follow(TensorId other, TensorId result, const Swap& swap) const {
     const Tensor& tensor = graph_.tensor(other);
     if (tensor.dtype != DType::f32) return false;
-    const Shape &wanted = graph_.tensor(result).shape, &to = graph_.tensor(product).shape;
+    const Shape &wanted = graph_.tensor(result).shape, &to = graph_.tensor(swap.product).shape;
     if (tensor.shape == wanted || element_count(tensor.shape) == 1) return true;
-    return tensor.shape.size() == 1 && !to.empty() && tensor.shape[0] == wanted.back() && to.back() == wanted.back();
+    return swap.perm.empty() && tensor.shape.size() == 1 && !to.empty() && tensor.shape[0] == wanted.back() && to.back() == wanted.back();
   }
 
-  TensorId add_reshape(TensorId from, const Shape& shape, const ROperator& rop, const char* what, std::vector<ROperator>& made) {
+  TensorId add_view(TensorId from, const Shape& shape, OpAttrs attrs, const ROperator& rop, const char* what,
+                    std::vector<ROperator>& made) {
     Tensor tensor;
     tensor.name = graph_.tensor(from).name + what + rop.name;
     tensor.dtype = graph_.tensor(from).dtype;
     tensor.shape = shape;
     const TensorId to = add_tensor(graph_, std::move(tensor));
-    made.push_back({rop.name + what + std::to_string(to.index()), Reshape{shape}, {}, {from}, {to}, rop.origin});
+    made.push_back({rop.name + what + std::to_string(to.index()), std::move(attrs), {}, {from}, {to}, rop.origin});
     return to;
+  }
+  static Transpose inverse(const std::vector<int64_t>& perm) {
+    Transpose op{perm};
+    for (size_t i = 0; i < perm.size(); ++i) op.perm[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+    return op;
   }
 
   void emit(ROperator rop, const Swap& swap, std::vector<ROperator>& made) {
@@ -112,9 +164,9 @@ class ViewsLast {
       if (i == swap.operand)
         rop.inputs[i] = swap.product;
       else if (element_count(other) == 1 && other.size() > shape.size())
-        rop.inputs[i] = add_reshape(rop.inputs[i], {}, rop, ".as.", made);
+        rop.inputs[i] = add_view(rop.inputs[i], {}, Reshape{}, rop, ".as.", made);
       else if (element_count(other) != 1 && other == wanted)
-        rop.inputs[i] = add_reshape(rop.inputs[i], shape, rop, ".as.", made);
+        rop.inputs[i] = add_view(rop.inputs[i], shape, swap.perm.empty() ? OpAttrs(Reshape{shape}) : inverse(swap.perm), rop, ".as.", made);
     }
     Tensor before;
     before.name = graph_.tensor(result).name + ".before";
@@ -123,7 +175,8 @@ class ViewsLast {
     rop.outputs[0] = add_tensor(graph_, std::move(before));
     std::get<Elementwise>(rop.attrs).shape.clear();
     if (std::get<Elementwise>(rop.attrs).may_change_type()) std::get<Elementwise>(rop.attrs).shape = shape;
-    const ROperator view{rop.name + ".view", Reshape{wanted}, {}, {rop.outputs[0]}, {result}, rop.origin};
+    const OpAttrs seen = swap.perm.empty() ? OpAttrs(Reshape{wanted}) : OpAttrs(Transpose{swap.perm});
+    const ROperator view{rop.name + ".view", seen, {}, {rop.outputs[0]}, {result}, rop.origin};
     made.push_back(std::move(rop));
     made.push_back(view);
   }

@@ -132,27 +132,40 @@ std::optional<Map> map_of(const Graph& graph, const ROperator& rop) {
   return map;
 }
 
-// Vectors of 4: the innermost dimension is walked densely by both, and no offset is odd.
-bool is_vector(const Graph& graph, const ROperator& rop, const Map& map) {
-  if (map.loop.empty()) return false;
-  const LoopDim& inner = map.loop.back();
-  if (inner.strides[0] != 1 || inner.strides[1] != 1 || inner.strides[2] != 0 || inner.extent % 4 != 0) return false;
-  if (graph.tensor(rop.inputs[0]).place.offset % 4 != 0 || graph.tensor(rop.outputs[0]).place.offset % 4 != 0) return false;
-  for (size_t d = 0; d + 1 < map.loop.size(); ++d) {
-    if (map.loop[d].strides[0] % 4 != 0 || map.loop[d].strides[1] % 4 != 0) return false;
-  }
-  return std::all_of(map.tables.begin(), map.tables.end(), [](int32_t entry) { return entry % 4 == 0; });
+// Elements of 16 bytes, where there is a body for vectors of them: of f32, and what is only moved of 16 bits each, which the body takes for
+// f32 in pairs.
+int64_t vector_elements(const Graph& graph, const ROperator& rop) {
+  const DType dtype = graph.tensor(rop.outputs[0]).dtype;
+  if (dtype == DType::f32) return 4;
+  return std::holds_alternative<Gather>(rop.attrs) && bytes_of(dtype) == 2 ? 8 : 0;
 }
 
-Loop in_vectors(Loop loop) {
-  loop.back().extent /= 4;
-  for (int64_t& stride : loop.back().strides) stride *= 4;
+// Vectors of 16 bytes: the innermost dimension is walked densely by both, and nothing begins in the middle of one.
+bool is_vector(const Graph& graph, const ROperator& rop, const Map& map) {
+  const int64_t each = vector_elements(graph, rop);
+  if (map.loop.empty() || each == 0) return false;
+  const LoopDim& inner = map.loop.back();
+  if (inner.strides[0] != 1 || inner.strides[1] != 1 || inner.strides[2] != 0 || inner.extent % each != 0) return false;
+  if (graph.tensor(rop.inputs[0]).place.offset % each != 0 || graph.tensor(rop.outputs[0]).place.offset % each != 0) return false;
+  for (size_t d = 0; d + 1 < map.loop.size(); ++d) {
+    if (map.loop[d].strides[0] % each != 0 || map.loop[d].strides[1] % each != 0) return false;
+  }
+  return std::all_of(map.tables.begin(), map.tables.end(), [&](int32_t entry) { return entry % each == 0; });
+}
+
+// Steps are of vectors, strides of f32.
+Loop in_vectors(Loop loop, int64_t each) {
+  loop.back().extent /= each;
+  for (int64_t& stride : loop.back().strides) stride *= each;
+  for (LoopDim& dim : loop) {
+    for (const size_t operand : {size_t{0}, size_t{1}}) dim.strides[operand] = dim.strides[operand] * 4 / each;
+  }
   return loop;
 }
 
 Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_rtask) {
   const ROperator& rop = request.rop;
-  const Loop loop = vector ? in_vectors(map.loop) : map.loop;
+  const Loop loop = vector ? in_vectors(map.loop, vector_elements(request.graph, rop)) : map.loop;
   const int64_t items = loop_elements(loop);
   std::vector<int64_t> table_at(kRank, -1), joint_steps(kRank, 0);
   for (size_t d = 0; d < loop.size(); ++d) {
@@ -208,20 +221,26 @@ std::vector<RKernel> offers(const Request& request) {
   if (has_epilogue(rop) || !is_plain(request.graph.tensor(rop.inputs[0])) || !is_plain(request.graph.tensor(rop.outputs[0]))) return {};
   const std::optional<Map> map = map_of(request.graph, rop);
   if (!map || map->loop.size() > kRank) return {};
-  const bool vector = dtype == DType::f32 && is_vector(request.graph, rop, *map);
-  const int64_t items = loop_elements(map->loop) / (vector ? 4 : 1);
+  const bool vector = is_vector(request.graph, rop, *map);
+  const int64_t each = vector ? vector_elements(request.graph, rop) : 1;
+  const int64_t items = loop_elements(map->loop) / each;
   const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(items, request.vdevice.veus()));
   RKernel rkernel;
   rkernel.family = "indexed_copy";
   rkernel.name = vector ? "indexed_copy<vector>" : "indexed_copy<scalar>";
   rkernel.phases = {phase_of(request, *map, vector, per_rtask)};
-  if (dtype != DType::f32) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
-  rkernel.config = {{"elements_per_rtask", per_rtask * (vector ? 4 : 1)}};
+  if (dtype != DType::f32 && !vector) rkernel.phases[0] = typed_phase(rkernel.phases[0], dtype, map->value);
+  rkernel.config = {{"elements_per_rtask", per_rtask * each}};
   return {rkernel};
 }
 
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
-  const std::vector<int32_t> tables = map_of(graph, rop)->tables;
+  const std::optional<Map> map = map_of(graph, rop);
+  std::vector<int32_t> tables = map->tables;
+  if (is_vector(graph, rop, *map)) {  // strides are of f32
+    const int64_t narrow = vector_elements(graph, rop) / 4;
+    for (int32_t& entry : tables) entry = entry == kOutside ? entry : static_cast<int32_t>(entry / narrow);
+  }
   Bytes bytes(tables.size() * sizeof(int32_t));
   if (!bytes.empty()) std::memcpy(bytes.data(), tables.data(), bytes.size());
   return bytes;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
+#include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
 #include "kernels/reduce/numbers.cuh"
@@ -23,15 +25,32 @@ std::vector<int64_t> strides_in(const Graph& graph, TensorId id, const Shape& sh
   return id.valid() ? broadcast_strides(graph.tensor(id), shape) : std::vector<int64_t>(shape.size(), 0);
 }
 
+bool has_table(const ROperator& rop) { return operand(rop, kNormalizeRows).valid(); }
+
+// Where each row begins in the input, from its first element; empty where the rows are in their order.
+std::vector<int32_t> table_of(const Graph& graph, const ROperator& rop) {
+  std::vector<int32_t> table;
+  if (!has_table(rop)) return table;
+  const Tensor &in = graph.tensor(rop.inputs[0]), &rows = graph.tensor(operand(rop, kNormalizeRows));
+  for (int64_t r = 0; r < rows.shape[0]; ++r) {
+    const int64_t row = i64_data(rows)[r];
+    TAMP_CHECK(row >= 0 && row < in.shape[0], "'" + rop.name + "' takes a row that is not there");
+    table.push_back(static_cast<int32_t>(row * in.place.strides[0]));
+  }
+  return table;
+}
+
 Rows rows_of(const Graph& graph, const ROperator& rop) {
   const std::vector<int64_t>& axes = std::get<Normalize>(rop.attrs).axes;
   const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
-  const std::vector<int64_t> scale = strides_in(graph, operand(rop, 1), in.shape), bias = strides_in(graph, operand(rop, 2), in.shape);
+  const Shape& shape = out.shape;
+  const std::vector<int64_t> scale = strides_in(graph, operand(rop, 1), shape), bias = strides_in(graph, operand(rop, 2), shape);
   Rows rows;
-  for (size_t d = 0; d < in.shape.size(); ++d) {
+  for (size_t d = 0; d < shape.size(); ++d) {
     const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
     Loop& loop = reduced ? rows.reduced : rows.kept;
-    loop.push_back({in.shape[d], {in.place.strides[d], out.place.strides[d], scale[d], bias[d]}});
+    const int64_t from = !reduced && has_table(rop) ? 0 : in.place.strides[d];  // a table says where rows are
+    loop.push_back({shape[d], {from, out.place.strides[d], scale[d], bias[d]}});
   }
   rows.kept = normalised(rows.kept);
   rows.reduced = normalised(rows.reduced);
@@ -45,7 +64,14 @@ bool is_possible(const Graph& graph, const ROperator& rop) {
   for (const size_t i : {size_t{1}, size_t{2}}) {
     if (operand(rop, i).valid() && !is_plain_f32(graph.tensor(operand(rop, i)))) return false;
   }
+  if (has_table(rop) && graph.tensor(operand(rop, kNormalizeRows)).role != Role::constant) return false;
   return is_plain_values(graph.tensor(rop.inputs[0])) && is_plain_values(graph.tensor(rop.outputs[0]));
+}
+
+// Where rows are taken in the order of a table, the body that does it.
+void append_table(const ROperator& rop, Phase& phase) {
+  if (has_table(rop)) phase.body += "_of";
+  phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{0}} : null_arg()});
 }
 
 // What x and y lie in, where that is not f32.
@@ -85,6 +111,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
                 {"kept_per_thread", arg(kept)},
                 {"centered", arg(int64_t{attrs.centered})},
                 {"epsilon", float_arg(attrs.epsilon)}};
+  append_table(rop, phase);
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   const ElementBytes bytes = element_bytes(request);
@@ -112,6 +139,7 @@ bool is_rows(const Request& request, const Rows& rows) {
     return rows.reduced[0].strides[which] == 1 && is_vectors(request.graph, id, strides(rows.kept, which));
   };
   if (!lies(kIn, rop.inputs[0]) || !lies(kOut, rop.outputs[0])) return false;
+  if (has_table(rop) && request.graph.tensor(rop.inputs[0]).place.strides[0] % 4 != 0) return false;
   for (const auto& [which, i] : {std::pair{kScale, size_t{1}}, std::pair{kBias, size_t{2}}}) {
     if (!operand(rop, i).valid()) continue;
     const std::vector<int64_t> kept = strides(rows.kept, which);
@@ -158,6 +186,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})}};
+  append_table(rop, phase);
   phase.work_bytes = 2 * 4 * warps;
   const double turns = static_cast<double>(ceil_div(per_rtask, warps / row_warps));
   const ElementBytes bytes = element_bytes(request);
@@ -189,8 +218,28 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+  const std::vector<int32_t> table = table_of(graph, rop);
+  Bytes bytes(table.size() * sizeof(int32_t));
+  if (!bytes.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
+  return bytes;
+}
+
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  append_rows(rows_of(graph, rop), graph, rop, rkernel, index, out);
+  const Rows rows = rows_of(graph, rop);
+  if (has_table(rop)) {
+    const std::vector<int32_t> table = table_of(graph, rop);
+    const int64_t per_rtask = rkernel.config_value("rows_per_rtask"), each = rows.reduced_elements();
+    for (int64_t r = index * per_rtask; r < std::min((index + 1) * per_rtask, rows.rows()); ++r) {
+      const int64_t begin = graph.tensor(rop.inputs[0]).place.offset + table[static_cast<size_t>(r)];
+      append_runs(rows.reduced, kIn, rop.inputs[0], begin, 0, each, out.reads);
+    }
+    Accesses all;
+    append_rows(rows, graph, rop, rkernel, index, all);
+    out.writes.insert(out.writes.end(), all.writes.begin(), all.writes.end());
+  } else {
+    append_rows(rows, graph, rop, rkernel, index, out);
+  }
   for (const size_t i : {size_t{1}, size_t{2}}) {
     if (operand(rop, i).valid()) append_whole(graph, operand(rop, i), out.reads);
   }
@@ -199,7 +248,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }  // namespace
 
 const Family& normalize() {
-  static const Family family{"normalize", offers, no_pack, accesses};
+  static const Family family{"normalize", offers, pack, accesses};
   return family;
 }
 

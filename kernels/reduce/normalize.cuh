@@ -1,7 +1,7 @@
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias over every row; not centred, the mean counts as 0. Three walks over the row:
 // the mean, then the sum of squares around it (a difference of two large sums would cancel), then y. A thread keeps its own elements in
 // shared memory in between if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or 16 bits each;
-// scale and bias are fp32.
+// scale and bias are fp32. normalize_of takes rows in the order of a table.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"
@@ -17,13 +17,14 @@ struct NormalizeArgs {
   uint32_t kept_per_thread;  // elements per thread in shared memory, in whole batches; 0: none, x is read again
   int32_t centered;
   float epsilon;
+  TensorRef table;  // normalize_of: int32, where each row of the input begins; rows.kept_in does not count then
 };
 static_assert(sizeof(NormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 enum NormalizePass : int { kFindMean, kAddSquares, kWriteNormalized, kNormalizePasses };
 
-template <class Veu, bool kFlat, class In = float, class Out = float>
-RK_BODY void normalize(const Task<Veu>& caller) {
+template <class Veu, bool kFlat, class In, class Out, bool kTable>
+RK_INLINE void normalize_some(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
   const NormalizeArgs& args = task.template arguments<NormalizeArgs>();
@@ -43,7 +44,9 @@ RK_BODY void normalize(const Task<Veu>& caller) {
   for (uint32_t row0 = task.index * rows.rows_per_rtask; row0 < end; row0 += t.lanes) {
     const bool live = row0 + t.lane < end;
     const uint32_t row = live ? row0 + t.lane : end - 1;  // lanes without a row repeat the last, and store nothing
-    const In* const in = values_at<const In>(task, rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
+    const int64_t from = kTable ? __float_as_int(load_weight1(task.address(args.table) + row))
+                                : nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
+    const In* const in = values_at<const In>(task, rows.in) + from;
     Out* const out = values_at<Out>(task, rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
     const int64_t scale_row = nest_offset(args.kept_scale, rows.kept_divisors, rows.kept_rank, row);
     const int64_t bias_row = nest_offset(args.kept_bias, rows.kept_divisors, rows.kept_rank, row);
@@ -96,6 +99,16 @@ RK_BODY void normalize(const Task<Veu>& caller) {
       if (pass == kAddSquares) factor = 1.0f / sqrtf(sum / count + args.epsilon);
     }
   }
+}
+
+template <class Veu, bool kFlat, class In = float, class Out = float>
+RK_BODY void normalize(const Task<Veu>& caller) {
+  normalize_some<Veu, kFlat, In, Out, false>(caller);
+}
+
+template <class Veu, bool kFlat, class In = float, class Out = float>
+RK_BODY void normalize_of(const Task<Veu>& caller) {
+  normalize_some<Veu, kFlat, In, Out, true>(caller);
 }
 
 }  // namespace rk

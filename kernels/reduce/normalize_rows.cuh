@@ -1,7 +1,8 @@
 // What normalize.cuh does, of rows of neighbours in whole groups of four, with scale and bias of one row for all: layer normalisation.
 // `warps` warps have a row, kEach groups of four a thread, in registers: the mean, then the squares around it, are added up by shuffles and
 // then over the warps in shared memory, always in the same order. Short: code that runs once a layer costs more than what it does.
-// Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32.
+// Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a
+// table.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -20,6 +21,7 @@ struct NormalizeRowsArgs {
   uint32_t warps_log2;  // of a row
   float inverse_count, epsilon;
   int32_t centered;
+  TensorRef table;  // normalize_rows_of: int32, where each row of the input begins; kept_in does not count then
 };
 static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -39,8 +41,8 @@ RK_INLINE float sum_of_row(float* shared, uint32_t warps_log2, float v) {
 }
 RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 
-template <class Veu, int kEach, class In = float, class Out = float>
-RK_BODY void normalize_rows(const Task<Veu>& caller) {
+template <class Veu, int kEach, class In, class Out, bool kTable>
+RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
@@ -60,6 +62,7 @@ RK_BODY void normalize_rows(const Task<Veu>& caller) {
       from += static_cast<int64_t>(at) * args.kept_in[d];
       to += static_cast<int64_t>(at) * args.kept_out[d];
     }
+    if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
     const float* const scales = task.address(args.scale);
@@ -103,6 +106,16 @@ RK_BODY void normalize_rows(const Task<Veu>& caller) {
     }
     if (args.centered == 0) sync_compute<Veu>();  // else the barrier of the next mean does it
   }
+}
+
+template <class Veu, int kEach, class In = float, class Out = float>
+RK_BODY void normalize_rows(const Task<Veu>& caller) {
+  normalize_some_rows<Veu, kEach, In, Out, false>(caller);
+}
+
+template <class Veu, int kEach, class In = float, class Out = float>
+RK_BODY void normalize_rows_of(const Task<Veu>& caller) {
+  normalize_some_rows<Veu, kEach, In, Out, true>(caller);
 }
 
 }  // namespace rk

@@ -131,6 +131,31 @@ TEST_CASE("a factor of Q or K is one of the scores") {
   CHECK(attention_of(made).scale == 0.75F);
 }
 
+TEST_CASE("constants that are added to the scores through Reshapes are one bias") {
+  const auto windows = [](const std::string& mask, const std::string& outputs) {
+    return "q = input f32[4,2,3,8]\nk = input f32[4,2,3,8]\nv = input f32[4,2,3,8]\nb = const f32[1,2,3,3]\n" + mask +
+           "s = MatMul(q, k) {trans_b=1} -> f32[4,2,3,3]\n"
+           "a = Elementwise(s, b) {add(i0, i1)} -> f32[4,2,3,3]\n"
+           "u = Reshape(a) -> f32[2,2,2,3,3]\n"
+           "c = Elementwise(m, u) {add(i0, i1)} -> f32[2,2,2,3,3]\n"
+           "d = Reshape(c) -> f32[4,2,3,3]\n"
+           "w = Softmax(d) {axes=[3,3]} -> f32[4,2,3,3]\n"
+           "y = MatMul(w, v) {} -> f32[4,2,3,8]\n" +
+           outputs + "\n";
+  };
+  const Graph made = recognised(parse_graph(windows("m = const f32[1,2,1,3,3]\n", "outputs(y)")));
+  CHECK(made.rops.size() == 1);
+  REQUIRE(count_rops(made, "Attention") == 1);
+  CHECK(made.tensor(made.rops[0].inputs[3]).shape == Shape{4, 2, 3, 3});
+  // What is the same for all windows is there once.
+  const Graph same = recognised(parse_graph(windows("m = const f32[1,1,1,3,3]\n", "outputs(y)")));
+  REQUIRE(count_rops(same, "Attention") == 1);
+  CHECK(same.tensor(same.rops[0].inputs[3]).shape == Shape{1, 2, 3, 3});
+  // Known at run time only, or read by somebody else: left as it is.
+  CHECK(count_rops(recognised(parse_graph(windows("m = input f32[1,2,1,3,3]\n", "outputs(y)"))), "Attention") == 0);
+  CHECK(count_rops(recognised(parse_graph(windows("m = const f32[1,2,1,3,3]\n", "outputs(y, a)"))), "Attention") == 0);
+}
+
 TEST_CASE("attention is left alone where somebody else reads a step, or where it is another thing") {
   CHECK(count_rops(recognised(parse_graph(written_out("", "s", "outputs(y, w)"))), "Attention") == 0);
   CHECK(count_rops(recognised(parse_graph(written_out("", "s", "outputs(y, s)"))), "Attention") == 0);

@@ -267,6 +267,21 @@ std::vector<Case> indexed_copy_cases() {
   };
 }
 
+TEST_CASE("gather moves elements of 16 bits eight at a time where it can") {
+  const std::vector<Case> wide = {
+      gather_case("rows", 0, {5, 32}, {3}, {4, -5, 2}, Lay::rows),
+      gather_case("rows of each image", 1, {3, 7, 16}, {4}, {6, 0, -1, 3}, Lay::rows),
+      gather_case("rows of no whole vectors", 0, {5, 12}, {3}, {4, -5, 2}, Lay::rows),
+      gather_case("one row", 0, {5, 8}, {1}, {3}, Lay::rows),
+  };
+  std::vector<Case> cases;
+  for (const Case& c : wide) {
+    const ROperator& rop = c.graph.rops[0];
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {rop.inputs[0], rop.outputs[0]}, dtype));
+  }
+  expect_no_problems(cases, {kernels::indexed_copy()}, "indexed_copy_narrow");
+}
+
 TEST_CASE("pad and gather agree with the reference") {
   expect_no_problems(indexed_copy_cases(), {kernels::indexed_copy()}, "indexed_copy");
 }

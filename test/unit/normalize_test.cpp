@@ -129,6 +129,18 @@ Graph written_out(bool centered, const std::string& after = "") {
 
 }  // namespace
 
+TEST_CASE("rows of a Normalize are of a matrix, and constant numbers of its rows") {
+  const auto infer = [](const Shape& x, const Shape& scale, DType dtype) {
+    const ops::OperandList operands = {ops::Operand{{DType::f32, x}}, ops::Operand{{DType::f32, scale}}, std::nullopt,
+                                       ops::Operand{{dtype, {3}}}};
+    return ops::infer(OpAttrs(Normalize{{1}}), operands)[0].shape;
+  };
+  CHECK(infer({5, 4}, {4}, DType::i64) == Shape{3, 4});
+  CHECK_THROWS_WITH(infer({5, 4, 1}, {1}, DType::i64), Contains("two dimensions"));
+  CHECK_THROWS_WITH(infer({5, 4}, {4}, DType::i32), Contains("expected one dimension of i64"));
+  CHECK_THROWS_WITH(infer({5, 4}, {5, 1}, DType::i64), Contains("does not broadcast"));
+}
+
 TEST_CASE("the steps that exporters write are recognised as one normalisation") {
   for (const bool centered : {true, false}) {
     const Graph source = written_out(centered);
@@ -172,6 +184,19 @@ Case normalize_case(const std::string& name, const Normalize& op, const Shape& s
   return maker.finish(op, inputs, maker.output(shape, out));
 }
 
+// Rows in the order of a table.
+Case rows_case(const std::string& name, const Normalize& op, const Shape& x, const std::vector<int64_t>& rows, Lay in = Lay::rows) {
+  CaseMaker maker(name);
+  const std::vector<TensorId> inputs = {maker.input(x, in), maker.constant({x[1]}), maker.constant({x[1]}),
+                                        maker.indices({static_cast<int64_t>(rows.size())}, rows)};
+  return maker.finish(op, inputs, maker.output({static_cast<int64_t>(rows.size()), x[1]}));
+}
+std::vector<int64_t> some_rows(int64_t count, int64_t of) {
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < count; ++i) rows.push_back((i * 7 + 3) % of);
+  return rows;
+}
+
 std::vector<Case> normalize_cases() {
   const Lay last = Lay::channels_last, slice = Lay::slice, rows = Lay::rows;
   const float eps = 1e-5F;
@@ -190,6 +215,10 @@ std::vector<Case> normalize_cases() {
       normalize_case("groups", {{2, 3, 4}, true, eps}, {2, 3, 4, 5, 3}, rows, rows, {3, 4, 1, 1}, {3, 4, 1, 1}),
       normalize_case("all but the channels", {{0, 2, 3}, true, 1e-18F}, {3, 5, 6, 7}, rows, last, {}, {}),
       normalize_case("reversed", {{1}, true, eps}, {6, 33}, Lay::reversed, rows, {33}, {33}),
+      rows_case("rows in another order", {{1}, true, eps}, {150, 96}, some_rows(150, 150)),
+      rows_case("one row", {{1}, true, eps}, {4, 64}, {2}),
+      rows_case("some rows, several times", {{1}, false, eps}, {5, 33}, some_rows(9, 5)),
+      rows_case("rows that lie backwards", {{1}, true, eps}, {6, 64}, some_rows(4, 6), Lay::reversed),
   };
 }
 
@@ -208,6 +237,8 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
       normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, Lay::slice, Lay::slice, {5, 1, 1},
                      {5, 1, 1}),
       normalize_case("reversed", {{1}, true, eps}, {6, 33}, Lay::reversed, rows, {33}, {33}),
+      rows_case("rows in another order", {{1}, true, eps}, {50, 96}, some_rows(50, 50)),
+      rows_case("some rows, several times", {{1}, false, eps}, {5, 33}, some_rows(9, 5)),
   };
   std::vector<Case> cases;
   for (const Case& c : wide) {

@@ -58,9 +58,30 @@ TEST_CASE("views that move elements, or that others read, stay where they are") 
            "y = Elementwise(v, r) {add(i0, i1)} -> f32[6,4]\n" + outputs + "\n";
   };
   const std::string turned = "v = Transpose(p) {perm=[1,0]} -> f32[6,4]\n", reshaped = "v = Reshape(p) -> f32[6,4]\n";
-  CHECK(moved(text(turned, "outputs(y)")).rops.size() == 3);
+  const std::string halves = "u = Transpose(p) {perm=[1,0]} -> f32[6,4]\nh = Reshape(u) -> f32[2,3,4]\nv = Reshape(h) -> f32[6,4]\n";
+  CHECK(moved(text(halves, "outputs(y)")).rops.size() == 5);
   CHECK(moved(text(reshaped, "outputs(y, v)")).rops.size() == 3);
   CHECK(moved(text(reshaped, "outputs(y)")).rops.size() == 4);
+}
+
+TEST_CASE("a sum or an activation goes through Transposes, and what is added is turned back") {
+  const auto text = [](const std::string& step) {
+    return R"(
+    x = input f32[1,3,5,8]
+    r = input f32[1,6,3,5]
+    w = const f32[8,6]
+    p = MatMul(x, w) {} -> f32[1,3,5,6]
+    t = Transpose(p) {perm=[0,2,3,1]} -> f32[1,5,6,3]
+    u = Transpose(t) {perm=[0,2,3,1]} -> f32[1,6,3,5]
+    y = Elementwise(r, u) {)" +
+           step + R"((i0, i1)} -> f32[1,6,3,5]
+    z = Elementwise(y) {relu(i0)} -> f32[1,6,3,5]
+    outputs(z)
+  )";
+  };
+  CHECK(count_rops(passes::fuse_epilogue(moved(text("add"))), "Elementwise") == 0);
+  // A product with r is no part of an epilogue.
+  CHECK(count_rops(passes::fuse_epilogue(moved(text("mul"))), "Elementwise") == 2);
 }
 
 TEST_CASE("a scalar follows, a vector only along the last dimension of both") {

@@ -1,0 +1,438 @@
+// First forwards: a tensor may stand for rows of another one in some order, and what works on each row alone is done in the other one's
+// order. Then backwards: a Gather that is left in front of what is not done row by row goes back up to the first one that can take it.
+#include "compiler/passes/move_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "compiler/ops/ops.h"
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/view_strides.h"
+
+namespace tamp::passes {
+namespace {
+
+constexpr int64_t kLeastRow = 32;  // elements; shorter rows are no work for copies of rows
+constexpr int64_t kMostRows = int64_t{1} << 20;
+
+using RowTable = std::vector<int64_t>;
+
+int64_t row_count(const Shape& shape) { return element_count(Shape(shape.begin(), shape.end() - 1)); }
+Shape matrix_shape(const Shape& shape) { return {row_count(shape), shape.back()}; }
+
+RowTable counted(int64_t count) {
+  RowTable table(static_cast<size_t>(count));
+  std::iota(table.begin(), table.end(), int64_t{0});
+  return table;
+}
+bool is_counted(const RowTable& table, int64_t count) { return table == counted(count); }
+
+// The table's inverse if it is a permutation; else empty.
+RowTable inverse_of(const RowTable& table) {
+  RowTable inverse(table.size(), -1);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const auto at = static_cast<size_t>(table[i]);
+    if (at >= table.size() || inverse[at] >= 0) return {};
+    inverse[at] = static_cast<int64_t>(i);
+  }
+  return inverse;
+}
+
+// Whether the rOperator works on each row of its operand `main` alone: the number of that operand. Others are the same for all rows.
+// `mains` counts the operands that have the result's shape.
+struct RowWork {
+  std::vector<size_t> mains;
+};
+
+bool is_for_all_rows(const Graph& graph, TensorId id) {
+  const Tensor& tensor = graph.tensor(id);
+  return tensor.dtype == DType::f32 && tensor.shape.size() <= 1;
+}
+
+std::optional<RowWork> row_work(const Graph& graph, const ROperator& rop) {
+  if (rop.outputs.size() != 1 || rop.inputs.empty() || !rop.inputs[0].valid()) return std::nullopt;
+  const Tensor& out = graph.tensor(rop.outputs[0]);
+  if (out.dtype != DType::f32 || out.shape.size() < 2 || rop.epilogue.residual.valid()) return std::nullopt;
+  if (const auto* normalize = std::get_if<Normalize>(&rop.attrs)) {
+    if (normalize->axes != std::vector<int64_t>{static_cast<int64_t>(out.shape.size()) - 1} || rop.inputs.size() > 3) return std::nullopt;
+    for (size_t i = 1; i < rop.inputs.size(); ++i) {
+      if (rop.inputs[i].valid() && !is_for_all_rows(graph, rop.inputs[i])) return std::nullopt;
+    }
+    return RowWork{{0}};
+  }
+  if (const auto* matmul = std::get_if<MatMul>(&rop.attrs)) {
+    const bool good = !matmul->trans_a && rop.inputs.size() == 2 && is_f32_constant(graph, rop.inputs[1]) &&
+                      graph.tensor(rop.inputs[1]).shape.size() == 2 && graph.tensor(rop.inputs[0]).shape.size() == out.shape.size();
+    return good ? std::optional(RowWork{{0}}) : std::nullopt;
+  }
+  const auto* chain = std::get_if<Elementwise>(&rop.attrs);
+  if (!chain || !chain->shape.empty() || chain->dtype) return std::nullopt;
+  RowWork work;
+  for (size_t i = 0; i < rop.inputs.size(); ++i) {
+    if (is_for_all_rows(graph, rop.inputs[i])) continue;
+    const Tensor& tensor = graph.tensor(rop.inputs[i]);
+    if (tensor.shape != out.shape || tensor.dtype != DType::f32) return std::nullopt;
+    work.mains.push_back(i);
+  }
+  return work.mains.empty() ? std::nullopt : std::optional(work);
+}
+
+// The rOperator on operands whose rows are those of `shape`: attributes that count dimensions.
+OpAttrs for_rank(const OpAttrs& attrs, size_t rank) {
+  OpAttrs made = attrs;
+  if (auto* normalize = std::get_if<Normalize>(&made)) normalize->axes = {static_cast<int64_t>(rank) - 1};
+  return made;
+}
+
+// What both sweeps make.
+class RowMaker {
+ public:
+  explicit RowMaker(Graph& graph) : graph_(graph) {}
+
+  TensorId tensor(const std::string& name, Shape shape) {
+    Tensor made;
+    made.name = name + ".rows" + std::to_string(graph_.tensors.size());
+    made.shape = std::move(shape);
+    return add_tensor(graph_, std::move(made));
+  }
+  TensorId reshaped(TensorId id, const Shape& shape, const ROperator& reason, std::vector<ROperator>& out) {
+    if (graph_.tensor(id).shape == shape) return id;
+    const TensorId to = tensor(graph_.tensor(id).name, shape);
+    out.push_back({graph_.tensor(to).name, Reshape{shape}, {}, {id}, {to}, reason.origin});
+    return to;
+  }
+  TensorId table(const std::string& name, const RowTable& table) {
+    Bytes bytes(table.size() * sizeof(int64_t));
+    if (!bytes.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
+    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, {static_cast<int64_t>(table.size())},
+                        std::move(bytes));
+  }
+
+ private:
+  Graph& graph_;
+};
+
+// ---- forwards ----
+
+// Row r is row table[r] of `base`.
+struct MovedRows {
+  TensorId base;
+  RowTable table;
+  std::optional<Placement> view;  // of a base that lies row by row, if strides can say it
+};
+
+class RowSinker {
+ public:
+  explicit RowSinker(Graph graph) : graph_(std::move(graph)), make_(graph_) {}
+
+  Graph run(bool& changed) {
+    const std::vector<ROperator> old = graph_.rops;
+    for (const ROperator& rop : old) {
+      if (!sink_movement(rop) && !sink_work(rop)) emit(rop);
+    }
+    changed = changed_;
+    graph_.rops = std::move(out_);
+    return std::move(graph_);
+  }
+
+ private:
+  const Shape& shape_of(TensorId id) const { return graph_.tensor(id).shape; }
+  void emit(ROperator rop) {
+    for (const TensorId id : rop.outputs) maker_[id] = out_.size();
+    out_.push_back(std::move(rop));
+  }
+
+  // What is known of it, or that it is itself, if copies of its rows are worth while and it lies row by row.
+  std::optional<MovedRows> rows(TensorId id) const {
+    if (const auto found = rows_.find(id); found != rows_.end()) return found->second;
+    const Shape& shape = shape_of(id);
+    if (shape.size() < 2 || shape.back() < kLeastRow || shape.back() % 4 != 0 || row_count(shape) > kMostRows || row_count(shape) == 0)
+      return std::nullopt;
+    if (!is_base(id)) return std::nullopt;
+    return MovedRows{id, counted(row_count(shape)), Placement{BufferId(), 0, row_major_strides(shape)}};
+  }
+  bool is_base(TensorId id) const {
+    const auto maker = maker_.find(id);
+    if (maker == maker_.end()) return false;
+    const ROperator& rop = out_[maker->second];
+    const std::optional<RowWork> work = row_work(graph_, rop);
+    if (!work || work->mains.size() != 1) return work && !std::holds_alternative<Elementwise>(rop.attrs);
+    return !std::holds_alternative<Elementwise>(rop.attrs) || is_base(rop.inputs[work->mains[0]]);
+  }
+  // Made by a product, but for steps that an epilogue may take.
+  bool is_product(TensorId id) const {
+    const auto maker = maker_.find(id);
+    if (maker == maker_.end()) return false;
+    const ROperator& rop = out_[maker->second];
+    if (std::holds_alternative<MatMul>(rop.attrs)) return true;
+    const std::optional<RowWork> work = row_work(graph_, rop);
+    return work && std::holds_alternative<Elementwise>(rop.attrs) && work->mains.size() == 1 && is_product(rop.inputs[work->mains[0]]);
+  }
+  static bool is_moved(const std::optional<MovedRows>& rows) { return rows && !rows->view; }
+
+  // ---- movement ----
+
+  bool sink_movement(const ROperator& rop) {
+    const bool concat = std::holds_alternative<Concat>(rop.attrs);
+    if (!is_view(rop.attrs) && !concat) return false;
+    const TensorId made = rop.outputs[0];
+    if (graph_.tensor(made).dtype != DType::f32 || shape_of(made).empty() || element_count(shape_of(made)) == 0) return false;
+    std::vector<MovedRows> from;
+    for (const TensorId id : rop.inputs) {
+      const std::optional<MovedRows> one = rows(id);
+      if (!one || (!from.empty() && (one->base != from[0].base || shape_of(id).back() != shape_of(rop.inputs[0]).back()))) return false;
+      from.push_back(*one);
+    }
+    const Shape& shape = shape_of(made);
+    if (concat && std::get<Concat>(rop.attrs).axis + 1 == static_cast<int64_t>(shape.size())) return side_by_side(rop, from);
+    const std::optional<RowTable> table = moved(rop, from);
+    if (!table || static_cast<int64_t>(table->size()) > kMostRows) return false;
+    MovedRows result{from[0].base, *table, std::nullopt};
+    if (is_counted(result.table, row_count(shape_of(result.base))))
+      result.view = Placement{BufferId(), 0, row_major_strides(shape)};
+    else if (!concat && from[0].view)
+      result.view = view_place(graph_, rop, *from[0].view);
+    const bool stays = result.view && from[0].view && !concat;
+    if (!stays && !concat && from[0].view && can_be_made_there(rop, result.base)) return false;
+    if (stays)
+      emit(rop);
+    else
+      define(rop, result);
+    rows_[made] = std::move(result);
+    return true;
+  }
+
+  // Whether the base can be written so that the result lies row by row: passes/assign_layout needs no copy then.
+  bool can_be_made_there(const ROperator& rop, TensorId base) const {
+    std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(shape_of(rop.outputs[0]))};
+    const ROperator* at = &rop;
+    while (true) {
+      place = source_place(graph_, *at, *place);
+      if (!place) return false;
+      if (at->inputs[0] == base) return true;
+      const auto maker = maker_.find(at->inputs[0]);
+      if (maker == maker_.end() || !is_view(out_[maker->second].attrs)) return false;
+      at = &out_[maker->second];
+    }
+  }
+
+  // The movement done with numbers of rows in their place; nothing if it takes rows apart.
+  std::optional<RowTable> moved(const ROperator& rop, const std::vector<MovedRows>& from) const {
+    const Shape &in = shape_of(rop.inputs[0]), &to = shape_of(rop.outputs[0]);
+    ROperator numbers = rop;
+    if (std::holds_alternative<Reshape>(numbers.attrs)) {
+      if (in.back() != to.back()) return std::nullopt;
+      return from[0].table;
+    }
+    if (const auto* op = std::get_if<Transpose>(&numbers.attrs)) {
+      if (op->perm.back() + 1 != static_cast<int64_t>(op->perm.size())) return std::nullopt;
+    } else if (auto* slice = std::get_if<Slice>(&numbers.attrs)) {
+      if (slice->starts.back() != 0 || slice->steps.back() != 1 || to.back() != in.back()) return std::nullopt;
+      slice->extents.back() = 1;
+    }
+    Graph small;
+    std::vector<ops::Value> values;
+    const auto add = [&](Shape shape) {
+      shape.back() = 1;
+      Tensor tensor;
+      tensor.dtype = DType::i64;
+      tensor.shape = shape;
+      return add_tensor(small, std::move(tensor));
+    };
+    for (size_t i = 0; i < from.size(); ++i) {
+      numbers.inputs[i] = add(shape_of(rop.inputs[i]));
+      auto bytes = std::make_shared<Bytes>(from[i].table.size() * sizeof(int64_t));
+      std::memcpy(bytes->data(), from[i].table.data(), bytes->size());
+      values.push_back({DType::i64, small.tensor(numbers.inputs[i]).shape, bytes});
+    }
+    numbers.outputs = {add(to)};
+    const std::vector<ops::Value> result =
+        ops::evaluate(small, numbers, [&](TensorId id) -> const ops::Value& { return values[id.index()]; });
+    RowTable table(result[0].data->size() / sizeof(int64_t));
+    std::memcpy(table.data(), result[0].data->data(), result[0].data->size());
+    return table;
+  }
+
+  // A Concat of rows of one base to longer rows: one Gather, where it would be copies of what has been copied before.
+  bool side_by_side(const ROperator& rop, const std::vector<MovedRows>& from) {
+    if (std::none_of(from.begin(), from.end(), [](const MovedRows& one) { return !one.view; })) return false;
+    RowTable table;
+    for (size_t r = 0; r < from[0].table.size(); ++r) {
+      for (const MovedRows& one : from) table.push_back(one.table[r]);
+    }
+    if (static_cast<int64_t>(table.size()) > kMostRows) return false;
+    define(rop, {from[0].base, table, std::nullopt});
+    return true;
+  }
+
+  // The rOperator's result is rows of another tensor, or that tensor as it is.
+  void define(const ROperator& rop, const MovedRows& rows) {
+    changed_ = true;
+    const TensorId from = is_counted(rows.table, row_count(shape_of(rows.base))) ? rows.base : gathered(rows.base, rows.table, rop);
+    emit({rop.name, Reshape{shape_of(rop.outputs[0])}, {}, {from}, rop.outputs, rop.origin});
+  }
+
+  TensorId gathered(TensorId base, const RowTable& table, const ROperator& reason) {
+    const auto [found, is_new] = gathered_.try_emplace(std::pair(base, table));
+    if (!is_new) return found->second;
+    const TensorId rows = make_.reshaped(base, matrix_shape(shape_of(base)), reason, out_);
+    const TensorId to = make_.tensor(graph_.tensor(base).name, {static_cast<int64_t>(table.size()), shape_of(base).back()});
+    const TensorId indices = make_.table(graph_.tensor(base).name, table);
+    emit({graph_.tensor(to).name, Gather{0}, {}, {rows, indices}, {to}, reason.origin});
+    return found->second = to;
+  }
+
+  // ---- work ----
+
+  bool sink_work(const ROperator& rop) {
+    const std::optional<RowWork> work = row_work(graph_, rop);
+    if (!work) return false;
+    const std::optional<MovedRows> lead = lead_of(rop, *work);
+    if (!lead) return false;
+    const RowTable inverse = work->mains.size() > 1 ? inverse_of(lead->table) : RowTable();
+    ROperator done = rop;
+    for (const size_t i : work->mains) {
+      const std::optional<MovedRows> known = rows(rop.inputs[i]);
+      const MovedRows one = known ? *known : MovedRows{rop.inputs[i], counted(row_count(shape_of(rop.inputs[i]))), std::nullopt};
+      const bool same = one.base == lead->base && one.table == lead->table;
+      done.inputs[i] = same ? lead->base : in_order(one, *lead, inverse, rop);
+    }
+    Shape shape = shape_of(lead->base);
+    shape.back() = shape_of(rop.outputs[0]).back();
+    done.attrs = for_rank(rop.attrs, shape.size());
+    const TensorId result = make_.tensor(graph_.tensor(rop.outputs[0]).name, shape);
+    done.name = graph_.tensor(result).name;
+    done.outputs = {result};
+    emit(done);
+    const MovedRows made{result, lead->table, std::nullopt};
+    define(rop, made);
+    rows_[rop.outputs[0]] = made;
+    return true;
+  }
+
+  // In whose order the work is done: of what has been moved, a product's result if there is one, which then has the others in its epilogue.
+  std::optional<MovedRows> lead_of(const ROperator& rop, const RowWork& work) const {
+    std::optional<MovedRows> lead;
+    for (const size_t i : work.mains) {
+      const std::optional<MovedRows> one = rows(rop.inputs[i]);
+      if (!is_moved(one) || (work.mains.size() > 1 && !is_permutation(*one))) continue;
+      if (!lead || (!is_product(lead->base) && is_product(one->base))) lead = one;
+    }
+    return lead;
+  }
+  bool is_permutation(const MovedRows& rows) const {
+    return static_cast<int64_t>(rows.table.size()) == row_count(shape_of(rows.base)) && !inverse_of(rows.table).empty();
+  }
+
+  // The operand with its rows in the order of the lead's base, and of its shape.
+  TensorId in_order(const MovedRows& one, const MovedRows& lead, const RowTable& inverse, const ROperator& rop) {
+    RowTable table(inverse.size());
+    for (size_t j = 0; j < table.size(); ++j) table[j] = one.table[static_cast<size_t>(inverse[j])];
+    const bool is_whole = is_counted(table, row_count(shape_of(one.base)));
+    const TensorId from = is_whole ? one.base : gathered(one.base, table, rop);
+    return make_.reshaped(from, shape_of(lead.base), rop, out_);
+  }
+
+  Graph graph_;
+  RowMaker make_;
+  std::vector<ROperator> out_;
+  std::map<TensorId, size_t> maker_;  // in out_
+  std::map<TensorId, MovedRows> rows_;
+  std::map<std::pair<TensorId, RowTable>, TensorId> gathered_;
+  bool changed_ = false;
+};
+
+// ---- backwards ----
+
+class GatherLifter {
+ public:
+  explicit GatherLifter(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_(graph_) {}
+
+  // The last Gather that can be lifted, one step up. Whether there was one.
+  bool step() {
+    for (size_t i = graph_.rops.size(); i-- > 0;) {
+      if (lift(i)) return true;
+    }
+    return false;
+  }
+  Graph take() { return remove_dead(std::move(graph_)); }
+
+ private:
+  bool lift(size_t at) {
+    const ROperator gather = graph_.rops[at];
+    const auto* op = std::get_if<Gather>(&gather.attrs);
+    if (!op || op->axis != 0) return false;
+    const Tensor &data = graph_.tensor(gather.inputs[0]), &indices = graph_.tensor(gather.inputs[1]);
+    if (data.shape.size() != 2 || indices.role != Role::constant || indices.dtype != DType::i64 || indices.shape.size() != 1) return false;
+    const int64_t* numbers = i64_data(indices);
+    const int64_t count = indices.shape[0];
+    if (count > data.shape[0] || std::any_of(numbers, numbers + count, [&](int64_t n) { return n < 0 || n >= data.shape[0]; }))
+      return false;
+
+    const std::optional<size_t> found = worker_behind(gather.inputs[0]);
+    if (!found) return false;
+    const ROperator worker = graph_.rops[*found];
+    const std::optional<RowWork> work = row_work(graph_, worker);
+    if (!work || work->mains.size() != 1) return false;
+    const TensorId main = worker.inputs[work->mains[0]];
+    const Shape from = graph_.tensor(main).shape;
+    if (from.back() > data.shape[1] || row_count(from) != data.shape[0]) return false;  // longer rows are more to copy
+
+    std::vector<ROperator> made;
+    ROperator done = worker;
+    done.attrs = for_rank(worker.attrs, 2);
+    done.name = gather.name;
+    done.outputs = gather.outputs;
+    done.origin.insert(done.origin.end(), gather.origin.begin(), gather.origin.end());
+    const TensorId rows = make_.reshaped(main, matrix_shape(from), worker, made);
+    if (std::holds_alternative<Normalize>(worker.attrs)) {
+      done.inputs.resize(4);
+      done.inputs[0] = rows;
+      done.inputs[kNormalizeRows] = gather.inputs[1];
+    } else {
+      const TensorId moved = make_.tensor(graph_.tensor(main).name, {count, from.back()});
+      made.push_back({graph_.tensor(moved).name, Gather{0}, {}, {rows, gather.inputs[1]}, {moved}, gather.origin});
+      done.inputs[work->mains[0]] = moved;
+    }
+    made.push_back(std::move(done));
+    graph_.rops.erase(graph_.rops.begin() + static_cast<std::ptrdiff_t>(at));
+    graph_.rops.insert(graph_.rops.begin() + static_cast<std::ptrdiff_t>(at), made.begin(), made.end());
+    return true;
+  }
+
+  // What makes the rows, if nobody else reads them.
+  std::optional<size_t> worker_behind(TensorId id) const {
+    while (true) {
+      const ROperatorId producer = uses_.producer[id.index()];
+      if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+      const ROperator& rop = graph_.rop(producer);
+      if (!std::holds_alternative<Reshape>(rop.attrs)) return producer.index();
+      if (graph_.tensor(rop.inputs[0]).shape.empty() || graph_.tensor(rop.inputs[0]).shape.back() != graph_.tensor(id).shape.back())
+        return std::nullopt;
+      id = rop.inputs[0];
+    }
+  }
+
+  Graph graph_;
+  Uses uses_;
+  RowMaker make_;
+};
+
+}  // namespace
+
+Graph move_rows(Graph graph) {
+  bool changed = false;
+  Graph moved = RowSinker(graph).run(changed);
+  if (!changed) return graph;
+  moved = remove_dead(std::move(moved));
+  for (bool again = true; again;) {
+    GatherLifter lifter(std::move(moved));
+    again = lifter.step();
+    moved = lifter.take();
+  }
+  return moved;
+}
+
+}  // namespace tamp::passes

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+// n = Normalize(x) {axes=[3]} -> f32[1,4,4,32]                      =>  p' = MatMul(Normalize(x, rows=table), w) -> f32[4,4,32]
+// v = Reshape(n) -> f32[1,2,2,2,2,32]                                   z = Gather(x, table) -> f32[4,4,32]
+// t = Transpose(v) {perm=[0,1,3,2,4,5]} -> f32[1,2,2,2,2,32]            y' = Elementwise(z, p') {add(i0, i1)} -> f32[4,4,32]
+// f = Reshape(t) -> f32[4,4,32]                                         y = Gather(y', table) -> f32[1,4,4,32]
+// p = MatMul(f, w) -> f32[4,4,32]
+// .. and back: q = p in the order of x
+// y = Elementwise(x, q) {add(i0, i1)} -> f32[1,4,4,32]
+//
+// Data movement that only puts rows (along the last dimension) into another order, and that no strides can say, goes behind what works on
+// each row alone: normalisation along rows, products with constant weights, elementwise steps. There it meets the next one, and both are
+// one, or none. What is left is a Gather with constant indices, or a Normalize that reads its rows where they are. Behind canonicalise.
+Graph move_rows(Graph graph);
+
+}  // namespace tamp::passes
