@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a network's time would be if a part of the work took none: bounds on what work on that part can gain.
 
-    python3 test/gpu/what_if.py --tamp build/release/bin/tamp --models FOLDER [--precision tf32] NAME...
+    python3 test/gpu/what_if.py --tamp build/release/bin/tamp --models FOLDER [--precision tf32] [--batch N] NAME...
 
 FOLDER is as test/gpu/measure.py says. For each variant the lines of VARIANTS are taken out of the generated source: the program still waits and
 signals as it did, its answers are wrong on purpose, so nothing but its time is looked at. A line that the source does not have is an error, not a
@@ -29,8 +29,9 @@ BOXES = [
     ),
 ]
 STEPS = [
-    (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, rows, args.step_row, step_row);", "")
+    (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, {rows}args.step_row, step_row);", "{}" if rows == "" else "")
     for count in ("Product::kBatch", "1")
+    for rows in ("rows, ", "")
 ]
 VARIANTS = {"as it is": [], "weights": WEIGHTS, "boxes": BOXES, "copies": WEIGHTS + BOXES, "steps": STEPS, "all": WEIGHTS + BOXES + STEPS}
 
@@ -67,6 +68,7 @@ def main():
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--vdevice", default="h200")
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--batch", type=int, help="first extent of all inputs; default: what the file says")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
@@ -76,8 +78,8 @@ def main():
             out = pathlib.Path(folder) / name
             meta = json.loads((args.models / f"{name}.weights.json").read_text())
             measure.make_weights(args.models, name, meta)
-            measure.timed([args.tamp.resolve(), "compile", args.models / f"{name}.onnx", "-o", out, "--vdevice", args.vdevice, "--precision", args.precision, "-q"])
-            arguments, _, _ = measure.arguments_of(out, args.models, name, meta)
+            measure.timed([args.tamp.resolve(), "compile", args.models / f"{name}.onnx", "-o", out, "--vdevice", args.vdevice, "--precision", args.precision, "-q", *(["--batch", str(args.batch)] if args.batch else [])])
+            arguments, _, _ = measure.arguments_of(out, args.models, name, meta, args.batch)
             runners = list(pool.map(lambda variant: build(out, name, args.arch, variant), VARIANTS))
             rounds = [[train_us(runner, arguments) for runner in runners] for _ in range(3)]
             print(f"| {name} | " + " | ".join(f"{statistics.median(times):.1f}" for times in zip(*rounds)) + " |", flush=True)
