@@ -63,43 +63,17 @@ RK_INLINE int excite_sum(const ExciteArgs& args, const float* from, float* rows)
   return Veu::kComputeThreads >> row_log2;
 }
 
-template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
-RK_BODY void excite(const Task<Veu>& caller) {
-  static_assert(Veu::kComputeThreads == kExciteThreads);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
-  constexpr int kLanes = kExciteChannels / kVector, kWeightBytes = NARROW ? 2 : 4, kCell = 16 / kWeightBytes;
-  constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;
-  const ExciteArgs& args = task.template arguments<ExciteArgs>();
-  uint32_t tile, block;
-  const uint32_t image_block = divide(task.index, args.tiles, tile), image = divide(image_block, args.blocks, block);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int in_block = thread % kLanes * kVector, channel = static_cast<int>(block) * kExciteChannels + in_block;
-  const int left = args.channels - channel;
-  const In* const in = values_at<In>(task, args.in) + static_cast<int64_t>(image) * args.in_strides[0] + channel * args.in_strides[1];
-  Out* const out = values_at<Out>(task, args.out) + static_cast<int64_t>(image) * args.out_strides[0] + channel * args.out_strides[1];
-  uint32_t first = tile * args.tile_pixels + static_cast<uint32_t>(thread / kLanes);
-  const uint32_t end = left > 0 ? min((tile + 1) * args.tile_pixels, args.pixels) : 0;
-
-  MapValue<kVector, In> values[kExciteAhead] = {};
-  const auto load = [&] {
-#pragma unroll
-    for (uint32_t i = 0; i < kExciteAhead; ++i) {
-      if (first + i * kPixels >= end) continue;
-      uint32_t column;
-      const uint32_t row = divide(first + i * kPixels, args.width, column);
-      values[i].load(in + static_cast<int32_t>(row) * args.in_strides[2] + static_cast<int32_t>(column) * args.in_strides[3]);
-    }
-  };
-  load();
-
+// The gates of the block, in shared memory for all threads.
+template <class Veu, bool NARROW>
+RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& args, uint32_t image) {
+  constexpr int kWeightBytes = NARROW ? 2 : 4, kCell = 16 / kWeightBytes;
+  const int thread = static_cast<int>(threadIdx.x), gate = thread / kExciteLanes, part = thread % kExciteLanes, chunk_k = args.chunk_k;
   float* const rows = task.template work_as<float>();
   float* const hidden = rows + kComputeWarps * args.padded_hidden;
-  float* const gates = hidden + args.chunks * args.chunk_k;
+  float* const gates = hidden + args.chunks * chunk_k;
   const int row_count = excite_sum<Veu>(args, task.address(args.sums) + static_cast<int64_t>(image) * args.sums_image, rows);
   sync_compute<Veu>();
-
   WeightPipe<Veu> weights = task.weights;
-  const int gate = thread / kExciteLanes, part = thread % kExciteLanes, chunk_k = args.chunk_k;
   float sum = 0.0f;
   ExciteColumn column{};
 #pragma unroll 1
@@ -116,24 +90,23 @@ RK_BODY void excite(const Task<Veu>& caller) {
         v = hidden_bias[k];
 #pragma unroll 1
         for (int row = 0; row < row_count; ++row) v += rows[row * args.padded_hidden + r];
-        v = args.hidden_activation.kind == kRelu
-                ? relu(v)
-                : excite_activate(args.hidden_activation.kind, v, args.hidden_activation.a, args.hidden_activation.b);
+        const ExciteActivation& call = args.hidden_activation;
+        v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
       }
       of_chunk[k] = v;
     }
     sync_compute<Veu>();
     column = reinterpret_cast<const ExciteColumn*>(columns)[gate];
     const char* const products = stage + gate * chunk_k * kWeightBytes;
-#pragma unroll 2
+#pragma unroll 1
     for (int k = part * kCell; k < chunk_k; k += kExciteLanes * kCell) {
+      const float4 low = *reinterpret_cast<const float4*>(of_chunk + k);
       if constexpr (NARROW) {
         const uint4 pairs = *reinterpret_cast<const uint4*>(products + k * kWeightBytes);
-        sum = excite_dot(sum, *reinterpret_cast<const float4*>(of_chunk + k), excite_four(pairs.x, pairs.y));
+        sum = excite_dot(sum, low, excite_four(pairs.x, pairs.y));
         sum = excite_dot(sum, *reinterpret_cast<const float4*>(of_chunk + k + 4), excite_four(pairs.z, pairs.w));
       } else {
-        sum =
-            excite_dot(sum, *reinterpret_cast<const float4*>(of_chunk + k), *reinterpret_cast<const float4*>(products + k * kWeightBytes));
+        sum = excite_dot(sum, low, *reinterpret_cast<const float4*>(products + k * kWeightBytes));
       }
     }
     weights.release();
@@ -143,26 +116,60 @@ RK_BODY void excite(const Task<Veu>& caller) {
   const float v = excite_activate(args.gate.kind, fmaf(sum, column.scale, column.bias), args.gate.a, args.gate.b);
   if (part == 0) gates[gate] = v;
   sync_compute<Veu>();
+  return gates;
+}
 
-  float4 g = {gates[in_block], 0.0f, 0.0f, 0.0f};
-  if constexpr (kVector == 4) g = *reinterpret_cast<const float4*>(gates + in_block);
+template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
+RK_BODY void excite(const Task<Veu>& caller) {
+  static_assert(Veu::kComputeThreads == kExciteThreads);
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  constexpr int kLanes = kExciteChannels / kVector;
+  constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
+  const ExciteArgs& args = task.template arguments<ExciteArgs>();
+  uint32_t tile, block;
+  const uint32_t image_block = divide(task.index, args.tiles, tile), image = divide(image_block, args.blocks, block);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int in_block = thread % kLanes * kVector, channel = static_cast<int>(block) * kExciteChannels + in_block;
+  const int left = args.channels - channel;
+  const In* const in = values_at<In>(task, args.in) + static_cast<int64_t>(image) * args.in_strides[0] + channel * args.in_strides[1];
+  Out* const out = values_at<Out>(task, args.out) + static_cast<int64_t>(image) * args.out_strides[0] + channel * args.out_strides[1];
+  uint32_t first = tile * args.tile_pixels + static_cast<uint32_t>(thread / kLanes);
+  const uint32_t end = left > 0 ? min((tile + 1) * args.tile_pixels, args.pixels) : 0;
+  const auto offset = [&](uint32_t pixel, const int32_t(&strides)[4]) {
+    uint32_t column;
+    const uint32_t row = divide(pixel, args.width, column);
+    return static_cast<int32_t>(row) * strides[2] + static_cast<int32_t>(column) * strides[3];
+  };
+
+  // Code that runs once costs what its bytes take to come: one copy of the loads, which in the first turn are under way while the gates
+  // are computed, and one of the store, for which values move up.
+  float4 gate = {0.0f, 0.0f, 0.0f, 0.0f};
+  bool has_gate = false;
 #pragma unroll 1
-  while (first < end) {
+  do {
+    MapValue<kVector, In> values[kExciteAhead] = {};
 #pragma unroll
     for (uint32_t i = 0; i < kExciteAhead; ++i) {
-      if (first + i * kPixels >= end) continue;
-      const float4 x = values[i].floats();
-      uint32_t at;
-      const uint32_t row = divide(first + i * kPixels, args.width, at);
-      Out* const to = out + static_cast<int32_t>(row) * args.out_strides[2] + static_cast<int32_t>(at) * args.out_strides[3];
-      if constexpr (kVector == 4)
-        store_left(to, left, float4{x.x * g.x, x.y * g.y, x.z * g.z, x.w * g.w});
-      else
-        store1(to, x.x * g.x);
+      if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, args.in_strides));
     }
-    first += kExciteAhead * kPixels;
-    load();
-  }
+    if (!has_gate) {
+      const float* const gates = excite_gates<Veu, NARROW>(task, args, image);
+      gate.x = gates[in_block];
+      if constexpr (kVector == 4) gate = *reinterpret_cast<const float4*>(gates + in_block);
+      has_gate = true;
+    }
+#pragma unroll 1
+    for (uint32_t turn = 0; turn < kExciteAhead && first < end; ++turn, first += kPixels) {
+      const float4 x = values[0].floats();
+      Out* const to = out + offset(first, args.out_strides);
+      if constexpr (kVector == 4)
+        store_left(to, left, float4{x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w});
+      else
+        store1(to, x.x * gate.x);
+#pragma unroll
+      for (int i = 0; i + 1 < kExciteAhead; ++i) values[i] = values[i + 1];
+    }
+  } while (first < end);
 }
 
 }  // namespace rk
