@@ -75,17 +75,23 @@ int64_t tiles_for(const Excitation& e, int64_t rtasks) {
   return std::clamp<int64_t>(rtasks / (e.map.images * e.map.blocks()), 1, ceil_div(e.map.pixels(), e.pixels_at_once()));
 }
 
-// Beside what every rTask takes.
-double latency_us(const Excitation& e, const VDevice& d, int64_t tile_pixels) {
-  const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
-  const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
-  return d.cost("excite.finish_us") + static_cast<double>(of_map + of_sums - 2) * d.cost("excite.turn_us");
-}
-
 double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixels) {
   const double values = static_cast<double>(tile_pixels * kSqueezeBlock);
   return values * static_cast<double>(bytes_of(graph.tensor(e.in).dtype) + bytes_of(graph.tensor(e.out).dtype)) +
          4 * static_cast<double>(e.parts * e.padded());
+}
+
+// With all vEUs at work.
+double busy_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+  return bytes_of_rtask(graph, e, tile_pixels) / (d.l2_gb_per_s * 1e3 / static_cast<double>(d.veus()));
+}
+
+// Beside what every rTask takes, and beside its bytes, during which trips to L2 are waited for.
+double latency_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+  const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
+  const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
+  const double trips_us = static_cast<double>(of_map + of_sums - 2) * d.cost("excite.turn_us");
+  return d.cost("excite.finish_us") + std::max(trips_us - busy_us(graph, e, d, tile_pixels), 0.0);
 }
 
 ArgValue activation_arg(const ActivationCall& call) {
@@ -132,7 +138,7 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
                 e.map.blocks()};
   phase.cost.activation_bytes = bytes_of_rtask(request.graph, e, tile_pixels);
   phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks.count);
-  phase.cost.latency_us = latency_us(e, request.vdevice, tile_pixels);
+  phase.cost.latency_us = latency_us(request.graph, e, request.vdevice, tile_pixels);
   RKernel rkernel;
   rkernel.family = "excite";
   rkernel.name = fmt::format("excite{}<{} channels, {}>", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
@@ -209,7 +215,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_box(graph, sums, {image, 0, 0}, {image + 1, shape[1], shape[2]}, out.reads);
 }
 
-// Before places are known: four channels at a time, as maps that rKernels make lie.
+// Before places are known: four channels at a time, as maps that rKernels make lie. Not where so many rTasks follow each other that the
+// gates of all take longer than the two rOperators would.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   const std::optional<Excitation> e = unplaced(request.graph, request.rop, d);
@@ -218,8 +225,10 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   if (chunks.count == 0 || work_bytes_of(*e, chunks) > d.work_bytes()) return std::nullopt;
   const int64_t tiles = tiles_for(*e, d.veus()), tile_pixels = ceil_div(e->map.pixels(), tiles);
   const double rounds = static_cast<double>(ceil_div(e->map.images * e->map.blocks() * tiles, d.veus()));
-  const double bytes_us = bytes_of_rtask(request.graph, *e, tile_pixels) / (d.l2_gb_per_s * 1e3 / static_cast<double>(d.veus()));
-  return Estimate{d.edge_us + rounds * (d.rtask_us + latency_us(*e, d, tile_pixels) + bytes_us)};
+  if (d.edge_us + rounds * (d.rtask_us + d.cost("excite.finish_us")) > 2 * (d.edge_us + d.rtask_us) + d.cost("excite.two_bodies_us"))
+    return std::nullopt;
+  return Estimate{d.edge_us +
+                  rounds * (d.rtask_us + latency_us(request.graph, *e, d, tile_pixels) + busy_us(request.graph, *e, d, tile_pixels))};
 }
 
 }  // namespace

@@ -86,19 +86,6 @@ int64_t chunk_rows_of(const Squeezing& s, const VDevice& d, bool narrow) {
 
 int64_t items_of(const Squeezing& s, int64_t pixels) { return std::min(s.op->rows, s.map.height) * ceil_div(s.map.width, pixels); }
 
-// Beside what every rTask takes.
-double latency_us(const Squeezing& s, const VDevice& d, int64_t pixels) {
-  const int64_t at_once = s.rows_at_once();
-  const double finish = d.cost("squeeze.finish_us");
-  if (s.taps == 0) {
-    const int64_t turns = ceil_div(items_of(s, 1), rk::kExciteAhead * at_once);
-    return finish + static_cast<double>(turns - 1) * d.cost("squeeze.turn_us");
-  }
-  const double trips = s.taps <= 3 ? 1 : static_cast<double>(s.taps);
-  return finish + static_cast<double>(ceil_div(items_of(s, pixels), at_once)) *
-                      (trips * d.cost("squeeze.row_us") + static_cast<double>(pixels) * d.cost("squeeze.pixel_us"));
-}
-
 ArgValue product_arg(const Graph& graph, const Squeezing& s, int64_t chunk_rows) {
   const Tensor& sums = graph.tensor(s.sums);
   return ArgValue{ArgList{arg(TensorArg{s.sums}), arg(sums.place.strides[0]), arg(sums.place.strides[2]), arg(s.hidden),
@@ -165,6 +152,27 @@ double efficiency_of(const Squeezing& s, const VDevice& d) {
   return d.cost(s.vector ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
 }
 
+// Of trips to L2 and what is computed between them, one after another.
+double trips_us(const Squeezing& s, const VDevice& d, int64_t pixels) {
+  const int64_t at_once = s.rows_at_once();
+  if (s.taps == 0) return static_cast<double>(ceil_div(items_of(s, 1), rk::kExciteAhead * at_once) - 1) * d.cost("squeeze.turn_us");
+  const double trips = s.taps <= 3 ? 1 : static_cast<double>(s.taps);
+  return static_cast<double>(ceil_div(items_of(s, pixels), at_once)) *
+         (trips * d.cost("squeeze.row_us") + static_cast<double>(pixels) * d.cost("squeeze.pixel_us"));
+}
+
+// With all vEUs at work.
+double busy_us(const Graph& graph, const Squeezing& s, const VDevice& d) {
+  const double veus = static_cast<double>(d.veus());
+  return std::max(bytes_of_rtask(graph, s) / (d.l2_gb_per_s * 1e3 / veus),
+                  flops_of_rtask(s) / (d.fp32_tflops * 1e6 / veus * efficiency_of(s, d)));
+}
+
+// Beside what every rTask takes, and beside bytes and arithmetic, during which trips are waited for.
+double latency_us(const Graph& graph, const Squeezing& s, const VDevice& d, int64_t pixels) {
+  return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, pixels) - busy_us(graph, s, d), 0.0);
+}
+
 RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_rows, int64_t pixels, bool narrow) {
   Phase phase;
   if (s.taps > 0)
@@ -181,7 +189,7 @@ RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_row
   phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks);
   phase.cost.flops = flops_of_rtask(s);
   phase.cost.efficiency = efficiency_of(s, request.vdevice);
-  phase.cost.latency_us = latency_us(s, request.vdevice, pixels);
+  phase.cost.latency_us = latency_us(request.graph, s, request.vdevice, pixels);
   RKernel rkernel;
   rkernel.family = "squeeze";
   rkernel.name = s.taps > 0 ? fmt::format("depthwise_squeeze{}<{} channels, {}, {} pixels, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1,
@@ -270,18 +278,20 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
   append_map(graph, in, image, block, low, high, vector, out.reads);
 }
 
-// Before places are known: four channels at a time, as maps that rKernels make lie.
+// Before places are known: four channels at a time, as maps that rKernels make lie. Not where so many rTasks follow each other that what
+// each takes beside the map is more than the two rOperators (with a depthwise convolution: two more edges) would.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   const std::optional<Squeezing> s = unplaced(request.graph, request.rop, d);
   if (!s || request.graph.tensor(s->in).dtype != DType::f32) return std::nullopt;
   if (chunk_rows_of(*s, d, request.precision != Precision::fp32) == 0) return std::nullopt;
+  const double rounds = static_cast<double>(ceil_div(s->rtasks(), d.veus()));
+  const double own_edge_us = s->taps > 0 ? 0 : d.edge_us;
+  if (own_edge_us + rounds * (d.rtask_us + d.cost("squeeze.finish_us")) > 2 * (d.edge_us + d.rtask_us) + d.cost("squeeze.two_bodies_us"))
+    return std::nullopt;
   double us = std::numeric_limits<double>::infinity();
-  for (const int64_t pixels : kPixelsOfItems) us = std::min(us, latency_us(*s, d, pixels));
-  const double veus = static_cast<double>(d.veus());
-  us += std::max(bytes_of_rtask(request.graph, *s) / (d.l2_gb_per_s * 1e3 / veus),
-                 flops_of_rtask(*s) / (d.fp32_tflops * 1e6 / veus * efficiency_of(*s, d)));
-  return Estimate{d.edge_us + static_cast<double>(ceil_div(s->rtasks(), d.veus())) * (us + d.rtask_us)};
+  for (const int64_t pixels : kPixelsOfItems) us = std::min(us, latency_us(request.graph, *s, d, pixels));
+  return Estimate{d.edge_us + rounds * (d.rtask_us + us + busy_us(request.graph, *s, d))};
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("order", order, [], "typed_top_k typed_cumulate typed_scatter normalize"),
     ("boxes_graph", nets.boxed, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 implicit_gemm_tf32"),
     ("gated_graph", gated, ["--execution", "graph"], "depthwise<4 direct gemv"),
-    ("excited_graph", nets.excited, ["--execution", "graph"], "depthwise_squeeze squeeze excite"),
+    ("excited_graph", nets.excited, ["--vdevice", "h200", "--execution", "graph"], "depthwise_squeeze squeeze excite"),
     ("reductions_graph", nets.reductions, ["--execution", "graph"], "reduce lrn indexed_copy"),
 ]
 
