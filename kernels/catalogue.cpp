@@ -14,6 +14,8 @@
 #include "kernels/elementwise/byte_copy.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/indexed_copy.h"
+#include "kernels/excite/excite.h"
+#include "kernels/excite/squeeze.h"
 #include "kernels/gemm/gemv.h"
 #include "kernels/gemm/matmul_direct.h"
 #include "kernels/pool/max_unpool.h"
@@ -46,6 +48,8 @@ const std::vector<Family>& families() {
       direct(),          // every other Conv
       matmul_direct(),   // MatMul of two activations
       attention(),       // two of them with a softmax between
+      squeeze(),         // means of channels and a product with them, with a depthwise Conv in front or not
+      excite(),          // gates of channels
       pool(),
       pool_indices(),
       max_unpool(),

@@ -196,6 +196,41 @@ struct Attention {
   }
 };
 
+// The first half of squeeze-and-excite, the mean of every channel and a product with it, in parts that ChannelExcite adds up: X[N,C,H,W],
+// W[R,C,1,1] to S[N,R,P], R rounded up to whole fours (zeros), where part b * T + t, of T = ceil(H / rows), has the channels of block b
+// (kSqueezeBlock of them) and the rows of pixels from t * rows on (as many):  S[n,r,part] = 1/(H*W) * the sum over its channels and pixels
+// of W[r,c] * X[n,c,h,w]. With `depthwise` X goes through a depthwise convolution first, whose result is the second one: inputs X, W,
+// DW?[C,1,its kernel..], DB?[C]. passes/recognise_excitation makes both.
+struct ChannelSqueeze {
+  int64_t rows = 1;
+  std::optional<DepthwisePrologue> depthwise{};
+  bool operator==(const ChannelSqueeze&) const = default;
+
+  static constexpr const char* kName = "ChannelSqueeze";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("rows", op.rows);
+    f("depthwise_", op.depthwise);
+  }
+};
+inline constexpr int64_t kSqueezeBlock = 32;
+constexpr int64_t padded_hidden(int64_t hidden) { return (hidden + 3) / 4 * 4; }
+inline constexpr size_t kSqueezeWeights = 2, kSqueezeBias = 3;  // places of the depthwise convolution's operands in the inputs
+
+// The second half: Y = X * gate(W * hidden(sum of S over its last dimension + HB) + B), one gate for all pixels of a channel. X[N,C,H,W],
+// S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?.
+struct ChannelExcite {
+  ActivationCall hidden, gate;
+  bool operator==(const ChannelExcite&) const = default;
+
+  static constexpr const char* kName = "ChannelExcite";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("hidden_", op.hidden);
+    f("gate_", op.gate);
+  }
+};
+
 // y = x / (bias + alpha/size * sum of x^2 over `size` channels around c)^beta; channels c-floor((size-1)/2) ..
 // c+ceil((size-1)/2), axis 1.
 struct Lrn {
@@ -538,6 +573,8 @@ struct Scatter {
   X(Reduce)               \
   X(Softmax)              \
   X(Attention)            \
+  X(ChannelSqueeze)       \
+  X(ChannelExcite)        \
   X(Lrn)                  \
   X(BatchNorm)            \
   X(Normalize)            \

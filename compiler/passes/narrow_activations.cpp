@@ -63,6 +63,13 @@ class Narrowing {
   bool settle(const ROperator& rop) {
     const std::vector<size_t> out = narrowed(rop.outputs), in = narrowed(reads_of(rop));
     if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
+    for (const size_t b : out) {  // one of several results
+      const DType was = graph_.buffers[b].dtype;
+      if (out.size() == 1) break;
+      set(b, DType::f32);
+      if (takes_(graph_, rop)) return true;
+      set(b, was);
+    }
     for (const std::vector<size_t>* some : {&out, &in}) {
       if (some->empty()) continue;
       const DType was = graph_.buffers[some->front()].dtype;

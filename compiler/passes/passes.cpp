@@ -12,6 +12,7 @@
 #include "compiler/passes/move_rows.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/recognise_attention.h"
+#include "compiler/passes/recognise_excitation.h"
 #include "compiler/passes/recognise_normalizations.h"
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/slice_gathers.h"
@@ -25,6 +26,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
+  const auto excite = [estimator](Graph graph) { return recognise_excitation(std::move(graph), estimator); };
   return {
       {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                      // the patterns below ask for constant operands
@@ -40,6 +42,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
       {"move_rows", move_rows},                                // before views_last: sums come behind products again
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
+      {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on

@@ -74,6 +74,25 @@ def mobile():
     return m.model(nodes, [port("x", 1, 8, 7, 7)], [port("y", 1, 8, 7, 7)], weights)
 
 
+def excited():
+    """Squeeze-and-excite of two images: behind a depthwise convolution of odd sizes, and behind a grouped one, whose channels end within a block."""
+    squeeze = lambda x, n, act, gate: [
+        m.node("GlobalAveragePool", [x], [f"p{n}"], f"pool{n}"), m.node("Conv", [f"p{n}", f"u{n}", f"ub{n}"], [f"h{n}"], f"first{n}"), *act(f"h{n}", f"i{n}"),
+        m.node("Conv", [f"i{n}", f"v{n}", f"vb{n}"], [f"k{n}"], f"second{n}"), m.node(gate, [f"k{n}"], [f"g{n}"], f"gate{n}"),
+        m.node("Mul", [f"g{n}", x] if n == 1 else [x, f"g{n}"], [f"y{n}"], f"excite{n}")]
+    relu = lambda a, b: [m.node("Relu", [a], [b], f"act_{b}")]
+    silu = lambda a, b: [m.node("Sigmoid", [a], [f"s{a}"], f"sig_{b}"), m.node("Mul", [a, f"s{a}"], [b], f"act_{b}")]
+    nodes = [m.node("Conv", ["x", "wd", "bd"], ["d0"], "depthwise", group=40, pads=[2] * 4, strides=[2, 2]), m.node("HardSwish", ["d0"], ["d1"], "hs"),
+             *squeeze("d1", 1, relu, "HardSigmoid"), m.node("Conv", ["y1", "wg", "bg"], ["c0"], "grouped", group=2, pads=[1] * 4), *relu("c0", "c1"),
+             *squeeze("c1", 2, silu, "Sigmoid"), m.node("Conv", ["y2", "wp"], ["y"], "project")]
+    sizes = [(40, 10), (38, 7)]
+    weights = [weight("wd", 40, 1, 5, 5), weight("wg", 38, 20, 3, 3), weight("wp", 9, 38, 1, 1), *(m.constant(n, random(n, c)) for n, c in (("bd", 40), ("bg", 38)))]
+    for n, (channels, hidden) in enumerate(sizes, 1):
+        weights += [weight(f"u{n}", hidden, channels, 1, 1), weight(f"v{n}", channels, hidden, 1, 1), m.constant(f"ub{n}", random(f"ub{n}", hidden)),
+                    m.constant(f"vb{n}", random(f"vb{n}", channels))]
+    return m.model(nodes, [port("x", 2, 40, 13, 11)], [port("y", 2, 9, 7, 6)], weights)
+
+
 def batch_norm():
     """Conv, BatchNormalization, residual, average pooling, Gemm."""
     norm = [m.constant("scale", random("scale", 16)), m.constant("shift", random("shift", 16)), m.constant("mean", random("mean", 16)),
@@ -133,7 +152,7 @@ def deep():
     return m.model(nodes, [port("x", 3, 20)], [port(last, 3, 20)], weights)
 
 
-SMALL = [lone_relu, conv_odd, inception, mobile, batch_norm, attention, reductions, through, deep]
+SMALL = [lone_relu, conv_odd, inception, mobile, excited, batch_norm, attention, reductions, through, deep]
 
 
 # --- running them ----------------------------------------------------------------------------------------------------
@@ -341,7 +360,7 @@ def all_tests():
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
     tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios-parallel", "list")]
     tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
-    return tests + [precision_test(make) for make in (conv_odd, inception, attention)] + harness.tests_of(globals())
+    return tests + [precision_test(make) for make in (conv_odd, inception, excited, attention)] + harness.tests_of(globals())
 
 
 if __name__ == "__main__":

@@ -131,6 +131,13 @@ def bounded():
     return m.model(nodes, inputs, outputs, [m.ints("most", [4])], opset=20)
 
 
+def gated():
+    """Squeeze-and-excite whose gate is a result, too: in four rOperators."""
+    model = nets.mobile()
+    model.graph.output.append(nets.port("gate", 1, 24, 1, 1))
+    return model
+
+
 def gang():
     return recurrent.one("LSTM", (3, 1, 256), 256, results=("Y", "Yc"))
 
@@ -138,15 +145,18 @@ def gang():
 CLEAN = [  # name, model, options, how the names of the rKernels begin that it must run
     ("boxes", nets.boxed, ["--vdevice", "h200"], "staged_conv_tf32 implicit_gemm_tf32"),
     ("separable", separable_behind_stem, ["--vdevice", "h200"], "patch_conv separable_conv"),
-    ("mobile", nets.mobile, ["--vdevice", "h200"], "depthwise direct gemv elementwise reduce_sum"),
+    ("mobile", nets.mobile, ["--vdevice", "h200"], "depthwise_squeeze excite direct"),
+    ("gated", gated, ["--vdevice", "h200"], "depthwise<4 direct gemv elementwise reduce_sum"),
+    ("excited", nets.excited, ["--vdevice", "h200"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
+    ("narrow_excited", nets.excited, ["--vdevice", "h200", "--precision", "fp16"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
     ("padded_pixels", padded_pixels, ["--vdevice", "h200"], "depthwise<4"),
     ("biased", biased, [], "depthwise direct matmul_direct"),
     ("conv_odd", nets.conv_odd, [], "implicit_gemm_fp32"),
     ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
-    ("narrow_mobile", nets.mobile, ["--vdevice", "h200", "--precision", "bf16"], "depthwise gemv elementwise"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
+    ("narrow_gated", gated, ["--vdevice", "h200", "--precision", "bf16"], "depthwise<4 gemv elementwise"),
     ("narrow_transformer", transformers.vit, ["--vdevice", "h200", "--precision", "fp16"], "attention normalize<rows staged_conv_fp16"),
     ("narrow_graph", nets.boxed, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "staged_conv_bf16"),
     ("attention", nets.attention, [], "matmul_direct softmax"),
@@ -161,7 +171,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("bounded", bounded, [], "typed_non_zero non_max_suppression volume_sample"),
     ("order", order, [], "typed_top_k typed_cumulate typed_scatter normalize"),
     ("boxes_graph", nets.boxed, ["--vdevice", "h200", "--execution", "graph"], "staged_conv_tf32 implicit_gemm_tf32"),
-    ("mobile_graph", nets.mobile, ["--execution", "graph"], "depthwise direct gemv"),
+    ("gated_graph", gated, ["--execution", "graph"], "depthwise<4 direct gemv"),
+    ("excited_graph", nets.excited, ["--vdevice", "h200", "--execution", "graph"], "depthwise_squeeze squeeze excite"),
     ("reductions_graph", nets.reductions, ["--execution", "graph"], "reduce lrn indexed_copy"),
 ]
 

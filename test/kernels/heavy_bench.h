@@ -79,16 +79,18 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
 inline std::string check_close(const Trial& trial, const Results& results, double tolerance) {
   const Graph& graph = trial.source->graph;
   const std::vector<ops::Value> expected = expected_of(trial);
-  const Tensor& out = graph.tensor(graph.rops[0].outputs[0]);
-  const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
-  const float* want = reinterpret_cast<const float*>(expected[0].data->data());
   std::string problem;
-  for_each_element(out, [&](size_t i, size_t at) {
-    const float got = float_of_word(words[at], out.dtype);
-    const double allowed = tolerance + (tolerance + rounding_of(out.dtype)) * std::fabs(want[i]);
-    const bool same = std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= allowed;
-    if (!same && problem.empty()) problem = fmt::format("element {} is {}, expected {}", i, got, want[i]);
-  });
+  for (size_t o = 0; o < expected.size(); ++o) {
+    const Tensor& out = graph.tensor(graph.rops[0].outputs[o]);
+    const std::vector<uint32_t>& words = results.words[out.place.buffer.index()];
+    const float* want = reinterpret_cast<const float*>(expected[o].data->data());
+    for_each_element(out, [&](size_t i, size_t at) {
+      const float got = float_of_word(words[at], out.dtype);
+      const double allowed = tolerance + (tolerance + rounding_of(out.dtype)) * std::fabs(want[i]);
+      const bool same = std::isnan(want[i]) ? std::isnan(got) : got == want[i] || std::fabs(got - want[i]) <= allowed;
+      if (!same && problem.empty()) problem = fmt::format("output {} element {} is {}, expected {}", o, i, got, want[i]);
+    });
+  }
   return problem;
 }
 

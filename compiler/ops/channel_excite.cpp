@@ -1,0 +1,59 @@
+// ChannelExcite: every channel of a map times a gate, which a product with hidden values makes.
+#include "compiler/ops/operator.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+// Zeros where there is none.
+std::vector<double> bias_of(const Call& call, size_t input, int64_t count) {
+  if (!call.has_input(input)) return std::vector<double>(static_cast<size_t>(count), 0.0);
+  const Numbers<double> values(call.input(input));
+  return {values.data(), values.data() + count};
+}
+
+}  // namespace
+
+TensorTypes infer(const ChannelExcite&, const Given& given) {
+  given.expect(3, 5);
+  const Shape &x = given.shape(0), &s = given.shape(1), &w = given.shape(2);
+  if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
+  if (w.size() != 4 || w[0] != x[1] || w[2] != 1 || w[3] != 1)
+    throw bad_input("W has shape " + shape_text(w) + ", expected [" + std::to_string(x[1]) + ",R,1,1]");
+  if (s.size() != 3 || s[0] != x[0] || s[1] != padded_hidden(w[1]))
+    throw bad_input("S has shape " + shape_text(s) + ", expected " + shape_text(Shape{x[0], padded_hidden(w[1])}) + " and parts");
+  if (given.has(3) && given.shape(3) != Shape{w[1]}) throw bad_input("the hidden bias has shape " + shape_text(given.shape(3)));
+  if (given.has(4) && given.shape(4) != Shape{x[1]}) throw bad_input("B has shape " + shape_text(given.shape(4)));
+  return {{given.dtype(0), x}};
+}
+
+std::vector<Value> evaluate(const ChannelExcite& op, const Call& call) {
+  const Shape &shape = call.input(0).shape, &s_shape = call.input(1).shape;
+  const int64_t channels = shape[1], hidden = call.input(2).shape[1], parts = s_shape[2], pixels = shape[2] * shape[3];
+  const Numbers<double> x(call.input(0)), s(call.input(1)), w(call.input(2));
+  const std::vector<double> hidden_bias = bias_of(call, 3, hidden), bias = bias_of(call, 4, channels);
+  std::vector<double> y(x.data(), x.data() + element_count(shape)), values(static_cast<size_t>(hidden));
+  for (int64_t n = 0; n < shape[0]; ++n) {
+    for (int64_t r = 0; r < hidden; ++r) {
+      double sum = hidden_bias[static_cast<size_t>(r)];
+      for (int64_t p = 0; p < parts; ++p) sum += s[(n * s_shape[1] + r) * parts + p];
+      values[static_cast<size_t>(r)] = activate(op.hidden, sum);
+    }
+    for (int64_t c = 0; c < channels; ++c) {
+      double sum = bias[static_cast<size_t>(c)];
+      for (int64_t r = 0; r < hidden; ++r) sum += w[c * hidden + r] * values[static_cast<size_t>(r)];
+      const double gate = activate(op.gate, sum);
+      for (int64_t i = 0; i < pixels; ++i) y[static_cast<size_t>((n * channels + c) * pixels + i)] *= gate;
+    }
+  }
+  return {output_from(call, y)};
+}
+
+Layout layout_of(const ChannelExcite&) { return Layout::channels_last; }
+bool is_identity(const ChannelExcite&, const Shape&) { return false; }
+bool is_f32_only(const ChannelExcite&, DType) { return true; }
+int64_t own_work(const ChannelExcite&, const Given& given, const TensorTypes&) {
+  return saturating_sum(given.elements(1), saturating_product({given.shape(0)[0], given.elements(2)}));
+}
+
+}  // namespace tamp::ops

@@ -1,0 +1,187 @@
+// The match begins at the multiplication and goes backwards. Convolutions have their biases and activations in their epilogues by now.
+#include "compiler/passes/recognise_excitation.h"
+
+#include <utility>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+struct ExcitationMatch {
+  TensorId x, squeezed;                 // mostly the same
+  size_t pooling, first, second, last;  // the mean, the products, the multiplication
+};
+
+class ExcitationMatcher {
+ public:
+  explicit ExcitationMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+
+  // The excitation whose last step is `rop`.
+  std::optional<ExcitationMatch> match(size_t rop) const {
+    const ElementwiseStep* step = single_step(graph_.rops[rop]);
+    const std::vector<TensorId>& inputs = graph_.rops[rop].inputs;
+    if (!step || step->op != ElementwiseOp::mul || inputs.size() != 2) return std::nullopt;
+    for (const auto& [x, gate] : {std::pair{inputs[0], inputs[1]}, std::pair{inputs[1], inputs[0]}}) {
+      const Shape& shape = graph_.tensor(x).shape;
+      if (!is_f32_map(x) || shape != graph_.tensor(graph_.rops[rop].outputs[0]).shape) continue;
+      if (graph_.tensor(gate).shape != Shape{shape[0], shape[1], 1, 1}) continue;
+      const std::optional<size_t> second = product_that_makes(gate);
+      const std::optional<size_t> first = second ? product_that_makes(graph_.rops[*second].inputs[0]) : std::nullopt;
+      const std::optional<size_t> pooling = first ? mean_that_makes(graph_.rops[*first].inputs[0]) : std::nullopt;
+      if (pooling) return ExcitationMatch{x, graph_.rops[*pooling].inputs[0], *pooling, *first, *second, rop};
+    }
+    return std::nullopt;
+  }
+
+  // The depthwise convolution that makes `id`, of two operands and without a residual.
+  std::optional<size_t> depthwise_that_makes(TensorId id) const {
+    const ROperatorId producer = uses_.producer[id.index()];
+    if (!producer.valid() || graph_.tensor(id).shape.size() != 4) return std::nullopt;
+    const ROperator& rop = graph_.rop(producer);
+    const Conv* conv = plain_conv(rop);
+    const int64_t channels = graph_.tensor(id).shape[1];
+    const bool is_depthwise = conv && conv->group == channels && graph_.tensor(rop.inputs[0]).shape[1] == channels;
+    return is_depthwise && is_f32_map(rop.inputs[0]) ? std::optional(producer.index()) : std::nullopt;
+  }
+
+ private:
+  bool is_f32_map(TensorId id) const { return graph_.tensor(id).dtype == DType::f32 && graph_.tensor(id).shape.size() == 4; }
+
+  // What makes the tensor, if that is read once and by nobody outside of the graph.
+  std::optional<size_t> maker_of(TensorId id) const {
+    const ROperatorId producer = uses_.producer[id.index()];
+    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+    return producer.index();
+  }
+
+  // A Conv with constant weights, nothing in front of it, and of what an epilogue may be only bias and activation.
+  const Conv* plain_conv(const ROperator& rop) const {
+    const auto* conv = std::get_if<Conv>(&rop.attrs);
+    const bool is_plain =
+        conv && !has_prologue(*conv) && rop.inputs.size() == 2 && !rop.epilogue.residual.valid() && is_f32_constant(graph_, rop.inputs[1]);
+    return is_plain ? conv : nullptr;
+  }
+
+  std::optional<size_t> product_that_makes(TensorId id) const {
+    const std::optional<size_t> maker = maker_of(id);
+    const Conv* conv = maker ? plain_conv(graph_.rops[*maker]) : nullptr;
+    return conv && is_pointwise(*conv) && graph_.tensor(id).shape.size() == 4 ? maker : std::nullopt;
+  }
+
+  std::optional<size_t> mean_that_makes(TensorId id) const {
+    const std::optional<size_t> maker = maker_of(id);
+    const auto* reduce = maker ? std::get_if<Reduce>(&graph_.rops[*maker].attrs) : nullptr;
+    const bool is_mean = reduce && reduce->kind == ReduceKind::mean && reduce->keepdims && reduce->axes == std::vector<int64_t>{2, 3};
+    return is_mean && is_f32_map(graph_.rops[*maker].inputs[0]) ? maker : std::nullopt;
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+};
+
+ActivationCall activation_of(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
+
+std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {
+  while (!ids.empty() && !ids.back().valid()) ids.pop_back();
+  return ids;
+}
+
+// The two rOperators that take the place of a match.
+struct Excited {
+  ROperator squeeze, excite;
+  double us = 0;
+};
+
+class ExcitationMaker {
+ public:
+  ExcitationMaker(Graph& graph, const Graph& before, const Estimator& estimator) : graph_(graph), before_(before), estimator_(estimator) {}
+
+  // By time the best parts. None where there are no bodies for it.
+  std::optional<Excited> made(const ExcitationMatch& match, std::optional<size_t> depthwise) {
+    Tensor parts;
+    parts.name = before_.tensor(before_.rops[match.first].outputs[0]).name + ".parts";
+    parts.dtype = DType::f32;
+    const TensorId sums = add_tensor(graph_, std::move(parts));
+    const Shape& map = before_.tensor(match.squeezed).shape;
+    std::optional<Excited> best;
+    for (int64_t tiles = 1, last = 0; tiles <= map[2]; ++tiles) {
+      const int64_t rows = (map[2] + tiles - 1) / tiles;
+      if (rows == std::exchange(last, rows)) continue;
+      std::optional<Excited> tried = with_rows(match, depthwise, sums, rows);
+      if (tried && (!best || tried->us < best->us)) best = std::move(tried);
+    }
+    if (best) graph_.tensor(sums).shape = shape_of_parts(match, std::get<ChannelSqueeze>(best->squeeze.attrs).rows);
+    return best;
+  }
+
+ private:
+  Shape shape_of_parts(const ExcitationMatch& match, int64_t rows) const {
+    const Shape& map = before_.tensor(match.squeezed).shape;
+    const int64_t blocks = (map[1] + kSqueezeBlock - 1) / kSqueezeBlock, tiles = (map[2] + rows - 1) / rows;
+    return {map[0], padded_hidden(before_.tensor(before_.rops[match.first].outputs[0]).shape[1]), blocks * tiles};
+  }
+
+  std::optional<Excited> with_rows(const ExcitationMatch& match, std::optional<size_t> depthwise, TensorId sums, int64_t rows) {
+    graph_.tensor(sums).shape = shape_of_parts(match, rows);
+    const ROperator &pooling = before_.rops[match.pooling], &first = before_.rops[match.first], &second = before_.rops[match.second],
+                    &last = before_.rops[match.last];
+    Excited made;
+    made.squeeze = {pooling.name, ChannelSqueeze{rows}, {}, {match.squeezed, first.inputs[1]}, {sums}, pooling.origin};
+    if (depthwise) add_depthwise(before_.rops[*depthwise], made.squeeze);
+    made.squeeze.origin.insert(made.squeeze.origin.end(), first.origin.begin(), first.origin.end());
+    made.excite = last;
+    made.excite.attrs = ChannelExcite{activation_of(first.epilogue), activation_of(second.epilogue)};
+    made.excite.inputs = without_last_none({match.x, sums, second.inputs[1], first.epilogue.bias, second.epilogue.bias});
+    prepend_origin(made.excite, second);
+    const std::optional<Estimate> squeeze = estimator_(graph_, made.squeeze), excite = estimator_(graph_, made.excite);
+    if (!squeeze || !excite) return std::nullopt;
+    made.us = squeeze->us + excite->us;
+    return made;
+  }
+
+  static void add_depthwise(const ROperator& rop, ROperator& squeeze) {
+    const auto& conv = std::get<Conv>(rop.attrs);
+    std::get<ChannelSqueeze>(squeeze.attrs).depthwise =
+        DepthwisePrologue{conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, activation_of(rop.epilogue)};
+    squeeze.name = rop.name;
+    squeeze.inputs = without_last_none({rop.inputs[0], squeeze.inputs[1], rop.inputs[1], rop.epilogue.bias});
+    squeeze.outputs.push_back(rop.outputs[0]);
+    prepend_origin(squeeze, rop);
+  }
+
+  Graph& graph_;
+  const Graph& before_;
+  const Estimator& estimator_;
+};
+
+}  // namespace
+
+Graph recognise_excitation(Graph graph, const Estimator& estimator) {
+  if (!estimator) return graph;
+  const Graph before = graph;
+  const ExcitationMatcher matcher(before);
+  ExcitationMaker maker(graph, before, estimator);
+  std::vector<bool> taken(before.rops.size(), false), dead(before.rops.size(), false);
+  for (size_t i = 0; i < before.rops.size(); ++i) {
+    const std::optional<ExcitationMatch> match = matcher.match(i);
+    if (!match) continue;
+    std::optional<size_t> depthwise = matcher.depthwise_that_makes(match->squeezed);
+    if (depthwise && taken[*depthwise]) depthwise.reset();  // by another excitation of the same map
+    std::optional<Excited> made = depthwise ? maker.made(*match, depthwise) : std::nullopt;
+    if (!made) {
+      depthwise.reset();
+      made = maker.made(*match, depthwise);
+    }
+    if (!made) continue;
+    if (depthwise) taken[*depthwise] = true;
+    for (const size_t step : {match->pooling, match->first, match->second}) dead[step] = true;
+    const size_t at = depthwise.value_or(match->pooling);
+    dead[at] = false;
+    graph.rops[at] = std::move(made->squeeze);
+    graph.rops[i] = std::move(made->excite);
+  }
+  return remove_dead(erase_rops(std::move(graph), dead));
+}
+
+}  // namespace tamp::passes

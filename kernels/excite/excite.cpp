@@ -1,0 +1,241 @@
+// Host side of excite.cuh. Left to choose is how many pixels a rTask has.
+#include "kernels/excite/excite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/excite/map.h"
+#include "kernels/excite/numbers.cuh"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+namespace {
+
+enum Operand : size_t { kMap, kSums, kWeights, kHiddenBias, kBias };
+
+struct Excitation {
+  TensorId in, sums, out;
+  ChannelMap map;
+  int64_t hidden = 0, parts = 0;
+  bool vector = true;  // as places say
+
+  int64_t padded() const { return padded_hidden(hidden); }
+  int64_t pixels_at_once() const { return rk::kExciteThreads / (vector ? rk::kExciteChannels / 4 : rk::kExciteChannels); }
+  // Threads that share a part, four hidden values each.
+  int64_t lanes() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(padded() / 4))); }
+};
+
+// Hidden values are taken from the ring so many at a time.
+struct Chunks {
+  int64_t k = 0, count = 0;
+};
+
+// Without places. None where there is no body for it.
+std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
+  if (!std::holds_alternative<ChannelExcite>(rop.attrs) || has_epilogue(rop)) return std::nullopt;
+  if (vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
+  for (size_t i = kWeights; i < rop.inputs.size(); ++i) {
+    if (!rop.inputs[i].valid()) continue;
+    const Tensor& tensor = graph.tensor(rop.inputs[i]);
+    if (tensor.role != Role::constant || tensor.dtype != DType::f32) return std::nullopt;
+  }
+  Excitation e;
+  e.in = rop.inputs[kMap];
+  e.sums = rop.inputs[kSums];
+  e.out = rop.outputs[0];
+  e.map = map_of(graph.tensor(e.in));
+  e.hidden = graph.tensor(rop.inputs[kWeights]).shape[1];
+  e.parts = graph.tensor(e.sums).shape[2];
+  if (e.map.images * e.map.channels * e.map.pixels() == 0 || e.hidden == 0 || e.parts == 0 || e.hidden > rk::kExciteMostHidden)
+    return std::nullopt;
+  return e;
+}
+
+Chunks chunks_of(const Excitation& e, const VDevice& d, bool narrow) {
+  constexpr int64_t kGranule = 8;
+  const int weight_bytes = static_cast<int>(weight_bytes_of(narrow));
+  const int64_t fixed = rk::excite_chunk_bytes(0, weight_bytes), of_k = rk::excite_chunk_bytes(1, weight_bytes) - fixed;
+  const int64_t most = (d.weight_stage_bytes - fixed) / of_k / kGranule * kGranule;
+  if (most <= 0) return {};
+  const int64_t count = ceil_div(e.hidden, most), k = ceil_div(ceil_div(e.hidden, count), kGranule) * kGranule;
+  return {k, ceil_div(e.hidden, k)};
+}
+
+int64_t work_bytes_of(const Excitation& e, const Chunks& chunks) {
+  return rk::excite_work_bytes(static_cast<int>(e.padded()), static_cast<int>(chunks.k * chunks.count));
+}
+
+// Tiles of pixels of an image, for about `rtasks` rTasks.
+int64_t tiles_for(const Excitation& e, int64_t rtasks) {
+  return std::clamp<int64_t>(rtasks / (e.map.images * e.map.blocks()), 1, ceil_div(e.map.pixels(), e.pixels_at_once()));
+}
+
+double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixels) {
+  const double values = static_cast<double>(tile_pixels * kSqueezeBlock);
+  return values * static_cast<double>(bytes_of(graph.tensor(e.in).dtype) + bytes_of(graph.tensor(e.out).dtype)) +
+         4 * static_cast<double>(e.parts * e.padded());
+}
+
+// With all vEUs at work.
+double busy_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+  return bytes_of_rtask(graph, e, tile_pixels) / (d.l2_gb_per_s * 1e3 / static_cast<double>(d.veus()));
+}
+
+// Beside what every rTask takes, and beside its bytes, during which trips to L2 are waited for.
+double latency_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+  const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
+  const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
+  const double trips_us = static_cast<double>(of_map + of_sums - 2) * d.cost("excite.turn_us");
+  return d.cost("excite.finish_us") + std::max(trips_us - busy_us(graph, e, d, tile_pixels), 0.0);
+}
+
+ArgValue activation_arg(const ActivationCall& call) {
+  return ArgValue{ArgList{arg(static_cast<int64_t>(call.kind)), float_arg(call.a), float_arg(call.b)}};
+}
+
+RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& chunks, int64_t tiles, bool narrow) {
+  const auto& op = std::get<ChannelExcite>(request.rop.attrs);
+  const Tensor &in = request.graph.tensor(e.in), &out = request.graph.tensor(e.out), &sums = request.graph.tensor(e.sums);
+  const int64_t tile_pixels = ceil_div(e.map.pixels(), tiles);
+  tiles = ceil_div(e.map.pixels(), tile_pixels);
+  const auto in_a_row = [](const Tensor& tensor) { return tensor.place.strides[2] == tensor.shape[3] * tensor.place.strides[3]; };
+  Phase phase;
+  phase.header = "kernels/excite/excite.cuh";
+  phase.body = "rk::excite";
+  phase.template_args = {{"kVector", e.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
+  if (is_narrow(in.dtype) || is_narrow(out.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
+  if (is_narrow(out.dtype)) phase.template_args.emplace_back("Out", value_type(out.dtype));
+  phase.args_type = "rk::ExciteArgs";
+  phase.args = {{"in", arg(TensorArg{e.in})},
+                {"out", arg(TensorArg{e.out})},
+                {"sums", arg(TensorArg{e.sums})},
+                {"in_strides", map_strides(in)},
+                {"out_strides", map_strides(out)},
+                {"sums_image", arg(sums.place.strides[0])},
+                {"sums_part", arg(sums.place.strides[2])},
+                {"parts", arg(e.parts)},
+                {"hidden", arg(e.hidden)},
+                {"padded_hidden", arg(e.padded())},
+                {"channels", arg(e.map.channels)},
+                {"lanes_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(e.lanes()))))},
+                {"chunk_k", arg(chunks.k)},
+                {"chunks", arg(chunks.count)},
+                {"pixels", arg(e.map.pixels())},
+                {"tile_pixels", arg(tile_pixels)},
+                {"tiles", divisor_arg(tiles)},
+                {"blocks", divisor_arg(e.map.blocks())},
+                {"width", divisor_arg(in_a_row(in) && in_a_row(out) ? e.map.pixels() : e.map.width)},
+                {"hidden_activation", activation_arg(op.hidden)},
+                {"gate", activation_arg(op.gate)}};
+  phase.rtasks = e.map.images * e.map.blocks() * tiles;
+  phase.work_bytes = work_bytes_of(e, chunks);
+  phase.ring = {rk::excite_chunk_bytes(static_cast<int>(chunks.k), static_cast<int>(weight_bytes_of(narrow))), chunks.count, tiles,
+                e.map.blocks()};
+  phase.cost.activation_bytes = bytes_of_rtask(request.graph, e, tile_pixels);
+  phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks.count);
+  phase.cost.latency_us = latency_us(request.graph, e, request.vdevice, tile_pixels);
+  RKernel rkernel;
+  rkernel.family = "excite";
+  rkernel.name = fmt::format("excite{}<{} channels, {}>", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
+  rkernel.config = {{"tile_pixels", tile_pixels}, {"chunk_k", chunks.k}, {"narrow", narrow}};
+  rkernel.phases = {std::move(phase)};
+  return rkernel;
+}
+
+std::vector<RKernel> offers(const Request& request) {
+  std::optional<Excitation> e = unplaced(request.graph, request.rop, request.vdevice);
+  if (!e) return {};
+  const Tensor &in = request.graph.tensor(e->in), &out = request.graph.tensor(e->out), &sums = request.graph.tensor(e->sums);
+  if (!takes_map(in, request.precision) || !takes_map(out, request.precision) || !is_plain_f32(sums)) return {};
+  const std::vector<int64_t>& s = sums.place.strides;
+  if (s[1] != 1 || s[0] % 4 != 0 || s[2] % 4 != 0 || sums.place.offset % 4 != 0) return {};
+  e->vector = has_vector_pixels(in) && has_vector_pixels(out);
+  const bool narrow = request.precision != Precision::fp32;
+  const Chunks chunks = chunks_of(*e, request.vdevice, narrow);
+  if (chunks.count == 0 || work_bytes_of(*e, chunks) > request.vdevice.work_bytes()) return {};
+  std::vector<RKernel> rkernels;
+  for (const int64_t rtasks : {request.vdevice.veus(), request.vdevice.veus() / 4}) {
+    RKernel rkernel = rkernel_of(request, *e, chunks, tiles_for(*e, rtasks), narrow);
+    if (rkernels.empty() || rkernels[0].rtasks() != rkernel.rtasks()) rkernels.push_back(std::move(rkernel));
+  }
+  return rkernels;
+}
+
+// Of each block and chunk the products' weights, ExciteColumn[32], and the hidden biases.
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  const RingWeights& ring = rkernel.phases[0].ring;
+  const bool narrow = rkernel.config_value("narrow") != 0;
+  const int64_t chunk_k = rkernel.config_value("chunk_k"), row_bytes = chunk_k * weight_bytes_of(narrow);
+  const Tensor& weights = graph.tensor(rop.inputs[kWeights]);
+  const int64_t channels = weights.shape[0], hidden = weights.shape[1];
+  const auto bias_of = [&](size_t operand) {
+    return rop.inputs.size() > operand && rop.inputs[operand].valid() ? f32_data(graph.tensor(rop.inputs[operand])) : nullptr;
+  };
+  const float *const data = f32_data(weights), *const hidden_bias = bias_of(kHiddenBias), *const bias = bias_of(kBias);
+  Bytes bytes(static_cast<size_t>(ring.blocks * ring.chunks_per_rtask * ring.chunk_bytes));
+  const auto put = [](std::byte* to, int64_t index, float value) { std::memcpy(to + index * 4, &value, 4); };
+  std::vector<std::byte> row(static_cast<size_t>(ring.chunks_per_rtask * row_bytes));
+  for (int64_t c = 0; c < ring.blocks * kSqueezeBlock; ++c) {
+    float scale = 0;
+    std::fill(row.begin(), row.end(), std::byte{0});
+    if (c < channels) scale = pack_weights({data + c * hidden, data + (c + 1) * hidden}, narrow, row.data());
+    for (int64_t chunk = 0; chunk < ring.chunks_per_rtask; ++chunk) {
+      std::byte* const to =
+          reinterpret_cast<std::byte*>(bytes.data()) + (c / kSqueezeBlock * ring.chunks_per_rtask + chunk) * ring.chunk_bytes;
+      std::memcpy(to + c % kSqueezeBlock * row_bytes, row.data() + chunk * row_bytes, static_cast<size_t>(row_bytes));
+      std::byte* const columns = to + kSqueezeBlock * row_bytes;
+      put(columns, c % kSqueezeBlock * 2, scale);
+      put(columns, c % kSqueezeBlock * 2 + 1, bias != nullptr && c < channels ? bias[c] : 0.0F);
+      for (int64_t k = 0; k < chunk_k && hidden_bias != nullptr && chunk * chunk_k + k < hidden; ++k)
+        put(columns, 2 * kSqueezeBlock + k, hidden_bias[chunk * chunk_k + k]);
+    }
+  }
+  return bytes;
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+  const TensorId in = rop.inputs[kMap], sums = rop.inputs[kSums], made = rop.outputs[0];
+  const ChannelMap map = map_of(graph.tensor(in));
+  const int64_t tile_pixels = rkernel.config_value("tile_pixels"), tiles = ceil_div(map.pixels(), tile_pixels);
+  const int64_t tile = index % tiles, block = index / tiles % map.blocks(), image = index / tiles / map.blocks();
+  const bool vector = has_vector_pixels(graph.tensor(in)) && has_vector_pixels(graph.tensor(made));
+  const int64_t begin = block * kSqueezeBlock, end = std::min(begin + kSqueezeBlock, map.channels);
+  for_each_box({map.height, map.width}, tile * tile_pixels, std::min((tile + 1) * tile_pixels, map.pixels()),
+               [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
+                 const int64_t read = vector ? (end + 3) / 4 * 4 : end;
+                 append_box(graph, in, {image, begin, low[0], low[1]}, {image + 1, read, high[0], high[1]}, out.reads);
+                 append_box(graph, made, {image, begin, low[0], low[1]}, {image + 1, end, high[0], high[1]}, out.writes);
+               });
+  const Shape& shape = graph.tensor(sums).shape;
+  append_box(graph, sums, {image, 0, 0}, {image + 1, shape[1], shape[2]}, out.reads);
+}
+
+// Before places are known: four channels at a time, as maps that rKernels make lie. Not where so many rTasks follow each other that the
+// gates of all take longer than the two rOperators would.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  const VDevice& d = request.vdevice;
+  const std::optional<Excitation> e = unplaced(request.graph, request.rop, d);
+  if (!e || request.graph.tensor(e->in).dtype != DType::f32) return std::nullopt;
+  const Chunks chunks = chunks_of(*e, d, request.precision != Precision::fp32);
+  if (chunks.count == 0 || work_bytes_of(*e, chunks) > d.work_bytes()) return std::nullopt;
+  const int64_t tiles = tiles_for(*e, d.veus()), tile_pixels = ceil_div(e->map.pixels(), tiles);
+  const double rounds = static_cast<double>(ceil_div(e->map.images * e->map.blocks() * tiles, d.veus()));
+  if (d.edge_us + rounds * (d.rtask_us + d.cost("excite.finish_us")) > 2 * (d.edge_us + d.rtask_us) + d.cost("excite.two_bodies_us"))
+    return std::nullopt;
+  return Estimate{d.edge_us +
+                  rounds * (d.rtask_us + latency_us(request.graph, *e, d, tile_pixels) + busy_us(request.graph, *e, d, tile_pixels))};
+}
+
+}  // namespace
+
+const Family& excite() {
+  static const Family family{"excite", offers, pack, accesses, estimate_unplaced};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,175 @@
+// ChannelExcite (compiler/ir/ops.h): y = x * gate(w * hidden(sum of s over its parts + hidden bias) + bias). A rTask is a block of 32
+// channels and a tile of the pixels of an image, in kVector's channels at a time as in squeeze.cuh. It adds up all hidden values for
+// itself (a few thousand numbers, in a fixed order), computes its 32 gates with weights from the ring, eight threads to a gate, and
+// multiplies its piece of x, the first of which has been under way all the time. NARROW: weights are fp16 numbers, and a gate's sum
+// is multiplied by its scale. In, Out: of x and y in memory.
+#pragma once
+
+#include "kernels/conv/lean_epilogue.cuh"
+#include "kernels/excite/squeeze.cuh"
+
+namespace rk {
+
+struct ExciteColumn {
+  float scale, bias;
+};
+struct ExciteActivation {
+  int32_t kind;
+  float a, b;
+};
+
+struct ExciteArgs {
+  TensorRef in, out, sums;
+  int32_t in_strides[4], out_strides[4];  // image, channel, row, column
+  int32_t sums_image, sums_part, parts;
+  int32_t hidden, padded_hidden, channels;
+  int32_t lanes_log2;       // threads that share a part, four hidden values each
+  int32_t chunk_k, chunks;  // of the ring; see excite_chunk_bytes
+  uint32_t pixels, tile_pixels;
+  Divisor tiles, blocks, width;  // rTask = (image * blocks + block) * tiles + tile
+  ExciteActivation hidden_activation, gate;
+};
+static_assert(sizeof(ExciteArgs) <= 768, "an argument slot has 768 bytes");
+
+// One copy, out of line: what runs once costs what its bytes take to come.
+RK_BODY float excite_activate(int32_t kind, float x, float a, float b) { return activate(kind, x, a, b); }
+
+// Hidden values as the warps have them: rows of padded_hidden. Returns the number of rows.
+template <class Veu>
+RK_INLINE int excite_sum(const ExciteArgs& args, const float* from, float* rows) {
+  const int thread = static_cast<int>(threadIdx.x), lanes = 1 << args.lanes_log2, lane = thread & (lanes - 1);
+  const int step = Veu::kComputeThreads >> args.lanes_log2, parts = args.parts, stride = args.sums_part;
+  const bool is_hidden = lane * 4 < args.padded_hidden;
+  float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+  from += lane * 4;
+#pragma unroll 1
+  for (int part = thread >> args.lanes_log2; part < parts; part += kExciteAhead * step) {
+    float4 v[kExciteAhead];
+#pragma unroll
+    for (int i = 0; i < kExciteAhead; ++i) {
+      v[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+      if (is_hidden && part + i * step < parts) v[i] = load4(from + (part + i * step) * stride);
+    }
+#pragma unroll
+    for (int i = 0; i < kExciteAhead; ++i) squeeze_add(sum, v[i]);
+  }
+#pragma unroll 1
+  for (int other = lanes; other < kWarp; other *= 2) {
+    squeeze_add(sum, float4{__shfl_xor_sync(kFullMask, sum.x, other), __shfl_xor_sync(kFullMask, sum.y, other),
+                            __shfl_xor_sync(kFullMask, sum.z, other), __shfl_xor_sync(kFullMask, sum.w, other)});
+  }
+  const int row_log2 = max(args.lanes_log2, 5);
+  if (is_hidden && lane_id() < lanes) *reinterpret_cast<float4*>(rows + (thread >> row_log2) * args.padded_hidden + lane * 4) = sum;
+  return Veu::kComputeThreads >> row_log2;
+}
+
+// The gates of the block, in shared memory for all threads.
+template <class Veu, bool NARROW>
+RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& args, uint32_t image) {
+  constexpr int kWeightBytes = NARROW ? 2 : 4, kCell = 16 / kWeightBytes;
+  const int thread = static_cast<int>(threadIdx.x), gate = thread / kExciteLanes, part = thread % kExciteLanes, chunk_k = args.chunk_k;
+  float* const rows = task.template work_as<float>();
+  float* const hidden = rows + kComputeWarps * args.padded_hidden;
+  float* const gates = hidden + args.chunks * chunk_k;
+  const int row_count = excite_sum<Veu>(args, task.address(args.sums) + static_cast<int64_t>(image) * args.sums_image, rows);
+  sync_compute<Veu>();
+  WeightPipe<Veu> weights = task.weights;
+  float sum = 0.0f;
+  ExciteColumn column{};
+#pragma unroll 1
+  for (int chunk = 0; chunk < args.chunks; ++chunk) {
+    const char* const stage = as_shared(weights.acquire());
+    const char* const columns = stage + kExciteChannels * chunk_k * kWeightBytes;
+    const float* const hidden_bias = reinterpret_cast<const float*>(columns + kExciteChannels * sizeof(ExciteColumn));
+    float* const of_chunk = hidden + chunk * chunk_k;
+#pragma unroll 1
+    for (int k = thread; k < chunk_k; k += Veu::kComputeThreads) {
+      const int r = chunk * chunk_k + k;
+      float v = 0.0f;
+      if (r < args.hidden) {
+        v = hidden_bias[k];
+#pragma unroll 1
+        for (int row = 0; row < row_count; ++row) v += rows[row * args.padded_hidden + r];
+        const ExciteActivation& call = args.hidden_activation;
+        v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
+      }
+      of_chunk[k] = v;
+    }
+    sync_compute<Veu>();
+    column = reinterpret_cast<const ExciteColumn*>(columns)[gate];
+    const char* const products = stage + gate * chunk_k * kWeightBytes;
+#pragma unroll 1
+    for (int k = part * kCell; k < chunk_k; k += kExciteLanes * kCell) {
+      const float4 low = *reinterpret_cast<const float4*>(of_chunk + k);
+      if constexpr (NARROW) {
+        const uint4 pairs = *reinterpret_cast<const uint4*>(products + k * kWeightBytes);
+        sum = excite_dot(sum, low, excite_four(pairs.x, pairs.y));
+        sum = excite_dot(sum, *reinterpret_cast<const float4*>(of_chunk + k + 4), excite_four(pairs.z, pairs.w));
+      } else {
+        sum = excite_dot(sum, low, *reinterpret_cast<const float4*>(products + k * kWeightBytes));
+      }
+    }
+    weights.release();
+  }
+#pragma unroll
+  for (int step = 1; step < kExciteLanes; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
+  const float v = excite_activate(args.gate.kind, fmaf(sum, column.scale, column.bias), args.gate.a, args.gate.b);
+  if (part == 0) gates[gate] = v;
+  sync_compute<Veu>();
+  return gates;
+}
+
+template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
+RK_BODY void excite(const Task<Veu>& caller) {
+  static_assert(Veu::kComputeThreads == kExciteThreads);
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  constexpr int kLanes = kExciteChannels / kVector;
+  constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
+  const ExciteArgs& args = task.template arguments<ExciteArgs>();
+  uint32_t tile, block;
+  const uint32_t image_block = divide(task.index, args.tiles, tile), image = divide(image_block, args.blocks, block);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int in_block = thread % kLanes * kVector, channel = static_cast<int>(block) * kExciteChannels + in_block;
+  const int left = args.channels - channel;
+  const In* const in = values_at<In>(task, args.in) + static_cast<int64_t>(image) * args.in_strides[0] + channel * args.in_strides[1];
+  Out* const out = values_at<Out>(task, args.out) + static_cast<int64_t>(image) * args.out_strides[0] + channel * args.out_strides[1];
+  uint32_t first = tile * args.tile_pixels + static_cast<uint32_t>(thread / kLanes);
+  const uint32_t end = left > 0 ? min((tile + 1) * args.tile_pixels, args.pixels) : 0;
+  const auto offset = [&](uint32_t pixel, const int32_t(&strides)[4]) {
+    uint32_t column;
+    const uint32_t row = divide(pixel, args.width, column);
+    return static_cast<int32_t>(row) * strides[2] + static_cast<int32_t>(column) * strides[3];
+  };
+
+  // Code that runs once costs what its bytes take to come: one copy of the loads, which in the first turn are under way while the gates
+  // are computed, and one of the store, for which values move up.
+  float4 gate = {0.0f, 0.0f, 0.0f, 0.0f};
+  bool has_gate = false;
+#pragma unroll 1
+  do {
+    MapValue<kVector, In> values[kExciteAhead] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < kExciteAhead; ++i) {
+      if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, args.in_strides));
+    }
+    if (!has_gate) {
+      const float* const gates = excite_gates<Veu, NARROW>(task, args, image);
+      gate.x = gates[in_block];
+      if constexpr (kVector == 4) gate = *reinterpret_cast<const float4*>(gates + in_block);
+      has_gate = true;
+    }
+#pragma unroll 1
+    for (uint32_t turn = 0; turn < kExciteAhead && first < end; ++turn, first += kPixels) {
+      const float4 x = values[0].floats();
+      Out* const to = out + offset(first, args.out_strides);
+      if constexpr (kVector == 4)
+        store_left(to, left, float4{x.x * gate.x, x.y * gate.y, x.z * gate.z, x.w * gate.w});
+      else
+        store1(to, x.x * gate.x);
+#pragma unroll
+      for (int i = 0; i + 1 < kExciteAhead; ++i) values[i] = values[i + 1];
+    }
+  } while (first < end);
+}
+
+}  // namespace rk

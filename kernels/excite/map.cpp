@@ -1,0 +1,52 @@
+#include "kernels/excite/map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/args.h"
+#include "kernels/excite/numbers.cuh"
+#include "kernels/loop.h"
+#include "kernels/narrow.h"
+#include "kernels/vectors.h"
+
+namespace tamp::kernels {
+
+static_assert(kSqueezeBlock == rk::kExciteChannels);
+
+int64_t ChannelMap::blocks() const { return ceil_div(channels, kSqueezeBlock); }
+
+ChannelMap map_of(const Tensor& tensor) { return {tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3]}; }
+
+bool has_vector_pixels(const Tensor& tensor) {
+  const std::vector<int64_t>& s = tensor.place.strides;
+  return s[1] == 1 && s[0] % 4 == 0 && s[2] % 4 == 0 && s[3] % 4 == 0 && tensor.place.offset % 4 == 0 &&
+         ends_in_padding({s[0], s[1], s[2], s[3]}, tensor.shape[1]);
+}
+
+ArgValue map_strides(const Tensor& tensor) { return array_arg(tensor.place.strides, 4); }
+
+void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, int64_t row, int64_t row_end, bool vector,
+                std::vector<Region>& regions) {
+  const ChannelMap map = map_of(graph.tensor(id));
+  const int64_t end = std::min((block + 1) * kSqueezeBlock, map.channels);
+  append_box(graph, id, {image, block * kSqueezeBlock, row, 0}, {image + 1, vector ? whole_vectors(end) : end, row_end, map.width},
+             regions);
+}
+
+float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to) {
+  const int exponent = narrow ? half_exponent(weights) : 0;
+  const float up = std::ldexp(1.0F, -exponent);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const uint16_t half = narrow ? half_of(weights[i] * up) : uint16_t{0};
+    const size_t bytes = static_cast<size_t>(weight_bytes_of(narrow));
+    std::memcpy(to + i * bytes, narrow ? static_cast<const void*>(&half) : &weights[i], bytes);
+  }
+  return std::ldexp(1.0F, exponent);
+}
+
+bool takes_map(const Tensor& tensor, Precision precision) {
+  return is_plain_values(tensor) && (!is_narrow(tensor.dtype) || has_narrow_activations(precision));
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,160 @@
+// ChannelSqueeze (compiler/ir/ops.h): s[image][r][part] = the sum over a part's channels and pixels of x * w[r][c] / pixels. A rTask is a
+// part of an image: a block of 32 channels and a tile of rows of pixels. kVector 4: four channels of a pixel are one aligned access, 8
+// threads share a pixel, else 32. Threads add up pixels, the lanes of a warp and the warps are added in a fixed order, and the sums of the
+// 32 channels are multiplied by the weights: four threads to a hidden value. NARROW: weights are fp16 numbers with a scale for each
+// row, which has 1 / pixels in it. In: of x in memory.
+//
+// With so little work for each channel, sums of a part times all weights are less to read for the next rOperator than all weights would be.
+#pragma once
+
+#include "kernels/excite/numbers.cuh"
+#include "kernels/vdevice/half.cuh"
+#include "kernels/vdevice/values.cuh"
+
+namespace rk {
+
+struct SqueezeProductArgs {
+  TensorRef sums;
+  int32_t sums_image, sums_part;  // strides; that of hidden values is 1
+  int32_t hidden, padded_hidden, channels;
+  int32_t chunk_rows, chunks, chunk_first;  // of the ring; see squeeze_chunk_bytes
+  Divisor tiles, blocks;                    // rTask = (image * blocks + block) * tiles + tile
+};
+
+struct SqueezeArgs {
+  TensorRef in;
+  SqueezeProductArgs product;
+  int32_t in_strides[4];  // image, channel, row, column
+  int32_t height, rows;   // of a tile
+  Divisor width;
+};
+static_assert(sizeof(SqueezeArgs) <= 768, "an argument slot has 768 bytes");
+
+struct SqueezePlace {
+  int32_t image, block, tile, part;
+};
+RK_INLINE SqueezePlace squeeze_place(const SqueezeProductArgs& args, uint32_t index) {
+  uint32_t tile, block;
+  const uint32_t blocks = divide(index, args.tiles, tile), image = divide(blocks, args.blocks, block);
+  return {static_cast<int32_t>(image), static_cast<int32_t>(block), static_cast<int32_t>(tile),
+          static_cast<int32_t>(block * args.tiles.divisor + tile)};
+}
+
+// kVector channels of a pixel as they are loaded.
+template <int kVector, class In>
+struct MapValue {
+  Raw4<In> raw;
+  RK_INLINE void load(const In* p) { raw = load_raw4(p); }
+  RK_INLINE float4 floats() const { return raw.floats(); }
+};
+template <class In>
+struct MapValue<1, In> {
+  float value;
+  RK_INLINE void load(const In* p) { value = load1(p); }
+  RK_INLINE float4 floats() const { return float4{value, 0.0f, 0.0f, 0.0f}; }
+};
+
+RK_INLINE void squeeze_add(float4& sum, const float4& v) { sum = float4{sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w}; }
+
+RK_INLINE float4 excite_four(uint32_t low, uint32_t high) {
+  const float2 a = floats_of_halves(low), b = floats_of_halves(high);
+  return float4{a.x, a.y, b.x, b.y};
+}
+RK_INLINE float excite_dot(float sum, const float4& a, const float4& b) {
+  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+// The end of a rTask, whose threads have these sums of their channels. `weights`: of the first chunk, which is there.
+template <class Veu, int kVector, bool NARROW>
+RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& args, const SqueezePlace& place, WeightPipe<Veu>& weights,
+                              const char* stage, float4 sum) {
+  static_assert(Veu::kComputeThreads == kExciteThreads);
+  constexpr int kMeanLanes = kExciteChannels / kSqueezeLanes, kRowBytes = kExciteChannels * (NARROW ? 2 : 4);
+  float* const of_warps = task.template work_as<float>();
+  float* const sums = of_warps + kComputeWarps * kExciteChannels;
+  const int thread = static_cast<int>(threadIdx.x), lane = lane_id();
+  if constexpr (kVector == 4) {
+#pragma unroll
+    for (int step = kExciteChannels / 4; step < kWarp; step *= 2) {
+      squeeze_add(sum, float4{__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
+                              __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step)});
+    }
+    if (lane < kExciteChannels / 4) reinterpret_cast<float4*>(of_warps)[warp_id() * (kExciteChannels / 4) + lane] = sum;
+  } else {
+    of_warps[warp_id() * kExciteChannels + lane] = sum.x;
+  }
+  sync_compute<Veu>();
+  if (thread < kExciteChannels) {
+    float all = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kComputeWarps; ++w) all += of_warps[w * kExciteChannels + thread];
+    sums[thread] = place.block * kExciteChannels + thread < args.channels ? all : 0.0f;  // behind the last channel there may be anything
+  }
+  sync_compute<Veu>();
+  const int part = thread % kSqueezeLanes;
+  const float4 low = reinterpret_cast<const float4*>(sums + part * kMeanLanes)[0];
+  const float4 high = reinterpret_cast<const float4*>(sums + part * kMeanLanes)[1];
+  float* const out = task.address(args.sums) + static_cast<int64_t>(place.image) * args.sums_image + place.part * args.sums_part;
+#pragma unroll 1
+  for (int chunk = 0;;) {
+    const char* const products = stage + args.chunk_first;
+    const float* const scales = reinterpret_cast<const float*>(products + args.chunk_rows * kRowBytes);
+#pragma unroll 1
+    for (int row = thread / kSqueezeLanes; row < args.chunk_rows; row += kSqueezeTurnRows) {
+      const char* const from = products + row * kRowBytes + part * (kRowBytes / kSqueezeLanes);
+      float4 a, b;
+      if constexpr (NARROW) {
+        const uint4 pairs = *reinterpret_cast<const uint4*>(from);
+        a = excite_four(pairs.x, pairs.y);
+        b = excite_four(pairs.z, pairs.w);
+      } else {
+        a = reinterpret_cast<const float4*>(from)[0];
+        b = reinterpret_cast<const float4*>(from)[1];
+      }
+      float v = excite_dot(excite_dot(0.0f, low, a), high, b);
+#pragma unroll
+      for (int step = 1; step < kSqueezeLanes; step *= 2) v += __shfl_xor_sync(kFullMask, v, step);
+      const int r = chunk * args.chunk_rows + row;
+      if (part == 0 && r < args.padded_hidden) store1(out + r, r < args.hidden ? v * scales[row] : 0.0f);
+    }
+    weights.release();
+    if (++chunk == args.chunks) return;
+    stage = as_shared(weights.acquire());
+  }
+}
+
+template <class Veu, int kVector, bool NARROW, class In = float>
+RK_BODY void squeeze(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  constexpr int kLanes = kExciteChannels / kVector;
+  constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
+  const SqueezeArgs& args = task.template arguments<SqueezeArgs>();
+  const SqueezePlace place = squeeze_place(args.product, task.index);
+  const uint32_t thread = threadIdx.x;
+  const int channel = place.block * kExciteChannels + static_cast<int>(thread % kLanes) * kVector;
+  const int row = place.tile * args.rows;
+  const uint32_t end = channel < args.product.channels ? static_cast<uint32_t>(min(args.rows, args.height - row)) * args.width.divisor : 0;
+  const int32_t row_stride = args.in_strides[2], column_stride = args.in_strides[3];
+  const In* const in = values_at<In>(task, args.in) + static_cast<int64_t>(place.image) * args.in_strides[0] +
+                       channel * args.in_strides[1] + row * row_stride;
+  float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+  for (uint32_t first = thread / kLanes; first < end; first += kExciteAhead * kPixels) {
+    MapValue<kVector, In> values[kExciteAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kExciteAhead; ++i) {
+      uint32_t column;
+      const uint32_t h = divide(min(first + i * kPixels, end - 1), args.width, column);
+      values[i].load(in + static_cast<int32_t>(h) * row_stride + static_cast<int32_t>(column) * column_stride);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kExciteAhead; ++i) {
+      if (first + i * kPixels < end) squeeze_add(sum, values[i].floats());
+    }
+  }
+  WeightPipe<Veu> weights = task.weights;
+  const char* const stage = as_shared(weights.acquire());
+  squeeze_finish<Veu, kVector, NARROW>(task, args.product, place, weights, stage, sum);
+}
+
+}  // namespace rk
