@@ -2,7 +2,7 @@
 """What bench.py writes about its results: floors and Markdown tables. Nothing here measures.
 
     python3 test/bench/report.py results.json...                              prints the tables
-    python3 test/bench/report.py results.json... --into docs/performance.md   puts them between the lines <!-- bench:NAME --> and
+    python3 test/bench/report.py results.json... --into docs/performance-log.md   puts them between the lines <!-- bench:NAME --> and
                                                                               <!-- bench:end --> (NAME: machine, times, plot, floors, losses)
     python3 test/bench/report.py results.json... --json all.json              writes several runs as one
 Rows of several commits get a column that says which. --peers-of OTHER.json: peers of another run, of another commit perhaps but on the same kind
@@ -186,7 +186,7 @@ def parts_of(results):
     times = times_table(results, notes)
     if notes:
         times += "\n" + "\n".join(f"({i + 1}) {note}  " for i, note in enumerate(notes))
-    plot = "![tamp and its best peer](images/cnn_batch1.svg)"  # as docs/performance.md names it; plot_bench.py draws it
+    plot = "![tamp and its best peer](images/cnn_batch1.svg)"  # as docs/performance-log.md names it; plot_bench.py draws it
     parts = {"machine": versions_line(results), "times": times, "plot": plot, "floors": floor_table(results), "losses": losses_table(results)}
     return {name: text.strip() for name, text in parts.items()}
 

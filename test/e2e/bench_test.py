@@ -18,6 +18,7 @@ import bench
 import calibrate
 import plot_bench
 import measure
+import page
 import report
 import trace as traces
 import what_if
@@ -159,7 +160,7 @@ def test_a_document_gets_the_tables_between_its_marks_and_nothing_else_changes(t
     assert "old" not in lines and [line for line in lines if line in ("before", "between", "after")] == ["before", "between", "after"], once
     assert any(line.startswith("| quick") for line in lines) and report.filled(once, results()) == once
     raises(ValueError, lambda: report.filled(document.replace("times", "tims"), results()), "unknown mark 'tims'")
-    assert report.filled((harness.ROOT / "docs/performance.md").read_text(), results()).count("| quick |") == 2
+    assert report.filled((harness.ROOT / "docs/performance-log.md").read_text(), results()).count("| quick |") == 2
 
 
 def test_runs_are_merged_the_later_one_counts_and_rows_say_their_commits(tamp):
@@ -174,6 +175,28 @@ def test_runs_are_merged_the_later_one_counts_and_rows_say_their_commits(tamp):
     assert report.tables(report.merged([report.merged([results(), later])])) == text, "as one file, too"
     later["facts"] = {**later["facts"], "gpu": {"name": "another"}}
     raises(ValueError, lambda: report.merged([results(), later]), "different machines")
+
+
+def measured(us, good=True, **peers):
+    part = {"good": good, "train_us": us, "error": 1e-4, "bar": 1e-3}
+    return {"plain": part, "two_instances": part, "graph": part, **peers}
+
+
+def test_the_first_page_counts_the_best_peer_known_and_no_wrong_answer(tamp):
+    first = page.rows_of({"resnet50 tf32": measured(100.0, pytorch_graph_us=300.0, pytorch_compile_us=150.0), "alexnet tf32": measured(9.0, good=False), "resnet18 tf32": {"failure": "no memory"}}, 1, "2026-01-01")
+    assert [page.key_of(row) for row in first] == [("resnet50", "tf32", 1)]
+    again = page.rows_of({"resnet50 tf32": measured(80.0, pytorch_graph_us=160.0)}, 1, "2026-01-02")
+    (both,) = page.merged(first, again)
+    # eager was measured again; torch.compile was not, and is better: it counts, with a star.
+    assert both["us"] == 80.0 and page.best_peer(both) == {"who": "torch.compile", "us": 150.0, "run": "2026-01-01"}, both
+    assert page.cells(both) == ["80.0", "150.0 * torch.compile", "**1.88**"] and page.merged([both], []) == [both]
+    assert page.cells({**both, "us": 300.0})[2] == "0.50" and page.cells({**both, "peers": []}) == ["80.0", "", ""]
+    raises(ValueError, lambda: page.filled("no marks", [both]), "<!-- page:cnns -->")
+
+
+def test_the_first_page_says_what_its_data_say(tamp):
+    text = page.PAGE.read_text()
+    assert page.filled(text, json.loads(page.DATA.read_text())["rows"]) == text, "run test/bench/page.py"
 
 
 def test_the_floor_is_the_edges_and_the_larger_of_arithmetic_and_weights(tamp):
