@@ -146,6 +146,7 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
                    {"chosen_by", rkernel.measured ? "record" : "model"},
                    {"bodies", bodies},
                    {"phases", phases_json(rkernel)},
+                   {"dtype", name_of(program.graph.tensor(rop.outputs[0]).dtype)},
                    {"shape", program.graph.tensor(rop.outputs[0]).shape},
                    {"gang", rkernel.gang},
                    {"line", rkernel.phases.empty() ? 0 : lines.arguments[plan.first_record[i]]},

@@ -56,6 +56,7 @@ CompiledFolder::ROperatorLine read_rop(const json& rop) {
   rop.at("rkernel").get_to(line.rkernel);
   rop.at("chosen_by").get_to(line.chosen_by);
   rop.at("origin").get_to(line.origin);
+  line.dtype = parse_dtype(rop.at("dtype"));
   rop.at("shape").get_to(line.shape);
   rop.at("rtasks").get_to(line.rtasks);
   rop.at("veus").get_to(line.veus);

@@ -27,6 +27,7 @@ struct CompiledFolder {
   struct ROperatorLine {
     std::string name, op, rkernel, chosen_by;
     std::vector<std::string> origin;
+    DType dtype = DType::f32;  // of the first result, where it lies
     Shape shape;
     int64_t rtasks = 0, veus = 0, waits = 0;
     double flops = 0, bytes = 0, weight_bytes = 0, estimated_us = 0;

@@ -113,6 +113,9 @@ void print_head(const CompiledFolder& m) {
                grouped(m.dependent_launches));
   fmt::print("memory      weights {}, arena {}\n", bytes_text(m.weight_bytes), bytes_text(m.arena_bytes));
   fmt::print("work        {}FLOP, {}B moved by rTasks\n", scaled(flops), scaled(bytes));
+  if (const auto narrow = std::count_if(m.rops.begin(), m.rops.end(), [](const auto& rop) { return bytes_of(rop.dtype) == 2; }); narrow > 0)
+    fmt::print("activations {} of {} rOperators' results lie in 16 bits; RESULT says which\n", grouped(narrow),
+               grouped(static_cast<int64_t>(m.rops.size())));
   for (const Port& port : m.inputs)
     fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
   for (const Port& port : m.outputs) {
@@ -127,7 +130,7 @@ void print_rops(const CompiledFolder& m) {
   Table table({{"#", Align::right},
                {"ROPERATOR", Align::left, terminal_limit(40)},
                {"OP"},
-               {"SHAPE"},
+               {"RESULT"},
                {"RKERNEL", Align::left, terminal_limit(48)},
                {"CHOSEN BY"},
                {"RTASKS", Align::right},
@@ -138,7 +141,7 @@ void print_rops(const CompiledFolder& m) {
                {"BYTES", Align::right},
                {"WEIGHTS", Align::right}});
   for (const auto& rop : m.rops) {
-    table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), shape_text(rop.shape),
+    table.row({std::to_string(&rop - m.rops.data()), whole_name(rop.name), printable(rop.op), name_of(rop.dtype) + shape_text(rop.shape),
                whole_name(rop.rkernel), printable(rop.chosen_by), grouped(rop.rtasks), grouped(rop.veus), grouped(rop.waits),
                fmt::format("{:.2f}", rop.estimated_us), scaled(rop.flops), scaled(rop.bytes), scaled(rop.weight_bytes)});
   }
@@ -249,6 +252,7 @@ ExitCode inspect_folder_as_json(const CompiledFolder& m) {
     rops.push_back({{"name", rop.name},
                     {"op", rop.op},
                     {"origin", rop.origin},
+                    {"dtype", name_of(rop.dtype)},
                     {"shape", rop.shape},
                     {"rkernel", rop.rkernel},
                     {"chosen_by", rop.chosen_by},

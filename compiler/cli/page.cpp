@@ -41,7 +41,7 @@ ordered_json rops_json(const json& rprogram) {
       phases.push_back(
           {phase.at("rtasks").get<int64_t>(), phase.at("rtask_bytes").get<double>(), phase.at("rtask_weight_bytes").get<double>()});
     ordered_json line = {{"after", indices(rop.at("after"), out.size(), "after")}, {"phases", phases}};  // in topological order
-    for (const char* field : {"name", "op", "rkernel", "chosen_by"}) line[field] = rop.at(field).get<std::string>();
+    for (const char* field : {"name", "op", "dtype", "rkernel", "chosen_by"}) line[field] = rop.at(field).get<std::string>();
     for (const char* field : {"rtasks", "veus", "line"}) line[field] = rop.at(field).get<int64_t>();
     for (const char* field : {"flops", "bytes", "weight_bytes"}) line[field] = rop.at(field).get<double>();
     line["gang"] = rop.at("gang").get<bool>();

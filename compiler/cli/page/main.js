@@ -7,7 +7,7 @@ function factsOfRop(rop) {
   const r = rops[rop];
   return [
     ["", `#${rop} ${r.name}`],
-    ["op", `${r.op} ${shapeText(r.shape)}`],
+    ["op", `${r.op} ${r.dtype}${shapeText(r.shape)}`],
     ["ONNX", r.origin.slice(0, 8).join(", ") + (r.origin.length > 8 ? `, ${r.origin.length - 8} more` : "")],
     ["rKernel", `${r.rkernel} (chosen by ${r.chosen_by})`],
     ["rTasks", `${grouped(r.rtasks)} on ${plural(r.veus, "vEU")}${r.gang ? ", a gang" : ""}`],
