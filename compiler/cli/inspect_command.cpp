@@ -15,6 +15,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/page.h"
+#include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/timeline_files.h"
@@ -206,10 +207,6 @@ ExitCode inspect_folder(const CompiledFolder& m, bool all) {
 }
 
 // --- for tools --------------------------------------------------------------------------------------------------------
-
-void print_json(const ordered_json& object) {
-  fmt::print("{}\n", object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace));
-}
 
 template <class Ports>
 ordered_json model_ports_json(const Ports& ports) {

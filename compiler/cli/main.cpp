@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -43,6 +44,30 @@ int parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
+// `tamp help [COMMAND]` and `tamp version`: what --help and --version print.
+void add_help(CLI::App& app, Invocation& invocation) {
+  CLI::App* help = app.add_subcommand("help", "Show the options of a command");
+  auto name = std::make_shared<std::string>();
+  help->add_option("command", *name, "The command; none: all of them")->option_text("COMMAND");
+  help->callback([&app, &invocation, name] {
+    invocation.run = [&app, name] {
+      const std::vector<CLI::App*> commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *name; });
+      if (!name->empty() && commands.empty())
+        throw tamp::bad_input(fmt::format("no command '{}'; see 'tamp help'", tamp::printable(*name)));
+      // Not app.help(), which is that of the command that was given: this one's.
+      fmt::print("{}", name->empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)
+                                     : commands.front()->help(app.get_name()));
+      return ExitCode::ok;
+    };
+  });
+  app.add_subcommand("version", "Print the version")->callback([&invocation] {
+    invocation.run = [] {
+      fmt::print("tamp {}\n", tamp::version());
+      return ExitCode::ok;
+    };
+  });
+}
+
 int run(const Invocation& invocation) {
   try {
     const ExitCode code = invocation.run();
@@ -77,6 +102,7 @@ int main(int argc, char** argv) {
   tamp::cli::add_inspect(app, invocation);
   tamp::cli::add_ops(app, invocation);
   tamp::cli::add_devices(app, invocation);
+  add_help(app, invocation);
 
   const int exit_code = parse(app, argc, argv);
   if (exit_code >= 0) return exit_code;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "compiler/cli/command.h"
+#include "compiler/cli/print_json.h"
 #include "compiler/cli/table.h"
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/text.h"
@@ -19,9 +20,15 @@ std::string versions_text(const std::vector<int>& versions) {
   return join(parts, ",");
 }
 
-ExitCode list_ops() {
+ExitCode list_ops(bool as_json) {
   std::vector<frontend::SupportedOp> ops = frontend::supported_ops();
   std::sort(ops.begin(), ops.end(), [](const auto& a, const auto& b) { return std::tie(a.domain, a.name) < std::tie(b.domain, b.name); });
+  if (as_json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const auto& op : ops) list.push_back({{"domain", op.domain}, {"name", op.name}, {"versions", op.versions}, {"limits", op.limits}});
+    print_json(list);
+    return ExitCode::ok;
+  }
   Table table({{"OPERATOR"}, {"VERSIONS"}, {"LIMITS", Table::Align::left, 400}});
   for (const auto& op : ops)
     table.row({op.domain == "ai.onnx" ? op.name : op.domain + "." + op.name, versions_text(op.versions), op.limits});
@@ -32,8 +39,10 @@ ExitCode list_ops() {
 }  // namespace
 
 void add_ops(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops");
-  command->callback([&invocation] { invocation.run = list_ops; });
+  CLI::App* command = add_command(app, invocation, "ops", "List the supported ONNX operators", "  tamp ops\n  tamp ops --json");
+  auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "Print JSON: domain, name, versions that changed its meaning, limits");
+  command->callback([&invocation, as_json] { invocation.run = [as_json] { return list_ops(*as_json); }; });
 }
 
 }  // namespace tamp::cli

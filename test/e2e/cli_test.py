@@ -109,6 +109,15 @@ def test_tables_list_operators_and_devices(tamp):
     assert all(f"\n{op} " in ops for op in ["Conv", "MatMul", "Relu", "Softmax"]), ops
     devices = tamp("devices").stdout
     assert all(f"\n{name} " in devices for name in ["h200", "a100", "t4", "cpu"]), devices
+    ops_data, devices_data = json.loads(tamp("ops", "--json").stdout), json.loads(tamp("devices", "--json").stdout)
+    assert ops.endswith(f"{len(ops_data)} operators\n") and {"domain": "ai.onnx", "name": "Relu", "versions": [1, 6, 13, 14], "limits": ""} in ops_data, ops_data
+    assert [device["name"] for device in devices_data if device["default_precision"] == "tf32" and device["veus"] == 132][0] == "h200", devices_data
+
+
+def test_help_and_version_are_commands_too(tamp):
+    assert tamp("help").stdout == tamp("--help").stdout and tamp("version").stdout == tamp("--version").stdout
+    assert all(tamp("help", command).stdout == tamp(command, "--help").stdout for command in COMMANDS)
+    tamp("help", "frobnicate", code=1, says="no command 'frobnicate'; see 'tamp help'")
 
 
 def test_inspect_shows_models_and_compiled_folders(tamp):
