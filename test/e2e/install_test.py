@@ -102,7 +102,7 @@ def test_the_man_page_and_the_completion_know_every_option(tamp):
         script = f'. "{completion}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tamp; printf "%s\\n" "${{COMPREPLY[@]}}"'
         return run("bash", "-c", script, "bash", prefix / "bin" / "tamp", *words).split()
 
-    assert completed("") == [*COMMANDS, "--help", "--version"]
+    assert completed("") == [*COMMANDS, "help", "version", "--help", "--version"]
     assert completed("co") == ["compile", "compare"]
     for command in COMMANDS:
         text = tamp(command, "--help").stdout
