@@ -60,6 +60,17 @@ void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+// Up to the last that has something to do: a small network leaves the other SMs to others, and begins sooner.
+size_t veus_to_launch(const RProgram& program) {
+  size_t veus = program.lanes.size();
+  while (veus > 1 && program.lanes[veus - 1].empty()) --veus;
+  return veus;
+}
+
+}  // namespace
+
 int compute_capability(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::stoi(vdevice.arch.substr(3)) : 0; }
 
 void emit_host(SourceWriter& w, const Plan& plan) {
@@ -88,7 +99,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   } else {
     w.line("tamp_host::prepare_kernel, tamp_host::start_kernel, {}_kernel, /*phases=*/nullptr,", name);
     w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
-           plan.program.lanes.size(), compute_capability(plan.program.vdevice));
+           veus_to_launch(plan.program), compute_capability(plan.program.vdevice));
     w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
   }
   w.close(";");

@@ -274,8 +274,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
   std::vector<RKernel> rkernels;
   for (const Tile& tile : kTiles) {
-    // Tall and narrow: for first convolutions, whose gather has most of the work and need not be done for columns that are not there.
-    if (tile.m == 128 && tile.n == 32 && (vector || p->channels > tile.n)) continue;
+    // Tall and narrow: for few channels, where gathering has most of the work and need not be done for columns that are not there.
+    if (tile.m == 128 && tile.n == 32 && p->channels > tile.n) continue;
     Config c;
     c.tf32 = tf32 ? 1 : 0;
     c.block_m = tile.m;
