@@ -117,7 +117,8 @@ struct Memory {
 };
 
 // A new array with __dlpack__: in memory of the device, or of the host.
-nb::ndarray<nb::array_api> empty(const Library& library, std::pair<int, int> type, const std::vector<size_t>& shape, bool on_host, int device) {
+nb::ndarray<nb::array_api> empty(const Library& library, std::pair<int, int> type, const std::vector<size_t>& shape, bool on_host,
+                                 int device) {
   size_t bytes = static_cast<size_t>(type.second) / 8;
   for (const size_t extent : shape) bytes *= extent;
   const size_t rounded = (bytes + 255) / 256 * 256;
@@ -133,13 +134,14 @@ nb::ndarray<nb::array_api> empty(const Library& library, std::pair<int, int> typ
       freed->library->release(freed->data);
   });
   const nb::dlpack::dtype dtype{static_cast<uint8_t>(type.first), static_cast<uint8_t>(type.second), 1};
-  return nb::ndarray<nb::array_api>(data, shape.size(), shape.data(), owner, nullptr, dtype, on_host ? nb::device::cpu::value : nb::device::cuda::value,
-                       on_host ? 0 : device);
+  return nb::ndarray<nb::array_api>(data, shape.size(), shape.data(), owner, nullptr, dtype,
+                                    on_host ? nb::device::cpu::value : nb::device::cuda::value, on_host ? 0 : device);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // at exit torch's caches, say, may still hold models
   nb::exception<RunError>(m, "RunError", PyExc_RuntimeError);
   nb::class_<Library>(m, "Library").def(nb::init<const std::string&>(), nb::arg("path"));
   nb::class_<Program>(m, "Program")

@@ -205,6 +205,17 @@ def test_a_failed_build_leaves_nothing(tamp):
     assert "g++ 11 or newer and libboost-context-dev" in refused_here, refused_here
 
 
+def test_damaged_weights_in_the_cache(tamp):
+    path = tamp.folder / "damaged.onnx"
+    path.write_bytes(product(weight=3).SerializeToString())
+    weights = compiled(path, dims={"N": 1}).folder / "damaged.weights"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    error = refused(tamp_package().RunError, ["damaged.weights: damaged, the checksum"], compiled, path, dims={"N": 1})
+    assert isinstance(error, RuntimeError) and isinstance(error, tamp_package().Error)
+
+
 # --- running -----------------------------------------------------------------------------------------------------------
 
 def two_inputs():

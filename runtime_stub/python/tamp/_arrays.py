@@ -56,14 +56,15 @@ class Kind(Protocol):
         """The cudaStream_t to run in, as a number."""
 
 
-def _numpy_type(name: str) -> np.dtype:
+def _numpy_type(name: str) -> np.dtype[Any]:
     if name != "bf16":
         return np.dtype(LONG_NAMES[name])
     try:
         import ml_dtypes
     except ImportError:
         raise TypeError("numpy has no bfloat16: install ml_dtypes, or give torch tensors") from None
-    return np.dtype(ml_dtypes.bfloat16)
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
 
 
 class Numpy:
@@ -86,14 +87,14 @@ class Numpy:
         return 0
 
 
-def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     count = int(np.prod(shape, dtype=np.int64))
     memory = np.empty(count * dtype.itemsize + ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % ALIGNMENT
     return memory[begin : begin + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def _aligned_copy(array: np.ndarray) -> np.ndarray:
+def _aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     copy = _aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
@@ -123,7 +124,7 @@ class Torch:
         return array
 
     def stream(self, device: int) -> int:
-        return _torch().cuda.current_stream(device).cuda_stream
+        return int(_torch().cuda.current_stream(device).cuda_stream)
 
 
 def _torch() -> Any:

@@ -29,7 +29,7 @@ class CompileError(Error):
         self.unsupported: list[Refusal] = unsupported or []
         """All that the model needs and tamp does not support; empty if something else is wrong."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[CompileError], tuple[str, list[Refusal]]]:
         return type(self), (str(self), self.unsupported)
 
 

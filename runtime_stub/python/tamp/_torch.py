@@ -40,7 +40,7 @@ def _export(module: torch.nn.Module, inputs: Sequence[Any], file: pathlib.Path) 
         module.eval()
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(module, tuple(inputs), str(file), dynamo=new, **({"verbose": False} if new else {}))
+            torch.onnx.export(module, tuple(inputs), str(file), dynamo=new, verbose=False)
     except Exception as failure:
         raise _export_error(failure) from failure
     finally:
