@@ -4,7 +4,8 @@
 
 build_packages=(build-essential cmake libonnx-dev libprotobuf-dev protobuf-compiler libfmt-dev libspdlog-dev libcli11-dev
   nlohmann-json3-dev libeigen3-dev libboost-context-dev python3)
-test_packages=(catch2 libonnx-testdata python3-venv chromium dpkg-dev file)  # chromium: pages of tamp inspect --html; dpkg-dev, file: the .deb
+python_packages=(python3-dev python3-venv)  # pip install . into a virtual environment, beside build_packages
+test_packages=(catch2 libonnx-testdata chromium dpkg-dev file)  # chromium: pages of tamp inspect --html; dpkg-dev, file: the .deb
 
 # install_packages NAME...: those that are missing, with sudo if need be.
 install_packages() {

@@ -20,6 +20,7 @@ rules=(
   '^kernels/                           : kernels/.*\.h kernels/[a-z]+/numbers\.cuh compiler/(ir|support)/'
   '^codegen/                           : codegen/ compiler/(ir|support)/ kernels/(catalogue\.h|vdevice/numbers\.cuh) runtime_stub/host/checksum\.h'
   '^runtime_stub/host/                 : runtime_stub/host/ kernels/vdevice/'
+  '^runtime_stub/python/              : library\.h'
   '^runtime_stub/cuda_on_cpu/          : [a-z_]+\.h'
 )
 # A library : the only places that may see it.
@@ -29,6 +30,7 @@ libraries=(
   'Eigen/                   : ^compiler/ops/|^test/'
   'CLI/                     : ^compiler/cli/|^test/'
   'boost/                   : ^runtime_stub/cuda_on_cpu/'
+  'nanobind/                : ^runtime_stub/python/module\.cpp'
   'cuda_runtime             : ^kernels/.*\.cuh$|^runtime_stub/|^test/|^examples/'
 )
 

@@ -33,7 +33,7 @@ count() {
 find_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 find_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
-install_packages "${build_packages[@]}" "${test_packages[@]}"
+install_packages "${build_packages[@]}" "${python_packages[@]}" "${test_packages[@]}"
 mkdir -p build
 if ! build/venv/bin/python -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
   echo "installing numpy, onnx, onnxruntime into build/venv"

@@ -4,11 +4,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_stages.h"
+#include "compiler/cli/process.h"
 #include "compiler/frontend/external_files.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/support/text.h"
@@ -17,7 +19,7 @@ namespace tamp::cli {
 namespace {
 
 struct CompileArguments {
-  std::string model, output, name, dump, depfile, save_schedule;
+  std::string model, output, name, dump, depfile, save_schedule, refusals;
   bool embed_weights = false;
   ModelArguments options;
 };
@@ -68,7 +70,17 @@ void save_schedule(const CompileArguments& arguments, const RProgram& program, i
   if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.save_schedule)));
 }
 
-ExitCode compile_model(const CompileArguments& arguments) {
+// What `error` refuses, as a JSON array; what is not about one thing of a model has a reason only.
+void write_refusals(const std::string& path, const Error& error) {
+  std::vector<Refusal> refusals = error.refusals();
+  if (refusals.empty()) refusals.push_back({"", "", error.what()});
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Refusal& refusal : refusals) list.push_back({{"node", refusal.node}, {"operator", refusal.op}, {"reason", refusal.reason}});
+  // Names are bytes of the file, which need not be text.
+  write_text(path, list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+ExitCode compile_to_folder(const CompileArguments& arguments) {
   const std::string name = chosen_name(arguments);
   codegen::EmitOptions emitting{.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
@@ -85,6 +97,15 @@ ExitCode compile_model(const CompileArguments& arguments) {
   if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;
+}
+
+ExitCode compile_model(const CompileArguments& arguments) {
+  try {
+    return compile_to_folder(arguments);
+  } catch (const Error& error) {
+    if (!arguments.refusals.empty() && error.code() == ExitCode::unsupported) write_refusals(arguments.refusals, error);
+    throw;
+  }
 }
 
 }  // namespace
@@ -118,6 +139,10 @@ void add_compile(CLI::App& app, Invocation& invocation) {
       ->add_option("--depfile", arguments->depfile,
                    "Write a Makefile rule that lists the files that were read, external weights among them")
       ->option_text("FILE");
+  command
+      ->add_option("--refusals", arguments->refusals,
+                   "If something is not supported, write all of it to this file as JSON: node, operator, reason")
+      ->option_text("FILE.json");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
   command->callback([&invocation, arguments] { invocation.run = [arguments] { return compile_model(*arguments); }; });
 }

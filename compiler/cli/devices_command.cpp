@@ -4,6 +4,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/toolchain.h"
 #include "compiler/ir/vdevice.h"
 #include "compiler/support/text.h"
 
@@ -34,6 +35,23 @@ ExitCode list_devices_as_json() {
   return ExitCode::ok;
 }
 
+// For tools that build and run models themselves, as runtime_stub/python does.
+ExitCode show_this_machine(const std::string& name) {
+  const Device device = choose_device(name);
+  std::string vdevice = "cpu", problem;
+  try {
+    if (device == Device::cuda) vdevice = vdevice_of_this_gpu();
+  } catch (const Error& unknown) {
+    vdevice.clear();
+    problem = unknown.what();
+  }
+  print_json({{"device", device == Device::cuda ? "cuda" : "cpu"},
+              {"compiler", find_compiler(device)},
+              {"vdevice", vdevice},
+              {"problem", problem}});
+  return ExitCode::ok;
+}
+
 ExitCode list_devices(bool as_json) {
   if (as_json) return list_devices_as_json();
   using Align = Table::Align;
@@ -61,7 +79,18 @@ void add_devices(CLI::App& app, Invocation& invocation) {
       "  tamp devices\n  tamp compile model.onnx -o model/ --vdevice a100\n  tamp compile model.onnx -o model/ --vdevice my_gpu.json");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
-  command->callback([&invocation, as_json] { invocation.run = [as_json] { return list_devices(*as_json); }; });
+  auto device = std::make_shared<std::string>();
+  CLI::Option* here = command
+                          ->add_option("--here", *device,
+                                       "Print as JSON what this machine runs models on: its device, the compiler for it and its vDevice; "
+                                       "with cuda or cpu for that device")
+                          ->expected(0, 1)
+                          ->option_text("[cuda|cpu]");
+  command->callback([&invocation, as_json, device, here] {
+    invocation.run = [as_json, device, is_here = here->count() > 0] {
+      return is_here ? show_this_machine(*device) : list_devices(*as_json);
+    };
+  });
 }
 
 }  // namespace tamp::cli

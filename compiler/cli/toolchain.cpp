@@ -149,6 +149,8 @@ std::vector<T> read_rows(const fs::path& path) {
 
 }  // namespace
 
+std::string find_compiler(Device device) { return device == Device::cuda ? find_nvcc() : find_program("g++"); }
+
 bool can_use_gpu() { return has_gpu() && !find_nvcc().empty(); }
 
 Device choose_device(const std::string& name) {

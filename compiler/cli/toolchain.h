@@ -19,6 +19,9 @@ enum class Device { cuda, cpu };
 // input) where cuda is asked for and cannot be.
 Device choose_device(const std::string& name);
 
+// Path of the program that builds for it; empty where it is not found.
+std::string find_compiler(Device device);
+
 // Whether Device::cuda is possible: a GPU and nvcc.
 bool can_use_gpu();
 

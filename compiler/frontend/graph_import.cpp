@@ -102,8 +102,8 @@ void GraphImport::import_node(onnx::NodeProto& proto, size_t index, Scope& scope
   }
   const OpChoice choice = choose(proto);
   if (!choice.row) return;
-  refusals_.collect(place.top_node, [&] {
-    const std::string where = node_text(file, index, proto, opset_);
+  const std::string where = node_text(file, index, proto, opset_);
+  refusals_.collect(where, proto, place.top_node, [&] {
     const Node node = read(proto, index, choice, where);
     if (is_readable(node, scope)) import_one(node, *choice.row, where, place, scope);
   });
@@ -145,7 +145,7 @@ void GraphImport::read_body(Subgraph& body, const Place& place) {
     const std::string where = node_text(place.where, i, proto, opset_);
     const OpRow* row = nullptr;
     Node node;
-    refusals_.collect(place.top_node, [&] {
+    refusals_.collect(where, proto, place.top_node, [&] {
       if (!choice.row) throw unsupported(fmt::format("{}: {}", where, choice.refusal));
       node = read(proto, i, choice, where);
       row = choice.row;
@@ -212,8 +212,8 @@ std::vector<TensorId> GraphImport::import_body(Subgraph& body, const std::vector
     for (const std::string& name : node.outputs) scope.values[name] = TensorId();
     if (!body.rows[i] || !is_readable(node, scope)) continue;
     const auto& proto = body.proto->node(static_cast<int>(node.index));
-    refusals_.collect(place.top_node,
-                      [&] { import_one(node, *body.rows[i], node_text(place.where, node.index, proto, opset_), place, scope); });
+    const std::string where = node_text(place.where, node.index, proto, opset_);
+    refusals_.collect(where, proto, place.top_node, [&] { import_one(node, *body.rows[i], where, place, scope); });
   }
   if (refusals_.lines.size() > refused_before) throw AlreadyRefused();
 

@@ -127,7 +127,7 @@ class Reader {
     add_names_read(model_.graph(), is_read);
     for (auto& proto : *model_.mutable_graph()->mutable_initializer()) {
       TensorId id;
-      refusals_.collect(-1, [&] {
+      refusals_.collect([&] {
         const std::string where = fmt::format("{}: initializer '{}'", file_, printable(proto.name()));
         id = builder_.add_value(proto.name(), read_initializer(proto, is_read.contains(proto.name()), where));
       });
@@ -220,7 +220,7 @@ class Reader {
       Tensor tensor;
       tensor.name = input.name();
       tensor.role = Role::input;
-      refusals_.collect(-1, [&] { shape = input_shape(type, tensor.dtype, where, binding); });
+      refusals_.collect([&] { shape = input_shape(type, tensor.dtype, where, binding); });
       if (!shape) continue;
       tensor.shape = *shape;
       bound.push_back(std::move(tensor));
@@ -380,8 +380,10 @@ Graph read_onnx(const std::string& path, const ReadOptions& options) {
   Reader again(path, options, shapes);
   attempt(again);
   if (refusal) {
-    throw Error(refusal->code(), fmt::format("{}; this is with --batch {}: the model was exported with batch {} and keeps to it there",
-                                             refusal->what(), options.batch, own));
+    throw Error(refusal->code(),
+                fmt::format("{}; this is with --batch {}: the model was exported with batch {} and keeps to it there", refusal->what(),
+                            options.batch, own),
+                refusal->refusals());
   }
   require_batch(file_text(path), original, own, *graph, options.batch, read_at);
   return std::move(*graph);

@@ -18,19 +18,30 @@ constexpr size_t kMaxLines = 1000;
 
 }  // namespace
 
+void Refusals::add(const std::string& where, const std::string& why, const onnx::NodeProto& node, int64_t position) {
+  const std::string domain = is_default_domain(node.domain()) ? "" : node.domain() + ".";
+  lines.push_back({position, fmt::format("{}: {}", where, why), {node.name(), domain + node.op_type(), why}});
+}
+
+std::vector<Refusals::Line> Refusals::first_lines() const {
+  std::vector<Line> ordered = lines;
+  std::stable_sort(ordered.begin(), ordered.end(), [](const Line& a, const Line& b) { return a.position < b.position; });
+  if (ordered.size() > kMaxLines) ordered.resize(kMaxLines);
+  return ordered;
+}
+
 std::vector<std::string> Refusals::sorted() const {
-  auto ordered = lines;
-  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> texts;
-  for (const auto& [position, line] : ordered) {
-    if (texts.size() < kMaxLines) texts.push_back(line);
-  }
-  if (ordered.size() > kMaxLines) texts.push_back(fmt::format("... and {} more", ordered.size() - kMaxLines));
+  for (const Line& line : first_lines()) texts.push_back(line.text);
+  if (lines.size() > texts.size()) texts.push_back(fmt::format("... and {} more", lines.size() - texts.size()));
   return texts;
 }
 
 void Refusals::throw_if_any() const {
-  if (!lines.empty()) throw unsupported(join(sorted(), "\n"));
+  if (lines.empty()) return;
+  std::vector<Refusal> data;
+  for (Line& line : first_lines()) data.push_back(std::move(line.data));
+  throw unsupported(join(sorted(), "\n"), std::move(data));
 }
 
 Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, int64_t opset) {
@@ -68,7 +79,7 @@ Refusals find_refusals(const std::string& path, const onnx::ModelProto& model, i
     if (functions.find(node)) continue;
     const OpChoice choice = choose_op(node.domain(), node.op_type(), opset);
     if (choice.row) continue;
-    refusals.add(fmt::format("{}: {}", node_text(file, static_cast<size_t>(i), node, opset), choice.refusal), i);
+    refusals.add(node_text(file, static_cast<size_t>(i), node, opset), choice.refusal, node, i);
   }
   return refusals;
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compiler/frontend/op_table.h"
@@ -21,23 +21,41 @@ namespace tamp::frontend {
 struct AlreadyRefused {};
 
 struct Refusals {
-  // Where it belongs in the list: nodes by their index, and inputs and initializers before all nodes.
-  std::vector<std::pair<int64_t, std::string>> lines;
+  struct Line {
+    int64_t position = -1;  // in the list: nodes by their index in the model's graph, and inputs and initializers before all nodes
+    std::string text;
+    Refusal data;
+  };
+  std::vector<Line> lines;
 
-  void add(const std::string& line, int64_t node = -1) { lines.emplace_back(node, line); }
-  // Takes `action`'s refusal into the list.
+  void add(const std::string& text) { lines.push_back({-1, text, {"", "", text}}); }
+  void add(const std::string& where, const std::string& why, const onnx::NodeProto& node, int64_t position);  // `where`: its node_text
+  // Takes `action`'s refusal into the list; the second is about a node, and what is thrown begins with `where`.
   template <class F>
-  void collect(int64_t node, F&& action) {
+  void collect(F&& action) {
+    if (const std::optional<std::string> text = refusal_of(action)) add(*text);
+  }
+  template <class F>
+  void collect(const std::string& where, const onnx::NodeProto& node, int64_t position, F&& action) {
+    if (const std::optional<std::string> text = refusal_of(action))
+      add(where, text->starts_with(where + ": ") ? text->substr(where.size() + 2) : *text, node, position);
+  }
+  std::vector<std::string> sorted() const;  // one line each
+  void throw_if_any() const;                // Error (unsupported), one line each
+
+ private:
+  template <class F>
+  static std::optional<std::string> refusal_of(F& action) {
     try {
       action();
     } catch (const AlreadyRefused&) {
     } catch (const Error& error) {
       if (error.code() != ExitCode::unsupported) throw;
-      add(error.what(), node);
+      return error.what();
     }
+    return std::nullopt;
   }
-  std::vector<std::string> sorted() const;
-  void throw_if_any() const;  // Error (unsupported), one line each
+  std::vector<Line> first_lines() const;
 };
 
 // Everything that can be refused by name alone: operators, domains, versions, sparse initializers. What the bodies of nodes and of the

@@ -30,10 +30,15 @@ std::string describe(const Graph& graph, const ROperator& rop) {
 
 void Unsupported::raise(const PolicyInput& input) const {
   if (rops_.empty()) return;
+  const std::string where = fmt::format("at {} on vDevice '{}'", name_of(input.machine.precision), input.machine.vdevice.name);
   std::vector<std::string> texts;
-  for (const ROperatorId id : rops_) texts.push_back(describe(input.graph, input.graph.rop(id)));
-  throw unsupported(fmt::format("no rKernel for {} at {} on vDevice '{}'", join(texts, "; "), name_of(input.machine.precision),
-                                input.machine.vdevice.name));
+  std::vector<Refusal> refusals;
+  for (const ROperatorId id : rops_) {
+    const ROperator& rop = input.graph.rop(id);
+    texts.push_back(describe(input.graph, rop));
+    refusals.push_back({rop.name, name_of(rop.attrs), "no rKernel " + where});
+  }
+  throw unsupported(fmt::format("no rKernel for {} {}", join(texts, "; "), where), std::move(refusals));
 }
 
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported) {

@@ -6,22 +6,34 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tamp {
 
 enum class ExitCode : int { ok = 0, bad_input = 1, unsupported = 2, internal = 3, check_failed = 4 };
 
+// One thing that is not supported, as data for tools: the node's name and operator as in the file, both empty where it is not about a node,
+// and why, without them.
+struct Refusal {
+  std::string node, op, reason;
+};
+
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, const std::string& message, std::vector<Refusal> refusals = {})
+      : std::runtime_error(message), code_(code), refusals_(std::move(refusals)) {}
   ExitCode code() const { return code_; }
+  const std::vector<Refusal>& refusals() const { return refusals_; }  // none: the message is all
 
  private:
   ExitCode code_;
+  std::vector<Refusal> refusals_;
 };
 
 inline Error bad_input(const std::string& message) { return Error(ExitCode::bad_input, message); }
-inline Error unsupported(const std::string& message) { return Error(ExitCode::unsupported, message); }
+inline Error unsupported(const std::string& message, std::vector<Refusal> refusals = {}) {
+  return Error(ExitCode::unsupported, message, std::move(refusals));
+}
 
 // Thrown by TAMP_CHECK; the command line prints it with "this is a bug in tamp" and exits with 3.
 class InternalError : public std::logic_error {

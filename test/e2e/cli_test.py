@@ -19,7 +19,7 @@ import sys
 import time
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import harness
 import models as m
@@ -102,6 +102,28 @@ def test_what_is_not_supported_has_its_own_exit_code(tamp):
     assert not (tamp.folder / "out").exists()
 
 
+def test_what_is_not_supported_as_data(tamp):
+    """Nodes by name and operator, in the order of the file, those in the body of an If among them; what is not about a node has a reason only."""
+    branch = lambda op: helper.make_graph([m.node(op, ["x"], ["b"], f"in {op}")], op, [], [m.value("b", [1, 4])])
+    nodes = [m.node("Frobnicate", ["x"], ["a"], "first", domain="com.example"), m.node("Relu", ["x"], ["r"]),
+             m.node("If", ["c"], ["d"], "choice", then_branch=branch("Untangle"), else_branch=branch("Relu")),
+             m.node("Resize", ["x", "", "s"], ["y"], "last", mode="nearest", nearest_mode="wrong")]
+    made = m.model(nodes, initializers=[m.constant("c", True, bool), m.constant("s", [1, 2])])
+    made.opset_import.append(helper.make_opsetid("com.example", 1))
+    (tamp.folder / "odd.onnx").write_bytes(made.SerializeToString())
+    tamp("compile", "odd.onnx", "-o", "out", "--refusals", "odd.json", code=2)
+    found = json.loads((tamp.folder / "odd.json").read_text())
+    assert [(one["node"], one["operator"]) for one in found[:2]] == [("first", "com.example.Frobnicate"), ("in Untangle", "Untangle")], found
+    assert all(one["reason"] and "odd.onnx" not in one["reason"] and "node #" not in one["reason"] for one in found), found
+    relu(tamp)
+    tamp("compile", "relu.onnx", "-o", "out", "--precision", "tf32", "--vdevice", "t4", "--refusals", "t4.json", code=2)
+    found = json.loads((tamp.folder / "t4.json").read_text())
+    assert len(found) == 1 and found[0]["node"] == found[0]["operator"] == "" and "vDevice 't4' has no tf32" in found[0]["reason"], found
+    tamp("compile", "relu.onnx", "-o", "out", "--refusals", "none.json")
+    tamp("compile", "missing.onnx", "-o", "out", "--refusals", "none.json", code=1)
+    assert not (tamp.folder / "none.json").exists()
+
+
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 def test_tables_list_operators_and_devices(tamp):
@@ -112,6 +134,13 @@ def test_tables_list_operators_and_devices(tamp):
     ops_data, devices_data = json.loads(tamp("ops", "--json").stdout), json.loads(tamp("devices", "--json").stdout)
     assert ops.endswith(f"{len(ops_data)} operators\n") and {"domain": "ai.onnx", "name": "Relu", "versions": [1, 6, 13, 14], "limits": ""} in ops_data, ops_data
     assert [device["name"] for device in devices_data if device["default_precision"] == "tf32" and device["veus"] == 132][0] == "h200", devices_data
+
+
+def test_what_this_machine_runs_models_on(tamp):
+    found = json.loads(tamp("devices", "--here", "cpu").stdout)
+    assert found == {"device": "cpu", "compiler": shutil.which("g++"), "vdevice": "cpu", "problem": ""}, found
+    assert json.loads(tamp("devices", "--here").stdout)["device"] == "cpu" or harness.has_gpu()
+    tamp("devices", "--here", "abacus", code=1, says="'abacus' is not known")
 
 
 def test_help_and_version_are_commands_too(tamp):

@@ -1,0 +1,210 @@
+// Behind a generated source in one translation unit, this makes the shared library that the Python package loads (library.h):
+//
+//   #define TAMP_MODEL resnet18
+//   #include "resnet18.cu"
+//   #include "library.cpp"
+#include "library.h"
+
+#include <cuda_runtime.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+#define TAMP_JOIN_AGAIN(a, b) a##_##b
+#define TAMP_JOIN(a, b) TAMP_JOIN_AGAIN(a, b)
+#define MODEL(function) TAMP_JOIN(TAMP_MODEL, function)
+
+namespace tamp_library_of_model {
+
+#if defined(TAMP_CUDA_ON_CPU)
+constexpr bool kIsStandIn = true;
+constexpr double kWaitBudgetSeconds = 3600;  // a wait lasts as long as everything else that the one CPU thread does
+inline bool is_capturing(cudaStream_t) { return false; }
+#else
+constexpr bool kIsStandIn = false;
+constexpr double kWaitBudgetSeconds = 0;  // the default
+inline bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+#endif
+
+struct Program {
+  MODEL(context) * context = nullptr;
+  int device = 0;
+  // Runs share the arena: one in another stream than the last comes after it.
+  cudaEvent_t done = nullptr;
+  cudaStream_t last_stream = nullptr;
+  bool has_run = false;
+  std::vector<void*> inputs, outputs;  // device memory of those that came from the host, when there was one
+  std::string message;
+};
+
+inline std::string& open_message() {
+  static thread_local std::string message;
+  return message;
+}
+
+// Makes a device the current one for a while.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : error_(cudaGetDevice(&before_)) {
+    if (error_ == cudaSuccess && before_ != device) {
+      error_ = cudaSetDevice(device);
+      is_switched_ = true;
+    }
+  }
+  ~OnDevice() {
+    if (is_switched_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  cudaError_t error() const { return error_; }
+
+ private:
+  int before_ = 0;
+  bool is_switched_ = false;
+  cudaError_t error_;
+};
+
+inline int fail(std::string& message, const char* call, cudaError_t error) {
+  message = std::string(call) + ": " + cudaGetErrorString(error);
+  return TAMP_CUDA;
+}
+
+#define TAMP_TRY(message, call)                                     \
+  do {                                                              \
+    const cudaError_t error_ = (call);                              \
+    if (error_ != cudaSuccess) return fail(message, #call, error_); \
+  } while (false)
+
+inline void close(void* program) {
+  Program* const self = static_cast<Program*>(program);
+  if (self == nullptr) return;
+  const OnDevice here(self->device);
+  for (void* memory : self->inputs) cudaFree(memory);
+  for (void* memory : self->outputs) cudaFree(memory);
+  if (self->done != nullptr) cudaEventDestroy(self->done);
+  if (self->context != nullptr) MODEL(destroy)(self->context);
+  delete self;
+}
+
+inline int fill(Program& self, const char* weights) {
+  const OnDevice here(self.device);
+  TAMP_TRY(self.message, here.error());
+  tamp_options options{};
+  options.weights_path = weights;
+  options.wait_budget_seconds = kWaitBudgetSeconds;
+  const tamp_status created = MODEL(create)(&options, &self.context);
+  if (created != TAMP_OK) {
+    self.message = MODEL(message)(nullptr);
+    return created;
+  }
+  TAMP_TRY(self.message, cudaEventCreateWithFlags(&self.done, cudaEventDisableTiming));
+  self.inputs.resize(static_cast<size_t>(MODEL(input_count)()));
+  self.outputs.resize(static_cast<size_t>(MODEL(output_count)()));
+  return 0;
+}
+
+inline int open(int32_t device, const char* weights, void** program) {
+  Program* const self = new Program;
+  self->device = device;
+  const int failed = fill(*self, weights);
+  if (failed == 0) {
+    *program = self;
+    return 0;
+  }
+  open_message() = self->message;
+  close(self);
+  return failed;
+}
+
+// Device memory of the program's own, made when it is first needed.
+inline int own_memory(Program& self, void*& memory, size_t bytes) {
+  if (memory == nullptr && bytes > 0) TAMP_TRY(self.message, cudaMalloc(&memory, bytes));
+  return 0;
+}
+
+inline int start(Program& self, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
+                 const uint8_t* outputs_on_host, cudaStream_t stream) {
+  std::vector<const void*> from(inputs, inputs + self.inputs.size());
+  std::vector<void*> to(outputs, outputs + self.outputs.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (kIsStandIn || !inputs_on_host[i]) continue;
+    const size_t bytes = MODEL(inputs)()[i].bytes;
+    if (const int failed = own_memory(self, self.inputs[i], bytes)) return failed;
+    if (bytes > 0) TAMP_TRY(self.message, cudaMemcpyAsync(self.inputs[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream));
+    from[i] = self.inputs[i];
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (kIsStandIn || !outputs_on_host[i]) continue;
+    if (const int failed = own_memory(self, self.outputs[i], MODEL(outputs)()[i].bytes)) return failed;
+    to[i] = self.outputs[i];
+  }
+  const tamp_status started = MODEL(run)(self.context, from.data(), to.data(), stream);
+  if (started != TAMP_OK) self.message = MODEL(message)(self.context);
+  return started;
+}
+
+inline int status(void* program) {
+  Program& self = *static_cast<Program*>(program);
+  const OnDevice here(self.device);
+  const tamp_status found = MODEL(status)(self.context);
+  if (found != TAMP_OK) self.message = MODEL(message)(self.context);
+  return found;
+}
+
+inline int finish(Program& self, void* const* outputs, const uint8_t* outputs_on_host, cudaStream_t stream) {
+  bool waits = kIsStandIn;
+  for (size_t i = 0; !kIsStandIn && i < self.outputs.size(); ++i) {
+    if (!outputs_on_host[i]) continue;
+    const size_t bytes = MODEL(outputs)()[i].bytes;
+    if (bytes > 0) TAMP_TRY(self.message, cudaMemcpyAsync(outputs[i], self.outputs[i], bytes, cudaMemcpyDeviceToHost, stream));
+    waits = true;
+  }
+  if (!waits) return 0;
+  TAMP_TRY(self.message, cudaStreamSynchronize(stream));
+  return status(&self);
+}
+
+inline int run(void* program, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs,
+               const uint8_t* outputs_on_host, void* stream) {
+  Program& self = *static_cast<Program*>(program);
+  const OnDevice here(self.device);
+  TAMP_TRY(self.message, here.error());
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  const bool captures = is_capturing(on);  // in a CUDA graph of the caller's, whose order is the caller's business
+  if (!captures && self.has_run && self.last_stream != on) TAMP_TRY(self.message, cudaStreamWaitEvent(on, self.done, 0));
+  if (const int failed = start(self, inputs, inputs_on_host, outputs, outputs_on_host, on)) return failed;
+  if (!captures) {
+    TAMP_TRY(self.message, cudaEventRecord(self.done, on));
+    self.last_stream = on;
+    self.has_run = true;
+  }
+  return finish(self, outputs, outputs_on_host, on);
+}
+
+inline const char* message(const void* program) {
+  return program == nullptr ? open_message().c_str() : static_cast<const Program*>(program)->message.c_str();
+}
+
+inline void* allocate(int32_t device, size_t bytes) {
+  const OnDevice here(device);
+  void* memory = nullptr;
+  return here.error() == cudaSuccess && cudaMalloc(&memory, bytes > 0 ? bytes : 16) == cudaSuccess ? memory : nullptr;
+}
+
+inline void release(void* memory) { cudaFree(memory); }
+
+}  // namespace tamp_library_of_model
+
+// All else is hidden (-fvisibility=hidden): a library of another model may have the same names, and torch brings the real CUDA runtime.
+extern "C" __attribute__((visibility("default"))) const TampLibrary* tamp_library(void) {
+  namespace own = tamp_library_of_model;
+  static const TampLibrary library = {
+      TAMP_LIBRARY_VERSION, own::kIsStandIn, MODEL(input_count)(), MODEL(output_count)(), own::open,    own::run,
+      own::status,          own::message,    own::close,           own::allocate,         own::release,
+  };
+  return &library;
+}

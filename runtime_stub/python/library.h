@@ -1,0 +1,28 @@
+// What the shared library of a compiled model (library.cpp) offers to the Python package (module.cpp). Plain C: nvcc and the compiler of
+// the package need not agree on more.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TAMP_LIBRARY_VERSION 1 /* of this struct */
+
+struct TampLibrary {
+  int32_t version;
+  int32_t is_stand_in; /* runs on the CPU: device memory is host memory */
+  int32_t inputs, outputs;
+  /* A program with its weights on a CUDA device. Functions that return int return 0 or a number that is not; message() says why. */
+  int (*open)(int32_t device, const char* weights, void** program);
+  /* One pointer an input and output; where on_host[i] is not 0 it is host memory, which is copied through device memory of the program.
+     With outputs on the host it returns when they are there. `stream` is a cudaStream_t of the program's device. */
+  int (*run)(void* program, const void* const* inputs, const uint8_t* inputs_on_host, void* const* outputs, const uint8_t* outputs_on_host,
+             void* stream);
+  int (*status)(void* program);                /* whether an earlier run failed on the device */
+  const char* (*message)(const void* program); /* null: of open() */
+  void (*close)(void* program);
+  void* (*allocate)(int32_t device, size_t bytes); /* device memory; null if there is none */
+  void (*release)(void* memory);
+};
+
+/* The one symbol that is looked up: const struct TampLibrary* tamp_library(void) */
+typedef const struct TampLibrary* (*TampLibraryFunction)(void);

@@ -1,0 +1,171 @@
+// tamp._native: loads the shared library of a compiled model and runs it; arrays of any library by DLPack. What is checked of arguments is
+// checked in model.py; here are pointers.
+#include <dlfcn.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "library.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+struct RunError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Never closed: device code of CUDA stays registered, and arrays that a library allocated may live longer than its model.
+const TampLibrary* load(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw RunError(dlerror());
+  const auto function = reinterpret_cast<TampLibraryFunction>(dlsym(handle, "tamp_library"));
+  if (function == nullptr) throw RunError(path + ": not the library of a compiled model");
+  const TampLibrary* const library = function();
+  if (library->version != TAMP_LIBRARY_VERSION) throw RunError(path + ": of another version of tamp");
+  return library;
+}
+
+class Library {
+ public:
+  explicit Library(const std::string& path) : library_(load(path)) {}
+  const TampLibrary* get() const { return library_; }
+
+ private:
+  const TampLibrary* library_;
+};
+
+class Program {
+ public:
+  Program(const Library& library, int device, const std::string& weights) : library_(library.get()) {
+    const nb::gil_scoped_release others_run;
+    if (library_->open(device, weights.c_str(), &program_) != 0) throw RunError(library_->message(nullptr));
+  }
+  ~Program() {
+    const nb::gil_scoped_release others_run;
+    library_->close(program_);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  using Addresses = std::vector<uintptr_t>;
+  using Flags = std::vector<uint8_t>;
+  void run(const Addresses& inputs, const Flags& inputs_on_host, const Addresses& outputs, const Flags& outputs_on_host, uintptr_t stream) {
+    if (inputs.size() != static_cast<size_t>(library_->inputs) || inputs_on_host.size() != inputs.size() ||
+        outputs.size() != static_cast<size_t>(library_->outputs) || outputs_on_host.size() != outputs.size())
+      throw RunError("the model has other numbers of inputs and outputs");
+    const nb::gil_scoped_release others_run;
+    const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+    const int failed = library_->run(program_, reinterpret_cast<const void* const*>(inputs.data()), inputs_on_host.data(),
+                                     reinterpret_cast<void* const*>(const_cast<uintptr_t*>(outputs.data())), outputs_on_host.data(),
+                                     reinterpret_cast<void*>(stream));
+    if (failed != 0) throw RunError(library_->message(program_));
+  }
+
+  void check() {
+    const nb::gil_scoped_release others_run;
+    const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+    if (library_->status(program_) != 0) throw RunError(library_->message(program_));
+  }
+
+ private:
+  const TampLibrary* library_;
+  void* program_ = nullptr;
+  std::mutex mutex_;
+};
+
+using AnyArray = nb::ndarray<nb::ro>;
+
+// As ndarray.dtype: code of DLPack, bits.
+std::pair<int, int> type_of(const AnyArray& array) { return {array.dtype().code, array.dtype().bits * array.dtype().lanes}; }
+
+bool is_dense(const AnyArray& array) {
+  int64_t stride = 1;
+  for (size_t d = array.ndim(); d-- > 0;) {
+    if (array.shape(d) == 0) return true;
+    if (array.shape(d) != 1 && array.stride(d) != stride) return false;
+    stride *= static_cast<int64_t>(array.shape(d));
+  }
+  return true;
+}
+
+// What DLPack says of an array; holding this holds the array's memory.
+struct View {
+  AnyArray array;
+  uintptr_t address() const { return reinterpret_cast<uintptr_t>(array.data()); }
+  nb::tuple type() const { return nb::make_tuple(type_of(array).first, type_of(array).second); }
+  nb::tuple shape() const {
+    nb::list extents;
+    for (size_t d = 0; d < array.ndim(); ++d) extents.append(array.shape(d));
+    return nb::tuple(extents);
+  }
+};
+
+struct Memory {
+  const TampLibrary* library;
+  void* data;
+};
+
+// A new array with __dlpack__: in memory of the device, or of the host.
+nb::ndarray<nb::array_api> empty(const Library& library, std::pair<int, int> type, const std::vector<size_t>& shape, bool on_host,
+                                 int device) {
+  size_t bytes = static_cast<size_t>(type.second) / 8;
+  for (const size_t extent : shape) bytes *= extent;
+  const size_t rounded = (bytes + 255) / 256 * 256;
+  auto memory = std::make_unique<Memory>(Memory{on_host ? nullptr : library.get(), nullptr});
+  memory->data = on_host ? std::aligned_alloc(256, rounded > 0 ? rounded : 256) : library.get()->allocate(device, bytes);
+  if (memory->data == nullptr) throw std::bad_alloc();
+  void* const data = memory->data;
+  const nb::capsule owner(memory.release(), [](void* self) noexcept {
+    const std::unique_ptr<Memory> freed(static_cast<Memory*>(self));
+    if (freed->library == nullptr)
+      std::free(freed->data);
+    else
+      freed->library->release(freed->data);
+  });
+  const nb::dlpack::dtype dtype{static_cast<uint8_t>(type.first), static_cast<uint8_t>(type.second), 1};
+  return nb::ndarray<nb::array_api>(data, shape.size(), shape.data(), owner, nullptr, dtype,
+                                    on_host ? nb::device::cpu::value : nb::device::cuda::value, on_host ? 0 : device);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // at exit torch's caches, say, may still hold models
+  nb::exception<RunError>(m, "RunError", PyExc_RuntimeError);
+  nb::class_<Library>(m, "Library").def(nb::init<const std::string&>(), nb::arg("path"));
+  nb::class_<Program>(m, "Program")
+      .def(nb::init<const Library&, int, const std::string&>(), nb::arg("library"), nb::arg("device"), nb::arg("weights"))
+      .def("run", &Program::run, nb::arg("inputs"), nb::arg("inputs_on_host"), nb::arg("outputs"), nb::arg("outputs_on_host"),
+           nb::arg("stream"))
+      .def("check", &Program::check);
+  nb::class_<View>(m, "View")
+      .def(
+          "__init__", [](View* self, AnyArray array) { new (self) View{std::move(array)}; }, nb::arg("array"))
+      .def_prop_ro("address", &View::address)
+      .def_prop_ro("type", &View::type)
+      .def_prop_ro("shape", &View::shape)
+      .def_prop_ro("is_dense", [](const View& self) { return is_dense(self.array); })
+      .def_prop_ro("is_on_host",
+                   [](const View& self) {
+                     return self.array.device_type() == nb::device::cpu::value || self.array.device_type() == nb::device::cuda_host::value;
+                   })
+      .def_prop_ro("is_on_cuda", [](const View& self) { return self.array.device_type() == nb::device::cuda::value; })
+      .def_prop_ro("device", [](const View& self) { return self.array.device_id(); });
+  m.def(
+      "empty",
+      [](const Library& library, nb::tuple type, const std::vector<size_t>& shape, bool on_host, int device) {
+        return empty(library, {nb::cast<int>(type[0]), nb::cast<int>(type[1])}, shape, on_host, device);
+      },
+      nb::arg("library"), nb::arg("type"), nb::arg("shape"), nb::arg("on_host"), nb::arg("device"));
+}

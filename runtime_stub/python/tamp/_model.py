@@ -1,0 +1,179 @@
+"""A compiled model: what it takes and gives, and running it."""
+from __future__ import annotations
+
+import html
+import json
+import pathlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from . import _arrays, _native, _program
+from ._errors import CompileError, NativeRunError, RunError
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a model."""
+
+    name: str
+    """As in the ONNX model."""
+    dtype: str
+    """The element type: "f32", "f16", "bf16", "f64", "i8" to "i64", "u8" to "u64", "bool"."""
+    shape: tuple[int, ...]
+    """The extents, in elements, in the model's order of dimensions. All are fixed."""
+
+    def __str__(self) -> str:
+        return f"'{self.name}' {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class Model:
+    """A model that was compiled and built; `tamp.compile` makes them.
+
+    Calling it runs it: `y = model(x)`. Calls from several threads run one after another.
+    """
+
+    def __init__(self, folder: pathlib.Path, device: str) -> None:
+        self.folder = folder
+        """Where the generated files lie. It belongs to the cache: copy what you want to keep."""
+        self.device = device
+        """"cuda", or "cpu": the stand-in for CUDA."""
+        self.schedule: dict[str, Any] = json.loads(_only(folder, ".rprogram.json").read_text())
+        """The rProgram, as NAME.rprogram.json has it: "rops", "lanes" and so on. Times are in microseconds, sizes in bytes."""
+        self.name: str = self.schedule["name"]
+        """What the generated files and functions are called."""
+        self.inputs = _ports(self.schedule["inputs"])
+        """What the model takes, in the order of a call's arguments."""
+        self.outputs = _ports(self.schedule["outputs"])
+        """What it gives."""
+        self._library = _native.Library(str(folder / "library.so"))
+        self._programs: dict[int, _native.Program] = {}
+        self._program(_current_device() if device == "cuda" else 0)
+
+    @property
+    def source(self) -> str:
+        """The generated CUDA source."""
+        return (self.folder / f"{self.name}.cu").read_text()
+
+    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
+        """Runs the model.
+
+        Inputs are arrays in the model's order, or by name; all of exactly the element types and shapes that `inputs` lists. They may be
+        numpy arrays, torch tensors, or other arrays with `__dlpack__`, and are only read. An array that is not dense and row-major is
+        copied first.
+
+        Returns one array of the kind of the first input (the first on a GPU, if any is), or a tuple of them if the model has several outputs. On a GPU, tensors that lie
+        there are not copied, and the call returns before the results are there: it runs in torch's current stream (for arrays of other
+        libraries in the default stream). Inputs in host memory are copied to the GPU and results are copied back; with all inputs in
+        host memory the results are there when the call returns.
+
+        Raises TypeError for what is no array or has another element type, ValueError for another number or shape, RunError if the run
+        (or, on a GPU, an earlier one) failed.
+        """
+        arrays = self._in_order(inputs, named_inputs)
+        kinds = [self._about(port, _arrays.kind_of, array) for port, array in zip(self.inputs, arrays)]
+        given = [self._about(port, kind.where, array) for port, kind, array in zip(self.inputs, kinds, arrays)]
+        for port, where in zip(self.inputs, given):
+            _check(port, where)
+        device = self._device_of(given)
+        lead = next((i for i, where in enumerate(given) if where.device is not None), 0)
+        kind = kinds[lead] if kinds else _arrays.Numpy()
+        is_on_gpu = bool(given) and given[lead].device is not None
+        made = [kind.empty(self._library, port.dtype, port.shape, device if is_on_gpu else None) for port in self.outputs]
+        program = self._program(device)
+        try:
+            program.run([where.address for where in given], [where.device is None for where in given], [address for _, address in made],
+                        [not is_on_gpu] * len(made), kind.stream(device) if self.device == "cuda" and is_on_gpu else 0)  # fmt: skip
+        except NativeRunError as failure:
+            raise RunError(str(failure)) from None
+        results = tuple(kind.finish(array) for array, _ in made)
+        return results[0] if len(results) == 1 else results
+
+    def check(self) -> None:
+        """RunError if a run failed on the GPU. Calls do not wait for their results there: synchronize first."""
+        for program in self._programs.values():
+            try:
+                program.check()
+            except NativeRunError as failure:
+                raise RunError(str(failure)) from None
+
+    def page(self) -> str:
+        """The page of `tamp inspect --html` for this model: lanes over time, memory, the graph, all rOperators."""
+        page = self.folder / "page.html"
+        if not page.exists():
+            unfinished = self.folder / f"page.{id(self)}.html"
+            done = _program.call("inspect", "-q", self.folder, "--html", unfinished)
+            if done.returncode != 0:
+                raise CompileError(_program.error_of(done))
+            unfinished.replace(page)
+        return page.read_text()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: `page()`, in a frame of its own."""
+        return (f'<iframe srcdoc="{html.escape(self.page())}" style="width: 100%; height: 640px; border: 0" '
+                f'title="{html.escape(self.name)}"></iframe>')  # fmt: skip
+
+    def __repr__(self) -> str:
+        ports = ", ".join(map(str, self.inputs)) + " -> " + ", ".join(map(str, self.outputs))
+        on = "the stand-in for CUDA" if self.device == "cpu" else "the GPU"
+        return f"<tamp.Model {self.name}: {ports}; {self.schedule['vdevice']['name']}, {self.schedule['precision']}, on {on}>"
+
+    def _program(self, device: int) -> _native.Program:
+        if device not in self._programs:
+            try:
+                self._programs[device] = _native.Program(self._library, device, str(self.folder / f"{self.name}.weights"))
+            except NativeRunError as failure:
+                raise RunError(str(failure)) from None
+        return self._programs[device]
+
+    def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        ports = ", ".join(map(str, self.inputs)) or "none"
+        if len(inputs) > len(self.inputs):
+            raise ValueError(f"{len(inputs)} inputs, expected {len(self.inputs)}: {ports}")
+        values = dict(zip([port.name for port in self.inputs], inputs))
+        for name, value in named.items():
+            if name in values:
+                raise ValueError(f"input '{name}' is given twice")
+            if all(port.name != name for port in self.inputs):
+                raise ValueError(f"no input is called '{name}'; expected: {ports}")
+            values[name] = value
+        missing = [str(port) for port in self.inputs if port.name not in values]
+        if missing:
+            raise ValueError(f"input {', '.join(missing)} is missing")
+        return [values[port.name] for port in self.inputs]
+
+    def _about(self, port: Port, function: Any, array: Any) -> Any:
+        try:
+            return function(array)
+        except (TypeError, ValueError) as wrong:
+            raise type(wrong)(f"input {port}: {wrong}") from None
+
+    def _device_of(self, given: list[_arrays.Where]) -> int:
+        devices = sorted({where.device for where in given if where.device is not None})
+        if self.device == "cpu":
+            if devices:
+                raise ValueError("an input lies on a GPU, and the model was built for the stand-in on the CPU")
+            return 0
+        if len(devices) > 1:
+            raise ValueError(f"inputs lie on several GPUs: {devices}")
+        return devices[0] if devices else next(iter(self._programs))
+
+
+def _only(folder: pathlib.Path, suffix: str) -> pathlib.Path:
+    return next(path for path in folder.iterdir() if path.name.endswith(suffix))
+
+
+def _ports(ports: list[dict[str, Any]]) -> tuple[Port, ...]:
+    return tuple(Port(port["name"], port["dtype"], tuple(port["shape"])) for port in ports)
+
+
+def _check(port: Port, where: _arrays.Where) -> None:
+    if where.dtype != port.dtype:
+        raise TypeError(f"input {port}: found elements of type {where.dtype}")
+    if where.shape != port.shape:
+        raise ValueError(f"input {port}: found shape [{','.join(map(str, where.shape))}]")
+
+
+def _current_device() -> int:
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0

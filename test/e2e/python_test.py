@@ -1,0 +1,434 @@
+#!/usr/bin/env python3
+"""The Python package: pip installs it into a fresh virtual environment, with the program of the build folder that TAMP lies in; then the tests run
+there.
+
+    python_test.py TAMP [WORD...]
+"""
+import functools
+import html
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import harness
+import models as m
+
+INSIDE = "TAMP_PYTHON_TEST"
+
+
+def run(*args, **kwargs):
+    done = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, **kwargs)
+    assert done.returncode == 0, f"{' '.join(map(str, args))}: exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def install_and_go_on(folder):
+    """This program again, by a Python that has the package."""
+    build = pathlib.Path(os.path.abspath(sys.argv[1])).parents[1]
+    run(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    settings = [f"build-dir={folder / 'build'}", "cmake.source-dir=runtime_stub/python", f"cmake.define.TAMP_BUILD={build}"]
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *[f"--config-settings={one}" for one in settings], harness.ROOT)
+    site = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")  # onnx, onnxruntime; and torch if it is there
+    environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache")}
+    return subprocess.run([python, *sys.argv], env=environment).returncode
+
+
+def compiled(model, *inputs, **options):
+    """All tests are of the stand-in but those that say otherwise."""
+    return tamp_package().compile(model, *inputs, device="cpu", **options)
+
+
+def tamp_package():
+    import tamp
+    return tamp
+
+
+def refused(kind, says, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except kind as error:
+        assert all(word in str(error) for word in says), f"{says} is not in {error}"
+        return error
+    raise AssertionError(f"is good, expected {kind.__name__} with {says}")
+
+
+def reference(model, *inputs):
+    session = onnxruntime.InferenceSession(model if isinstance(model, str) else model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip([port.name for port in session.get_inputs()], inputs)))
+
+
+def drawn(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def example(tamp, name):
+    run(sys.executable, harness.ROOT / "examples" / "make_weights.py", harness.ROOT / "examples" / "models" / f"{name}.onnx", "--into", tamp.folder)
+    return str(tamp.folder / f"{name}.onnx")
+
+
+def product(weight=2.0, columns=3):
+    """y = x w, of any number of rows."""
+    return m.model([m.node("MatMul", ["x", "w"], ["y"])], [m.value("x", ["N", 4])], [m.value("y", ["N", columns])],
+                   [m.constant("w", np.full((4, columns), weight))])
+
+
+# --- compiling ---------------------------------------------------------------------------------------------------------
+
+def test_five_lines_compile_and_run_a_network(tamp):
+    path = example(tamp, "squeezenet1_0")
+    image = drawn(1, 3, 224, 224)
+    np.save(tamp.folder / "image.npy", image)
+    (tamp.folder / "five.py").write_text("""import numpy as np
+import tamp
+model = tamp.compile("squeezenet1_0.onnx", precision="fp32")
+scores = model(np.load("image.npy"))
+np.save("scores.npy", scores)
+""")
+    run(sys.executable, "five.py", cwd=tamp.folder)
+    scores, expected = np.load(tamp.folder / "scores.npy"), reference(path, image)[0]
+    assert scores.shape == expected.shape and np.allclose(scores, expected, rtol=1e-3, atol=1e-4), np.abs(scores - expected).max()
+
+
+def test_what_a_model_says_of_itself(tamp):
+    model = compiled(example(tamp, "mnist_mlp"), vdevice="h200", precision="tf32")
+    port = tamp_package().Port
+    assert model.inputs == (port("input", "f32", (1, 1, 28, 28)),) and model.outputs == (port("output", "f32", (1, 10)),), model
+    assert "__global__" in model.source and model.source == (model.folder / "mnist_mlp.cu").read_text()
+    assert model.schedule["vdevice"]["name"] == "h200" and len(model.schedule["lanes"]) == 132 and model.schedule["precision"] == "tf32"
+    assert repr(model) == "<tamp.Model mnist_mlp: 'input' f32[1,1,28,28] -> 'output' f32[1,10]; h200, tf32, on the stand-in for CUDA>"
+    page = model.page()
+    assert page.startswith("<!doctype html>") and "mnist_mlp" in page
+    shown = model._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and html.escape(page) in shown and "<script" not in shown
+    assert sorted(path.name for path in model.folder.iterdir())[-1] == "page.html"  # and none that is unfinished
+
+
+def test_models_from_memory_and_their_options(tamp):
+    x = drawn(3, 4)
+    model = compiled(product(), x)  # N is 3
+    assert model.inputs[0].shape == (3, 4) and np.allclose(model(x), x @ np.full((4, 3), 2.0), atol=1e-5)
+    other = compiled(product(columns=5), dims={"N": 2}, name="model")  # of the same name, in one process
+    assert other.name == model.name and other(x[:2]).shape == (2, 5) and model(x).shape == (3, 3)
+    assert compiled(m.relu(), batch=6, precision="fp32", name="six").outputs[0].shape == (6, 4)
+    both = m.model([m.node("Add", ["x", "z"], ["y"])], [m.value("x", [1, 4]), m.value("z", [1, 4])])
+    frozen = compiled(both, freeze={"z": np.full((1, 4), 10, np.float32)})
+    assert [port.name for port in frozen.inputs] == ["x"] and np.array_equal(frozen(x[:1]), x[:1] + 10)
+    refused(ValueError, ["dimension N is 3, elsewhere it is 2"], compiled,
+            m.model([m.node("Relu", ["x"], ["y"]), m.node("Relu", ["z"], ["v"])], [m.value("x", ["N"]), m.value("z", ["N"])], [m.value("y", ["N"])]),
+            drawn(2), drawn(3))
+    tamp_error = tamp_package().CompileError
+    refused(tamp_error, ["--dim N="], compiled, product())
+    refused(tamp_error, ["precision 'fp7' is not known"], compiled, m.relu(), precision="fp7")
+    refused(tamp_error, ["vDevice 'abacus' is not known"], compiled, m.relu(), vdevice="abacus")
+    refused(TypeError, ["type int", "onnx.ModelProto"], compiled, 3)
+    refused(FileNotFoundError, ["none.onnx: no such file"], compiled, tamp.folder / "none.onnx")
+
+
+def test_what_is_not_supported_is_data(tamp):
+    nodes = [m.node("Frobnicate", ["x"], ["a"], "first"), m.node("Relu", ["x"], ["r"]), m.node("Untangle", ["r"], ["y"], "last")]
+    error = refused(tamp_package().CompileError, ["'first' (Frobnicate", "'last' (Untangle"], compiled, m.model(nodes))
+    assert [(one["node"], one["operator"]) for one in error.unsupported] == [("first", "Frobnicate"), ("last", "Untangle")], error.unsupported
+    assert all(one["reason"].startswith("the operator is not supported") for one in error.unsupported), error.unsupported
+    wrong = m.relu()
+    wrong.graph.node[0].input[0] = "nobody"
+    assert refused(tamp_package().CompileError, ["nobody"], compiled, wrong).unsupported == []
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------------
+
+def with_external_weights(folder, weight):
+    model = m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.external("w", [1, 4], "some weights.bin")])
+    (folder / "added.onnx").write_bytes(model.SerializeToString())
+    np.full(4, weight, np.float32).tofile(folder / "some weights.bin")
+    return folder / "added.onnx"
+
+
+def test_what_was_compiled_is_found_again_and_what_changed_is_not(tamp):
+    x = drawn(1, 4)
+    path = with_external_weights(tamp.folder, 2)
+    first = compiled(path)
+    made = (first.folder / "library.so").stat().st_mtime_ns
+    again = compiled(str(path))
+    assert again.folder == first.folder and (again.folder / "library.so").stat().st_mtime_ns == made
+    assert compiled(path, vdevice="h200", precision="fp32").folder != first.folder and compiled(path, name="other").folder != first.folder
+    with_external_weights(tamp.folder, 5)  # the model itself is as it was
+    changed = compiled(path)
+    assert changed.folder != first.folder and np.array_equal(changed(x), x + 5) and np.array_equal(first(x), x + 2)
+    with_external_weights(tamp.folder, 2)
+    assert compiled(path).folder == first.folder
+    (tamp.folder / "some weights.bin").unlink()
+    refused(tamp_package().CompileError, ["some weights.bin"], compiled, path)
+
+
+def environment_with(tamp, lines):
+    return {**os.environ, **harness.with_gxx(tamp, lines), "TAMP_CACHE_DIR": str(tamp.folder / "cache")}
+
+
+SCRIPT = """import numpy as np, tamp
+model = tamp.compile("relu.onnx", device="cpu")
+assert model(np.full((1, 4), -1, np.float32)).sum() == 0
+print(model.folder)
+"""
+
+
+def test_of_several_processes_one_compiles(tamp):
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    count = tamp.folder / "builds"
+    environment = environment_with(tamp, f"open({str(count)!r}, 'a').write('1')")
+    started = [subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=tamp.folder, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    folders = [process.communicate()[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0] and len(set(folders)) == 1, folders
+    assert count.read_text() == "1"
+    assert sorted(path.name for path in (tamp.folder / "cache").iterdir()) == ["external", "locks", "models"]
+    run(sys.executable, "-c", "import tamp; tamp.clear_cache()", env=environment)
+    run(sys.executable, "-c", SCRIPT, cwd=tamp.folder, env=environment)
+    assert count.read_text() == "11"
+
+
+def test_a_failed_build_leaves_nothing(tamp):
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    environment = environment_with(tamp, "sys.exit('g++: no space is left')")
+    code = SCRIPT.replace("model =", "\ntry: model =").replace("\nassert", '\nexcept tamp.CompileError as e: print(e); raise SystemExit\nassert')
+    assert "cannot build the generated source: g++: no space is left" in run(sys.executable, "-c", code, cwd=tamp.folder, env=environment)
+    assert sorted(path.name for path in (tamp.folder / "cache").iterdir()) == ["locks"]
+    refused_here = run(sys.executable, "-c", code, cwd=tamp.folder, env={**environment, "PATH": ""})
+    assert "g++ 11 or newer and libboost-context-dev" in refused_here, refused_here
+
+
+def test_damaged_weights_in_the_cache(tamp):
+    path = tamp.folder / "damaged.onnx"
+    path.write_bytes(product(weight=3).SerializeToString())
+    weights = compiled(path, dims={"N": 1}).folder / "damaged.weights"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    error = refused(tamp_package().RunError, ["damaged.weights: damaged, the checksum"], compiled, path, dims={"N": 1})
+    assert isinstance(error, RuntimeError) and isinstance(error, tamp_package().Error)
+
+
+# --- running -----------------------------------------------------------------------------------------------------------
+
+def two_inputs():
+    nodes = [m.node("Add", ["x", "z"], ["sum"]), m.node("Cast", ["i"], ["half"], to=onnx.TensorProto.FLOAT16)]
+    return m.model(nodes, [m.value("x", [2, 3]), m.value("z", [2, 3]), m.value("i", [2], onnx.TensorProto.INT64)],
+                   [m.value("sum", [2, 3]), m.value("half", [2], onnx.TensorProto.FLOAT16)])
+
+
+def test_inputs_by_position_and_name_and_several_outputs(tamp):
+    model = compiled(two_inputs())
+    x, z, i = drawn(2, 3), np.ones((2, 3), np.float32), np.array([1, -2])
+    for total, half in [model(x, z, i), model(x, i=i, z=z), model(i=i, x=x, z=z)]:
+        assert np.array_equal(total, x + z) and half.dtype == np.float16 and np.array_equal(half, i)
+    read_only, apart = x.copy(), np.zeros((4, 6), np.float32)[::2, ::2]
+    read_only.flags.writeable = False
+    assert np.array_equal(model(read_only, apart, i)[0], x)
+    odd = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)  # aligned to nothing
+    assert np.array_equal(model(x, odd, i)[0], x) and np.array_equal(model(x.astype(">f4"), odd, i)[0], x)
+
+
+def test_wrong_inputs(tamp):
+    model = compiled(two_inputs())
+    x, i = drawn(2, 3), np.array([1, 2])
+    for kind, says, args, named in [
+        (TypeError, ["input 'z' f32[2,3]: found elements of type f64"], (x, np.zeros((2, 3)), i), {}),
+        (TypeError, ["input 'i' i64[2]: found elements of type i32"], (x, x, i.astype(np.int32)), {}),
+        (ValueError, ["input 'z' f32[2,3]: found shape [3,2]"], (x, x.T, i), {}),
+        (ValueError, ["input 'x' f32[2,3]: found shape []"], (np.float32(1), x, i), {}),
+        (TypeError, ["input 'x' f32[2,3]: found an object of type list, expected a numpy array"], ([1.0], x, i), {}),
+        (ValueError, ["input 'z' f32[2,3], 'i' i64[2] is missing"], (x,), {}),
+        (ValueError, ["4 inputs, expected 3: 'x' f32[2,3], 'z'"], (x, x, i, i), {}),
+        (ValueError, ["no input is called 'w'; expected: 'x'"], (x, x, i), {"w": x}),
+        (ValueError, ["input 'x' is given twice"], (x, x, i), {"x": x}),
+    ]:
+        refused(kind, says, model, *args, **named)
+
+
+class Foreign:
+    """An array of a library that has nothing but DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_there_and_back(tamp):
+    model = compiled(m.relu())
+    x = drawn(1, 4)
+    result = model(Foreign(x))
+    assert not isinstance(result, np.ndarray) and result.__dlpack_device__() == (1, 0)
+    again = model(result)  # what it gives it takes
+    del model
+    back = np.from_dlpack(again)
+    assert np.array_equal(back, np.maximum(x, 0)) and back.ctypes.data % 16 == 0
+    model = compiled(m.relu())
+    refused(TypeError, ["found elements of type f64"], model, Foreign(x.astype(np.float64)))
+    refused(ValueError, ["found shape [4]"], model, Foreign(x[0]))
+    wide = compiled(m.relu(), batch=2)
+    refused(ValueError, ["not dense and row-major"], wide, Foreign(np.asfortranarray(drawn(2, 4))))
+
+
+def test_calls_from_several_threads(tamp):
+    model, x = compiled(product(), dims={"N": 64}), drawn(64, 4)
+    found = [None] * 4
+
+    def call(i):
+        found[i] = model(x + np.float32(i))
+
+    threads = [threading.Thread(target=call, args=[i]) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.allclose(found[i], (x + i) @ np.full((4, 3), 2.0), atol=1e-4) for i in range(4))
+
+
+def test_the_command_is_installed_too(tamp):
+    command = pathlib.Path(sys.executable).with_name("tamp")
+    assert run(command, "--version") == tamp("--version").stdout == f"tamp {tamp_package().__version__}\n"
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    assert "check" in run(command, "run", "relu.onnx", "--check", "--device", "cpu", cwd=tamp.folder)
+
+
+# --- torch, where it is ------------------------------------------------------------------------------------------------
+
+def one_at_a_time(test, lock=threading.Lock()):
+    """torch's exporter and compiler are not for several threads."""
+    @functools.wraps(test)
+    def alone(tamp):
+        with lock:
+            test(tamp)
+    return alone
+
+
+def network(torch):
+    nn = torch.nn
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(), nn.Linear(2048, 10))
+    layers[1].running_mean.uniform_(-1, 1)
+    return layers
+
+
+@one_at_a_time
+def test_torch_modules_and_tensors(tamp):
+    import torch
+    layers, x = network(torch), torch.randn(2, 3, 16, 16)
+    model = compiled(layers, x)
+    assert all(part.training for part in layers.modules())  # as they were
+    expected = layers.eval()(x).detach()
+    y = model(x.requires_grad_())
+    assert isinstance(y, torch.Tensor) and not y.requires_grad and torch.allclose(y, expected, atol=1e-4)
+    assert isinstance(model(x.detach().numpy()), np.ndarray)
+    assert torch.allclose(model(x.detach().permute(0, 1, 3, 2).contiguous().permute(0, 1, 3, 2)), expected, atol=1e-4)
+    bf16 = compiled(m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [4], onnx.TensorProto.BFLOAT16)], [m.value("y", [4], onnx.TensorProto.BFLOAT16)]))
+    assert bf16(torch.tensor([1, -1, 2, -2], dtype=torch.bfloat16)).tolist() == [1, 0, 2, 0]
+    refused(TypeError, ["exported with inputs"], compiled, layers)
+
+    class Unknown(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.svdvals(x)
+
+    error = refused(tamp_package().CompileError, ["_linalg_svd", "torch.onnx.export"], compiled, Unknown(), torch.randn(3, 3))
+    assert len(error.unsupported) == 1 and "svd" in error.unsupported[0]["operator"], error.unsupported
+
+
+def with_warnings(torch, function, *inputs, **options):
+    """What torch.compile's function gives when it is called twice, and what tamp warns of."""
+    import warnings
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        torch._dynamo.reset()
+        fast = torch.compile(function, backend="tamp", options={"device": "cpu", **options})
+        results = [fast(*inputs), fast(*inputs)]
+    return results, [str(one.message) for one in caught if "tamp" in str(one.message)], fast
+
+
+@one_at_a_time
+def test_torch_compile(tamp):
+    import torch
+    layers, x = network(torch).eval(), torch.randn(2, 3, 16, 16)
+    expected = layers(x).detach()
+    results, warned, fast = with_warnings(torch, layers, x, precision="fp32")
+    assert warned == [] and all(torch.allclose(y, expected, atol=1e-4) for y in results), warned
+    with torch.no_grad():
+        layers[5].bias.add_(1)  # the compiled model has the old one
+        assert torch.allclose(fast(x), expected + 1, atol=1e-4)
+    for function, inputs, names in [
+        (lambda x: torch.linalg.svdvals(x), [torch.randn(3, 3)], "node '_linalg_svd'"),
+        (lambda x: torch.linalg.det(x), [torch.randn(3, 3)], "(Det)"),
+    ]:
+        results, warned, _ = with_warnings(torch, function, *inputs)
+        assert len(warned) == 1 and names in warned[0], warned
+        assert torch.allclose(results[0], function(*inputs)) and torch.allclose(results[1], function(*inputs))
+    for function, inputs in [(lambda x, y: y.copy_(x), [torch.randn(3), torch.randn(3)]), (network(torch), [x])]:  # this one is in training mode
+        _, warned, _ = with_warnings(torch, function, *inputs)
+        assert len(warned) == 1 and "in place" in warned[0], warned
+
+
+# --- a GPU, where one is -----------------------------------------------------------------------------------------------
+
+@one_at_a_time
+def test_torch_on_a_gpu(tamp):
+    import torch
+    layers = network(torch).eval().cuda()
+    x = torch.randn(2, 3, 16, 16, device="cuda")
+    model = tamp_package().compile(layers, x, precision="fp32")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    expected = layers(x).detach()
+    y = model(x)
+    assert y.is_cuda and torch.allclose(y, expected, atol=1e-3)
+    assert np.allclose(model(x.cpu().numpy()), expected.cpu().numpy(), atol=1e-3) and not model(x.cpu()).is_cuda
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        z = torch.zeros_like(x)
+        torch.cuda._sleep(100_000_000)
+        z += x  # behind the sleep, as the model must be
+        late = model(z)
+    assert torch.allclose(model(x), expected, atol=1e-3)  # behind that one, in another stream
+    torch.cuda.synchronize()
+    assert torch.allclose(late, expected, atol=1e-3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = model(z)
+    z.copy_(x * 2)
+    graph.replay()
+    assert torch.allclose(captured, layers(x * 2), atol=1e-3)
+    model.check()
+    with torch.no_grad():
+        torch._dynamo.reset()
+        assert torch.allclose(torch.compile(layers, backend="tamp", options={"precision": "fp32"})(x), expected, atol=1e-3)
+
+
+def main():
+    if INSIDE not in os.environ:
+        with tempfile.TemporaryDirectory(prefix="tamp-python-") as folder:
+            return install_and_go_on(pathlib.Path(folder))
+    tests = harness.tests_of(globals())
+    try:
+        import torch
+        has_cuda = torch.cuda.is_available()
+    except ImportError:
+        print("no torch: what needs it is left out")
+        tests = [test for test in tests if "torch" not in test.__name__]
+        has_cuda = False
+    if not has_cuda and test_torch_on_a_gpu in tests:
+        tests.remove(test_torch_on_a_gpu)
+    return harness.main(tests)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
