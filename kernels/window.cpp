@@ -37,6 +37,7 @@ int64_t channels_of_group(const Window& w) { return ceil_div(w.channels, w.vecto
 // In the order in which items are numbered.
 std::array<int64_t, 5> item_extents(const Window& w) {
   const int64_t column_blocks = ceil_div(w.out_width, w.pixels);
+  if (w.channels_innermost && w.by_columns) return {w.batch, w.channel_groups, column_blocks, w.out_height, channels_of_group(w)};
   if (w.channels_innermost) return {w.batch, w.channel_groups, w.out_height, column_blocks, channels_of_group(w)};
   return {1, w.batch, ceil_div(w.channels, w.vector), w.out_height, column_blocks};
 }
@@ -47,7 +48,8 @@ struct Block {
 };
 
 Block output_block(const Window& w, const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
-  const std::array<size_t, 4> at = w.channels_innermost ? std::array<size_t, 4>{0, 4, 2, 3} : std::array<size_t, 4>{1, 2, 3, 4};
+  std::array<size_t, 4> at = w.channels_innermost ? std::array<size_t, 4>{0, 4, 2, 3} : std::array<size_t, 4>{1, 2, 3, 4};
+  if (w.channels_innermost && w.by_columns) std::swap(at[2], at[3]);
   Block block;
   for (size_t d = 0; d < 4; ++d) {
     const int64_t step = d == 1 ? w.vector : d == 3 ? w.pixels : 1;

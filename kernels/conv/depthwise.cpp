@@ -34,6 +34,7 @@ Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
   if (has_aligned_pixels(graph, window)) window.vector = 4;
   window.pixels = pixels;
   window.channel_groups = channel_groups_of(window);
+  window.by_columns = window.vector == 4;
   return window;
 }
 

@@ -1,7 +1,7 @@
 // Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
 // where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Items are numbered group
-// by group of channels, so that those of a rTask read the same rows, which come from L1 then. Weights are packed as [tap][pitch]. In: of x
-// in memory; Out: of y and the residual.
+// by group of channels, and those of a group down the rows, so that those of a rTask read much the same, which comes from L1 then. Weights
+// are packed as [tap][pitch]. In: of x in memory; Out: of y and the residual.
 #pragma once
 
 #include "kernels/conv/depthwise_item.cuh"
@@ -19,15 +19,15 @@ struct DepthwiseArgs {
 };
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
-// As window_item; vectors of channels are numbered group after group.
+// As window_item, in the order of Window::by_columns.
 template <int kVector>
 RK_INLINE WindowItem depthwise_item(const DepthwiseArgs& args, uint32_t number) {
   const WindowArgs& w = args.window;
   if constexpr (kVector == 1) return window_item(w, number);
   uint32_t channel, column, row, group;
   number = divide(number, w.channel_blocks, channel);
-  number = divide(number, w.column_blocks, column);
   number = divide(number, w.rows, row);
+  number = divide(number, w.column_blocks, column);
   const uint32_t batch = divide(number, args.groups, group);
   return {static_cast<int32_t>(batch), static_cast<int32_t>(group * w.channel_blocks.divisor + channel), static_cast<int32_t>(row),
           static_cast<int32_t>(column)};
@@ -61,15 +61,15 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   };
   if constexpr (kPixels == 1) {
     if (pixels > 0) store();
-    return;
-  }
-  // Not unrolled; the sums move up instead of being picked by an index.
+  } else {
+    // Not unrolled; the sums move up instead of being picked by an index.
 #pragma unroll 1
-  for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
-    store();
-    if (residual != nullptr) residual += s.w;
+    for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
+      store();
+      if (residual != nullptr) residual += s.w;
 #pragma unroll
-    for (int i = 0; i + 1 < kPixels; ++i) sums[i] = sums[i + 1];
+      for (int i = 0; i + 1 < kPixels; ++i) sums[i] = sums[i + 1];
+    }
   }
 }
 
