@@ -32,10 +32,14 @@ bool is_vector(const Graph& graph, TensorId id, const std::array<int64_t, 4>& st
   return strides[1] == 1 && strides[0] % 4 == 0 && strides[2] % 4 == 0 && strides[3] % 4 == 0 && graph.tensor(id).place.offset % 4 == 0;
 }
 
-std::array<int64_t, 4> item_extents(const Window& w) {
-  const int64_t channel_blocks = ceil_div(w.channels, w.vector), column_blocks = ceil_div(w.out_width, w.pixels);
-  if (w.channels_innermost) return {w.batch, w.out_height, column_blocks, channel_blocks};
-  return {w.batch, channel_blocks, w.out_height, column_blocks};
+int64_t channels_of_group(const Window& w) { return ceil_div(w.channels, w.vector) / w.channel_groups; }
+
+// In the order in which items are numbered.
+std::array<int64_t, 5> item_extents(const Window& w) {
+  const int64_t column_blocks = ceil_div(w.out_width, w.pixels);
+  if (w.channels_innermost && w.by_columns) return {w.batch, w.channel_groups, column_blocks, w.out_height, channels_of_group(w)};
+  if (w.channels_innermost) return {w.batch, w.channel_groups, w.out_height, column_blocks, channels_of_group(w)};
+  return {1, w.batch, ceil_div(w.channels, w.vector), w.out_height, column_blocks};
 }
 
 // [low, high) of batch, channel, row, column.
@@ -44,12 +48,17 @@ struct Block {
 };
 
 Block output_block(const Window& w, const std::vector<int64_t>& low, const std::vector<int64_t>& high) {
-  const std::array<size_t, 4> at = w.channels_innermost ? std::array<size_t, 4>{0, 3, 1, 2} : std::array<size_t, 4>{0, 1, 2, 3};
+  std::array<size_t, 4> at = w.channels_innermost ? std::array<size_t, 4>{0, 4, 2, 3} : std::array<size_t, 4>{1, 2, 3, 4};
+  if (w.channels_innermost && w.by_columns) std::swap(at[2], at[3]);
   Block block;
   for (size_t d = 0; d < 4; ++d) {
     const int64_t step = d == 1 ? w.vector : d == 3 ? w.pixels : 1;
     block.low[d] = low[at[d]] * step;
     block.high[d] = high[at[d]] * step;
+  }
+  if (w.channels_innermost) {  // several groups only where they are whole
+    block.low[1] += low[1] * channels_of_group(w) * w.vector;
+    block.high[1] += (high[1] - 1) * channels_of_group(w) * w.vector;
   }
   block.high[1] = std::min(block.high[1], w.channels);
   block.high[3] = std::min(block.high[3], w.out_width);
@@ -153,13 +162,12 @@ ArgValue window_arg(const Window& w, int64_t per_rtask) {
   const auto array = [](const auto& values) { return array_arg(std::vector<int64_t>(values.begin(), values.end())); };
   return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height),
                           arg(w.width), arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
-                          divisor_arg(ceil_div(w.channels, w.vector)), divisor_arg(w.out_height),
-                          divisor_arg(ceil_div(w.out_width, w.pixels)), arg(w.items()), arg(per_rtask),
-                          arg(int64_t{w.channels_innermost})}};
+                          divisor_arg(channels_of_group(w)), divisor_arg(w.out_height), divisor_arg(ceil_div(w.out_width, w.pixels)),
+                          arg(w.items()), arg(per_rtask), arg(int64_t{w.channels_innermost})}};
 }
 
 void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {
-  const std::array<int64_t, 4> extents = item_extents(w);
+  const std::array<int64_t, 5> extents = item_extents(w);
   const int64_t end = std::min((index + 1) * per_rtask, w.items());
   for_each_box({extents.begin(), extents.end()}, index * per_rtask, end,
                [&](const std::vector<int64_t>& low, const std::vector<int64_t>& high) {

@@ -19,6 +19,10 @@ struct Window {
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};
   bool channels_innermost = false;
   int64_t vector = 1, pixels = 1;  // channels and pixels of an item
+  // With channels innermost: so many groups of channels, of equal size, the items of one before the next one's; and whether these go down
+  // the rows first, then to the next columns.
+  int64_t channel_groups = 1;
+  bool by_columns = false;
 
   int64_t items() const;
   double taps() const { return static_cast<double>(kernel[0] * kernel[1]); }

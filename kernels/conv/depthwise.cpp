@@ -2,9 +2,11 @@
 #include "kernels/conv/depthwise.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/args.h"
+#include "kernels/conv/product_phases.h"
 #include "kernels/window.h"
 
 namespace tamp::kernels {
@@ -17,54 +19,108 @@ bool is_square(const Window& w) {
          w.dilation[1] == 1;
 }
 
+// Vectors of channels of a group: lines of memory, where a number like that goes.
+int64_t channel_groups_of(const Window& window) {
+  const int64_t vectors = ceil_div(window.channels, window.vector);
+  if (window.vector == 1 || !window.channels_innermost) return 1;
+  for (const int64_t of_group : {int64_t{8}, int64_t{7}, int64_t{6}, int64_t{5}, int64_t{4}}) {
+    if (vectors % of_group == 0) return vectors / of_group;
+  }
+  return 1;
+}
+
 Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
   Window window = window_of(graph, rop);
   if (has_aligned_pixels(graph, window)) window.vector = 4;
   window.pixels = pixels;
+  window.channel_groups = channel_groups_of(window);
+  window.by_columns = window.vector == 4;
   return window;
 }
 
 // Of the weights of a tap: whole vectors.
 int64_t pitch_of(int64_t channels) { return ceil_div(channels, 4) * 4; }
 
-RKernel rkernel_of(const Request& request, int64_t pixels, int64_t rtasks) {
+// Trips for rows of the filter and what is computed between them, one after another.
+double trips_us(const Window& window, const VDevice& d, DepthwiseItem item, int64_t per_rtask) {
+  const double turns = static_cast<double>(ceil_div(per_rtask * item.parts, d.compute_threads));
+  return turns * (static_cast<double>(item.trips(window.kernel[0])) * d.cost("depthwise.row_us") +
+                  static_cast<double>(item.own()) * d.cost("depthwise.pixel_us"));
+}
+
+// Of a rTask, of all channels of the groups that it is in.
+double weight_bytes(const Window& window, int64_t per_rtask) {
+  const int64_t of_group = ceil_div(window.items(), window.batch * window.channel_groups);
+  const int64_t groups = std::min(window.channel_groups, per_rtask / of_group + 1);
+  return 4 * window.taps() * static_cast<double>(window.channels) * static_cast<double>(groups) /
+         static_cast<double>(window.channel_groups);
+}
+
+Cost cost_of(const Request& request, const Window& window, DepthwiseItem item, double items, int64_t per_rtask) {
+  const VDevice& d = request.vdevice;
+  const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
+  const bool square = is_square(window);
+  // Pixels of an item share the columns that they load; items of a group of channels about half of the rows.
+  const double columns =
+      square ? static_cast<double>((item.pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(item.pixels)
+             : static_cast<double>(window.kernel[1]);
+  const double rows = static_cast<double>(window.kernel[0]) * (square && window.channel_groups > 1 ? 0.5 : 1);
+  Cost cost;
+  cost.activation_bytes = window_bytes(window, items, rows * columns, in, stored);
+  cost.weight_bytes = weight_bytes(window, per_rtask);
+  cost.flops = items * static_cast<double>(window.vector * item.pixels) * (2 * window.taps() + 20);
+  cost.efficiency = d.cost(window.vector == 4 ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
+  if (!square) return cost;
+  const double veus = static_cast<double>(d.veus());
+  const double busy_us =
+      std::max(cost.activation_bytes / (d.l2_gb_per_s * 1e3 / veus), cost.flops / (d.fp32_tflops * 1e6 / veus * cost.efficiency));
+  cost.latency_us = std::max(trips_us(window, d, item, per_rtask) - busy_us, 0.0);
+  return cost;
+}
+
+// Items of a rTask: at least one turn of all threads, and whole pixels of a group of channels.
+int64_t per_rtask_of(const Window& window, const VDevice& d, DepthwiseItem item, int64_t rtasks) {
+  const int64_t vectors = ceil_div(window.channels, window.vector) / window.channel_groups;
+  const int64_t wanted = std::max(d.compute_threads / item.parts, ceil_div(window.items(), rtasks));
+  return window.channel_groups > 1 ? ceil_div(wanted, vectors) * vectors : wanted;
+}
+
+RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   const ROperator& rop = request.rop;
-  const Window window = window_with(request.graph, rop, pixels);
-  const int64_t per_rtask = items_per_rtask(window, request.vdevice, rtasks);
+  const Window window = window_with(request.graph, rop, item.pixels);
+  const int64_t per_rtask = per_rtask_of(window, request.vdevice, item, rtasks);
   const bool square = is_square(window);
   Phase phase;
   phase.header = "kernels/conv/depthwise.cuh";
   phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   if (square) {
-    phase.template_args.insert(
-        phase.template_args.end(),
-        {{"kTaps", std::to_string(window.kernel[0])}, {"kStride", std::to_string(window.stride[1])}, {"kPixels", std::to_string(pixels)}});
+    phase.template_args.insert(phase.template_args.end(), {{"kTaps", std::to_string(window.kernel[0])},
+                                                           {"kStride", std::to_string(window.stride[1])},
+                                                           {"kPixels", std::to_string(item.pixels)},
+                                                           {"kParts", std::to_string(item.parts)}});
   }
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   if (is_narrow(in) || is_narrow(stored)) phase.template_args.emplace_back("In", value_type(in));
   if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::DepthwiseArgs";
-  phase.args = {{"window", window_arg(window, per_rtask)},
+  phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
+                {"window", window_arg(window, per_rtask)},
                 {"epilogue", epilogue_arg(rop, {window.residual_strides.begin(), window.residual_strides.end()})},
+                {"clip", clip_arg(rop.epilogue, rop.epilogue.residual_after_activation)},
                 {"weights", ArgValue{PackedArg{0}}},
                 {"channels", arg(window.channels)},
-                {"pitch", arg(pitch_of(window.channels))}};
+                {"pitch", arg(pitch_of(window.channels))},
+                {"groups", divisor_arg(window.channel_groups)}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   const double items = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
-  // Pixels of an item share the columns that they load.
-  const double columns = square ? static_cast<double>((pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(pixels)
-                                : static_cast<double>(window.kernel[1]);
-  phase.cost.activation_bytes = window_bytes(window, items, static_cast<double>(window.kernel[0]) * columns, in, stored);
-  phase.cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
-  phase.cost.flops = items * static_cast<double>(window.vector * pixels) * (2 * window.taps() + 20);
-  phase.cost.efficiency = request.vdevice.cost(window.vector == 4 ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
+  phase.cost = cost_of(request, window, item, items, per_rtask);
   RKernel rkernel;
   rkernel.family = "depthwise";
   rkernel.name = "depthwise<" + std::to_string(window.vector) + " channels, " +
-                 (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + std::to_string(pixels) + " pixels, " +
+                 (square ? std::to_string(window.kernel[0]) : std::string("any")) + ", " + item.text() + ", " +
                  std::to_string(phase.rtasks) + ">";
-  rkernel.config = {{"pixels", pixels}, {"items_per_rtask", per_rtask}};
+  rkernel.config = {{"pixels", item.pixels}, {"parts", item.parts}, {"items_per_rtask", per_rtask}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -87,9 +143,12 @@ std::vector<RKernel> offers(const Request& request) {
   if (window.groups != window.in_channels || window.channels != window.in_channels || window.groups == 1) return {};
   if (graph.tensor(rop.inputs[1]).role != Role::constant) return {};
   const int64_t veus = request.vdevice.veus();
-  if (!is_square(window)) return {rkernel_of(request, 1, veus)};
-  std::vector<RKernel> out = {rkernel_of(request, 1, veus), rkernel_of(request, 4, veus)};
-  if (out[1].rtasks() > 8) out.push_back(rkernel_of(request, 4, std::max<int64_t>(1, veus / 4)));
+  if (!is_square(window)) return {rkernel_of(request, {1, 1}, veus)};
+  std::vector<DepthwiseItem> items = {{1, 1}, {4, 1}};
+  if (has_aligned_pixels(graph, window)) items.push_back(window.kernel[0] <= 3 ? DepthwiseItem{4, 4} : DepthwiseItem{7, 8});
+  std::vector<RKernel> out;
+  for (const DepthwiseItem item : items) out.push_back(rkernel_of(request, item, veus));
+  if (out.back().rtasks() > 8) out.push_back(rkernel_of(request, items.back(), std::max<int64_t>(1, veus / 4)));
   return out;
 }
 
@@ -112,6 +171,14 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 }
 
 }  // namespace
+
+int64_t DepthwiseItem::own() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(pixels))) / parts; }
+
+int64_t DepthwiseItem::trips(int64_t taps) const { return taps <= 3 ? 1 : ceil_div(taps, parts); }
+
+std::string DepthwiseItem::text() const {
+  return std::to_string(pixels) + " pixels" + (parts > 1 ? " by " + std::to_string(parts) : std::string());
+}
 
 const Family& depthwise() {
   static const Family family{"depthwise", offers, pack, accesses};

@@ -1,98 +1,116 @@
 // Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
-// where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Weights are
-// packed as [tap][pitch]. In: of x in memory; Out: of y and the residual.
+// where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Items are numbered group
+// by group of channels, and those of a group down the rows, so that those of a rTask read much the same, which comes from L1 then. Weights
+// are packed as [tap][pitch]. In: of x in memory; Out: of y and the residual.
 #pragma once
 
-#include "kernels/conv/lean_epilogue.cuh"
-#include "kernels/vdevice/window.cuh"
+#include "kernels/conv/depthwise_item.cuh"
 
 namespace rk {
 
 struct DepthwiseArgs {
+  alignas(16) float zeros[4];
   WindowArgs window;
   EpilogueArgs epilogue;
+  ClipArgs clip;  // the epilogue's activation
   TensorRef weights;
   int32_t channels, pitch;
+  Divisor groups;  // of channels; window.channel_blocks is of a group
 };
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
-// window_store for 4 channels, of which only `left` may exist.
-template <class Out, int kPixels, class Veu>
-RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
+// As window_item, in the order of Window::by_columns.
+template <int kVector>
+RK_INLINE WindowItem depthwise_item(const DepthwiseArgs& args, uint32_t number) {
   const WindowArgs& w = args.window;
-  const int32_t channel = item.channel_block * 4, column = item.column_block * kPixels, left = args.channels - channel;
+  if constexpr (kVector == 1) return window_item(w, number);
+  uint32_t channel, column, row, group;
+  number = divide(number, w.channel_blocks, channel);
+  number = divide(number, w.rows, row);
+  number = divide(number, w.column_blocks, column);
+  const uint32_t batch = divide(number, args.groups, group);
+  return {static_cast<int32_t>(batch), static_cast<int32_t>(group * w.channel_blocks.divisor + channel), static_cast<int32_t>(row),
+          static_cast<int32_t>(column)};
+}
+
+// Of 4 channels side by side, in 32 bits, which are enough within a tensor.
+RK_INLINE int32_t depthwise_offset(const int32_t (&strides)[4], int32_t batch, int32_t channel, int32_t row, int32_t column) {
+  return batch * strides[0] + channel + row * strides[2] + column * strides[3];
+}
+
+// Of 4 channels, of which only `left` may exist.
+template <class Veu>
+RK_INLINE float4 depthwise_bias(const Task<Veu>& task, const DepthwiseArgs& args, int32_t channel, int32_t left) {
   const float* const bias = task.address(args.epilogue.bias);
-  const float4 b = bias != nullptr ? load_channels4(bias + channel, 1, left >= 4, left) : splat(0.0f);
-  const int64_t* const s = args.epilogue.residual_strides;
+  return bias != nullptr ? load_channels4(bias + channel, 1, left >= 4, left) : splat(0.0f);
+}
+
+// window_store for 4 channels, of which only `left` may exist, and `pixels` pixels from `column` on. `sums` have the bias.
+template <class Out, int kPixels, class Veu>
+RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, int32_t column, int32_t pixels,
+                               float4 (&sums)[kPixels]) {
+  const WindowArgs& w = args.window;
+  const int32_t channel = item.channel_block * 4, left = args.channels - channel;
+  Out* out = values_at<Out>(task, w.out) + depthwise_offset(w.out_strides, item.batch, channel, item.row, column);
   const Out* residual = values_at<Out>(task, args.epilogue.residual);
-  if (residual != nullptr) residual += item.batch * s[0] + channel + item.row * s[2] + column * s[3];
-  Out* out = values_at<Out>(task, w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
-  const int32_t pixels = min(w.out_width - column, kPixels);
-  // Not unrolled; the accumulators move up instead of being picked by an index.
+  const PixelStrides s = narrow(args.epilogue.residual_strides);
+  if (residual != nullptr) residual += offset_of({item.batch, item.row, column}, s) + channel;
+  const auto store = [&] {
+    const float4 r = residual != nullptr ? load4(residual) : splat(0.0f);
+    store_left(out, left, lean_finish4(args.clip, args.epilogue, sums[0], r));
+  };
+  if constexpr (kPixels == 1) {
+    if (pixels > 0) store();
+  } else {
+    // Not unrolled; the sums move up instead of being picked by an index.
 #pragma unroll 1
-  for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
-    const float4 r = residual != nullptr ? load4(residual + p * s[3]) : splat(0.0f);
-    store_left(out, left, finish4(args.epilogue, add4(acc[0], b), r));
+    for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
+      store();
+      if (residual != nullptr) residual += s.w;
 #pragma unroll
-    for (int i = 0; i + 1 < kPixels; ++i) acc[i] = acc[i + 1];
-  }
-}
-
-template <class Out, int kVector, int kPixels, class Veu>
-RK_INLINE void depthwise_finish(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, float4 (&acc)[kPixels]) {
-  if constexpr (kVector == 4)
-    depthwise_store<Out>(task, args, item, acc);
-  else
-    window_store<kVector, kPixels, Out>(task, args.window, args.epilogue, item, acc);
-}
-
-// Filter kTaps x kTaps, stride kStride along the row, no dilation: pixels share the elements that they load.
-template <int kVector, int kTaps, int kStride, int kPixels, class In>
-RK_INLINE void depthwise_square(const WindowArgs& w, const In* in, const float* weights, int32_t pitch, int32_t top, int32_t left,
-                                float4 (&acc)[kPixels]) {
-  constexpr int kSeen = (kPixels - 1) * kStride + kTaps;
-  const int32_t height = w.height, width = w.width;
-  const int64_t row_stride = w.in_strides[2], column_stride = w.in_strides[3];
-  // The loads of a small filter's rows are all under way together; a large one would run out of registers.
-#pragma unroll(kTaps <= 3 ? kTaps : 1)
-  for (int ky = 0; ky < kTaps; ++ky) {
-    const int32_t y = top + ky;
-    const bool row = y >= 0 && y < height;
-    float4 x[kSeen];
-#pragma unroll
-    for (int i = 0; i < kSeen; ++i) {
-      const int32_t column = left + i;
-      x[i] = splat(0.0f);
-      if (row && column >= 0 && column < width) x[i] = load_channels<kVector>(in + y * row_stride + column * column_stride);
-    }
-#pragma unroll
-    for (int kx = 0; kx < kTaps; ++kx) {
-      const float4 weight = load_weights<kVector>(weights + (ky * kTaps + kx) * pitch);
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) add_product(acc[p], x[p * kStride + kx], weight);
+      for (int i = 0; i + 1 < kPixels; ++i) sums[i] = sums[i + 1];
     }
   }
 }
 
-template <class Veu, int kVector, int kTaps, int kStride, int kPixels, class In = float, class Out = float>
+// Filter kTaps x kTaps, stride kStride along the row, no dilation. kParts threads have an item (depthwise_item.cuh).
+template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In = float, class Out = float>
 RK_BODY void depthwise(const Task<Veu>& caller) {
+  using Parts = DepthwiseParts<kPixels, kParts>;
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
+  const DepthwiseMap map = {w.height, w.width, w.in_strides[2], w.in_strides[3], args.zeros};
+  const int32_t pitch = args.pitch;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
+  // All threads of a warp go together; those behind the last item do as those of the last one, without loads and stores.
 #pragma unroll 1
-  for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
-    const WindowItem item = window_item(w, number);
+  for (uint32_t first = task.index * w.items_per_rtask + static_cast<uint32_t>(warp_id() * Parts::kItems); first < end;
+       first += Veu::kComputeThreads / kParts) {
+    const uint32_t number = first + static_cast<uint32_t>(Parts::item());
+    const bool exists = number < end;
+    const WindowItem item = depthwise_item<kVector>(args, min(number, end - 1));
     const int32_t channel = item.channel_block * kVector;
     const int32_t column = item.column_block * kPixels;
-    const In* const in = values_at<In>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
+    const In* const in = values_at<In>(task, w.in) + (item.batch * w.in_strides[0] + channel * w.in_strides[1]);
+    const float* const weights = task.address(args.weights) + channel;
     float4 acc[kPixels];
+    float4 before = splat(0.0f);
+    if (kVector == 4 && Parts::part() == 0) before = depthwise_bias(task, args, channel, args.channels - channel);
 #pragma unroll
-    for (int p = 0; p < kPixels; ++p) acc[p] = splat(0.0f);
-    depthwise_square<kVector, kTaps, kStride, kPixels>(w, in, task.address(args.weights) + channel, args.pitch,
-                                                       item.row * w.stride[0] - w.pad[0], column * kStride - w.pad[1], acc);
-    depthwise_finish<Out, kVector, kPixels>(task, args, item, acc);
+    for (int p = 0; p < kPixels; ++p) acc[p] = before;
+    depthwise_products<kVector, kTaps, kStride, kPixels, kParts>(
+        map, in, [=](int row, int kx) { return load_weights<kVector>(weights + row * pitch + kx * pitch); }, exists,
+        item.row * w.stride[0] - w.pad[0], column * kStride - w.pad[1], acc);
+    if constexpr (kVector == 4) {
+      float4 own[Parts::kOwn];
+      Parts::add(acc, own);
+      const int32_t own_column = column + Parts::first();
+      depthwise_store<Out>(task, args, item, own_column, exists ? Parts::pixels(w.out_width - own_column) : 0, own);
+    } else if (exists) {
+      window_store<kVector, kPixels, Out>(task, w, args.epilogue, item, acc);
+    }
   }
 }
 
@@ -110,13 +128,14 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
   const uint32_t end = limit < w.items ? limit : w.items;
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
-    const WindowItem item = window_item(w, number);
+    const WindowItem item = depthwise_item<kVector>(args, number);
     const int32_t channel = item.channel_block * kVector;
     const In* const in = values_at<In>(task, w.in) + window_offset(w.in_strides, item.batch, channel, 0, 0);
     const float* weights = task.address(args.weights) + channel;
     const int32_t left = item.column_block * w.stride[1] - w.pad[1];
     int32_t y = item.row * w.stride[0] - w.pad[0], x = left, kx = 0;
     float4 acc[1] = {splat(0.0f)};
+    if constexpr (kVector == 4) acc[0] = depthwise_bias(task, args, channel, args.channels - channel);
 #pragma unroll 1
     for (int32_t tap = 0; tap < taps; tap += kBatch) {
       float4 v[kBatch], weight[kBatch];
@@ -137,7 +156,10 @@ RK_BODY void depthwise_any(const Task<Veu>& caller) {
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) add_product(acc[0], v[b], weight[b]);
     }
-    depthwise_finish<Out, kVector, 1>(task, args, item, acc);
+    if constexpr (kVector == 4)
+      depthwise_store<Out>(task, args, item, item.column_block, 1, acc);
+    else
+      window_store<kVector, 1, Out>(task, w, args.epilogue, item, acc);
   }
 }
 

@@ -1,5 +1,4 @@
-// Host side of squeeze.cuh and depthwise_squeeze.cuh. Parts are what the operator says; left to choose are the pixels that a thread of the
-// depthwise body has at a time.
+// Host side of squeeze.cuh and depthwise_squeeze.cuh. Parts are what the operator says; left to choose are the items of the depthwise body.
 #include "kernels/excite/squeeze.h"
 
 #include <fmt/format.h>
@@ -10,15 +9,13 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/conv/depthwise.h"
 #include "kernels/excite/map.h"
 #include "kernels/excite/numbers.cuh"
 #include "kernels/loop.h"
 
 namespace tamp::kernels {
 namespace {
-
-// Few, so that the depthwise convolutions of a network share bodies: each further one is code that comes from L2.
-constexpr std::array<int64_t, 1> kPixelsOfItems = {2};
 
 struct Squeezing {
   const ChannelSqueeze* op = nullptr;
@@ -31,6 +28,13 @@ struct Squeezing {
   int64_t rtasks() const { return map.images * map.blocks() * tiles; }
   int64_t first_bytes() const { return taps > 0 ? rk::squeeze_filter_bytes(static_cast<int>(taps * taps)) : 0; }
   int64_t rows_at_once() const { return rk::kExciteThreads / (vector ? rk::kExciteChannels / 4 : rk::kExciteChannels); }
+
+  // Few, so that the depthwise convolutions of a network share bodies: each further one is code that comes from L2.
+  std::vector<DepthwiseItem> items() const {
+    if (!vector || taps == 0) return {{2, 1}};
+    if (taps == 3) return {{2, 1}, {4, 1}};
+    return {{7, 4}};
+  }
 };
 
 // Square filters of 3, 5 or 7 taps, stride 1 or 2.
@@ -93,20 +97,19 @@ ArgValue product_arg(const Graph& graph, const Squeezing& s, int64_t chunk_rows)
                           arg(s.first_bytes()), divisor_arg(s.tiles), divisor_arg(s.map.blocks())}};
 }
 
-void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, int64_t pixels, bool narrow, Phase& phase) {
+void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, DepthwiseItem item, bool narrow, Phase& phase) {
   const Tensor &in = graph.tensor(s.in), &made = graph.tensor(s.made);
   const DepthwisePrologue& conv = *s.op->depthwise;
   phase.header = "kernels/excite/depthwise_squeeze.cuh";
   phase.body = "rk::depthwise_squeeze";
-  phase.template_args = {{"kVector", s.vector ? "4" : "1"},
-                         {"kTaps", std::to_string(s.taps)},
-                         {"kStride", std::to_string(s.stride)},
-                         {"kPixels", std::to_string(pixels)},
-                         {"NARROW", narrow ? "true" : "false"}};
+  phase.template_args = {{"kVector", s.vector ? "4" : "1"},      {"kTaps", std::to_string(s.taps)},
+                         {"kStride", std::to_string(s.stride)},  {"kPixels", std::to_string(item.pixels)},
+                         {"kParts", std::to_string(item.parts)}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype) || is_narrow(made.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
   if (is_narrow(made.dtype)) phase.template_args.emplace_back("Out", value_type(made.dtype));
   phase.args_type = "rk::DepthwiseSqueezeArgs";
-  phase.args = {{"in", arg(TensorArg{s.in})},
+  phase.args = {{"zeros", array_arg({0, 0, 0, 0})},
+                {"in", arg(TensorArg{s.in})},
                 {"out", arg(TensorArg{s.made})},
                 {"product", product_arg(graph, s, chunk_rows)},
                 {"in_strides", map_strides(in)},
@@ -117,7 +120,7 @@ void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, i
                 {"out_width", arg(s.map.width)},
                 {"pad", array_arg({conv.pads_begin[0], conv.pads_begin[1]})},
                 {"rows", arg(s.op->rows)},
-                {"column_blocks", divisor_arg(ceil_div(s.map.width, pixels))},
+                {"column_blocks", divisor_arg(ceil_div(s.map.width, item.pixels))},
                 {"activation", arg(static_cast<int64_t>(conv.activation.kind))},
                 {"a", float_arg(conv.activation.a)},
                 {"b", float_arg(conv.activation.b)}};
@@ -153,12 +156,12 @@ double efficiency_of(const Squeezing& s, const VDevice& d) {
 }
 
 // Of trips to L2 and what is computed between them, one after another.
-double trips_us(const Squeezing& s, const VDevice& d, int64_t pixels) {
+double trips_us(const Squeezing& s, const VDevice& d, DepthwiseItem item) {
   const int64_t at_once = s.rows_at_once();
   if (s.taps == 0) return static_cast<double>(ceil_div(items_of(s, 1), rk::kExciteAhead * at_once) - 1) * d.cost("squeeze.turn_us");
-  const double trips = s.taps <= 3 ? 1 : static_cast<double>(s.taps);
-  return static_cast<double>(ceil_div(items_of(s, pixels), at_once)) *
-         (trips * d.cost("squeeze.row_us") + static_cast<double>(pixels) * d.cost("squeeze.pixel_us"));
+  return static_cast<double>(ceil_div(items_of(s, item.pixels) * item.parts, at_once)) *
+         (static_cast<double>(item.trips(s.taps)) * d.cost("squeeze.row_us") +
+          static_cast<double>(item.own()) * d.cost("squeeze.pixel_us"));
 }
 
 // With all vEUs at work.
@@ -169,14 +172,14 @@ double busy_us(const Graph& graph, const Squeezing& s, const VDevice& d) {
 }
 
 // Beside what every rTask takes, and beside bytes and arithmetic, during which trips are waited for.
-double latency_us(const Graph& graph, const Squeezing& s, const VDevice& d, int64_t pixels) {
-  return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, pixels) - busy_us(graph, s, d), 0.0);
+double latency_us(const Graph& graph, const Squeezing& s, const VDevice& d, DepthwiseItem item) {
+  return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, item) - busy_us(graph, s, d), 0.0);
 }
 
-RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_rows, int64_t pixels, bool narrow) {
+RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_rows, DepthwiseItem item, bool narrow) {
   Phase phase;
   if (s.taps > 0)
-    add_depthwise(request.graph, s, chunk_rows, pixels, narrow, phase);
+    add_depthwise(request.graph, s, chunk_rows, item, narrow, phase);
   else
     add_plain(request.graph, s, chunk_rows, narrow, phase);
   phase.rtasks = s.rtasks();
@@ -189,13 +192,13 @@ RKernel rkernel_of(const Request& request, const Squeezing& s, int64_t chunk_row
   phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks);
   phase.cost.flops = flops_of_rtask(s);
   phase.cost.efficiency = efficiency_of(s, request.vdevice);
-  phase.cost.latency_us = latency_us(request.graph, s, request.vdevice, pixels);
+  phase.cost.latency_us = latency_us(request.graph, s, request.vdevice, item);
   RKernel rkernel;
   rkernel.family = "squeeze";
-  rkernel.name = s.taps > 0 ? fmt::format("depthwise_squeeze{}<{} channels, {}, {} pixels, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1,
-                                          s.taps, pixels, phase.rtasks)
+  rkernel.name = s.taps > 0 ? fmt::format("depthwise_squeeze{}<{} channels, {}, {}, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1, s.taps,
+                                          item.text(), phase.rtasks)
                             : fmt::format("squeeze{}<{} channels, {}>", narrow ? "_16bit" : "", s.vector ? 4 : 1, phase.rtasks);
-  rkernel.config = {{"pixels", pixels}, {"chunk_rows", chunk_rows}, {"narrow", narrow}};
+  rkernel.config = {{"pixels", item.pixels}, {"parts", item.parts}, {"chunk_rows", chunk_rows}, {"narrow", narrow}};
   rkernel.phases = {std::move(phase)};
   return rkernel;
 }
@@ -212,9 +215,8 @@ std::vector<RKernel> offers(const Request& request) {
   const bool narrow = request.precision != Precision::fp32;
   const int64_t chunk_rows = chunk_rows_of(s, request.vdevice, narrow);
   if (chunk_rows == 0) return {};
-  if (s.taps == 0) return {rkernel_of(request, s, chunk_rows, 1, narrow)};
   std::vector<RKernel> out;
-  for (const int64_t pixels : kPixelsOfItems) out.push_back(rkernel_of(request, s, chunk_rows, pixels, narrow));
+  for (const DepthwiseItem item : s.items()) out.push_back(rkernel_of(request, s, chunk_rows, item, narrow));
   return out;
 }
 
@@ -290,7 +292,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   if (own_edge_us + rounds * (d.rtask_us + d.cost("squeeze.finish_us")) > 2 * (d.edge_us + d.rtask_us) + d.cost("squeeze.two_bodies_us"))
     return std::nullopt;
   double us = std::numeric_limits<double>::infinity();
-  for (const int64_t pixels : kPixelsOfItems) us = std::min(us, latency_us(request.graph, *s, d, pixels));
+  for (const DepthwiseItem item : s->items()) us = std::min(us, latency_us(request.graph, *s, d, item));
   return Estimate{d.edge_us + rounds * (d.rtask_us + us + busy_us(request.graph, *s, d))};
 }
 

@@ -30,14 +30,27 @@ struct SqueezeArgs {
 };
 static_assert(sizeof(SqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
+// Where a rTask is in the map, and a thread in its block of channels.
 struct SqueezePlace {
   int32_t image, block, tile, part;
+  int32_t in_block, channel;
 };
+template <int kVector>
 RK_INLINE SqueezePlace squeeze_place(const SqueezeProductArgs& args, uint32_t index) {
   uint32_t tile, block;
   const uint32_t blocks = divide(index, args.tiles, tile), image = divide(blocks, args.blocks, block);
-  return {static_cast<int32_t>(image), static_cast<int32_t>(block), static_cast<int32_t>(tile),
-          static_cast<int32_t>(block * args.tiles.divisor + tile)};
+  const int32_t in_block = static_cast<int32_t>(threadIdx.x % (kExciteChannels / kVector)) * kVector;
+  return {static_cast<int32_t>(image),
+          static_cast<int32_t>(block),
+          static_cast<int32_t>(tile),
+          static_cast<int32_t>(block * args.tiles.divisor + tile),
+          in_block,
+          static_cast<int32_t>(block) * kExciteChannels + in_block};
+}
+// The first pixel of the thread's channels.
+template <class Value, class Veu>
+RK_INLINE Value* squeeze_map(const Task<Veu>& task, const TensorRef& ref, const int32_t (&strides)[4], const SqueezePlace& place) {
+  return values_at<Value>(task, ref) + static_cast<int64_t>(place.image) * strides[0] + place.channel * strides[1];
 }
 
 // kVector channels of a pixel as they are loaded.
@@ -129,14 +142,12 @@ RK_BODY void squeeze(const Task<Veu>& caller) {
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
   const SqueezeArgs& args = task.template arguments<SqueezeArgs>();
-  const SqueezePlace place = squeeze_place(args.product, task.index);
+  const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
   const uint32_t thread = threadIdx.x;
-  const int channel = place.block * kExciteChannels + static_cast<int>(thread % kLanes) * kVector;
-  const int row = place.tile * args.rows;
-  const uint32_t end = channel < args.product.channels ? static_cast<uint32_t>(min(args.rows, args.height - row)) * args.width.divisor : 0;
+  const int row = place.tile * args.rows, rows = place.channel < args.product.channels ? min(args.rows, args.height - row) : 0;
+  const uint32_t end = static_cast<uint32_t>(rows) * args.width.divisor;
   const int32_t row_stride = args.in_strides[2], column_stride = args.in_strides[3];
-  const In* const in = values_at<In>(task, args.in) + static_cast<int64_t>(place.image) * args.in_strides[0] +
-                       channel * args.in_strides[1] + row * row_stride;
+  const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place) + row * row_stride;
   float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
   for (uint32_t first = thread / kLanes; first < end; first += kExciteAhead * kPixels) {

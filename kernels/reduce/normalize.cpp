@@ -148,23 +148,25 @@ bool is_rows(const Request& request, const Rows& rows) {
   return true;
 }
 
-// Warps of a row and vectors of a thread: two where the warps suffice, else 4, 8.
+// Threads of a row, a power of two, and vectors of a thread. Networks' rows are 3 or 4 times a power of two vectors, mostly.
 struct RowThreads {
-  int64_t warps, each;
+  int64_t threads, each;
 };
-RowThreads threads_of(int64_t vectors, int64_t all_warps) {
-  RowThreads threads{1, 2};
-  while (threads.warps * 2 <= all_warps && threads.warps * threads.each * rk::kWarp < vectors) threads.warps *= 2;
-  while (threads.warps * threads.each * rk::kWarp < vectors) threads.each *= 2;
-  return threads;
+RowThreads threads_of(int64_t vectors, int64_t all_threads) {
+  RowThreads best{all_threads, rk::kNormalizeLargestEach};
+  for (const int64_t each : {int64_t{3}, int64_t{4}}) {
+    const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(vectors, each))));
+    if (threads <= all_threads && threads * each <= best.threads * best.each) best = {threads, each};
+  }
+  return best;
 }
 
 RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
   const VDevice& vdevice = request.vdevice;
-  const int64_t count = rows.reduced_elements(), vectors = count / 4, warps = vdevice.compute_threads / rk::kWarp;
-  const auto [row_warps, each] = threads_of(vectors, warps);
+  const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
+  const auto [threads, each] = threads_of(vectors, all_threads);
   Phase phase;
   phase.header = "kernels/reduce/normalize_rows.cuh";
   phase.body = "rk::normalize_rows";
@@ -182,13 +184,13 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"rows", arg(rows.rows())},
                 {"rows_per_rtask", arg(per_rtask)},
                 {"vectors", arg(vectors)},
-                {"warps_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(row_warps))))},
+                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads))))},
                 {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})}};
   append_table(rop, phase);
-  phase.work_bytes = 2 * 4 * warps;
-  const double turns = static_cast<double>(ceil_div(per_rtask, warps / row_warps));
+  phase.work_bytes = 2 * 4 * all_threads / rk::kWarp;
+  const double turns = static_cast<double>(ceil_div(per_rtask, all_threads / threads));
   const ElementBytes bytes = element_bytes(request);
   phase.cost.activation_bytes = static_cast<double>(per_rtask * count) * (bytes.in + bytes.out);
   phase.cost.calibrated_cycles = vdevice.cost("normalize.fixed_cycles") + (turns - 1) * vdevice.cost("normalize.turn_cycles");
@@ -197,9 +199,10 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   return rkernel;
 }
 
-// As many rTasks as vEUs, and as few as have a row for all warps: what comes next waits for fewer.
+// As many rTasks as vEUs, and as few as have a row for all threads: what comes next waits for fewer.
 std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
-  const int64_t warps = request.vdevice.compute_threads / rk::kWarp, at_once = warps / threads_of(rows.reduced_elements() / 4, warps).warps;
+  const int64_t all_threads = request.vdevice.compute_threads;
+  const int64_t at_once = all_threads / threads_of(rows.reduced_elements() / 4, all_threads).threads;
   const int64_t spread = std::max<int64_t>(1, ceil_div(rows.rows(), request.vdevice.veus()));
   std::vector<RKernel> out = {rows_kernel_of(request, rows, spread)};
   if (const int64_t packed = ceil_div(spread, at_once) * at_once; packed != spread) out.push_back(rows_kernel_of(request, rows, packed));

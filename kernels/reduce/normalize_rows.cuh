@@ -1,8 +1,9 @@
 // What normalize.cuh does, of rows of neighbours in whole groups of four, with scale and bias of one row for all: layer normalisation.
-// `warps` warps have a row, kEach groups of four a thread, in registers: the mean, then the squares around it, are added up by shuffles and
-// then over the warps in shared memory, always in the same order. Short: code that runs once a layer costs more than what it does.
-// Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a
-// table.
+// 2^n threads have a row, kEach groups of four each, in registers: the mean, then the squares around it, are added up by shuffles, and
+// where the threads are more than a warp, over the warps in shared memory, always in the same order. Threads of one warp need no barrier:
+// 24 rows of 96 are eight threads each with three groups, all rows at the same time. Short: code that runs once a layer costs more than
+// what it does. Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the
+// order of a table.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -17,23 +18,27 @@ struct NormalizeRowsArgs {
   int32_t kept_in[kNormalizeRowsRank], kept_out[kNormalizeRowsRank];  // strides of rows, outermost dimension first
   Divisor kept_divisors[kNormalizeRowsRank - 1];
   uint32_t kept_rank, rows, rows_per_rtask;
-  uint32_t vectors;     // of a row
-  uint32_t warps_log2;  // of a row
+  uint32_t vectors;       // of a row
+  uint32_t threads_log2;  // of a row
   float inverse_count, epsilon;
   int32_t centered;
   TensorRef table;  // normalize_rows_of: int32, where each row of the input begins; kept_in does not count then
 };
 static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
 
-// The sum over all threads of a row. `shared` has a word for each warp, and nobody else writes it before the next barrier.
+// The sum over the 2^log2 threads of a row. `shared` has a word for each warp, and nobody else writes it before the next barrier.
 template <class Veu>
-RK_INLINE float sum_of_row(float* shared, uint32_t warps_log2, float v) {
+RK_INLINE float sum_of_row(float* shared, uint32_t log2, float v) {
 #pragma unroll
-  for (int step = 1; step < kWarp; step *= 2) v += __shfl_xor_sync(kFullMask, v, step);
-  const uint32_t warp = static_cast<uint32_t>(warp_id()), warps = 1u << warps_log2;
+  for (uint32_t step = 0; step < kWarpLog2; ++step) {
+    const float other = __shfl_xor_sync(kFullMask, v, 1 << step);
+    if (step < log2) v += other;
+  }
+  if (log2 <= kWarpLog2) return v;
+  const uint32_t warp = static_cast<uint32_t>(warp_id()), warps = 1u << (log2 - kWarpLog2);
   shared[warp] = v;
   sync_compute<Veu>();
-  const float* const mine = shared + (warp >> warps_log2 << warps_log2);
+  const float* const mine = shared + (warp & ~(warps - 1));
   float sum = mine[0];
 #pragma unroll 1
   for (uint32_t w = 1; w < warps; ++w) sum += mine[w];
@@ -47,39 +52,45 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
   float* const shared = task.template work_as<float>();
-  const uint32_t log2 = args.warps_log2, warp = static_cast<uint32_t>(warp_id());
-  const uint32_t first = (warp & ((1u << log2) - 1)) * kWarp + static_cast<uint32_t>(lane_id());  // of the thread's vectors
+  const uint32_t log2 = args.threads_log2, vectors = args.vectors, group = threadIdx.x >> log2;
+  const uint32_t first = threadIdx.x & ((1u << log2) - 1);  // of the thread's vectors
   const uint32_t limit = (task.index + 1) * args.rows_per_rtask;
   const uint32_t end = limit < args.rows ? limit : args.rows;
+  const float* const scales = task.address(args.scale);
+  const float* const biases = task.address(args.bias);
+  float4 scale[kEach], bias[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
+    scale[i] = float4{1, 1, 1, 1};
+    bias[i] = float4{0, 0, 0, 0};
+    if (vector < vectors && scales != nullptr) scale[i] = load4(scales + vector * 4);
+    if (vector < vectors && biases != nullptr) bias[i] = load4(biases + vector * 4);
+  }
 #pragma unroll 1
-  for (uint32_t row = task.index * args.rows_per_rtask + (warp >> log2); row - (warp >> log2) < end; row += kWarps >> log2) {
+  for (uint32_t row = task.index * args.rows_per_rtask + group; row - group < end; row += Veu::kComputeThreads >> log2) {
     uint32_t rest = row;
-    int64_t from = 0, to = 0;
+    int32_t from = 0, to = 0;  // enough within a tensor
 #pragma unroll 1
     for (int d = static_cast<int>(args.kept_rank) - 1; d >= 0; --d) {
       uint32_t at = rest;
       if (d > 0) rest = divide(rest, args.kept_divisors[d - 1], at);
-      from += static_cast<int64_t>(at) * args.kept_in[d];
-      to += static_cast<int64_t>(at) * args.kept_out[d];
+      from += static_cast<int32_t>(at) * args.kept_in[d];
+      to += static_cast<int32_t>(at) * args.kept_out[d];
     }
     if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
-    const float* const scales = task.address(args.scale);
-    const float* const biases = task.address(args.bias);
     // All is on its way before anything is added up. What does not exist is zero, and stays out of the squares.
-    float4 x[kEach], scale[kEach], bias[kEach];
+    float4 x[kEach];
     bool exists[kEach];
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const uint32_t vector = first + (static_cast<uint32_t>(i) << log2) * kWarp;
-      exists[i] = row < end && vector < args.vectors;
-      x[i] = bias[i] = float4{0, 0, 0, 0};
-      scale[i] = float4{1, 1, 1, 1};
+      const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
+      exists[i] = row < end && vector < vectors;
+      x[i] = float4{0, 0, 0, 0};
       if (exists[i]) x[i] = load4(in + vector * 4);
-      if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
-      if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
     }
     if (args.centered != 0) {
 #pragma unroll
@@ -96,15 +107,14 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     // The other half of the words: who is here has read the first half, or not all are at this barrier. Without a mean there are two halves
     // in turn.
     sum = sum_of_row<Veu>(shared + kWarps, log2, sum);
-    const float factor = 1.0f / sqrtf(sum * args.inverse_count + args.epsilon);
+    const float factor = rsqrtf(sum * args.inverse_count + args.epsilon);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const uint32_t vector = first + (static_cast<uint32_t>(i) << log2) * kWarp;
       const float4 v = x[i], s = scale[i], b = bias[i];
       const float4 y{v.x * factor * s.x + b.x, v.y * factor * s.y + b.y, v.z * factor * s.z + b.z, v.w * factor * s.w + b.w};
-      if (exists[i]) store4(out + vector * 4, y);
+      if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, y);
     }
-    if (args.centered == 0) sync_compute<Veu>();  // else the barrier of the next mean does it
+    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // else the barrier of the next mean does it
   }
 }
 

@@ -1,8 +1,9 @@
 // Loads, stores and asynchronous copies.
 //
 // Activations are written inside this kernel, so they are never read through the non-coherent path: load1/load4 read
-// L2 (ld.global.cg) and cp_async16 copies from L2. Weights are written by nobody: load_weight1/4 may use the
-// non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and the waits are empty.
+// L2 (ld.global.cg) and cp_async16 copies from L2; what threads of a vEU read several times load4_near may find in L1. Weights
+// are written by nobody: load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and
+// the waits are empty.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -30,6 +31,11 @@ RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
   return *reinterpret_cast<const float4*>(p);
 #endif
 }
+
+// Any memory. Sound, as every plain load is: the waiter's acquire, which is between the producer's store and this load, drops the SM's L1
+// (sync.cuh), and what this vEU has stored itself it sees there.
+RK_INLINE float load1_near(const float* p) { return *p; }
+RK_INLINE float4 load4_near(const float* p) { return *reinterpret_cast<const float4*>(p); }  // p is 16-byte aligned
 
 RK_INLINE float load_weight1(const float* p) {
 #if defined(__CUDA_ARCH__)

@@ -88,10 +88,19 @@ RK_INLINE void store_narrow4(Value* p, float4 v) {
   *as_global(reinterpret_cast<uint2*>(p)) = uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)};
 }
 
+template <class Value>
+RK_INLINE float4 load_narrow4_near(const Value* p) {
+  return Raw4<Value>{*reinterpret_cast<const uint2*>(p)}.floats();
+}
+
 RK_INLINE float load1(const Half* p) { return load_narrow1(p); }
 RK_INLINE float load1(const Bfloat* p) { return load_narrow1(p); }
 RK_INLINE float4 load4(const Half* p) { return load_narrow4(p); }
 RK_INLINE float4 load4(const Bfloat* p) { return load_narrow4(p); }
+RK_INLINE float load1_near(const Half* p) { return floats_of<Half>(p->bits).x; }
+RK_INLINE float load1_near(const Bfloat* p) { return floats_of<Bfloat>(p->bits).x; }
+RK_INLINE float4 load4_near(const Half* p) { return load_narrow4_near(p); }
+RK_INLINE float4 load4_near(const Bfloat* p) { return load_narrow4_near(p); }
 RK_INLINE void store1(Half* p, float v) { store_narrow1(p, v); }
 RK_INLINE void store1(Bfloat* p, float v) { store_narrow1(p, v); }
 RK_INLINE void store4(Half* p, float4 v) { store_narrow4(p, v); }

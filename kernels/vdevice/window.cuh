@@ -59,6 +59,15 @@ RK_INLINE float4 load_channels(const Value* p) {
   return kVector == 4 ? load4(p) : float4{load1(p), 0, 0, 0};
 }
 
+// What neighbouring threads load, too.
+template <int kVector, class Value>
+RK_INLINE float4 load_channels_near(const Value* p) {
+  if constexpr (kVector == 4)
+    return load4_near(p);
+  else
+    return float4{load1_near(p), 0, 0, 0};
+}
+
 template <int kVector>
 RK_INLINE float4 load_weights(const float* p) {
   return kVector == 4 ? load_weight4(p) : float4{load_weight1(p), 0, 0, 0};

@@ -65,6 +65,18 @@ def padded_pixels():
                    [nets.weight("w1", 39, 3, 3, 3), nets.weight("w2", 39, 1, 3, 3), nets.weight("w3", 39, 1, 3, 3), nets.weight("w4", 48, 39, 1, 1)])
 
 
+def large_filters():
+    """The first half of a ConvNeXt block, and the next one's: threads share the 7x7 filters' rows, and rows of 64 channels are normalised side by side."""
+    norm = lambda x, n: [m.node("Transpose", [x], [f"t{n}"], f"last{n}", perm=[0, 2, 3, 1]), m.node("LayerNormalization", [f"t{n}", "s", "b"], [f"n{n}"], f"norm{n}", axis=-1),
+                         m.node("Transpose", [f"n{n}"], [f"c{n}"], f"first{n}", perm=[0, 3, 1, 2])]
+    nodes = [m.node("Conv", ["x", "w0"], ["a"], "stem"), m.node("Conv", ["a", "w1", "b"], ["d"], "wide", pads=[3] * 4, group=64), *norm("d", 1),
+             m.node("Conv", ["c1", "w2"], ["e"], "pointwise"), m.node("Add", ["e", "a"], ["r"], "add"),
+             m.node("Conv", ["r", "w3", "b"], ["f"], "strided", pads=[3] * 4, strides=[2, 2], group=64), *norm("f", 2), m.node("Conv", ["c2", "w2"], ["y"], "last")]
+    weights = [nets.weight("w0", 64, 8, 1, 1), nets.weight("w1", 64, 1, 7, 7), nets.weight("w2", 64, 64, 1, 1), nets.weight("w3", 64, 1, 7, 7),
+               *(m.constant(name, nets.random(name, 64)) for name in "sb")]
+    return m.model(nodes, [nets.port("x", 1, 8, 23, 25)], [nets.port("y", 1, 64, 12, 13)], weights)
+
+
 def element_types():
     """One rOperator of each plain body for other types than f32, an output that is a constant, and a GridSample."""
     nodes = [m.node("Add", ["i", "j"], ["sum"], "add"), m.node("Transpose", ["i"], ["turned"], "transpose"), m.node("Pad", ["sum", "pads"], ["padded"], "pad"),
@@ -150,6 +162,9 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("excited", nets.excited, ["--vdevice", "h200"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
     ("narrow_excited", nets.excited, ["--vdevice", "h200", "--precision", "fp16"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
     ("padded_pixels", padded_pixels, ["--vdevice", "h200"], "depthwise<4"),
+    ("large_filters", large_filters, ["--vdevice", "h200"], "depthwise<4 normalize<rows staged_conv_tf32"),
+    ("narrow_large_filters", large_filters, ["--vdevice", "h200", "--precision", "fp16"], "depthwise<4 normalize<rows"),
+    ("large_filters_graph", large_filters, ["--vdevice", "h200", "--execution", "graph"], "depthwise<4 normalize<rows"),
     ("biased", biased, [], "depthwise direct matmul_direct"),
     ("conv_odd", nets.conv_odd, [], "implicit_gemm_fp32"),
     ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),

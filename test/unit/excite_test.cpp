@@ -217,6 +217,8 @@ std::vector<Case> squeeze_cases() {
       squeeze_case("depthwise, 5 taps", {{2, 36, 9, 7}, 9, 4, 5, 1, 2, Activation::hard_swish, false}),
       squeeze_case("depthwise, 5 taps, stride 2, no pads", {{1, 33, 12, 13}, 5, 2, 5, 2, 0, Activation::sigmoid}),
       squeeze_case("depthwise, 7 taps", {{1, 32, 8, 8}, 5, 8, 7, 1, 3, Activation::leaky_relu}),
+      squeeze_case("depthwise, 5 taps, many turns", {{1, 44, 17, 15}, 3, 17, 5, 1, 2, Activation::silu}),
+      squeeze_case("depthwise, 7 taps, stride 2", {{2, 40, 15, 16}, 3, 3, 7, 2, 3, Activation::relu}),
       squeeze_case("depthwise, padded pixels", {{2, 39, 6, 5}, 7, 3, 3, 1, 1, Activation::silu}, Lay::padded),
       squeeze_case("depthwise, rows of pixels", {{1, 37, 6, 5}, 7, 3, 3, 1, 1, Activation::clip}, Lay::rows),
       squeeze_case("depthwise, many turns", {{1, 16, 40, 22}, 3, 40, 3, 1, 1, Activation::tanh}),

@@ -203,6 +203,16 @@ std::vector<Case> normalize_cases() {
   return {
       normalize_case("one element", {{0}, true, eps}, {1}, rows, rows, {1}, {1}),
       normalize_case("a row of 768", {{1}, true, eps}, {5, 768}, rows, rows, {768}, {768}),
+      // By a thread, by two to 32 threads of a warp, by several warps; all at the same time, and one after another.
+      normalize_case("rows of 4", {{1}, true, 1e-2F}, {300, 4}, rows, rows, {4}, {4}),
+      normalize_case("rows of 20", {{1}, true, eps}, {301, 20}, rows, rows, {20}, {20}),
+      normalize_case("rows of 96", {{2}, true, eps}, {3, 50, 96}, rows, rows, {96}, {96}),
+      normalize_case("rows of 192 without a mean", {{1}, false, eps}, {40, 192}, rows, rows, {192}, {192}),
+      normalize_case("rows of 512", {{1}, true, eps}, {21, 512}, rows, rows, {}, {512}),
+      normalize_case("rows of 768", {{1}, true, eps}, {23, 768}, rows, rows, {768}, {768}),
+      normalize_case("rows of 768 without a mean", {{1}, false, eps}, {23, 768}, rows, rows, {768}, {}),
+      normalize_case("rows of 3072", {{1}, true, eps}, {5, 3072}, rows, rows, {3072}, {3072}),
+      normalize_case("rows of 4100", {{1}, true, eps}, {5, 4100}, rows, rows, {4100}, {4100}),
       normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 67, 63}, rows, rows, {63}, {63}),
       normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
       normalize_case("root mean square", {{1}, false, eps}, {7, 129}, rows, rows, {129}, {}),
@@ -232,6 +242,7 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
   const std::vector<Case> wide = {
       normalize_case("a row of 768", {{1}, true, eps}, {5, 768}, rows, rows, {768}, {768}),
       normalize_case("root mean square of a row of 20", {{1}, false, eps}, {7, 20}, rows, rows, {20}, {}),
+      normalize_case("rows of 96", {{1}, true, eps}, {40, 96}, rows, rows, {96}, {96}),
       normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 7, 63}, rows, rows, {63}, {63}),
       normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
       normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, Lay::slice, Lay::slice, {5, 1, 1},
