@@ -25,12 +25,9 @@ static_assert(sizeof(DepthwiseSqueezeArgs) <= 768, "an argument slot has 768 byt
 
 // Four at a time where networks have it; what is rarer is out of line.
 RK_INLINE float4 squeeze_activate(int32_t kind, const float4& v, float a, float b) {
-  const auto silu = [](float x) { return x * reciprocal_fast(1.0f + exp2_fast(x * -kLog2E)); };
-  const auto hard_swish = [](float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); };
   if (kind == kNone) return v;
   if (kind == kRelu) return float4{relu(v.x), relu(v.y), relu(v.z), relu(v.w)};
-  if (kind == kSilu) return float4{silu(v.x), silu(v.y), silu(v.z), silu(v.w)};
-  if (kind == kHardSwish) return float4{hard_swish(v.x), hard_swish(v.y), hard_swish(v.z), hard_swish(v.w)};
+  if (is_smooth(kind)) return smooth4(kind, v);
   return activate4(kind, v, a, b);
 }
 
