@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       59  device code, as it stands in tamp's kernels/
-//     1849  host runtime, as it stands in tamp's runtime_stub/host/
-//     2425  one vEU
-//     2452  addresses: a base and a byte from there
-//     2460  rOperators: what each body is told
-//     2505  records: one row per phase of a rOperator
-//     2522  events: signals that make up one epoch
-//     2535  lanes: what each vEU runs, row by row
-//     2565  the kernel
-//     2571  host
+//     1864  host runtime, as it stands in tamp's runtime_stub/host/
+//     2440  one vEU
+//     2467  addresses: a base and a byte from there
+//     2475  rOperators: what each body is told
+//     2520  records: one row per phase of a rOperator
+//     2537  events: signals that make up one epoch
+//     2550  lanes: what each vEU runs, row by row
+//     2580  the kernel
+//     2586  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2464)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2479)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2485)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2500)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -652,8 +652,9 @@ RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, ui
 // Loads, stores and asynchronous copies.
 //
 // Activations are written inside this kernel, so they are never read through the non-coherent path: load1/load4 read
-// L2 (ld.global.cg) and cp_async16 copies from L2. Weights are written by nobody: load_weight1/4 may use the
-// non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and the waits are empty.
+// L2 (ld.global.cg) and cp_async16 copies from L2; what threads of a vEU read several times load4_near may find in L1. Weights
+// are written by nobody: load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and
+// the waits are empty.
 
 
 namespace rk {
@@ -679,6 +680,11 @@ RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
   return *reinterpret_cast<const float4*>(p);
 #endif
 }
+
+// Any memory. Sound, as every plain load is: the waiter's acquire, which is between the producer's store and this load, drops the SM's L1
+// (sync.cuh), and what this vEU has stored itself it sees there.
+RK_INLINE float load1_near(const float* p) { return *p; }
+RK_INLINE float4 load4_near(const float* p) { return *reinterpret_cast<const float4*>(p); }  // p is 16-byte aligned
 
 RK_INLINE float load_weight1(const float* p) {
 #if defined(__CUDA_ARCH__)
@@ -1224,10 +1230,19 @@ RK_INLINE void store_narrow4(Value* p, float4 v) {
   *as_global(reinterpret_cast<uint2*>(p)) = uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)};
 }
 
+template <class Value>
+RK_INLINE float4 load_narrow4_near(const Value* p) {
+  return Raw4<Value>{*reinterpret_cast<const uint2*>(p)}.floats();
+}
+
 RK_INLINE float load1(const Half* p) { return load_narrow1(p); }
 RK_INLINE float load1(const Bfloat* p) { return load_narrow1(p); }
 RK_INLINE float4 load4(const Half* p) { return load_narrow4(p); }
 RK_INLINE float4 load4(const Bfloat* p) { return load_narrow4(p); }
+RK_INLINE float load1_near(const Half* p) { return floats_of<Half>(p->bits).x; }
+RK_INLINE float load1_near(const Bfloat* p) { return floats_of<Bfloat>(p->bits).x; }
+RK_INLINE float4 load4_near(const Half* p) { return load_narrow4_near(p); }
+RK_INLINE float4 load4_near(const Bfloat* p) { return load_narrow4_near(p); }
 RK_INLINE void store1(Half* p, float v) { store_narrow1(p, v); }
 RK_INLINE void store1(Bfloat* p, float v) { store_narrow1(p, v); }
 RK_INLINE void store4(Half* p, float4 v) { store_narrow4(p, v); }

@@ -44,8 +44,8 @@ int64_t pitch_of(int64_t channels) { return ceil_div(channels, 4) * 4; }
 // Trips for rows of the filter and what is computed between them, one after another.
 double trips_us(const Window& window, const VDevice& d, DepthwiseItem item, int64_t per_rtask) {
   const double turns = static_cast<double>(ceil_div(per_rtask * item.parts, d.compute_threads));
-  return turns * (static_cast<double>(item.trips(window.kernel[0])) * d.cost("depthwise.row_us") +
-                  static_cast<double>(item.own()) * d.cost("depthwise.pixel_us"));
+  const double row_us = d.cost("depthwise.row_us") + static_cast<double>(item.pixels) * d.cost("depthwise.pixel_us");
+  return turns * (d.cost("depthwise.turn_us") + static_cast<double>(item.trips(window.kernel[0])) * row_us);
 }
 
 // Of a rTask, of all channels of the groups that it is in.
