@@ -148,9 +148,9 @@ def test_what_is_not_supported_is_data(tamp):
 
 def with_external_weights(folder, weight):
     model = m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.external("w", [1, 4], "some weights.bin")])
-    (folder / "added.onnx").write_bytes(model.SerializeToString())
+    (folder / "-added $1 #2.onnx").write_bytes(model.SerializeToString())
     np.full(4, weight, np.float32).tofile(folder / "some weights.bin")
-    return folder / "added.onnx"
+    return folder / "-added $1 #2.onnx"
 
 
 def test_what_was_compiled_is_found_again_and_what_changed_is_not(tamp):

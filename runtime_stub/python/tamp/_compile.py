@@ -100,7 +100,7 @@ def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], 
     """Returns the files of external weights, relative to the model's folder."""
     refusals, depfile = work / "refusals.json", work / "depfile"
     # In the model's folder: messages, the source's head and the list of files then have no more of its path than its name.
-    done = _program.call("compile", file.name, "-o", folder, *arguments, "-q", "--refusals", refusals, "--depfile", depfile, folder=file.parent)
+    done = _program.call("compile", "-q", "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
     if done.returncode != 0:
         raise CompileError(_program.error_of(done), json.loads(refusals.read_text()) if refusals.exists() else None)
     _, *files = depfile.read_text().removesuffix("\n").split(" \\\n  ")  # a rule for make, one file a line

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import pathlib
 import sys
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Model:
         """What it gives."""
         self._library = _native.Library(str(folder / "library.so"))
         self._programs: dict[int, _native.Program] = {}
-        self._program(_current_device() if device == "cuda" else 0)
+        self._loaded(_current_device() if device == "cuda" else 0)
 
     @property
     def source(self) -> str:
@@ -80,7 +81,7 @@ class Model:
         kind = kinds[lead] if kinds else _arrays.Numpy()
         is_on_gpu = bool(given) and given[lead].device is not None
         made = [kind.empty(self._library, port.dtype, port.shape, device if is_on_gpu else None) for port in self.outputs]
-        program = self._program(device)
+        program = self._loaded(device)
         try:
             program.run([where.address for where in given], [where.device is None for where in given], [address for _, address in made],
                         [not is_on_gpu] * len(made), kind.stream(device) if self.device == "cuda" and is_on_gpu else 0)  # fmt: skip
@@ -101,7 +102,7 @@ class Model:
         """The page of `tamp inspect --html` for this model: lanes over time, memory, the graph, all rOperators."""
         page = self.folder / "page.html"
         if not page.exists():
-            unfinished = self.folder / f"page.{id(self)}.html"
+            unfinished = self.folder / f"page.{os.getpid()}.{id(self)}.html"
             done = _program.call("inspect", "-q", self.folder, "--html", unfinished)
             if done.returncode != 0:
                 raise CompileError(_program.error_of(done))
@@ -118,7 +119,7 @@ class Model:
         on = "the stand-in for CUDA" if self.device == "cpu" else "the GPU"
         return f"<tamp.Model {self.name}: {ports}; {self.schedule['vdevice']['name']}, {self.schedule['precision']}, on {on}>"
 
-    def _program(self, device: int) -> _native.Program:
+    def _loaded(self, device: int) -> _native.Program:
         if device not in self._programs:
             try:
                 self._programs[device] = _native.Program(self._library, device, str(self.folder / f"{self.name}.weights"))
