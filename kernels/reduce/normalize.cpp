@@ -148,11 +148,15 @@ bool is_rows(const Request& request, const Rows& rows) {
   return true;
 }
 
-// Threads of a row, a power of two, and vectors of a thread. Networks' rows are 3 or 4 times a power of two vectors, mostly.
+// Threads of a row, a power of two, and vectors of a thread. Two vectors are the shortest way where a rTask's rows then fit beside each
+// other (two rows of 768: 128 threads each); else it is as few threads as can be. Networks' rows are 3 or 4 times a power of two vectors,
+// mostly.
 struct RowThreads {
   int64_t threads, each;
 };
-RowThreads threads_of(int64_t vectors, int64_t all_threads) {
+RowThreads threads_of(int64_t vectors, int64_t rows, int64_t all_threads) {
+  const auto of_two = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(vectors, 2))));
+  if (of_two * rows <= all_threads) return {of_two, 2};
   RowThreads best{all_threads, rk::kNormalizeLargestEach};
   for (const int64_t each : {int64_t{3}, int64_t{4}}) {
     const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(vectors, each))));
@@ -166,7 +170,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
   const VDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements(), vectors = count / 4, all_threads = vdevice.compute_threads;
-  const auto [threads, each] = threads_of(vectors, all_threads);
+  const auto [threads, each] = threads_of(vectors, per_rtask, all_threads);
   Phase phase;
   phase.header = "kernels/reduce/normalize_rows.cuh";
   phase.body = "rk::normalize_rows";
@@ -202,8 +206,8 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
 // As many rTasks as vEUs, and as few as have a row for all threads: what comes next waits for fewer.
 std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   const int64_t all_threads = request.vdevice.compute_threads;
-  const int64_t at_once = all_threads / threads_of(rows.reduced_elements() / 4, all_threads).threads;
   const int64_t spread = std::max<int64_t>(1, ceil_div(rows.rows(), request.vdevice.veus()));
+  const int64_t at_once = all_threads / threads_of(rows.reduced_elements() / 4, spread, all_threads).threads;
   std::vector<RKernel> out = {rows_kernel_of(request, rows, spread)};
   if (const int64_t packed = ceil_div(spread, at_once) * at_once; packed != spread) out.push_back(rows_kernel_of(request, rows, packed));
   return out;

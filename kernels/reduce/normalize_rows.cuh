@@ -58,15 +58,6 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const uint32_t end = limit < args.rows ? limit : args.rows;
   const float* const scales = task.address(args.scale);
   const float* const biases = task.address(args.bias);
-  float4 scale[kEach], bias[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
-    scale[i] = float4{1, 1, 1, 1};
-    bias[i] = float4{0, 0, 0, 0};
-    if (vector < vectors && scales != nullptr) scale[i] = load4(scales + vector * 4);
-    if (vector < vectors && biases != nullptr) bias[i] = load4(biases + vector * 4);
-  }
 #pragma unroll 1
   for (uint32_t row = task.index * args.rows_per_rtask + group; row - group < end; row += Veu::kComputeThreads >> log2) {
     uint32_t rest = row;
@@ -81,16 +72,20 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
-    // All is on its way before anything is added up. What does not exist is zero, and stays out of the squares.
-    float4 x[kEach];
+    // All is on its way before anything is added up. (Scale and bias, too: loaded before the loop, they were waited for before x was asked
+    // for.) What does not exist is zero, and stays out of the squares.
+    float4 x[kEach], scale[kEach], bias[kEach];
     bool exists[kEach];
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
       exists[i] = row < end && vector < vectors;
-      x[i] = float4{0, 0, 0, 0};
+      x[i] = bias[i] = float4{0, 0, 0, 0};
+      scale[i] = float4{1, 1, 1, 1};
       if (exists[i]) x[i] = load4(in + vector * 4);
+      if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
+      if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
     }
     if (args.centered != 0) {
 #pragma unroll
