@@ -44,7 +44,8 @@ def rows_of(results, batch, day):
         if "failure" in row or not all(row[part]["good"] for part in ("plain", "two_instances", "graph")):
             continue
         peers = [{"who": who, "us": round(row[field], 1), "run": "same"} for field, who in PEER_NAMES.items() if row.get(field)]
-        rows.append({"model": model, "precision": precision, "batch": batch, "us": round(row["graph"]["train_us"], 1), "error": row["plain"]["error"], "bar": row["plain"]["bar"], "day": day, "peers": peers})
+        error, bar = (float(f"{row['plain'][field]:.3g}") for field in ("error", "bar"))
+        rows.append({"model": model, "precision": precision, "batch": batch, "us": round(row["graph"]["train_us"], 1), "error": error, "bar": bar, "day": day, "peers": peers})
     return rows
 
 
