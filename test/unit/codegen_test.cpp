@@ -124,15 +124,15 @@ TEST_CASE("the same rProgram gives the same bytes") {
 
 TEST_CASE("vEUs without rTasks behind the last that has some are not launched") {
   RProgram program = small_program();
+  REQUIRE(!program.lanes[0].empty());
+  while (program.lanes.back().empty()) program.lanes.pop_back();
   const size_t used = program.lanes.size();
-  REQUIRE(used > 1);
   const auto veus_of = [](const RProgram& of) {
     const std::string source = codegen::cuda_source(of, {"model", "model.onnx", false});
     const size_t at = source.find("/*veus=*/");
     REQUIRE(at != std::string::npos);
     return std::stoul(source.substr(at + std::string("/*veus=*/").size()));
   };
-  REQUIRE(!program.lanes.back().empty());
   CHECK(veus_of(program) == used);
   program.lanes.resize(used + 3);
   CHECK(veus_of(program) == used);
