@@ -961,7 +961,7 @@ struct Task {
 
 namespace rk {
 
-// Wrong by at most 3e-7 of the result, and 0 below -87.
+// Wrong by at most 3e-7; of results that are small because x is, by -x * 1e-7 of themselves. Below -87 it is 0.
 RK_INLINE float sigmoid(float x) { return reciprocal_fast(1.0f + exp2_fast(x * -kLog2E)); }
 
 // The larger one, or NaN if one of them is.
