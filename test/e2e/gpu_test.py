@@ -31,6 +31,16 @@ TESTS = [gpu_test(name, precision, options)
          for options in ((), ("--graph",), ("--instances", "2"), ("--policy", "sequential"), ("--execution", "graph"), ("--execution", "graph", "--graph"))]
 
 
+def smooth_test(precision):
+    def test(tamp):
+        path = tamp.folder / "smooth.onnx"
+        path.write_bytes(models_test.smooth().SerializeToString())
+        models_test.check_model(tamp, path, precision=precision)
+    test.__name__ = f"test_smooth_activations_{precision}"
+    return test
+
+
+TESTS += [smooth_test(precision) for precision in ("tf32", "fp16", "bf16")]
 models_test.DEVICE = "cuda"
 TESTS += [getattr(recurrent_test, name) for name in dir(recurrent_test) if name.startswith("test_")]
 
