@@ -93,13 +93,16 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {
     w.line("tamp_host::prepare_phases, tamp_host::start_phases, /*kernel=*/nullptr, &kPhases,");
-    w.line("/*veus=*/0, /*threads=*/0, /*smem_bytes=*/0, /*events=*/0, /*instructions=*/0, /*compute_capability=*/{},",
-           compute_capability(plan.program.vdevice));
+    w.line(
+        "/*veus=*/0, /*threads=*/0, /*smem_bytes=*/0, /*events=*/0, /*instructions=*/0, /*veus_by_sm=*/false, /*compute_capability=*/{},",
+        compute_capability(plan.program.vdevice));
     w.line("kMaps, {}, /*event_names=*/nullptr, /*record_names=*/nullptr", plan.maps.size());
   } else {
     w.line("tamp_host::prepare_kernel, tamp_host::start_kernel, {}_kernel, /*phases=*/nullptr,", name);
-    w.line("/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/{},",
-           veus_to_launch(plan.program), compute_capability(plan.program.vdevice));
+    w.line(
+        "/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/{}, "
+        "/*compute_capability=*/{},",
+        veus_to_launch(plan.program), plan.program.veus_by_sm, compute_capability(plan.program.vdevice));
     w.line("kMaps, {}, kEventNames, kRecordNames", plan.maps.size());
   }
   w.close(";");

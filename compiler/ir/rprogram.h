@@ -77,6 +77,7 @@ struct RProgram {
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;
   double estimated_us = 0;
+  bool veus_by_sm = false;  // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
 };
 
 // Summary, one line per rOperator, the lanes in short. (schedule::verify proves what must hold of a rProgram.)

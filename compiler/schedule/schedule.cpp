@@ -122,7 +122,7 @@ RProgram schedule(Graph graph, const VDevice& vdevice, const ScheduleOptions& op
   program.depth = depth_of(merged ? find_dependencies(program.graph) : dependencies);
   if (plan.chosen) program.policy += fmt::format(" ({})", plan.chosen);
   complete(program, std::move(plan), options, families);
-  program.estimated_us = simulate(program);
+  estimate(program);
   spdlog::debug("{}: {} events, arena {} of {} unshared, weights {}, estimated {:.1f} us", program.policy, program.events.size(),
                 bytes_text(program.memory.arena_bytes), bytes_text(unshared_bytes(program)), bytes_text(program.weight_bytes),
                 program.estimated_us);

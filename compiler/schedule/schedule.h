@@ -66,6 +66,7 @@ struct Timeline {
 };
 Timeline timeline(const RProgram& program);
 double simulate(const RProgram& program);
+void estimate(RProgram& program);  // sets estimated_us and what else follows from the simulation
 
 // All that is proved of every rProgram before it is emitted (docs/architecture.md); returns one sentence per violation (at
 // most `limit`), empty = accepted.

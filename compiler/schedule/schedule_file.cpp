@@ -291,7 +291,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
   std::vector<std::string> violations = verify(program, 8, families);
   if (violations.empty() && program.launches) violations = verify_launches(program, 8, families);
   if (!violations.empty()) reader.fail("the verifier refuses it: " + join(violations, "; "));
-  program.estimated_us = simulate(program);
+  estimate(program);
   return program;
 }
 

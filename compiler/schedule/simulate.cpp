@@ -339,6 +339,35 @@ Timeline timeline(const RProgram& program) {
   return result;
 }
 
+Simulator::Shares Simulator::shares() const {
+  constexpr double kNearlyAll = 0.9;
+  Shares us;
+  double all_us = 0;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const Phase& phase = *steps_[s].phase;
+    const std::span<const Span> spans(spans_.data() + first_span_[s], static_cast<size_t>(phase.rtasks));
+    if (spans.empty()) continue;
+    const double begin_us = std::ranges::min(spans, {}, &Span::begin_us).begin_us,
+                 end_us = std::ranges::max(spans, {}, &Span::end_us).end_us;
+    all_us += end_us - begin_us;
+    if (static_cast<double>(phase.rtasks) >= kNearlyAll * static_cast<double>(machine_.vdevice.veus())) us.full += end_us - begin_us;
+    if (phase.boxes) us.boxes += end_us - begin_us;
+  }
+  return all_us > 0 ? Shares{us.full / all_us, us.boxes / all_us} : Shares{};
+}
+
+// Whether neighbours on neighbouring SMs are worth it was measured (docs/performance-log.md, "Which vEU a block is"): in networks that are
+// convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster as blocks come,
+// which spreads few rTasks over all of the GPU.
+void estimate(RProgram& program) {
+  constexpr double kLeastFull = 0.1, kLeastBoxes = 0.8, kMostWeightBytes = 4e5;  // bytes: of a microsecond
+  Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
+  program.estimated_us = simulator.run(program);
+  const Simulator::Shares shares = simulator.shares();
+  program.veus_by_sm = !program.launches && shares.full >= kLeastFull && shares.boxes >= kLeastBoxes &&
+                       static_cast<double>(program.weight_bytes) < kMostWeightBytes * program.estimated_us;
+}
+
 double simulate(const RProgram& program) {
   return Simulator(select::machine_for(program.graph, program.vdevice, program.precision)).run(program);
 }

@@ -28,6 +28,11 @@ class Simulator {
   double run(const RProgram& program);
 
   // Of the last run. Begin and end of rTask `index`; of a gang, too, all rTasks of a phase are numbered together.
+  // Likewise: of all phases' times together, those of phases with rTasks for nearly all vEUs, and of phases that read boxes.
+  struct Shares {
+    double full = 0, boxes = 0;
+  };
+  Shares shares() const;
   Span span_of(const RTask& rtask) const { return spans_[first_span_[step_of(rtask.rop, rtask.phase)] + static_cast<size_t>(rtask.index)]; }
 
  private:

@@ -12,6 +12,7 @@
 // copy of boxes when that body has ended. (What was copied before, earlier bodies of the lane have consumed.)
 #pragma once
 
+#include "kernels/vdevice/placement.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
@@ -90,7 +91,7 @@ struct Control {
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
-  uint32_t epoch;
+  uint32_t epoch, veu;
   uint64_t bases[Veu::kBases];
 };
 
@@ -144,10 +145,10 @@ template <class Veu>
 RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
-  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
 #pragma unroll 1
-  for (uint32_t i = tables.lane_begin[blockIdx.x]; i < end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
     const Instruction instruction = fetch(tables.instructions + i);
     if (instruction.record == kNone16) continue;
     const Record& record = tables.records[instruction.record];
@@ -246,7 +247,7 @@ RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32
 // waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
 template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  const uint32_t end = tables.lane_begin[control.veu + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
@@ -254,7 +255,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
   uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
 #pragma unroll 1
-  for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     const bool runs = instruction.record != kNone16;
@@ -393,6 +394,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.input_full[s], 1);
       init(control.input_empty[s], kWarpsArrive<Veu>);
     }
+    control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
       slot.task = {0,

@@ -22,9 +22,10 @@ constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
   uint64_t bases[kMaxBases];
-  uint64_t* trace;        // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
-  const TensorMap* maps;  // of Record::input, in device memory
-  uint32_t* state;        // kStateLines lines, then one line per event; zeroed once at create
+  uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  const TensorMap* maps;         // of Record::input, in device memory
+  const uint32_t* veu_of_block;  // numbers vEUs by where blocks are put (placement.cuh); null: each block has its own number
+  uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
@@ -36,12 +37,15 @@ inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
 
+// Which vEU this block is.
+RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
+
 // Records who waits in vain and turns the program to draining: from now on every wait passes.
 RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
   volatile Report* const report = launch.report;
-  report->veu = blockIdx.x;
+  report->veu = this_veu(launch);
   report->record = record;
   report->index = index;
   report->event = event;

@@ -9,12 +9,15 @@
 #include <cuda_runtime.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "kernels/vdevice/interpreter.cuh"
 #include "runtime_stub/host/checksum.h"
@@ -52,6 +55,7 @@ struct Model {
   void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
   const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
+  bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const BoxMap* maps;      // of the boxes that the copy engine fetches
   int map_count;
@@ -74,7 +78,8 @@ struct Instance {
   char* weights = nullptr;
   uint32_t* state = nullptr;
   rk::TensorMap* maps = nullptr;
-  rk::Report* report = nullptr;  // host view
+  uint32_t* veu_of_block = nullptr;  // rk::Launch
+  rk::Report* report = nullptr;      // host view
   rk::Report* report_on_device = nullptr;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
@@ -116,6 +121,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->weights);
   cudaFree(instance->state);
   cudaFree(instance->maps);
+  cudaFree(instance->veu_of_block);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
@@ -319,6 +325,32 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
+// Gives vEUs that follow each other SMs that do (kernels/vdevice/placement.cuh): by a launch of the same shape, whose blocks say where they
+// are. On the stand-in, which has no SMs, vEUs are numbered from behind, so that a numbering is in use there, too.
+inline tamp_status place_veus(Instance& instance) {
+  const Model& model = *instance.model;
+  std::string& message = instance.message;
+  const auto count = static_cast<size_t>(model.veus);
+  const size_t bytes = sizeof(uint32_t) * count;
+  std::vector<uint32_t> sm(count), blocks(count), veus(count);
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.veu_of_block), bytes));
+#if defined(TAMP_CUDA_ON_CPU)
+  for (size_t b = 0; b < count; ++b) sm[b] = static_cast<uint32_t>(count - b);
+#else
+  void* arguments[] = {&instance.veu_of_block};
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(rk::find_placement, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message,
+                cudaLaunchCooperativeKernel(rk::find_placement, dim3(static_cast<unsigned>(model.veus)),
+                                            dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaMemcpy(sm.data(), instance.veu_of_block, bytes, cudaMemcpyDeviceToHost));
+#endif
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return sm[a] < sm[b]; });
+  for (size_t v = 0; v < count; ++v) veus[blocks[v]] = static_cast<uint32_t>(v);
+  TAMP_TRY_CUDA(message, cudaMemcpy(instance.veu_of_block, veus.data(), bytes, cudaMemcpyHostToDevice));
+  return TAMP_OK;
+}
+
 // The share of the weights that L2 shall keep from run to run; 0, nothing is said, where all of them fit. (alexnet on an H200, whose
 // weights are 122 MB: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 where nothing is said.)
 inline float weights_kept(const Model& model) {
@@ -367,6 +399,10 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   if (weights != TAMP_OK) return weights;
   const tamp_status maps = make_maps(instance);
   if (maps != TAMP_OK) return maps;
+  if (model.veus_by_sm) {
+    const tamp_status placed = place_veus(instance);
+    if (placed != TAMP_OK) return placed;
+  }
   TAMP_TRY_CUDA(message, cudaDeviceSynchronize());
   return TAMP_OK;
 }
@@ -473,6 +509,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   for (int i = 0; i < model.output_count; ++i)
     launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
+  launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;

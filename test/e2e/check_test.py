@@ -29,6 +29,25 @@ def write_set(folder, inputs, outputs):
             (folder / f"{kind}_{i}.pb").write_bytes(numpy_helper.from_array(np.asarray(values), "").SerializeToString())
 
 
+def convolutions(channels, pixels, count):
+    weights = [m.constant(f"w{i}", np.random.default_rng(i).standard_normal((channels, channels, 3, 3)) * 0.05) for i in range(count)]
+    values = ["x", *[f"r{i}" for i in range(count - 1)], "y"]
+    nodes = []
+    for i in range(count):
+        nodes += [m.node("Conv", [values[i], f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1] * 4), m.node("Relu", [f"c{i}"], [values[i + 1]], f"relu{i}")]
+    shape = [1, channels, pixels, pixels]
+    return m.model(nodes, [m.value("x", shape)], [m.value("y", shape)], weights)
+
+
+def test_numbering_veus_by_where_their_blocks_are_changes_no_answer(tamp):
+    """The stand-in numbers them from behind. A network of convolutions that fill all vEUs has such a numbering, one of a single small one has none."""
+    for count, numbered in ((9, "true"), (1, "false")):
+        name = f"convolutions{count}"
+        (tamp.folder / f"{name}.onnx").write_bytes(convolutions(32, 16, count).SerializeToString())
+        tamp("run", f"{name}.onnx", "--device", "cpu", "--vdevice", "cpu", "--precision", "tf32", "--check", "--repeat", 3, "--keep", name)
+        assert f"/*veus_by_sm=*/{numbered}" in (tamp.folder / name / f"{name}.cu").read_text()
+
+
 def test_test_data_is_compared_with(tamp):
     model = m.model([m.node("Add", ["x", "c"], ["y"]), m.node("Cast", ["i"], ["j"], to=m.TensorProto.INT64)],
                     [m.value("x", [2, 3]), m.value("c", [3]), m.value("i", [2], m.TensorProto.INT32)], [m.value("y", [2, 3]), m.value("j", [2], m.TensorProto.INT64)])
