@@ -257,6 +257,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"depth", program.depth},
       {"arena_bytes", program.memory.arena_bytes},
       {"weight_bytes", program.weight_bytes},
+      {"structure", fmt::format("{:016x}", plan.structure)},
       {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
       {"embedded_weights", plan.options.embed_weights},
       {"inputs", ports_json(program.graph, program.graph.inputs)},

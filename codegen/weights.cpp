@@ -42,18 +42,21 @@ Bytes gather_weights(const RProgram& program) {
   return data;
 }
 
-uint64_t hash_of(const Bytes& data) {
+uint64_t hash_of(std::string_view data) {
   tamp_host::Checksum checksum;
   checksum.add(data.data(), data.size());
   return checksum.value();
 }
 
-Bytes weights_header(const Bytes& data, uint64_t hash) {
+uint64_t hash_of(const Bytes& data) { return hash_of(std::string_view(reinterpret_cast<const char*>(data.data()), data.size())); }
+
+Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure) {
   Bytes header(32);
   const uint64_t bytes = data.size();
-  std::memcpy(header.data(), "tampWT01", 8);
+  std::memcpy(header.data(), "tampWT02", 8);
   std::memcpy(header.data() + 8, &bytes, 8);
   std::memcpy(header.data() + 16, &hash, 8);
+  std::memcpy(header.data() + 24, &structure, 8);
   return header;
 }
 

@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       59  device code, as it stands in tamp's kernels/
-//     1876  host runtime, as it stands in tamp's runtime_stub/host/
-//     2452  one vEU
-//     2479  addresses: a base and a byte from there
-//     2487  rOperators: what each body is told
-//     2532  records: one row per phase of a rOperator
-//     2549  events: signals that make up one epoch
-//     2562  lanes: what each vEU runs, row by row
-//     2592  the kernel
-//     2598  host
+//       60  device code, as it stands in tamp's kernels/
+//     1877  host runtime, as it stands in tamp's runtime_stub/host/
+//     2695  one vEU
+//     2722  addresses: a base and a byte from there
+//     2730  rOperators: what each body is told
+//     2775  records: one row per phase of a rOperator
+//     2792  events: signals that make up one epoch
+//     2805  lanes: what each vEU runs, row by row
+//     2835  the kernel
+//     2841  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2491)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2734)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2512)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2755)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -52,6 +52,7 @@
 #include <string>
 #include <type_traits>
 #include <unistd.h>
+#include <vector>
 
 // Everything has the model's own namespace, so that programs of several models, also of other versions of tamp, link together.
 namespace mnist_mlp_detail {
@@ -1876,7 +1877,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
 // --- host runtime, as it stands in tamp's runtime_stub/host/ -------------------------------------------------------
 
 // >>> runtime_stub/host/checksum.h
-// The checksum of a weights file: codegen writes it into the header of NAME.weights and into NAME.cu, create compares it with the data.
+// The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
 // Four lanes of 8-byte words in the manner of XXH64, because one multiplication waits for the one before it: 9 GB/s on one core of a
 // server, as fast as the data come. A change within one word is always noticed, any other but for one in 2^64. No defence against malice.
 
@@ -1937,8 +1938,9 @@ extern "C" {
 
 typedef enum tamp_status {
   TAMP_OK = 0,
-  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0 */
-  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or belongs to another model */
+  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0, a
+                                tensor of another device, element type, shape or order */
+  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or is of another structure */
   TAMP_CUDA = 3,             /* a CUDA call failed, or a kernel died; the message names it */
   TAMP_DEVICE = 4,           /* there is no GPU, it cannot hold all vEUs at once, or is older than the model was compiled for */
   TAMP_TIMED_OUT = 5,        /* a wait outlived its budget; the message names vEU, rTask and event. Create anew. */
@@ -1953,6 +1955,23 @@ typedef struct tamp_port {
   const int64_t* shape; /* rank extents */
   size_t bytes;
 } tamp_port;
+
+/* What a program is. All that it points to lives as long as the program. */
+typedef struct tamp_info {
+  const char* tamp; /* the version that wrote it, as "0.1.0" */
+  const char* name;
+  const char* vdevice;   /* as "h200" */
+  const char* precision; /* "fp32", "tf32", "fp16" or "bf16" */
+  int64_t batch;         /* the first extent of all inputs; 0 if they do not share one */
+  uint64_t structure;    /* a fingerprint: weights files of the same one fit (tamp weights) */
+  int32_t input_count;
+  int32_t output_count;
+  const tamp_port* inputs;
+  const tamp_port* outputs;
+} tamp_info;
+
+/* DLPack's (dlpack.h of version 0.8 or 1.x), which only those need who look inside. */
+struct DLManagedTensor;
 
 typedef struct tamp_options {
   /* NULL: NAME.weights in the folder of NAME.cu; if there is none, in the folder of the running program. The generated CMakeLists.txt
@@ -2004,7 +2023,7 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;              // Checksum of the data; also in the header of NAME.weights
+  uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
   const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
@@ -2024,10 +2043,10 @@ struct Model {
 struct WeightsHeader {
   char magic[8];
   uint64_t bytes;
-  uint64_t hash;
-  uint64_t reserved;
+  uint64_t hash;  // Checksum of the data behind it
+  uint64_t structure;
 };
-constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '1'};
+constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '2'};
 
 struct Instance {
   const Model* model = nullptr;
@@ -2037,6 +2056,7 @@ struct Instance {
   rk::TensorMap* maps = nullptr;
   rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
+  int device = 0;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
   void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
@@ -2164,6 +2184,29 @@ inline std::FILE* open_weights(const Model& model, const tamp_options& options, 
   return file;
 }
 
+inline std::string hexadecimal(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// `what`: the file or the memory, for the message.
+inline tamp_status check_header(const Model& model, const WeightsHeader& header, const std::string& what, std::string& message) {
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    return fail(message, TAMP_WEIGHTS, what + ": not a tamp weights file of this version");
+  if (header.structure != model.structure) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": weights for programs of structure " + hexadecimal(header.structure) + ", this one is " +
+                    hexadecimal(model.structure) + "; 'tamp weights' writes those of a model for it");
+  }
+  if (header.bytes != model.weight_bytes) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": damaged, it says that it holds " + std::to_string(header.bytes) + " bytes of weights, expected " +
+                    std::to_string(model.weight_bytes));
+  }
+  return TAMP_OK;
+}
+
 // Streams the file to the device in pieces, so that the host never holds all of it.
 inline tamp_status copy_weights_file(const Model& model, const tamp_options& options, char* to, std::string& message) {
   std::string path;
@@ -2173,11 +2216,8 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
   char* const piece = static_cast<char*>(std::malloc(kPiece));
   tamp_status status = piece == nullptr ? fail(message, TAMP_OUT_OF_MEMORY, "out of host memory") : TAMP_OK;
   WeightsHeader header{};
-  if (status == TAMP_OK && (std::fread(&header, sizeof header, 1, file) != 1 || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": not a tamp weights file");
-  } else if (status == TAMP_OK && (header.hash != model.weights_hash || header.bytes != model.weight_bytes)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": the weights of another model or another compilation");
-  }
+  if (status == TAMP_OK && std::fread(&header, sizeof header, 1, file) != 1) header = {};
+  if (status == TAMP_OK) status = check_header(model, header, path, message);
   Checksum checksum;
   for (size_t at = 0; status == TAMP_OK && at < model.weight_bytes;) {
     const size_t want = model.weight_bytes - at < kPiece ? model.weight_bytes - at : kPiece;
@@ -2191,7 +2231,7 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
     at += want;
   }
   if (status == TAMP_OK && std::fgetc(file) != EOF) status = fail(message, TAMP_WEIGHTS, path + ": longer than it should be");
-  if (status == TAMP_OK && checksum.value() != model.weights_hash)
+  if (status == TAMP_OK && checksum.value() != header.hash)
     status = fail(message, TAMP_WEIGHTS, path + ": damaged, the checksum of its data is not the one that was written");
   std::free(piece);
   std::fclose(file);
@@ -2208,14 +2248,13 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   if (data != nullptr) {
     WeightsHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash || header.bytes != model.weight_bytes) {
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are of another model or another compilation");
-    }
+    const tamp_status checked = check_header(model, header, "the weights in memory", message);
+    if (checked != TAMP_OK) return checked;
     data = static_cast<const char*>(data) + sizeof header;
     Checksum checksum;
     checksum.add(data, model.weight_bytes);
-    if (checksum.value() != model.weights_hash)
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are damaged: the checksum of the data is not the one that was written");
+    if (checksum.value() != header.hash)
+      return fail(message, TAMP_WEIGHTS, "the weights in memory: damaged, the checksum of the data is not the one that was written");
   } else if (options.weights_path == nullptr) {
     data = model.embedded_weights;
   }
@@ -2308,6 +2347,7 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   tamp_status device = check_device(model, message);
   if (device == TAMP_OK) device = model.prepare(instance);
   if (device != TAMP_OK) return device;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&instance.device));
   TAMP_TRY_CUDA(message, cudaEventCreateWithFlags(&instance.probe, cudaEventDisableTiming));
   instance.weights_kept = weights_kept(*instance.model);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
@@ -2447,6 +2487,209 @@ inline const char* message(const Instance* instance) { return instance != nullpt
 
 }  // namespace tamp_host
 // <<< runtime_stub/host/instance.h
+
+// >>> runtime_stub/host/dlpack.h
+// A run whose inputs and outputs are DLPack's tensors. The structs are those of dlpack.h 0.8 and 1.x as they lie in memory, so that a
+// generated project needs no header of another library; NAME.h declares the outer one's name only.
+
+
+
+
+namespace tamp_host {
+namespace dl {
+
+enum Device : int32_t { kCpu = 1, kCuda = 2 };
+enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
+
+struct Type {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
+
+struct Tensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  Type dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: dense, row-major
+  uint64_t byte_offset;
+};
+
+struct ManagedTensor {
+  Tensor tensor;
+  void* manager_ctx;
+  void (*deleter)(ManagedTensor* self);
+};
+static_assert(sizeof(void*) != 8 || (sizeof(Tensor) == 48 && offsetof(Tensor, shape) == 24 && sizeof(ManagedTensor) == 64));
+
+#if defined(TAMP_CUDA_ON_CPU)
+constexpr int32_t kDevice = kCpu;
+#else
+constexpr int32_t kDevice = kCuda;
+#endif
+
+}  // namespace dl
+
+inline dl::Type dl_type(const tamp_port& port) {
+  const std::string dtype = port.dtype;
+  if (dtype == "bool") return {dl::kBool, 8, 1};
+  const dl::Code code = dtype[0] == 'b' ? dl::kBfloat : dtype[0] == 'f' ? dl::kFloat : dtype[0] == 'i' ? dl::kInt : dl::kUInt;
+  return {code, static_cast<uint8_t>(std::atoi(dtype.c_str() + dtype.find_first_of("0123456789"))), 1};
+}
+
+// "f32", "bool", or "code 5 with 64 bits" of what tamp has no word for.
+inline std::string dl_type_text(const dl::Type& type) {
+  const std::string bits = std::to_string(type.bits);
+  const std::string lanes = type.lanes == 1 ? std::string() : " in " + std::to_string(type.lanes) + " lanes";
+  switch (type.code) {
+    case dl::kInt: return "i" + bits + lanes;
+    case dl::kUInt: return "u" + bits + lanes;
+    case dl::kFloat: return "f" + bits + lanes;
+    case dl::kBfloat: return "bf" + bits + lanes;
+    case dl::kBool: return (type.bits == 8 ? "bool" : "bool of " + bits + " bits") + lanes;
+    default: return "DLPack's type code " + std::to_string(type.code) + " with " + bits + " bits" + lanes;
+  }
+}
+
+inline std::string dl_device_text(int32_t type, int32_t id) {
+  if (type == dl::kCpu) return "the CPU";
+  if (type == dl::kCuda) return "CUDA device " + std::to_string(id);
+  return "DLPack's device type " + std::to_string(type) + " number " + std::to_string(id);
+}
+
+inline std::string extents_text(const int64_t* extents, int32_t count) {
+  std::string text = "[";
+  for (int32_t d = 0; d < count; ++d) text += (d == 0 ? "" : ",") + std::to_string(extents[d]);
+  return text + "]";
+}
+
+inline bool has_shape(const dl::Tensor& tensor, const tamp_port& port) {
+  if (tensor.ndim != port.rank || (port.rank > 0 && tensor.shape == nullptr)) return false;
+  for (int32_t d = 0; d < port.rank; ++d) {
+    if (tensor.shape[d] != port.shape[d]) return false;
+  }
+  return true;
+}
+
+// Strides of extents of 1 say nothing.
+inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
+  if (tensor.strides == nullptr || port.bytes == 0) return true;
+  int64_t stride = 1;
+  for (int32_t d = port.rank; d-- > 0;) {
+    if (port.shape[d] != 1 && tensor.strides[d] != stride) return false;
+    stride *= port.shape[d];
+  }
+  return true;
+}
+
+// Empty: it is what the port wants. Else what is wrong.
+inline std::string misfit(const dl::ManagedTensor* managed, const tamp_port& port, int device) {
+  const std::string wanted = ", wanted " + std::string(port.dtype) + extents_text(port.shape, port.rank);
+  if (managed == nullptr) return "a null tensor" + wanted;
+  const dl::Tensor& tensor = managed->tensor;
+  if (tensor.device_type != dl::kDevice || (dl::kDevice == dl::kCuda && tensor.device_id != device))
+    return "lies on " + dl_device_text(tensor.device_type, tensor.device_id) + ", wanted " + dl_device_text(dl::kDevice, device);
+  const dl::Type type = dl_type(port);
+  const bool is_byte_for_bool = type.code == dl::kBool && tensor.dtype.code == dl::kUInt;  // as some libraries give it
+  if ((tensor.dtype.code != type.code && !is_byte_for_bool) || tensor.dtype.bits != type.bits || tensor.dtype.lanes != 1)
+    return "elements of " + dl_type_text(tensor.dtype) + wanted;
+  if (!has_shape(tensor, port)) {
+    const bool can_say = tensor.ndim >= 0 && tensor.ndim <= 64 && (tensor.ndim == 0 || tensor.shape != nullptr);
+    return "shape " + (can_say ? extents_text(tensor.shape, tensor.ndim) : "of rank " + std::to_string(tensor.ndim)) + wanted;
+  }
+  if (!is_dense(tensor, port)) return "strides " + extents_text(tensor.strides, port.rank) + ", wanted a dense, row-major tensor" + wanted;
+  return {};
+}
+
+inline void* data_of(const dl::ManagedTensor& managed) {
+  return managed.tensor.data == nullptr ? nullptr : static_cast<char*>(managed.tensor.data) + managed.tensor.byte_offset;
+}
+
+// A tensor that was made here; nobody but its deleter needs it.
+struct OwnTensor {
+  dl::ManagedTensor managed{};
+  std::vector<int64_t> shape, strides;
+};
+
+inline void delete_tensor(dl::ManagedTensor* managed) {
+  if (managed == nullptr) return;
+  cudaFree(managed->tensor.data);
+  delete static_cast<OwnTensor*>(managed->manager_ctx);
+}
+
+inline tamp_status make_tensor(Instance& instance, const tamp_port& port, dl::ManagedTensor*& out) {
+  auto* const own = new (std::nothrow) OwnTensor;
+  if (own == nullptr) return fail(instance.message, TAMP_OUT_OF_MEMORY, "out of host memory");
+  own->shape.assign(port.shape, port.shape + port.rank);
+  own->strides.assign(own->shape.size(), 1);
+  for (size_t d = own->shape.size(); d-- > 1;) own->strides[d - 1] = own->strides[d] * own->shape[d];
+  own->managed.manager_ctx = own;
+  own->managed.deleter = delete_tensor;
+  dl::Tensor& tensor = own->managed.tensor;
+  tensor.device_type = dl::kDevice;
+  tensor.device_id = dl::kDevice == dl::kCuda ? instance.device : 0;
+  tensor.ndim = port.rank;
+  tensor.dtype = dl_type(port);
+  tensor.shape = own->shape.data();
+  tensor.strides = own->strides.data();
+  const cudaError_t error = cudaMalloc(&tensor.data, port.bytes > 0 ? port.bytes : 16);
+  if (error != cudaSuccess) {
+    delete own;
+    return fail_cuda(instance.message, "cudaMalloc of an output", error);
+  }
+  out = &own->managed;
+  return TAMP_OK;
+}
+
+// run() of tensors. Those of `outputs` that are null are made, and are null again if anything fails.
+inline tamp_status run_tensors(Instance* instance, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  const Model& model = *instance->model;
+  std::string& message = instance->message;
+  if (model.input_count > 0 && inputs == nullptr) return fail(message, TAMP_INVALID_ARGUMENT, "the array of inputs is null");
+  if (model.output_count > 0 && outputs == nullptr) return fail(message, TAMP_INVALID_ARGUMENT, "the array of outputs is null");
+  int device = 0;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  if (device != instance->device) {
+    return fail(
+        message, TAMP_INVALID_ARGUMENT,
+        "CUDA device " + std::to_string(device) + " is the current one, the model was created on " + std::to_string(instance->device));
+  }
+  std::vector<const void*> from;
+  for (int i = 0; i < model.input_count; ++i) {
+    const auto* const managed = reinterpret_cast<const dl::ManagedTensor*>(inputs[i]);
+    const std::string wrong = misfit(managed, model.inputs[i], device);
+    if (!wrong.empty()) return fail(message, TAMP_INVALID_ARGUMENT, std::string("input '") + model.inputs[i].name + "': " + wrong);
+    from.push_back(data_of(*managed));
+  }
+  std::vector<dl::ManagedTensor*> to(static_cast<size_t>(model.output_count), nullptr);
+  for (int i = 0; i < model.output_count; ++i) {
+    if (outputs[i] == nullptr) continue;
+    to[static_cast<size_t>(i)] = reinterpret_cast<dl::ManagedTensor*>(outputs[i]);
+    const std::string wrong = misfit(to[static_cast<size_t>(i)], model.outputs[i], device);
+    if (!wrong.empty()) return fail(message, TAMP_INVALID_ARGUMENT, std::string("output '") + model.outputs[i].name + "': " + wrong);
+  }
+  tamp_status status = TAMP_OK;
+  std::vector<void*> into;
+  for (int i = 0; i < model.output_count && status == TAMP_OK; ++i) {
+    dl::ManagedTensor*& managed = to[static_cast<size_t>(i)];
+    if (managed == nullptr) status = make_tensor(*instance, model.outputs[i], managed);
+    if (status == TAMP_OK) into.push_back(data_of(*managed));
+  }
+  if (status == TAMP_OK) status = run(instance, from.data(), into.data(), stream);
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (outputs[i] != nullptr) continue;
+    if (status == TAMP_OK)
+      outputs[i] = reinterpret_cast<DLManagedTensor*>(to[i]);
+    else
+      delete_tensor(to[i]);
+  }
+  return status;
+}
+
+}  // namespace tamp_host
+// <<< runtime_stub/host/dlpack.h
 
 
 // --- one vEU -------------------------------------------------------------------------------------------------------
@@ -2605,6 +2848,10 @@ const int64_t kOutputShape0[] = {1, 10};
 const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
+const tamp_info kInfo = {
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xb00ab7db952a8695ull,
+  1, 1, kInputs, kOutputs
+};
 const tamp_host::BoxMap kMaps[] = {
   {}
 };
@@ -2615,7 +2862,7 @@ const tamp_host::BoxMap kMaps[] = {
 inline const tamp_host::Model& model() {
   static const tamp_host::Model instance = {
     "mnist_mlp", kInputs, 1, kOutputs, 1,
-    /*arena_bytes=*/1024, /*weight_bytes=*/534608, /*weights_hash=*/0xd4bf0644c974f1c9ull,
+    /*arena_bytes=*/1024, /*weight_bytes=*/534608, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
     tamp_host::prepare_kernel, tamp_host::start_kernel, mnist_mlp_kernel, /*phases=*/nullptr,
     /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/90,
@@ -2637,6 +2884,7 @@ extern "C" {
     return status;
   }
   tamp_status mnist_mlp_run(mnist_mlp_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) { return detail_of_mnist_mlp::run(context, inputs, outputs, stream); }
+  tamp_status mnist_mlp_run_dlpack(mnist_mlp_context* context, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) { return detail_of_mnist_mlp::run_tensors(context, inputs, outputs, stream); }
   tamp_status mnist_mlp_status(mnist_mlp_context* context) { return detail_of_mnist_mlp::status(context); }
   const char* mnist_mlp_message(const mnist_mlp_context* context) { return detail_of_mnist_mlp::message(context); }
   void mnist_mlp_destroy(mnist_mlp_context* context) { detail_of_mnist_mlp::destroy(context); }
@@ -2644,6 +2892,7 @@ extern "C" {
   int mnist_mlp_output_count(void) { return 1; }
   const tamp_port* mnist_mlp_inputs(void) { return mnist_mlp_detail::kInputs; }
   const tamp_port* mnist_mlp_outputs(void) { return mnist_mlp_detail::kOutputs; }
+  const tamp_info* mnist_mlp_info(void) { return &mnist_mlp_detail::kInfo; }
   #if defined(TAMP_TRACE)
   // Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.
   const uint64_t* mnist_mlp_trace(const mnist_mlp_context* context, int* columns, int* instructions) {

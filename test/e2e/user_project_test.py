@@ -93,7 +93,9 @@ def test_missing_and_foreign_weights_are_errors_not_crashes(tamp):
     weights = folder / "mnist_mlp.weights"
     good = weights.read_bytes()
     for data, says in [(None, "cannot be opened"), (b"", "not a tamp weights file"), (b"x" * len(good), "not a tamp weights file"),
-                       (good[:-1], "shorter"), (good + b"x", "longer"), (good[:16] + bytes(8) + good[24:], "another model"),
+                       (good[:-1], "shorter"), (good + b"x", "longer"), (good[:16] + bytes(8) + good[24:], "damaged, the checksum"),
+                       (good[:24] + bytes(8) + good[32:], f"of structure {'0' * 16}, this one is {good[24:32][::-1].hex()};"),
+                       (good[:8] + bytes(8) + good[16:], "damaged, it says that it holds 0 bytes"),
                        (good[:5000] + bytes([good[5000] ^ 1]) + good[5001:], "damaged"), (good[:-1] + bytes([good[-1] ^ 128]), "damaged")]:
         weights.unlink(missing_ok=True)
         if data is not None:
@@ -109,6 +111,15 @@ def test_the_header_is_c_as_well(tamp):
     run("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "out", "main.c", cwd=tamp.folder)
 
 
+# What dlpack.h declares.
+DLPACK = """#include <stdint.h>
+typedef struct { int32_t device_type, device_id; } DLDevice;
+typedef struct { uint8_t code, bits; uint16_t lanes; } DLDataType;
+typedef struct { void* data; DLDevice device; int32_t ndim; DLDataType dtype; int64_t *shape, *strides; uint64_t byte_offset; } DLTensor;
+typedef struct DLManagedTensor { DLTensor dl_tensor; void* manager_ctx; void (*deleter)(struct DLManagedTensor*); } DLManagedTensor;
+"""
+
+
 def test_the_api_from_c_and_what_it_refuses(tamp):
     """Ports of rank 9 on the way; in C as well as in C++."""
     shape = [1, 2, 1, 2, 1, 2, 1, 1, 3]
@@ -119,13 +130,24 @@ add_executable(in_c main.c)
 target_compile_options(in_c PRIVATE -Wall -Wextra -Werror -pedantic)
 target_link_libraries(in_c PRIVATE nine)
 add_executable(in_cpp main.cpp)
+target_compile_options(in_cpp PRIVATE -Wall -Wextra -Werror)
 target_link_libraries(in_cpp PRIVATE nine)
 """)
+    (tamp.folder / "dlpack.h").write_text(DLPACK)
     (tamp.folder / "main.c").write_text("""#include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "nine.h"
+#include "dlpack.h"
+static int refused(nine_context* context, DLManagedTensor changed, const char* says) {
+  DLManagedTensor* input = &changed;
+  DLManagedTensor* output = NULL;
+  const tamp_status status = nine_run_dlpack(context, &input, &output, NULL);
+  if (status == TAMP_INVALID_ARGUMENT && output == NULL && strstr(nine_message(context), "input 'x'") && strstr(nine_message(context), says)) return 1;
+  fprintf(stderr, "status %d, '%s', expected %s\\n", (int)status, nine_message(context), says);
+  return 0;
+}
 #define CHECK(condition) do { if (!(condition)) { fprintf(stderr, "line %d: %s; %s\\n", __LINE__, #condition, nine_message(context)); return 1; } } while (0)
 int main(void) {
   nine_context* context = NULL;
@@ -144,6 +166,10 @@ int main(void) {
   CHECK(nine_create(NULL, &context) == TAMP_OK);
   const tamp_port* port = nine_inputs();
   CHECK(port->rank == 9 && port->shape[1] == 2 && port->shape[8] == 3 && port->bytes == 96);
+  const tamp_info* info = nine_info();
+  CHECK(strcmp(info->tamp, "VERSION") == 0 && strcmp(info->name, "nine") == 0 && strcmp(info->vdevice, "cpu") == 0);
+  CHECK(strcmp(info->precision, "fp32") == 0 && info->batch == 1 && info->input_count == 1 && info->output_count == 1);
+  CHECK(info->inputs == port && info->outputs == nine_outputs() && info->structure != 0);
   float x[24], y[24];
   for (int i = 0; i < 24; ++i) x[i] = (float)(i - 12);
   void *in = NULL, *out = NULL;
@@ -162,13 +188,43 @@ int main(void) {
   CHECK(cudaStreamSynchronize(stream) == cudaSuccess && nine_status(context) == TAMP_OK);
   CHECK(cudaMemcpy(y, out, sizeof y, cudaMemcpyDeviceToHost) == cudaSuccess);
   for (int i = 0; i < 24; ++i) CHECK(y[i] == (i < 12 ? 0.0f : x[i]));
+  int64_t shape[] = {1, 2, 1, 2, 1, 2, 1, 1, 3}, strides[] = {24, 12, 99, 6, 6, 3, 3, 3, 1}, other_strides[] = {24, 3, 3, 6, 6, 12, 3, 3, 1};
+  int64_t other_shape[] = {1, 2, 1, 2, 1, 2, 1, 1, 4};
+  DLManagedTensor given = {{in, {1, 0}, 9, {2, 32, 1}, shape, strides, 0}, NULL, NULL}, wrong;
+  DLManagedTensor *from[] = {&given}, *to[] = {NULL};
+  CHECK(nine_run_dlpack(context, from, to, stream) == TAMP_OK && to[0] != NULL && cudaStreamSynchronize(stream) == cudaSuccess);
+  const DLTensor* made = &to[0]->dl_tensor;
+  CHECK(made->device.device_type == 1 && made->ndim == 9 && made->dtype.code == 2 && made->dtype.bits == 32 && made->dtype.lanes == 1);
+  CHECK(memcmp(made->shape, shape, sizeof shape) == 0 && made->strides[8] == 1 && made->strides[5] == 3 && made->strides[1] == 12);
+  CHECK(memcmp(made->data, y, sizeof y) == 0);
+  memset(made->data, 0, sizeof y);
+  given.dl_tensor.strides = NULL, given.dl_tensor.data = (char*)in - 64, given.dl_tensor.byte_offset = 64;
+  CHECK(nine_run_dlpack(context, from, to, stream) == TAMP_OK && cudaStreamSynchronize(stream) == cudaSuccess && memcmp(made->data, y, sizeof y) == 0);
+  to[0]->dl_tensor.ndim = 8;
+  CHECK(nine_run_dlpack(context, from, to, stream) == TAMP_INVALID_ARGUMENT && strstr(nine_message(context), "output 'y': shape [1,2,1,2,1,2,1,1], wanted f32[1,2,"));
+  to[0]->deleter(to[0]);
+#define REFUSED(change, says) wrong = given, wrong.dl_tensor.change; CHECK(refused(context, wrong, says))
+  REFUSED(device.device_type = 2, "lies on CUDA device 0, wanted the CPU");
+  REFUSED(dtype.code = 0, "elements of i32, wanted f32[1,2,1,2,1,2,1,1,3]");
+  REFUSED(dtype.lanes = 2, "elements of f32 in 2 lanes");
+  REFUSED(shape = other_shape, "shape [1,2,1,2,1,2,1,1,4], wanted f32[1,2,1,2,1,2,1,1,3]");
+  REFUSED(ndim = -1, "rank -1");
+  REFUSED(strides = other_strides, "strides [24,3,3,6,6,12,3,3,1], wanted a dense");
+  REFUSED(data = NULL, "null");
+  REFUSED(byte_offset = 68, "16-byte");
+  from[0] = NULL;
+  CHECK(nine_run_dlpack(context, from, to, stream) == TAMP_INVALID_ARGUMENT && strstr(nine_message(context), "input 'x': a null tensor"));
+  CHECK(nine_run_dlpack(context, NULL, to, stream) == TAMP_INVALID_ARGUMENT && nine_run_dlpack(NULL, from, to, stream) == TAMP_INVALID_ARGUMENT);
   nine_destroy(context);
   return cudaFree(in) == cudaSuccess && cudaFree(out) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess ? 0 : 1;
 }
 """)
+    source = (tamp.folder / "main.c").read_text().replace("VERSION", tamp("--version").stdout.split()[1])
+    (tamp.folder / "main.c").write_text(source)
     (tamp.folder / "main.cpp").write_text("""#include <cuda_runtime.h>
 #include <cstdio>
 #include <cstring>
+#include "dlpack.h"
 #include "nine.h"
 template <class Call>
 bool throws(Call call, const char* says) {
@@ -182,7 +238,52 @@ bool throws(Call call, const char* says) {
   std::fprintf(stderr, "nothing is thrown; expected: %s\\n", says);
   return false;
 }
+// Memory of the stand-in is the host's.
+bool spans_are_checked_and_models_move() {
+  nine::Model model;
+  const nine::Model* const first = &model;
+  alignas(16) float x[24], y[25];
+  alignas(16) int wrong[24];
+  for (int i = 0; i < 24; ++i) x[i] = float(i - 12);
+  const std::span<const float> in(x);
+  const std::span<float> out(y, 24);
+  const auto is_right = [&] {
+    cudaDeviceSynchronize();
+    model.check();
+    const bool right = y[0] == 0 && y[23] == 11;
+    y[0] = y[23] = -1;
+    return right;
+  };
+  const auto refuses = [&](nine::Input from, nine::Output to, const char* says) { return throws([&] { model.run({from}, {to}); }, says); };
+  model.run({in}, {out}, nullptr);
+  bool good = is_right();
+  model.run({std::as_bytes(in)}, {std::as_writable_bytes(out)});
+  good = good && is_right();
+  good = good && refuses(in.first(23), out, "nine: input 'x': 23 elements of f32, wanted 24 of f32[1,2,1,2,1,2,1,1,3]");
+  good = good && refuses(in, std::span<float>(y), "output 'y': 25 elements of f32, wanted 24");
+  good = good && refuses(std::span<int>(wrong), out, "input 'x': 24 elements of i32, wanted 24 of f32");
+  good = good && refuses(std::as_bytes(in).first(95), out, "input 'x': 95 bytes, wanted 96");
+  good = good && throws([&] { model.run({in, in}, {out}); }, "2 inputs, wanted 1");
+  good = good && throws([&] { model.run({in}, {}); }, "0 outputs, wanted 1");
+  nine::Model moved(std::move(model));
+  good = good && model.get() == nullptr && throws([&] { model.run({in}, {out}); }, "nine: this Model was moved from") && throws([&] { model.check(); }, "moved");
+  model = std::move(moved);
+  nine::Model other;
+  model = std::move(other);  // the one that it had is destroyed
+  nine::Model& itself = model;
+  model = std::move(itself);
+  model.run({in}, {out});
+  good = good && is_right() && first == &model && std::strcmp(nine::Model::info().name, "nine") == 0 && model.info().inputs[0].bytes == 96;
+  int64_t shape[] = {1, 2, 1, 2, 1, 2, 1, 1, 3};
+  DLManagedTensor tensor = {{x, {1, 0}, 9, {2, 32, 1}, shape, nullptr, 0}, nullptr, nullptr};
+  const std::vector<DLManagedTensor*> made = model.run_dlpack({&tensor});
+  cudaDeviceSynchronize();
+  good = good && made.size() == 1 && static_cast<float*>(made[0]->dl_tensor.data)[23] == 11;
+  made[0]->deleter(made[0]);
+  return good && throws([&] { model.run_dlpack({&tensor, &tensor}); }, "2 inputs, wanted 1") && throws([&] { model.run_dlpack({nullptr}); }, "'x': a null tensor");
+}
 int main() {
+  if (!spans_are_checked_and_models_move()) return 1;
   nine::Model model;
   model.check();
   cuda_on_cpu::kill_device(cudaErrorIllegalAddress);  // as if a kernel had died
@@ -302,7 +403,8 @@ add_custom_target(nothing)
     before = packed.read_bytes(), source.read_bytes()
     weights.write_bytes(np.full((6, 4, 3, 3), 0.2, np.float32).tobytes())
     build()
-    assert calls() == 2 and packed.read_bytes() != before[0] and source.read_bytes() != before[1], "the old weights are still there"
+    assert calls() == 2 and packed.read_bytes() != before[0], "the old weights are still there"
+    assert source.read_bytes() == before[1], "the source is built anew for other weights"
     os.utime(program)
     build()
     assert calls() == 3, "a new tamp is not noticed"

@@ -145,7 +145,8 @@ TEST_CASE("the weights file begins with its identity") {
   Bytes other = data;
   other[0] ^= std::byte{1};
   CHECK(codegen::hash_of(data) != codegen::hash_of(other));
-  CHECK(codegen::weights_header(data, codegen::hash_of(data)).size() == 32);
+  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1).size() == 32);
+  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1) != codegen::weights_header(data, codegen::hash_of(data), 2));
 }
 
 TEST_CASE("embedding weights that are too large is refused by name") {
