@@ -73,6 +73,8 @@ std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
 // Lists `files`.
 std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);
+// What is in the file `path`, with other weights: `file`.
+std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
 // x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
 // multiplier 0 stands for a divisor of 1 (rk::Divisor).

@@ -1,6 +1,7 @@
 // The order of what is in NAME.cu, and the writing of all files.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <set>
 
 #include "codegen/amalgamate.h"
@@ -148,6 +149,20 @@ void emit(const RProgram& program, const EmitOptions& options, const std::string
   const std::string json = rprogram_json(plan, source.lines, files);
   files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
   write_folder(folder, files);
+}
+
+PackedWeights pack_weights(const RProgram& program, const EmitOptions& options) {
+  Plan plan = make_plan(program, options);
+  Bytes header = weights_header(plan.weights, plan.weights_hash, plan.structure);
+  return {plan.structure, plan.weights_hash, std::move(header), std::move(plan.weights)};
+}
+
+void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder) {
+  check_output(folder, options);
+  const OutputFile file{options.name + ".weights", view(weights.header), view(weights.data)};
+  const std::string manifest = options.name + std::string(kRprogramSuffix);
+  const std::string json = json_with_weights((std::filesystem::path(folder) / manifest).string(), weights, options, file);
+  write_folder(folder, {file, {manifest, json, {}}}, Others::stay);
 }
 
 }  // namespace tamp::codegen

@@ -15,6 +15,8 @@ Bytes gather_weights(const RProgram& program);
 uint64_t hash_of(std::string_view data);
 uint64_t hash_of(const Bytes& data);
 
+constexpr size_t kWeightsHeaderBytes = 32;
+
 // The 32 bytes before the data; runtime_stub/host/instance.h reads them. `structure`: of the programs that may load it.
 Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure);
 

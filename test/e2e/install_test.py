@@ -18,7 +18,7 @@ import models as m
 
 PROGRAM = pathlib.Path(os.path.abspath(sys.argv[1]))
 BUILD = PROGRAM.parents[1]
-COMMANDS = ["compile", "run", "compare", "tune", "inspect", "ops", "devices"]
+COMMANDS = ["compile", "run", "compare", "tune", "weights", "inspect", "ops", "devices"]
 
 
 def run(*args, cwd=None, umask=-1):
