@@ -22,7 +22,7 @@ namespace tamp_cpp {
 // "f32[1,3,224,224]"
 inline std::string type_text(const tamp_port& port) {
   std::string text = std::string(port.dtype) + "[";
-  for (int32_t d = 0; d < port.rank; ++d) text += (d == 0 ? "" : ",") + std::to_string(port.shape[d]);
+  for (int32_t d = 0; d < port.rank; ++d) text.append(d == 0 ? "" : ",").append(std::to_string(port.shape[d]));
   return text + "]";
 }
 
@@ -69,7 +69,7 @@ template <class Pointer>
 std::string elements_text(const Memory<Pointer>& given) {
   if (given.kind == Kind::bytes) return "bytes";
   if (given.kind == Kind::boolean) return "elements of bool";
-  if (given.kind == Kind::other) return "elements of a type of " + std::to_string(given.bytes_each) + " bytes";
+  if (given.kind == Kind::other) return std::string("elements of a type of ") + std::to_string(given.bytes_each) + " bytes";
   return std::string("elements of ") + static_cast<char>(given.kind) + std::to_string(given.bytes_each * 8);
 }
 

@@ -195,6 +195,8 @@ def test_a_saved_schedule_merges_what_its_policy_merged(tamp):
     tamp(*compiling, "second", "--schedule", "s.json")
     for name in ["m.cu", "m.h", "m.rprogram.json", "m.weights"]:
         assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
+    tamp("weights", "m.onnx", "--like", "first", "-o", "again.weights")
+    assert (tamp.folder / "again.weights").read_bytes() == (tamp.folder / "first" / "m.weights").read_bytes()
     (tamp.folder / "s.json").write_text(text.replace('["one", "three"]', '["one", "four"]', 1))
     tamp(*compiling, "third", "--schedule", "s.json", code=1, says="s.json: 'one', 'four' cannot be one convolution: the model has no rOperator 'four'")
     tamp("run", "m.onnx", "--device", "cpu", "--check", "--policy", "ios-merge", "--execution", "graph", "--precision", "fp32")

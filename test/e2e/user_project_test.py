@@ -4,12 +4,14 @@ it is run and compared with ONNX Runtime; where nvcc is, it is built for a GPU a
 
     user_project_test.py TAMP [WORD...]
 """
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import onnxruntime
 
 import harness
@@ -39,6 +41,25 @@ def images():
     return [(((pixels * 7 + i * 13) % 29) / np.float32(29)).astype(np.float32).reshape(1, 1, 28, 28) for i in range(2)]
 
 
+def other_weights(path):
+    """The same network, trained otherwise."""
+    model = onnx.load(path)
+    random = np.random.default_rng(7)
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        tensor.CopyFrom(onnx.numpy_helper.from_array((values + 0.02 * random.standard_normal(values.shape)).astype(np.float32), tensor.name))
+    return model
+
+
+def check_classify(build, model):
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    lines = run(build / "classify").splitlines()
+    assert len(lines) == 2
+    for line, image in zip(lines, images()):
+        got, scores = np.array(line.split(), np.float32), session.run(None, {"input": image})[0].ravel()
+        assert np.allclose(got, scores, rtol=1e-4, atol=1e-5), f"{got}, expected {scores}"
+
+
 def refused(args, says, cwd=None):
     done = subprocess.run([str(arg) for arg in args], cwd=cwd, capture_output=True, text=True)
     assert done.returncode != 0, f"{' '.join(map(str, args))}: is good, expected a failure with {says}"
@@ -65,8 +86,7 @@ def clang():
 
 def test_the_example_project_runs_on_the_stand_in(tamp):
     model = mnist(tamp)
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    expected = [session.run(None, {"input": image})[0].ravel() for image in images()]
+    retrained = save(other_weights(model), tamp.folder / "retrained.onnx")
     for options in [[], ["--embed-weights"], ["--execution", "graph"]]:
         folder, build = tamp.folder / "mnist_mlp", tamp.folder / "build"
         tamp("compile", model, "-o", folder, "--vdevice", "cpu", *options)
@@ -75,11 +95,13 @@ def test_the_example_project_runs_on_the_stand_in(tamp):
         run("cmake", "--build", build)
         if "--embed-weights" in options:
             assert not (folder / "mnist_mlp.weights").exists()
-        lines = run(build / "classify").splitlines()
-        assert len(lines) == 2
-        for line, scores in zip(lines, expected):
-            got = np.array(line.split(), np.float32)
-            assert np.allclose(got, scores, rtol=1e-4, atol=1e-5), f"{got}, expected {scores}"
+        check_classify(build, model)
+        if "--embed-weights" not in options:  # other weights, the same program
+            program = (build / "classify").read_bytes()
+            tamp("weights", retrained, "--like", folder, "-o", folder / "mnist_mlp.weights")
+            run("cmake", "--build", build)
+            assert (build / "classify").read_bytes() == program, "is built again"
+            check_classify(build, retrained)
         shutil.rmtree(folder)
         shutil.rmtree(build)
 
@@ -297,6 +319,61 @@ int main() {
     run("cmake", "--build", "build", cwd=tamp.folder)
     run("build/in_c", cwd=tamp.folder)
     run("build/in_cpp", cwd=tamp.folder)
+
+
+class Capsule:
+    """A DLManagedTensor as Python's libraries hand it on."""
+
+    def __init__(self, tensor):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.capsule = new(tensor, b"dltensor", None)
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_tensors_of_another_library_go_in_and_out(tamp):
+    """numpy's own idea of DLPack, of several element types, in a program built from one source."""
+    nodes = [m.node("Sin", ["x"], ["sin"]), m.node("Not", ["b"], ["not"]), m.node("Neg", ["i"], ["neg"]), m.node("Abs", ["h"], ["abs"])]
+    types = {"x": (m.FLOAT, np.float32), "b": (m.TensorProto.BOOL, np.bool_), "i": (m.TensorProto.INT64, np.int64), "h": (m.TensorProto.FLOAT16, np.float16)}
+    results = {"sin": "x", "not": "b", "neg": "i", "abs": "h"}
+    save(m.model(nodes, [m.value(name, [2, 3], of) for name, (of, _) in types.items()], [m.value(name, [2, 3], types[x][0]) for name, x in results.items()]),
+         tamp.folder / "several.onnx")
+    tamp("compile", "several.onnx", "-o", "several", "--vdevice", "cpu", "-q")
+    run("g++", "-std=c++20", "-shared", "-fPIC", "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-o", "several.so", "-x", "c++", tamp.folder / "several" / "several.cu", "-x", "none",
+        "-lboost_context", cwd=tamp.folder)
+    library = ctypes.CDLL(str(tamp.folder / "several.so"))
+    library.several_message.restype = ctypes.c_char_p
+    context, address = ctypes.c_void_p(), ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    assert library.several_create(None, ctypes.byref(context)) == 0, library.several_message(None)
+
+    def call(arrays):
+        capsules = [array.__dlpack__() for array in arrays]
+        given = (ctypes.c_void_p * 4)(*[address(capsule, b"dltensor") for capsule in capsules])
+        made = (ctypes.c_void_p * 4)()
+        status = library.several_run_dlpack(context, given, made, None)
+        return [np.from_dlpack(Capsule(tensor)) for tensor in made] if status == 0 else library.several_message(context).decode()
+
+    aligned = lambda values, of: np.frombuffer(bytearray(16 * ((values.nbytes + 31) // 16)), np.uint8)  # room for it
+    arrays = []
+    for name, (_, of) in types.items():
+        values = (np.arange(6).reshape(2, 3) % 4 - 1).astype(of)
+        room = aligned(values, of)
+        begin = -room.ctypes.data % 16
+        arrays.append(room[begin:begin + values.nbytes].view(of).reshape(2, 3))
+        arrays[-1][:] = values
+    x, b, i, h = arrays
+    for got, expected in zip(call(arrays), [np.sin(x), ~b, -i, np.abs(h)]):
+        assert got.dtype == expected.dtype and got.shape == (2, 3) and np.allclose(got, expected, atol=1e-6), f"{got}, expected {expected}"
+    assert call([x, b, i.astype(np.uint64), h]) == "input 'i': elements of u64, wanted i64[2,3]"
+    assert call([x, b, i.T.copy().T, h]).startswith("input 'i': strides [1,2], wanted a dense, row-major tensor")
+    assert call([x[:1], b, i, h]) == "input 'x': shape [1,3], wanted f32[2,3]"
+    library.several_destroy(context)
 
 
 def test_weights_without_cmake_lie_beside_the_source_or_the_program(tamp):
