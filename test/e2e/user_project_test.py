@@ -507,12 +507,20 @@ tamp_add_model(second MODEL conv.onnx VDEVICE cpu PRECISION fp32 POLICY sequenti
 add_executable(two main.cpp)
 target_link_libraries(two PRIVATE first second)
 """)
-    (tamp.folder / "main.cpp").write_text("""#include "first.h"
+    (tamp.folder / "main.cpp").write_text("""#include <cstring>
+#include "first.h"
 #include "second.h"
+template <class Model>
+bool is(const Model& model, const char* name) {
+  return std::strcmp(model.info().name, name) == 0;
+}
 int main() {
-  first::Model a;
+  std::vector<first::Model> many(1);
+  for (int i = 0; i < 3; ++i) many.emplace_back();  // moves those that are there
+  first::Model& a = many.front();
   second::Model b;
-  return first_input_count() == 1 && second_inputs()[0].rank == 4 ? 0 : 1;
+  const bool right = is(a, "first") && is(b, "second") && first_info()->structure != second_info()->structure && second_info()->inputs[0].rank == 4;
+  return right && first_input_count() == 1 && second_inputs()[0].rank == 4 ? 0 : 1;
 }
 """)
     build = tamp.folder / "build"
