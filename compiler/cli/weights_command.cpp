@@ -12,6 +12,7 @@
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
+#include "compiler/ir/vdevice.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/records.h"
 #include "compiler/support/files.h"
@@ -133,10 +134,19 @@ RProgram program_like(const Like& like, const WeightsArguments& arguments, const
   }
 }
 
+// The manifest has no more of it than its name.
+std::string vdevice_like(const Like& like, const WeightsArguments& arguments) {
+  if (!arguments.vdevice.empty()) return arguments.vdevice;
+  const std::vector<std::string> names = builtin_vdevices();
+  if (std::find(names.begin(), names.end(), like.folder.vdevice) != names.end()) return like.folder.vdevice;
+  throw bad_input(fmt::format("{} was compiled for vDevice '{}' of a file; give it with --vdevice FILE.json", printable(arguments.like),
+                              printable(like.folder.vdevice)));
+}
+
 CompileOptions options_like(const Like& like, const WeightsArguments& arguments) {
   CompileOptions options;
   const CompiledFolder& folder = like.folder;
-  options.vdevice = arguments.vdevice.empty() ? folder.vdevice : arguments.vdevice;
+  options.vdevice = vdevice_like(like, arguments);
   options.precision = folder.precision;
   options.execution = schedule::parse_execution(folder.execution);
   options.dims = folder.origin->dims;

@@ -446,6 +446,11 @@ def save_trained(tamp, name, *args, **kwargs):
     (tamp.folder / f"{name}.onnx").write_bytes(trained(*args, **kwargs).SerializeToString())
 
 
+def write_ones(tamp):
+    np.save(tamp.folder / "ones.npy", np.ones((1, 4, 8, 8), np.float32))
+    return "ones.npy"
+
+
 def test_weights_for_a_program_are_those_of_a_compilation(tamp):
     """Whatever made the program. The code of both compilations is the same, but for the model's name in its head."""
     save_trained(tamp, "old", 1)
@@ -495,6 +500,13 @@ def test_weights_that_do_not_fit_a_program_are_refused(tamp):
         tamp("weights", "old.onnx", "--like", "out", "-o", place, code=1, says=says)
     tamp("weights", "absent.onnx", "--like", "out", "-o", "new.weights", code=1, says="absent.onnx")
     tamp("weights", "old.onnx", "--like", "absent", "-o", "new.weights", code=1, says="absent")
+    mine = (harness.ROOT / "compiler" / "ir" / "vdevices" / "cpu.json").read_text().replace('"name": "cpu"', '"name": "mine"')
+    (tamp.folder / "mine.json").write_text(mine)
+    tamp("compile", "old.onnx", "-o", "of_mine", "--vdevice", "mine.json", "--batch", "1", "--freeze", f"x={write_ones(tamp)}", "-q")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--freeze", "x=ones.npy", code=1, says="vDevice 'mine' of a file; give it with --vdevice")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--vdevice", "mine.json", code=1, says="of_mine was compiled with --freeze x=FILE")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--vdevice", "mine.json", "--freeze", "x=ones.npy")
+    assert (tamp.folder / "mine.weights").read_bytes() == (tamp.folder / "of_mine" / "old.weights").read_bytes()
     assert not (tamp.folder / "new.weights").exists() and (tamp.folder / "mine.txt").read_text() == "mine" and digests(tamp.folder / "out") == before
 
 

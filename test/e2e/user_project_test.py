@@ -260,6 +260,8 @@ bool throws(Call call, const char* says) {
   std::fprintf(stderr, "nothing is thrown; expected: %s\\n", says);
   return false;
 }
+static_assert(!std::is_constructible_v<nine::Output, std::span<const float>>);
+static_assert(!std::is_copy_constructible_v<nine::Model> && std::is_nothrow_move_constructible_v<nine::Model> && std::is_nothrow_move_assignable_v<nine::Model>);
 // Memory of the stand-in is the host's.
 bool spans_are_checked_and_models_move() {
   nine::Model model;
@@ -280,6 +282,9 @@ bool spans_are_checked_and_models_move() {
   model.run({in}, {out}, nullptr);
   bool good = is_right();
   model.run({std::as_bytes(in)}, {std::as_writable_bytes(out)});
+  good = good && is_right();
+  const std::vector<nine::Input> inputs{in};
+  model.run(inputs, std::vector<nine::Output>{out});
   good = good && is_right();
   good = good && refuses(in.first(23), out, "nine: input 'x': 23 elements of f32, wanted 24 of f32[1,2,1,2,1,2,1,1,3]");
   good = good && refuses(in, std::span<float>(y), "output 'y': 25 elements of f32, wanted 24");
