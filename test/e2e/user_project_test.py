@@ -395,6 +395,65 @@ def test_weights_without_cmake_lie_beside_the_source_or_the_program(tamp):
     run("elsewhere/main", cwd=tamp.folder)
 
 
+def test_other_weights_from_a_file_or_memory_instead_of_embedded_ones(tamp):
+    old = save(m.conv(), tamp.folder / "conv.onnx")
+    new = save(other_weights(old), tamp.folder / "new.onnx")
+    tamp("compile", "conv.onnx", "-o", "conv", "--vdevice", "cpu", "--embed-weights")
+    tamp("weights", "new.onnx", "--like", "conv", "-o", "new.weights")
+    tamp("compile", "conv.onnx", "-o", "graph", "--vdevice", "cpu", "--execution", "graph")  # another structure
+    (tamp.folder / "main.cpp").write_text("""#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include "conv.h"
+void run(const tamp_options& options) try {
+  conv::Model model(options);
+  alignas(16) float x[4 * 64], y[6 * 36];
+  for (int i = 0; i < 4 * 64; ++i) x[i] = float(i % 29) / 29;
+  model.run({std::span<const float>(x)}, {std::span<float>(y)});
+  cudaDeviceSynchronize();
+  model.check();
+  for (const float value : y) std::printf("%.6f ", double(value));
+  std::printf("\\n");
+} catch (const std::exception& error) {
+  std::printf("%s\\n", error.what());
+}
+int main() {
+  tamp_options options{};
+  run(options);
+  options.weights_path = "new.weights";
+  run(options);
+  options.weights_path = "graph/conv.weights";
+  run(options);
+  std::ifstream file("new.weights", std::ios::binary);
+  std::vector<char> data{std::istreambuf_iterator<char>(file), {}};
+  options.weights = data.data();
+  options.weights_bytes = data.size();
+  run(options);
+  --options.weights_bytes;
+  run(options);
+  ++options.weights_bytes;
+  data.back() ^= 1;
+  run(options);
+  data[24] ^= 1;
+  run(options);
+}
+""")
+    run("g++", "-std=c++20", "-O1", *STRICT, "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "conv", "-o", "main", "-x", "c++", "main.cpp", "conv/conv.cu", "-x", "none",
+        "-lboost_context", cwd=tamp.folder)
+    lines = run("./main", cwd=tamp.folder).splitlines()
+    x = (np.arange(256) % 29 / np.float32(29)).astype(np.float32).reshape(1, 4, 8, 8)
+    first, second = [onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].ravel() for path in [old, new]]
+    assert not np.allclose(first, second, rtol=1e-3)
+    for line, expected in [(lines[0], first), (lines[1], second), (lines[3], second)]:
+        assert np.allclose(np.array(line.split(), np.float32), expected, rtol=1e-4, atol=1e-5), line
+    here, there = [(tamp.folder / name).read_bytes()[24:32][::-1].hex() for name in ["new.weights", "graph/conv.weights"]]
+    assert here != there
+    for line, says in [(lines[2], f"conv: graph/conv.weights: weights for programs of structure {there}, this one is {here}; 'tamp weights' writes"),
+                       (lines[4], "weights_bytes is "), (lines[5], "the weights in memory: damaged, the checksum"), (lines[6], "the weights in memory: weights for programs of")]:
+        assert says in line, f"{says!r} is not in {line!r}"
+
+
 def test_a_library_on_top_of_a_model_can_be_installed(tamp):
     """The model's folder lies in the project, as users have it; a consumer finds the package and needs the weights beside its program."""
     project, prefix, consumer = tamp.folder / "project", tamp.folder / "prefix", tamp.folder / "consumer"
