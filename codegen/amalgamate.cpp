@@ -57,4 +57,19 @@ std::string amalgamate(const std::vector<std::string>& roots, std::set<std::stri
   return out;
 }
 
+void split_system_includes(std::string& text, std::set<std::string>& includes) {
+  std::string rest;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const std::string line = text.substr(at, end - at);
+    if (line.starts_with("#include <"))
+      includes.insert(line);
+    else
+      rest += line;
+    at = end;
+  }
+  text = std::move(rest);
+}
+
 }  // namespace tamp::codegen

@@ -17,6 +17,7 @@ struct ModelOrigin {
   std::map<std::string, int64_t> dims;
   std::vector<std::string> frozen = {};  // inputs that were made constants
   int64_t batch = 0;                     // that was asked for, or 0
+  bool narrow_activations = true;        // CompileOptions'
 };
 
 // The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier, after "m_" where the files or
@@ -39,6 +40,9 @@ struct EmitOptions {
   // rOperator those that write what it reads, ascending.
   std::vector<std::vector<PlannedSpan>> planned = {};
   std::vector<std::vector<ROperatorId>> producers = {};
+  // For who makes the same program of other weights: a schedule as the file of one has it, and what each rOperator does.
+  std::string schedule = {};
+  std::vector<std::string> signatures = {};
 };
 
 // Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. To be asked before any
@@ -47,6 +51,19 @@ void check_output(const std::string& folder, const EmitOptions& options);
 
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder);
+
+// A weights file for programs of one structure (Plan::structure).
+struct PackedWeights {
+  uint64_t structure = 0, hash = 0;
+  Bytes header, data;
+};
+PackedWeights pack_weights(const RProgram& program, const EmitOptions& options);
+
+// What the header of a weights file says; none if it is none.
+std::optional<uint64_t> structure_of_weights(const std::string& path);
+
+// Into a folder that check_output accepts, instead of its NAME.weights; NAME.rprogram.json says it then, and `options.origin`.
+void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder);
 
 // Lanes of rTasks of `program`, which need not be its own, for its interpreter to run instead (runtime_stub/host/stages.h): words of 4
 // bytes, a multiple of 4 of them: how many they are, how many events, the word of the first row, 0; the first row of each vEU and of none;

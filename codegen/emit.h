@@ -27,6 +27,8 @@ struct Plan {
   int64_t work_bytes = 0;                            // the largest of all phases, rounded up; behind the input stages
   Bytes weights;
   uint64_t weights_hash = 0;
+  bool embeds_weights = false;
+  uint64_t structure = 0;        // of the program: its code's hash, where neither this number nor weights are in it
   bool has_over_inputs = false;  // rk::Record::over_inputs of any record
 
   const Phase& phase(size_t record) const;
@@ -51,6 +53,7 @@ struct Source {
   SourceLines lines;
 };
 Source source_of(const Plan& plan);
+uint64_t structure_of(const Plan& plan);
 
 void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines);  // for people: contents, the network, the arena
 void emit_places(SourceWriter& w, const Plan& plan);                          // what addresses are written with
@@ -70,6 +73,8 @@ std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
 // Lists `files`.
 std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);
+// What is in the file `path`, with other weights: `file`.
+std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
 // x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
 // multiplier 0 stands for a divisor of 1 (rk::Divisor).

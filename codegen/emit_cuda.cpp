@@ -1,6 +1,7 @@
 // The order of what is in NAME.cu, and the writing of all files.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <set>
 
 #include "codegen/amalgamate.h"
@@ -29,22 +30,6 @@ std::vector<std::string> device_roots(const Plan& plan) {
 }
 
 const char* host_root(const Plan& plan) { return plan.program.launches ? "runtime_stub/host/phases.h" : "runtime_stub/host/instance.h"; }
-
-// <...> includes must stand outside the model's namespace: takes them out of `text`, each once.
-void split_system_includes(std::string& text, std::set<std::string>& includes) {
-  std::string rest;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
-    const std::string line = text.substr(at, end - at);
-    if (line.starts_with("#include <"))
-      includes.insert(line);
-    else
-      rest += line;
-    at = end;
-  }
-  text = std::move(rest);
-}
 
 // For an older architecture, nvcc's default among them, the bodies would be traps: a kernel that dies instead of a message.
 void emit_architecture_check(SourceWriter& w, const Plan& plan) {
@@ -77,7 +62,7 @@ void emit_phases(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 // All behind the head.
 void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
-  std::string device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan)}, done);
+  std::string device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan), "runtime_stub/host/dlpack.h"}, done);
   split_system_includes(device, includes);
   split_system_includes(host, includes);
   emit_architecture_check(w, plan);
@@ -123,6 +108,16 @@ Source source_of(const Plan& plan) {
   return source;
 }
 
+// Of all that is compiled, and of tamp's version, which is in it: what packs weights belongs to the code that reads them. The head is not:
+// it has the model's file name and the estimate.
+uint64_t structure_of(const Plan& plan) {
+  TAMP_CHECK(plan.structure == 0 && !plan.embeds_weights, "the structure is asked for twice");
+  SourceWriter code;
+  SourceLines lines;
+  emit_code(code, plan, lines);
+  return hash_of(std::string_view(code.str()));
+}
+
 std::string cuda_source(const RProgram& program, const EmitOptions& options) { return source_of(make_plan(program, options)).text; }
 
 std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
@@ -147,13 +142,27 @@ void emit(const RProgram& program, const EmitOptions& options, const std::string
   const Plan plan = make_plan(program, options);
   const Source source = source_of(plan);
   const std::string header = header_text(plan), cmake = cmake_text(plan);
-  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash);
+  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash, plan.structure);
   std::vector<OutputFile> files = {
       {options.name + ".cu", source.text, {}}, {options.name + ".h", header, {}}, {"CMakeLists.txt", cmake, {}}};
-  if (!options.embed_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
+  if (!plan.embeds_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
   const std::string json = rprogram_json(plan, source.lines, files);
   files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
   write_folder(folder, files);
+}
+
+PackedWeights pack_weights(const RProgram& program, const EmitOptions& options) {
+  Plan plan = make_plan(program, options);
+  Bytes header = weights_header(plan.weights, plan.weights_hash, plan.structure);
+  return {plan.structure, plan.weights_hash, std::move(header), std::move(plan.weights)};
+}
+
+void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder) {
+  check_output(folder, options);
+  const OutputFile file{options.name + ".weights", view(weights.header), view(weights.data)};
+  const std::string manifest = options.name + std::string(kRprogramSuffix);
+  const std::string json = json_with_weights((std::filesystem::path(folder) / manifest).string(), weights, options, file);
+  write_folder(folder, {file, {manifest, json, {}}}, Others::stay);
 }
 
 }  // namespace tamp::codegen

@@ -1,6 +1,8 @@
 // NAME.h: the C API and a thin C++ class on top of it.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "codegen/amalgamate.h"
 #include "codegen/emit.h"
 #include "compiler/support/text.h"
@@ -16,35 +18,33 @@ void list_ports(SourceWriter& w, const char* title, const Graph& graph, const st
 }
 
 void emit_class(SourceWriter& w, const std::string& name) {
+  std::set<std::string> done = {"runtime_stub/host/tamp_api.h"}, includes;  // which stands above
+  std::string model = amalgamate({"runtime_stub/host/tamp_model.h"}, done);
+  split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");
-  w.line("#include <stdexcept>");
-  w.line("#include <string>");
+  for (const std::string& line : includes) w.verbatim(line);
   w.blank();
-  w.open(fmt::format("namespace {}", name));
-  w.line("// Owns a context; every failure is a std::runtime_error with the message of the C function.");
-  w.open("class Model");
-  w.line("public:");
-  w.open("explicit Model(const tamp_options& options = {})");
-  w.line("if ({0}_create(&options, &context_) != TAMP_OK) throw std::runtime_error({0}_message(nullptr));", name);
-  w.close();
-  w.line("~Model() {{ {}_destroy(context_); }}", name);
-  w.line("Model(const Model&) = delete;");
-  w.line("Model& operator=(const Model&) = delete;");
-  w.line("// Asynchronous. Device pointers, 16-byte aligned, in the order listed above.");
-  w.open("void run(const void* const* inputs, void* const* outputs, cudaStream_t stream = nullptr)");
-  w.line("require({}_run(context_, inputs, outputs, stream));", name);
-  w.close();
-  w.line("// After the stream was synchronised: throws if the run failed on the device.");
-  w.line("void check() {{ require({}_status(context_)); }}", name);
-  w.line("{}_context* get() {{ return context_; }}", name);
+  w.line("namespace {} {{", name);
   w.blank();
-  w.line("private:");
-  w.open("void require(tamp_status status)");
-  w.line("if (status != TAMP_OK) throw std::runtime_error({}_message(context_));", name);
-  w.close();
-  w.line("{}_context* context_ = nullptr;", name);
+  w.verbatim(model);
+  w.open("struct Api");
+  w.line("using Context = {}_context;", name);
+  for (const char* function : {"create", "run", "run_dlpack", "status", "message", "destroy", "info"})
+    w.line("static constexpr auto {0} = &{1}_{0};", function, name);
   w.close(";");
-  w.close(fmt::format("  // namespace {}", name));
+  w.blank();
+  w.line("#if defined(__cpp_lib_span)");
+  w.line("using tamp_cpp::Input;");
+  w.line("using tamp_cpp::Output;");
+  w.line("#endif");
+  w.blank();
+  w.line("// model.run({{input}}, {{output}}, stream), check(), info(): see ModelOf above. Can be moved.");
+  w.open("class Model : public tamp_cpp::ModelOf<Api>");
+  w.line("public:");
+  w.line("using ModelOf::ModelOf;");
+  w.close(";");
+  w.blank();
+  w.line("}}  // namespace {}", name);
   w.line("#endif");
 }
 
@@ -94,6 +94,12 @@ std::string header_text(const Plan& plan) {
   w.line("/* Enqueues one inference. inputs and outputs: arrays of device pointers in the order above. */");
   w.line("tamp_status {0}_run({0}_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream);", name);
   w.line(
+      "/* The same with tensors of DLPack, on the context's device, dense and row-major. Inputs stay the caller's, until the run is done. "
+      "An");
+  w.line("   output that is NULL is made, and is the caller's to give back by its deleter; into others the run writes. */");
+  w.line("tamp_status {0}_run_dlpack({0}_context* context, struct DLManagedTensor* const* inputs, struct DLManagedTensor** outputs,", name);
+  w.line("  cudaStream_t stream);");
+  w.line(
       "/* After the stream was synchronised: TAMP_OK; TAMP_TIMED_OUT if a wait of an earlier run was in vain; TAMP_CUDA if the launch "
       "failed");
   w.line("   or a kernel died, this one or another of the program. */");
@@ -105,6 +111,8 @@ std::string header_text(const Plan& plan) {
   w.line("int {}_output_count(void);", name);
   w.line("const tamp_port* {}_inputs(void);", name);
   w.line("const tamp_port* {}_outputs(void);", name);
+  w.line("/* What the program is: version, vDevice, precision, inputs and outputs. */");
+  w.line("const tamp_info* {}_info(void);", name);
   w.line("#if defined(TAMP_TRACE) /* a build for looking inside: time stamps of the last run, see the end of {}.cu */", name);
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions);", name);
   w.line("#endif");

@@ -1,9 +1,12 @@
 // Prints the host half: what runtime_stub/host/instance.h must know, and the C functions of NAME.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/emit.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "compiler/support/version.h"
 
 namespace tamp::codegen {
 namespace {
@@ -21,6 +24,27 @@ void emit_port_tables(SourceWriter& w, const std::string& kind, const Graph& gra
            element_count(tensor.shape) * bytes_of(tensor.dtype));
   }
   if (ports.empty()) w.text(R"({"", "", 0, nullptr, 0})");
+  w.close(";");
+}
+
+// The first extent that all inputs share, or 0.
+int64_t batch_of(const Graph& graph) {
+  int64_t batch = -1;
+  for (const TensorId input : graph.inputs) {
+    const Shape& shape = graph.tensor(input).shape;
+    const int64_t extent = shape.empty() ? 0 : shape[0];
+    batch = batch == -1 || batch == extent ? extent : 0;
+  }
+  return std::max<int64_t>(batch, 0);
+}
+
+void emit_info(SourceWriter& w, const Plan& plan) {
+  const RProgram& p = plan.program;
+  w.open("const tamp_info kInfo =");
+  w.line("/*tamp=*/\"{}\", \"{}\", /*vdevice=*/\"{}\", /*precision=*/\"{}\", /*batch=*/{}, /*structure=*/0x{:016x}ull,",
+         c_string(std::string(version())), plan.options.name, c_string(p.vdevice.name), name_of(p.precision), batch_of(p.graph),
+         plan.structure);
+  w.line("{}, {}, kInputs, kOutputs", p.graph.inputs.size(), p.graph.outputs.size());
   w.close(";");
 }
 
@@ -79,8 +103,9 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.section("host");
   emit_port_tables(w, "Input", graph, graph.inputs);
   emit_port_tables(w, "Output", graph, graph.outputs);
+  emit_info(w, plan);
   emit_maps(w, plan);
-  if (plan.options.embed_weights) emit_embedded_weights(w, plan);
+  if (plan.embeds_weights) emit_embedded_weights(w, plan);
   w.blank();
   w.line("#if !defined(TAMP_WEIGHTS_FOLDER)  // the generated CMakeLists.txt defines it, with a slash at the end");
   w.line("#define TAMP_WEIGHTS_FOLDER tamp_host::folder_of(__FILE__)");
@@ -88,9 +113,8 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.open("inline const tamp_host::Model& model()");
   w.open("static const tamp_host::Model instance =");
   w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
-  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_hash=*/0x{:016x}ull,", plan.program.memory.arena_bytes,
-         plan.program.weight_bytes, plan.weights_hash);
-  w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.options.embed_weights ? "kEmbeddedWeights" : "nullptr");
+  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, kInfo.structure,", plan.program.memory.arena_bytes, plan.program.weight_bytes);
+  w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.embeds_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {
     w.line("tamp_host::prepare_phases, tamp_host::start_phases, /*kernel=*/nullptr, &kPhases,");
     w.line(
@@ -125,6 +149,10 @@ void emit_host(SourceWriter& w, const Plan& plan) {
       "tamp_status {0}_run({0}_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) {{ return "
       "detail_of_{0}::run(context, inputs, outputs, stream); }}",
       name);
+  w.line(
+      "tamp_status {0}_run_dlpack({0}_context* context, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) {{ "
+      "return detail_of_{0}::run_tensors(context, inputs, outputs, stream); }}",
+      name);
   w.line("tamp_status {0}_status({0}_context* context) {{ return detail_of_{0}::status(context); }}", name);
   w.line("const char* {0}_message(const {0}_context* context) {{ return detail_of_{0}::message(context); }}", name);
   w.line("void {0}_destroy({0}_context* context) {{ detail_of_{0}::destroy(context); }}", name);
@@ -132,6 +160,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("int {}_output_count(void) {{ return {}; }}", name, graph.outputs.size());
   w.line("const tamp_port* {0}_inputs(void) {{ return {0}_detail::kInputs; }}", name);
   w.line("const tamp_port* {0}_outputs(void) {{ return {0}_detail::kOutputs; }}", name);
+  w.line("const tamp_info* {0}_info(void) {{ return &{0}_detail::kInfo; }}", name);
   w.line("#if defined(TAMP_TRACE)");
   w.line("// Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.");
   w.line("const uint64_t* {0}_trace(const {0}_context* context, int* columns, int* instructions) {{", name);

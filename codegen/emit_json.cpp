@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "codegen/emit.h"
 #include "compiler/support/error.h"
+#include "compiler/support/text.h"
 #include "compiler/support/version.h"
 
 namespace tamp::codegen {
@@ -157,6 +159,7 @@ ordered_json rops_json(const Plan& plan, const SourceLines& lines) {
                    {"flops", work.flops},
                    {"bytes", work.bytes},
                    {"weight_bytes", work.weight_bytes}});
+    if (!plan.options.signatures.empty()) out.back()["signature"] = plan.options.signatures[i];
   }
   return out;
 }
@@ -224,7 +227,13 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   ordered_json out = {{"content", fmt::format("{:016x}", origin->content)}, {"dims", origin->dims}};
   if (!origin->frozen.empty()) out["frozen"] = origin->frozen;
   if (origin->batch != 0) out["batch"] = origin->batch;
+  if (!origin->narrow_activations) out["activations"] = "fp32";
   return out;
+}
+
+// Names come from the model and need not be UTF-8; what is not is replaced.
+std::string text_of(const ordered_json& object) {
+  return object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -242,7 +251,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
   }
   ordered_json prints = ordered_json::object();
   for (const OutputFile& file : files) prints[file.name] = fingerprint(file);
-  const ordered_json out = {
+  ordered_json out = {
       {"name", plan.options.name},
       {"source", plan.options.source_name},
       {"tamp", version()},
@@ -257,6 +266,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"depth", program.depth},
       {"arena_bytes", program.memory.arena_bytes},
       {"weight_bytes", program.weight_bytes},
+      {"structure", fmt::format("{:016x}", plan.structure)},
       {"weights_hash", fmt::format("{:016x}", plan.weights_hash)},
       {"embedded_weights", plan.options.embed_weights},
       {"inputs", ports_json(program.graph, program.graph.inputs)},
@@ -270,8 +280,20 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"arena", arena_json(program)},
       {"launches", launches_json(program)},
   };
-  // Names come from the model and need not be UTF-8; what is not is replaced.
-  return out.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
+  if (!plan.options.schedule.empty()) out["schedule"] = ordered_json::parse(plan.options.schedule);
+  return text_of(out);
+}
+
+std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file) {
+  std::ifstream in(path, std::ios::binary);
+  ordered_json out = ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!out.is_object() || !out.contains("files") || !out["files"].is_object())
+    throw bad_input(fmt::format("{}: is not what tamp writes", printable(path)));
+  out["source"] = options.source_name;
+  out["model"] = origin_json(options.origin);
+  out["files"][file.name] = fingerprint(file);
+  out["weights_hash"] = fmt::format("{:016x}", weights.hash);
+  return text_of(out);
 }
 
 }  // namespace tamp::codegen

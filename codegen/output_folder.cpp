@@ -197,7 +197,7 @@ void check_folder(const std::string& folder, const std::string& name, const std:
   if (is_there(target)) check_names(target, name, files);
 }
 
-void write_folder(const std::string& folder, const std::vector<OutputFile>& files) {
+void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others) {
   const fs::path target = target_of(folder);
   const bool is_new = !is_there(target);
   const ScratchFolder scratch(is_new ? nearest_existing(target) : target, is_new ? target.filename().string() + ".tamp-" : ".tamp-");
@@ -206,7 +206,7 @@ void write_folder(const std::string& folder, const std::vector<OutputFile>& file
   if (!fs::create_directory(staging, failure))
     throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging.string()), failure.message()));
   for (const OutputFile& file : files) write_file(staging / file.name, file);
-  const std::vector<fs::path> left = is_new ? std::vector<fs::path>() : left_over(target, files);
+  const std::vector<fs::path> left = is_new || others == Others::stay ? std::vector<fs::path>() : left_over(target, files);
   const Uninterrupted whole;
   is_new ? move_folder(staging, target) : move_files(staging, target, files);
   for (const fs::path& path : left) fs::remove(path, failure);

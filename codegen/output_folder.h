@@ -25,6 +25,8 @@ inline constexpr std::string_view kRprogramSuffix = ".rprogram.json";
 // another compiled model than NAME is there. Changes nothing.
 void check_folder(const std::string& folder, const std::string& name, const std::vector<std::string>& files);
 
-void write_folder(const std::string& folder, const std::vector<OutputFile>& files);
+// Of what an earlier compilation wrote and is not among `files`.
+enum class Others { go, stay };
+void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others = Others::go);
 
 }  // namespace tamp::codegen

@@ -40,7 +40,7 @@ bool is_over_inputs(const Plan& plan, size_t record) {
 }
 
 Plan make_plan(const RProgram& program, const EmitOptions& options) {
-  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false};
+  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false, 0, false};
   refuse_too_large(program, plan.records.size());
 
   size_t rows = 0;
@@ -80,6 +80,8 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
   }
   plan.weights = gather_weights(program);
   plan.weights_hash = hash_of(plan.weights);
+  plan.structure = structure_of(plan);
+  plan.embeds_weights = options.embed_weights;
   return plan;
 }
 

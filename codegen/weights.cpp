@@ -2,15 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <vector>
 
+#include "codegen/codegen.h"
 #include "compiler/support/error.h"
 #include "compiler/support/parallel.h"
 #include "kernels/catalogue.h"
 #include "runtime_stub/host/checksum.h"
 
 namespace tamp::codegen {
+namespace {
+
+constexpr std::string_view kMagic = "tampWT02";
+
+}  // namespace
 
 Bytes gather_weights(const RProgram& program) {
   Bytes data(static_cast<size_t>(program.weight_bytes));
@@ -42,18 +49,31 @@ Bytes gather_weights(const RProgram& program) {
   return data;
 }
 
-uint64_t hash_of(const Bytes& data) {
+uint64_t hash_of(std::string_view data) {
   tamp_host::Checksum checksum;
   checksum.add(data.data(), data.size());
   return checksum.value();
 }
 
-Bytes weights_header(const Bytes& data, uint64_t hash) {
-  Bytes header(32);
+uint64_t hash_of(const Bytes& data) { return hash_of(std::string_view(reinterpret_cast<const char*>(data.data()), data.size())); }
+
+std::optional<uint64_t> structure_of_weights(const std::string& path) {
+  Bytes header(kWeightsHeaderBytes);
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(header.data()), kWeightsHeaderBytes)) return std::nullopt;
+  if (std::memcmp(header.data(), kMagic.data(), kMagic.size()) != 0) return std::nullopt;
+  uint64_t structure = 0;
+  std::memcpy(&structure, header.data() + 24, 8);
+  return structure;
+}
+
+Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure) {
+  Bytes header(kWeightsHeaderBytes);
   const uint64_t bytes = data.size();
-  std::memcpy(header.data(), "tampWT01", 8);
+  std::memcpy(header.data(), kMagic.data(), kMagic.size());
   std::memcpy(header.data() + 8, &bytes, 8);
   std::memcpy(header.data() + 16, &hash, 8);
+  std::memcpy(header.data() + 24, &structure, 8);
   return header;
 }
 

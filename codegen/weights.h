@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "compiler/ir/rprogram.h"
 
@@ -11,9 +12,12 @@ namespace tamp::codegen {
 Bytes gather_weights(const RProgram& program);
 
 // The Checksum of runtime_stub/host/checksum.h: the identity of a weights file, not a defence.
+uint64_t hash_of(std::string_view data);
 uint64_t hash_of(const Bytes& data);
 
-// The 32 bytes before the data; runtime_stub/host/instance.h reads them.
-Bytes weights_header(const Bytes& data, uint64_t hash);
+constexpr size_t kWeightsHeaderBytes = 32;
+
+// The 32 bytes before the data; runtime_stub/host/instance.h reads them. `structure`: of the programs that may load it.
+Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure);
 
 }  // namespace tamp::codegen

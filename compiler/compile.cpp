@@ -261,6 +261,10 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   return prepared;
 }
 
+std::string schedule_of(const CompileOptions& options) {
+  return options.schedule_text.empty() ? read_text(options.schedule) : options.schedule_text;
+}
+
 // From here on every tensor is placed; schedule() gives every rOperator its rKernel.
 RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& options, const select::Records* records,
               const std::vector<std::string>* forced, Dump& dump) {
@@ -284,7 +288,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .meter = meter ? &meter : nullptr,
                                              .merger = merger ? &*merger : nullptr};
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
-                                              : schedule::read_schedule(read_text(options.schedule), options.schedule, std::move(graph),
+                                              : schedule::read_schedule(schedule_of(options), options.schedule, std::move(graph),
                                                                         prepared.vdevice, scheduling, options.batch);
   if (!program.merges.empty()) dump("merge_convolutions", program.graph);
   dump("rprogram", program);

@@ -31,8 +31,9 @@ struct CompileOptions {
   schedule::IosOptions ios;
   MeasureStages measure;  // for the policies of IOS; none: their stages are simulated
   int64_t search_plans = schedule::ScheduleOptions{}.search_plans;
-  std::string schedule;  // a file to take instead of a policy; empty = none
-  std::string dump_dir;  // empty = no dumps
+  std::string schedule;       // a file to take instead of a policy; empty = none
+  std::string schedule_text;  // the schedule in that file, where it is a part of it; empty: all of it
+  std::string dump_dir;       // empty = no dumps
   // Every buffer gets memory of its own, so that all that rOperators made is still there after a run.
   bool keep_all = false;
   // A schedule of another batch or vDevice whose decisions are taken instead of a policy (schedule/carry_over.h).

@@ -24,6 +24,7 @@ void add_compile(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
 void add_compare(CLI::App& app, Invocation& invocation);
 void add_tune(CLI::App& app, Invocation& invocation);
+void add_weights(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_ops(CLI::App& app, Invocation& invocation);
 void add_devices(CLI::App& app, Invocation& invocation);

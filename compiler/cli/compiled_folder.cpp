@@ -11,6 +11,8 @@
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/schedule/schedule_file.h"
+#include "compiler/select/records.h"
 #include "compiler/support/error.h"
 #include "compiler/support/hash.h"
 #include "compiler/support/text.h"
@@ -81,6 +83,7 @@ std::optional<codegen::ModelOrigin> read_origin(const json& object) {
   found->at("dims").get_to(origin.dims);
   origin.frozen = found->value("frozen", origin.frozen);
   origin.batch = found->value("batch", origin.batch);
+  origin.narrow_activations = found->value("activations", "auto") != "fp32";
   const auto content = found->at("content").get<std::string>();
   const auto [end, failure] = std::from_chars(content.data(), content.data() + content.size(), origin.content, 16);
   if (failure != std::errc() || end != content.data() + content.size()) throw bad_input("field 'content' is not a hash");
@@ -177,6 +180,8 @@ void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
     auto& spans = options.planned.emplace_back();
     for (const schedule::Span& span : lane) spans.push_back({span.begin_us, span.end_us});
   }
+  for (const ROperator& rop : program.graph.rops) options.signatures.push_back(select::signature(program.graph, rop));
+  if (options.origin) options.schedule = schedule::schedule_text(program, options.origin->batch);
 }
 
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options) {
@@ -194,6 +199,7 @@ codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, con
     origin.content = hash_bytes(value.data->data(), value.data->size(), origin.content);
   }
   origin.batch = options.batch;
+  origin.narrow_activations = options.narrow_activations;
   return origin;
 }
 

@@ -53,7 +53,7 @@ std::string rprogram_json_of(const CompiledFolder& compiled);
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
 
-// What only the schedule knows and people want to read: EmitOptions::planned and ::producers.
+// What only the schedule knows: EmitOptions::planned, ::producers and what is for making the program again.
 void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
 // What to record of the model at `path`, read as `source`.

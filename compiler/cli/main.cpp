@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   tamp::cli::add_run(app, invocation);
   tamp::cli::add_compare(app, invocation);
   tamp::cli::add_tune(app, invocation);
+  tamp::cli::add_weights(app, invocation);
   tamp::cli::add_inspect(app, invocation);
   tamp::cli::add_ops(app, invocation);
   tamp::cli::add_devices(app, invocation);

@@ -242,12 +242,12 @@ std::string buffer_text(const Buffer& buffer, size_t index, const std::vector<st
   return fmt::format("buf{} = buffer {}[{}] {}\n", index, name_of(buffer.dtype), buffer.elements, kind);
 }
 
-}  // namespace
+enum class Values { few, none };  // of constants
 
-std::string print(const Graph& graph) {
+std::string body_text(const Graph& graph, Values values) {
   const std::vector<std::string> names = tensor_names(graph);
   const Uses uses = uses_of(graph);
-  std::string text = fmt::format("// graph \"{}\"\n", printable(graph.name, std::numeric_limits<size_t>::max()));
+  std::string text;
   for (size_t i = 0; i < graph.buffers.size(); ++i) text += buffer_text(graph.buffers[i], i, names);
   for (const TensorId id : graph.inputs) {
     text += fmt::format("{} = input {}{}\n", names[id.index()], type_text(graph.tensor(id)), place_text(graph.tensor(id)));
@@ -255,7 +255,8 @@ std::string print(const Graph& graph) {
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
     if (tensor.role == Role::constant)
-      text += fmt::format("{} = const {}{}{}\n", names[i], type_text(tensor), values_text(tensor), place_text(tensor));
+      text += fmt::format("{} = const {}{}{}\n", names[i], type_text(tensor), values == Values::few ? values_text(tensor) : "",
+                          place_text(tensor));
     if (is_placed_view(graph, uses, i)) text += fmt::format("{} = view {}{}\n", names[i], type_text(tensor), place_text(tensor));
   }
   for (const ROperator& rop : graph.rops) text += rop_text(graph, rop, names);
@@ -263,5 +264,13 @@ std::string print(const Graph& graph) {
   for (const TensorId id : graph.outputs) outputs.push_back(names[id.index()]);
   return text + fmt::format("outputs({})\n", join(outputs, ", "));
 }
+
+}  // namespace
+
+std::string print(const Graph& graph) {
+  return fmt::format("// graph \"{}\"\n", printable(graph.name, std::numeric_limits<size_t>::max())) + body_text(graph, Values::few);
+}
+
+std::string structure_text(const Graph& graph) { return body_text(graph, Values::none); }
 
 }  // namespace tamp

@@ -3,11 +3,15 @@
 
 #include <string>
 
+#include "compiler/ir/graph.h"
 #include "compiler/ir/ops.h"
 
 namespace tamp {
 
 // " {kernel=[3,3], pads=[1,1,1,1]}" with what is not at its default; empty where all is.
 std::string attributes_text(const OpAttrs& attrs);
+
+// print(graph) without what the same network may have otherwise after it was trained again: its name, and the values of constants.
+std::string structure_text(const Graph& graph);
 
 }  // namespace tamp

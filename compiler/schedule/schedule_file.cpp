@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/ir/print.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/clocks.h"
 #include "compiler/schedule/dependencies.h"
@@ -163,7 +164,7 @@ std::string described(const ScheduleKey& key) {
 }  // namespace
 
 ScheduleKey key_of(const Graph& graph, const VDevice& vdevice, Precision precision, int64_t batch) {
-  const std::string text = print(graph);
+  const std::string text = structure_text(graph);
   return {fmt::format("{:016x}", hash_bytes(text.data(), text.size())), vdevice.name, name_of(precision), batch};
 }
 

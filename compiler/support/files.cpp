@@ -63,15 +63,17 @@ std::string why_not_writable(const fs::path& path) {
   return fmt::format("{}: {}", printable(at.string()), std::strerror(errno));
 }
 
-void replace_file(const fs::path& path, std::string_view text) {
+void replace_file(const fs::path& path, std::string_view text) { replace_file(path, std::vector{text}); }
+
+void replace_file(const fs::path& path, const std::vector<std::string_view>& parts) {
   std::error_code failure;
-  const fs::path target = fs::weakly_canonical(path, failure);  // what a link names
+  const fs::path target = fs::weakly_canonical(fs::absolute(path), failure);  // what a link names
   if (!failure) fs::create_directories(target.parent_path(), failure);
   if (failure) throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), failure.message()));
   const ScratchFolder scratch(target.parent_path(), ".tamp-");
   const Uninterrupted whole;
   std::ofstream file(scratch.path() / "file", std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  for (const std::string_view text : parts) file.write(text.data(), static_cast<std::streamsize>(text.size()));
   file.close();
   if (!file) throw bad_input(fmt::format("{}: writing failed (disk full?)", printable(path.string())));
   fs::rename(scratch.path() / "file", target, failure);

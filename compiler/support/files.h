@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tamp {
 
@@ -46,5 +47,6 @@ std::string why_not_writable(const std::filesystem::path& path);
 
 // Writes a file whole or not at all; what stood there stays until then. Error (bad input) names the file.
 void replace_file(const std::filesystem::path& path, std::string_view text);
+void replace_file(const std::filesystem::path& path, const std::vector<std::string_view>& parts);  // one behind the other
 
 }  // namespace tamp

@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       62  device code, as it stands in tamp's kernels/
-//     1906  host runtime, as it stands in tamp's runtime_stub/host/
-//     2516  one vEU
-//     2543  addresses: a base and a byte from there
-//     2551  rOperators: what each body is told
-//     2596  records: one row per phase of a rOperator
-//     2613  events: signals that make up one epoch
-//     2626  lanes: what each vEU runs, row by row
-//     2656  the kernel
-//     2662  host
+//       60  device code, as it stands in tamp's kernels/
+//     1877  host runtime, as it stands in tamp's runtime_stub/host/
+//     2698  one vEU
+//     2725  addresses: a base and a byte from there
+//     2733  rOperators: what each body is told
+//     2778  records: one row per phase of a rOperator
+//     2795  events: signals that make up one epoch
+//     2808  lanes: what each vEU runs, row by row
+//     2838  the kernel
+//     2844  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2555)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2737)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2576)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2758)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -38,7 +38,6 @@
 #endif
 #include "mnist_mlp.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -48,7 +47,6 @@
 #include <cuda_runtime.h>
 #include <cuda_runtime_api.h>
 #include <new>
-#include <numeric>
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -618,10 +616,9 @@ constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
   uint64_t bases[kMaxBases];
-  uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
-  const TensorMap* maps;         // of Record::input, in device memory
-  const uint32_t* veu_of_block;  // numbers vEUs by where blocks are put (placement.cuh); null: each block has its own number
-  uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
+  uint64_t* trace;        // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  const TensorMap* maps;  // of Record::input, in device memory
+  uint32_t* state;        // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
@@ -633,15 +630,12 @@ inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
 
-// Which vEU this block is.
-RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
-
 // Records who waits in vain and turns the program to draining: from now on every wait passes.
 RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
   volatile Report* const report = launch.report;
-  report->veu = this_veu(launch);
+  report->veu = blockIdx.x;
   report->record = record;
   report->index = index;
   report->event = event;
@@ -1457,28 +1451,6 @@ RK_PRAGMA(unroll 1)
 }  // namespace rk
 // <<< kernels/gemm/gemv.cuh
 
-// >>> kernels/vdevice/placement.cuh
-// Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
-// time, and SMs with neighbouring numbers share a way to them. Blocks 0, 1, 2, .. lie on different parts of the GPU instead: on an H200
-// block 0 may be on SM 0, block 1 on SM 18. So where it is faster (RProgram::veus_by_sm) an instance asks once where the blocks of such a
-// launch are put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs by that. Any numbering is right, should blocks ever be
-// put elsewhere; only times depend on it.
-
-
-namespace rk {
-
-#if !defined(TAMP_CUDA_ON_CPU)
-// sm_of_block: a number for each block.
-static __global__ void find_placement(uint32_t* sm_of_block) {
-  uint32_t sm;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-  if (threadIdx.x == 0) sm_of_block[blockIdx.x] = sm;
-}
-#endif
-
-}  // namespace rk
-// <<< kernels/vdevice/placement.cuh
-
 // >>> kernels/vdevice/interpreter.cuh
 // The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a
 // compile-time plan; what is odd here is that the plan is a table, not code, since code that runs once is as dear as a
@@ -1570,7 +1542,7 @@ struct Control {
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
-  uint32_t epoch, veu;
+  uint32_t epoch;
   uint64_t bases[Veu::kBases];
 };
 
@@ -1624,10 +1596,10 @@ template <class Veu>
 RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
-  const uint32_t end = tables.lane_begin[control.veu + 1];
+  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   uint32_t chunk = 0;
 RK_PRAGMA(unroll 1)
-  for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
+  for (uint32_t i = tables.lane_begin[blockIdx.x]; i < end; ++i) {
     const Instruction instruction = fetch(tables.instructions + i);
     if (instruction.record == kNone16) continue;
     const Record& record = tables.records[instruction.record];
@@ -1726,7 +1698,7 @@ RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32
 // waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
 template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  const uint32_t end = tables.lane_begin[control.veu + 1];
+  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
@@ -1734,7 +1706,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
   uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
 RK_PRAGMA(unroll 1)
-  for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
+  for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     const bool runs = instruction.record != kNone16;
@@ -1873,7 +1845,6 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.input_full[s], 1);
       init(control.input_empty[s], kWarpsArrive<Veu>);
     }
-    control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
       slot.task = {0,
@@ -1906,7 +1877,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
 // --- host runtime, as it stands in tamp's runtime_stub/host/ -------------------------------------------------------
 
 // >>> runtime_stub/host/checksum.h
-// The checksum of a weights file: codegen writes it into the header of NAME.weights and into NAME.cu, create compares it with the data.
+// The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
 // Four lanes of 8-byte words in the manner of XXH64, because one multiplication waits for the one before it: 9 GB/s on one core of a
 // server, as fast as the data come. A change within one word is always noticed, any other but for one in 2^64. No defence against malice.
 
@@ -1967,8 +1938,9 @@ extern "C" {
 
 typedef enum tamp_status {
   TAMP_OK = 0,
-  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0 */
-  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or belongs to another model */
+  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0, a
+                                tensor of another device, element type, shape or order */
+  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or is of another structure */
   TAMP_CUDA = 3,             /* a CUDA call failed, or a kernel died; the message names it */
   TAMP_DEVICE = 4,           /* there is no GPU, it cannot hold all vEUs at once, or is older than the model was compiled for */
   TAMP_TIMED_OUT = 5,        /* a wait outlived its budget; the message names vEU, rTask and event. Create anew. */
@@ -1983,6 +1955,23 @@ typedef struct tamp_port {
   const int64_t* shape; /* rank extents */
   size_t bytes;
 } tamp_port;
+
+/* What a program is. All that it points to lives as long as the program. */
+typedef struct tamp_info {
+  const char* tamp; /* the version that wrote it, as "0.1.0" */
+  const char* name;
+  const char* vdevice;   /* as "h200" */
+  const char* precision; /* "fp32", "tf32", "fp16" or "bf16" */
+  int64_t batch;         /* the first extent of all inputs; 0 if they do not share one */
+  uint64_t structure;    /* a fingerprint: weights files of the same one fit (tamp weights) */
+  int32_t input_count;
+  int32_t output_count;
+  const tamp_port* inputs;
+  const tamp_port* outputs;
+} tamp_info;
+
+/* DLPack's (dlpack.h of version 0.8 or 1.x), which only those need who look inside. */
+struct DLManagedTensor;
 
 typedef struct tamp_options {
   /* NULL: NAME.weights in the folder of NAME.cu; if there is none, in the folder of the running program. The generated CMakeLists.txt
@@ -2034,7 +2023,7 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;              // Checksum of the data; also in the header of NAME.weights
+  uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
   const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
@@ -2043,7 +2032,6 @@ struct Model {
   void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
   const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
-  bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const BoxMap* maps;      // of the boxes that the copy engine fetches
   int map_count;
@@ -2055,10 +2043,10 @@ struct Model {
 struct WeightsHeader {
   char magic[8];
   uint64_t bytes;
-  uint64_t hash;
-  uint64_t reserved;
+  uint64_t hash;  // Checksum of the data behind it
+  uint64_t structure;
 };
-constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '1'};
+constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '2'};
 
 struct Instance {
   const Model* model = nullptr;
@@ -2066,9 +2054,9 @@ struct Instance {
   char* weights = nullptr;
   uint32_t* state = nullptr;
   rk::TensorMap* maps = nullptr;
-  uint32_t* veu_of_block = nullptr;  // rk::Launch
-  rk::Report* report = nullptr;      // host view
+  rk::Report* report = nullptr;  // host view
   rk::Report* report_on_device = nullptr;
+  int device = 0;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
   void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
@@ -2109,7 +2097,6 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->weights);
   cudaFree(instance->state);
   cudaFree(instance->maps);
-  cudaFree(instance->veu_of_block);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
@@ -2197,6 +2184,29 @@ inline std::FILE* open_weights(const Model& model, const tamp_options& options, 
   return file;
 }
 
+inline std::string hexadecimal(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// `what`: the file or the memory, for the message.
+inline tamp_status check_header(const Model& model, const WeightsHeader& header, const std::string& what, std::string& message) {
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    return fail(message, TAMP_WEIGHTS, what + ": not a tamp weights file of this version");
+  if (header.structure != model.structure) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": weights for programs of structure " + hexadecimal(header.structure) + ", this one is " +
+                    hexadecimal(model.structure) + "; 'tamp weights' writes those of a model for it");
+  }
+  if (header.bytes != model.weight_bytes) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": damaged, it says that it holds " + std::to_string(header.bytes) + " bytes of weights, expected " +
+                    std::to_string(model.weight_bytes));
+  }
+  return TAMP_OK;
+}
+
 // Streams the file to the device in pieces, so that the host never holds all of it.
 inline tamp_status copy_weights_file(const Model& model, const tamp_options& options, char* to, std::string& message) {
   std::string path;
@@ -2206,11 +2216,8 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
   char* const piece = static_cast<char*>(std::malloc(kPiece));
   tamp_status status = piece == nullptr ? fail(message, TAMP_OUT_OF_MEMORY, "out of host memory") : TAMP_OK;
   WeightsHeader header{};
-  if (status == TAMP_OK && (std::fread(&header, sizeof header, 1, file) != 1 || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": not a tamp weights file");
-  } else if (status == TAMP_OK && (header.hash != model.weights_hash || header.bytes != model.weight_bytes)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": the weights of another model or another compilation");
-  }
+  if (status == TAMP_OK && std::fread(&header, sizeof header, 1, file) != 1) header = {};
+  if (status == TAMP_OK) status = check_header(model, header, path, message);
   Checksum checksum;
   for (size_t at = 0; status == TAMP_OK && at < model.weight_bytes;) {
     const size_t want = model.weight_bytes - at < kPiece ? model.weight_bytes - at : kPiece;
@@ -2224,7 +2231,7 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
     at += want;
   }
   if (status == TAMP_OK && std::fgetc(file) != EOF) status = fail(message, TAMP_WEIGHTS, path + ": longer than it should be");
-  if (status == TAMP_OK && checksum.value() != model.weights_hash)
+  if (status == TAMP_OK && checksum.value() != header.hash)
     status = fail(message, TAMP_WEIGHTS, path + ": damaged, the checksum of its data is not the one that was written");
   std::free(piece);
   std::fclose(file);
@@ -2241,14 +2248,13 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   if (data != nullptr) {
     WeightsHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash || header.bytes != model.weight_bytes) {
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are of another model or another compilation");
-    }
+    const tamp_status checked = check_header(model, header, "the weights in memory", message);
+    if (checked != TAMP_OK) return checked;
     data = static_cast<const char*>(data) + sizeof header;
     Checksum checksum;
     checksum.add(data, model.weight_bytes);
-    if (checksum.value() != model.weights_hash)
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are damaged: the checksum of the data is not the one that was written");
+    if (checksum.value() != header.hash)
+      return fail(message, TAMP_WEIGHTS, "the weights in memory: damaged, the checksum of the data is not the one that was written");
   } else if (options.weights_path == nullptr) {
     data = model.embedded_weights;
   }
@@ -2313,32 +2319,6 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
-// Gives vEUs that follow each other SMs that do (kernels/vdevice/placement.cuh): by a launch of the same shape, whose blocks say where they
-// are. On the stand-in, which has no SMs, vEUs are numbered from behind, so that a numbering is in use there, too.
-inline tamp_status place_veus(Instance& instance) {
-  const Model& model = *instance.model;
-  std::string& message = instance.message;
-  const auto count = static_cast<size_t>(model.veus);
-  const size_t bytes = sizeof(uint32_t) * count;
-  std::vector<uint32_t> sm(count), blocks(count), veus(count);
-  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.veu_of_block), bytes));
-#if defined(TAMP_CUDA_ON_CPU)
-  for (size_t b = 0; b < count; ++b) sm[b] = static_cast<uint32_t>(count - b);
-#else
-  void* arguments[] = {&instance.veu_of_block};
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(rk::find_placement, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message,
-                cudaLaunchCooperativeKernel(rk::find_placement, dim3(static_cast<unsigned>(model.veus)),
-                                            dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes)));
-  TAMP_TRY_CUDA(message, cudaMemcpy(sm.data(), instance.veu_of_block, bytes, cudaMemcpyDeviceToHost));
-#endif
-  std::iota(blocks.begin(), blocks.end(), 0U);
-  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return sm[a] < sm[b]; });
-  for (size_t v = 0; v < count; ++v) veus[blocks[v]] = static_cast<uint32_t>(v);
-  TAMP_TRY_CUDA(message, cudaMemcpy(instance.veu_of_block, veus.data(), bytes, cudaMemcpyHostToDevice));
-  return TAMP_OK;
-}
-
 // The share of the weights that L2 shall keep from run to run; 0, nothing is said, where all of them fit. (alexnet on an H200, whose
 // weights are 122 MB: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 where nothing is said.)
 inline float weights_kept(const Model& model) {
@@ -2367,6 +2347,7 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   tamp_status device = check_device(model, message);
   if (device == TAMP_OK) device = model.prepare(instance);
   if (device != TAMP_OK) return device;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&instance.device));
   TAMP_TRY_CUDA(message, cudaEventCreateWithFlags(&instance.probe, cudaEventDisableTiming));
   instance.weights_kept = weights_kept(*instance.model);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);
@@ -2387,10 +2368,6 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   if (weights != TAMP_OK) return weights;
   const tamp_status maps = make_maps(instance);
   if (maps != TAMP_OK) return maps;
-  if (model.veus_by_sm) {
-    const tamp_status placed = place_veus(instance);
-    if (placed != TAMP_OK) return placed;
-  }
   TAMP_TRY_CUDA(message, cudaDeviceSynchronize());
   return TAMP_OK;
 }
@@ -2497,7 +2474,6 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   for (int i = 0; i < model.output_count; ++i)
     launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
-  launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;
@@ -2511,6 +2487,212 @@ inline const char* message(const Instance* instance) { return instance != nullpt
 
 }  // namespace tamp_host
 // <<< runtime_stub/host/instance.h
+
+// >>> runtime_stub/host/dlpack.h
+// A run whose inputs and outputs are DLPack's tensors. The structs are those of dlpack.h 0.8 and 1.x as they lie in memory, so that a
+// generated project needs no header of another library; NAME.h declares the outer one's name only.
+
+
+
+
+namespace tamp_host {
+namespace dl {
+
+enum Device : int32_t { kCpu = 1, kCuda = 2 };
+enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
+
+struct Type {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
+
+struct Tensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  Type dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: dense, row-major
+  uint64_t byte_offset;
+};
+
+struct ManagedTensor {
+  Tensor tensor;
+  void* manager_ctx;
+  void (*deleter)(ManagedTensor* self);
+};
+static_assert(sizeof(void*) != 8 || (sizeof(Tensor) == 48 && offsetof(Tensor, shape) == 24 && sizeof(ManagedTensor) == 64));
+
+#if defined(TAMP_CUDA_ON_CPU)
+constexpr int32_t kDevice = kCpu;
+#else
+constexpr int32_t kDevice = kCuda;
+#endif
+
+}  // namespace dl
+
+inline dl::Type dl_type(const tamp_port& port) {
+  const std::string dtype = port.dtype;
+  if (dtype == "bool") return {dl::kBool, 8, 1};
+  const dl::Code code = dtype[0] == 'b' ? dl::kBfloat : dtype[0] == 'f' ? dl::kFloat : dtype[0] == 'i' ? dl::kInt : dl::kUInt;
+  return {code, static_cast<uint8_t>(std::atoi(dtype.c_str() + dtype.find_first_of("0123456789"))), 1};
+}
+
+// "f32", "bool", or "code 5 with 64 bits" of what tamp has no word for.
+inline std::string dl_type_text(const dl::Type& type) {
+  const std::string bits = std::to_string(type.bits);
+  const std::string lanes = type.lanes == 1 ? std::string() : std::string(" in ") + std::to_string(type.lanes) + " lanes";
+  switch (type.code) {
+    case dl::kInt: return "i" + bits + lanes;
+    case dl::kUInt: return "u" + bits + lanes;
+    case dl::kFloat: return "f" + bits + lanes;
+    case dl::kBfloat: return "bf" + bits + lanes;
+    case dl::kBool: return (type.bits == 8 ? "bool" : "bool of " + bits + " bits") + lanes;
+    default: return std::string("DLPack's type code ") + std::to_string(type.code) + " with " + bits + " bits" + lanes;
+  }
+}
+
+inline std::string dl_device_text(int32_t type, int32_t id) {
+  if (type == dl::kCpu) return "the CPU";
+  if (type == dl::kCuda) return std::string("CUDA device ") + std::to_string(id);
+  return std::string("DLPack's device type ") + std::to_string(type) + " number " + std::to_string(id);
+}
+
+inline std::string extents_text(const int64_t* extents, int32_t count) {
+  std::string text = "[";
+  for (int32_t d = 0; d < count; ++d) text.append(d == 0 ? "" : ",").append(std::to_string(extents[d]));
+  return text + "]";
+}
+
+inline bool has_shape(const dl::Tensor& tensor, const tamp_port& port) {
+  if (tensor.ndim != port.rank || (port.rank > 0 && tensor.shape == nullptr)) return false;
+  for (int32_t d = 0; d < port.rank; ++d) {
+    if (tensor.shape[d] != port.shape[d]) return false;
+  }
+  return true;
+}
+
+// Strides of extents of 1 say nothing.
+inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
+  if (tensor.strides == nullptr || port.bytes == 0) return true;
+  int64_t stride = 1;
+  for (int32_t d = port.rank; d-- > 0;) {
+    if (port.shape[d] != 1 && tensor.strides[d] != stride) return false;
+    stride *= port.shape[d];
+  }
+  return true;
+}
+
+// Empty: it is what the port wants. Else what is wrong.
+inline std::string misfit(const dl::ManagedTensor* managed, const tamp_port& port, int device) {
+  const std::string wanted = ", wanted " + std::string(port.dtype) + extents_text(port.shape, port.rank);
+  if (managed == nullptr) return "a null tensor" + wanted;
+  const dl::Tensor& tensor = managed->tensor;
+  if (tensor.device_type != dl::kDevice || (dl::kDevice == dl::kCuda && tensor.device_id != device))
+    return std::string("lies on ") + dl_device_text(tensor.device_type, tensor.device_id) + ", wanted " +
+           dl_device_text(dl::kDevice, device);
+  const dl::Type type = dl_type(port);
+  const bool is_byte_for_bool = type.code == dl::kBool && tensor.dtype.code == dl::kUInt;  // as some libraries give it
+  if ((tensor.dtype.code != type.code && !is_byte_for_bool) || tensor.dtype.bits != type.bits || tensor.dtype.lanes != 1)
+    return std::string("elements of ") + dl_type_text(tensor.dtype) + wanted;
+  if (!has_shape(tensor, port)) {
+    const bool can_say = tensor.ndim >= 0 && tensor.ndim <= 64 && (tensor.ndim == 0 || tensor.shape != nullptr);
+    return std::string("shape ") +
+           (can_say ? extents_text(tensor.shape, tensor.ndim) : std::string("of rank ") + std::to_string(tensor.ndim)) + wanted;
+  }
+  if (!is_dense(tensor, port))
+    return std::string("strides ") + extents_text(tensor.strides, port.rank) + ", wanted a dense, row-major tensor" + wanted;
+  return {};
+}
+
+inline void* data_of(const dl::ManagedTensor& managed) {
+  return managed.tensor.data == nullptr ? nullptr : static_cast<char*>(managed.tensor.data) + managed.tensor.byte_offset;
+}
+
+// A tensor that was made here; nobody but its deleter needs it.
+struct OwnTensor {
+  dl::ManagedTensor managed{};
+  std::vector<int64_t> shape, strides;
+};
+
+inline void delete_tensor(dl::ManagedTensor* managed) {
+  if (managed == nullptr) return;
+  cudaFree(managed->tensor.data);
+  delete static_cast<OwnTensor*>(managed->manager_ctx);
+}
+
+inline tamp_status make_tensor(Instance& instance, const tamp_port& port, dl::ManagedTensor*& out) {
+  auto* const own = new (std::nothrow) OwnTensor;
+  if (own == nullptr) return fail(instance.message, TAMP_OUT_OF_MEMORY, "out of host memory");
+  own->shape.assign(port.shape, port.shape + port.rank);
+  own->strides.assign(own->shape.size(), 1);
+  for (size_t d = own->shape.size(); d-- > 1;) own->strides[d - 1] = own->strides[d] * own->shape[d];
+  own->managed.manager_ctx = own;
+  own->managed.deleter = delete_tensor;
+  dl::Tensor& tensor = own->managed.tensor;
+  tensor.device_type = dl::kDevice;
+  tensor.device_id = dl::kDevice == dl::kCuda ? instance.device : 0;
+  tensor.ndim = port.rank;
+  tensor.dtype = dl_type(port);
+  tensor.shape = own->shape.data();
+  tensor.strides = own->strides.data();
+  const cudaError_t error = cudaMalloc(&tensor.data, port.bytes > 0 ? port.bytes : 16);
+  if (error != cudaSuccess) {
+    delete own;
+    return fail_cuda(instance.message, "cudaMalloc of an output", error);
+  }
+  out = &own->managed;
+  return TAMP_OK;
+}
+
+// run() of tensors. Those of `outputs` that are null are made, and are null again if anything fails.
+inline tamp_status run_tensors(Instance* instance, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) {
+  if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
+  const Model& model = *instance->model;
+  std::string& message = instance->message;
+  if (model.input_count > 0 && inputs == nullptr) return fail(message, TAMP_INVALID_ARGUMENT, "the array of inputs is null");
+  if (model.output_count > 0 && outputs == nullptr) return fail(message, TAMP_INVALID_ARGUMENT, "the array of outputs is null");
+  int device = 0;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  if (device != instance->device) {
+    return fail(message, TAMP_INVALID_ARGUMENT,
+                std::string("CUDA device ") + std::to_string(device) + " is the current one, the model was created on " +
+                    std::to_string(instance->device));
+  }
+  std::vector<const void*> from;
+  for (int i = 0; i < model.input_count; ++i) {
+    const auto* const managed = reinterpret_cast<const dl::ManagedTensor*>(inputs[i]);
+    const std::string wrong = misfit(managed, model.inputs[i], device);
+    if (!wrong.empty()) return fail(message, TAMP_INVALID_ARGUMENT, std::string("input '") + model.inputs[i].name + "': " + wrong);
+    from.push_back(data_of(*managed));
+  }
+  std::vector<dl::ManagedTensor*> to(static_cast<size_t>(model.output_count), nullptr);
+  for (int i = 0; i < model.output_count; ++i) {
+    if (outputs[i] == nullptr) continue;
+    to[static_cast<size_t>(i)] = reinterpret_cast<dl::ManagedTensor*>(outputs[i]);
+    const std::string wrong = misfit(to[static_cast<size_t>(i)], model.outputs[i], device);
+    if (!wrong.empty()) return fail(message, TAMP_INVALID_ARGUMENT, std::string("output '") + model.outputs[i].name + "': " + wrong);
+  }
+  tamp_status status = TAMP_OK;
+  std::vector<void*> into;
+  for (int i = 0; i < model.output_count && status == TAMP_OK; ++i) {
+    dl::ManagedTensor*& managed = to[static_cast<size_t>(i)];
+    if (managed == nullptr) status = make_tensor(*instance, model.outputs[i], managed);
+    if (status == TAMP_OK) into.push_back(data_of(*managed));
+  }
+  if (status == TAMP_OK) status = run(instance, from.data(), into.data(), stream);
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (outputs[i] != nullptr) continue;
+    if (status == TAMP_OK)
+      outputs[i] = reinterpret_cast<DLManagedTensor*>(to[i]);
+    else
+      delete_tensor(to[i]);
+  }
+  return status;
+}
+
+}  // namespace tamp_host
+// <<< runtime_stub/host/dlpack.h
 
 
 // --- one vEU -------------------------------------------------------------------------------------------------------
@@ -2669,6 +2851,10 @@ const int64_t kOutputShape0[] = {1, 10};
 const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
+const tamp_info kInfo = {
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xee18a0814a2106baull,
+  1, 1, kInputs, kOutputs
+};
 const tamp_host::BoxMap kMaps[] = {
   {}
 };
@@ -2679,10 +2865,10 @@ const tamp_host::BoxMap kMaps[] = {
 inline const tamp_host::Model& model() {
   static const tamp_host::Model instance = {
     "mnist_mlp", kInputs, 1, kOutputs, 1,
-    /*arena_bytes=*/1024, /*weight_bytes=*/534608, /*weights_hash=*/0xd4bf0644c974f1c9ull,
+    /*arena_bytes=*/1024, /*weight_bytes=*/534608, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
     tamp_host::prepare_kernel, tamp_host::start_kernel, mnist_mlp_kernel, /*phases=*/nullptr,
-    /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/false, /*compute_capability=*/90,
+    /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/90,
     kMaps, 0, kEventNames, kRecordNames
   };
   return instance;
@@ -2701,6 +2887,7 @@ extern "C" {
     return status;
   }
   tamp_status mnist_mlp_run(mnist_mlp_context* context, const void* const* inputs, void* const* outputs, cudaStream_t stream) { return detail_of_mnist_mlp::run(context, inputs, outputs, stream); }
+  tamp_status mnist_mlp_run_dlpack(mnist_mlp_context* context, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) { return detail_of_mnist_mlp::run_tensors(context, inputs, outputs, stream); }
   tamp_status mnist_mlp_status(mnist_mlp_context* context) { return detail_of_mnist_mlp::status(context); }
   const char* mnist_mlp_message(const mnist_mlp_context* context) { return detail_of_mnist_mlp::message(context); }
   void mnist_mlp_destroy(mnist_mlp_context* context) { detail_of_mnist_mlp::destroy(context); }
@@ -2708,6 +2895,7 @@ extern "C" {
   int mnist_mlp_output_count(void) { return 1; }
   const tamp_port* mnist_mlp_inputs(void) { return mnist_mlp_detail::kInputs; }
   const tamp_port* mnist_mlp_outputs(void) { return mnist_mlp_detail::kOutputs; }
+  const tamp_info* mnist_mlp_info(void) { return &mnist_mlp_detail::kInfo; }
   #if defined(TAMP_TRACE)
   // Device memory: rk::kTraceColumns stamps per instruction of the last run, in table order.
   const uint64_t* mnist_mlp_trace(const mnist_mlp_context* context, int* columns, int* instructions) {

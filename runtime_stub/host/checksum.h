@@ -1,4 +1,4 @@
-// The checksum of a weights file: codegen writes it into the header of NAME.weights and into NAME.cu, create compares it with the data.
+// The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
 // Four lanes of 8-byte words in the manner of XXH64, because one multiplication waits for the one before it: 9 GB/s on one core of a
 // server, as fast as the data come. A change within one word is always noticed, any other but for one in 2^64. No defence against malice.
 #pragma once

@@ -46,7 +46,7 @@ struct Model {
   int output_count;
   size_t arena_bytes;
   size_t weight_bytes;
-  uint64_t weights_hash;              // Checksum of the data; also in the header of NAME.weights
+  uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
   const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
@@ -67,10 +67,10 @@ struct Model {
 struct WeightsHeader {
   char magic[8];
   uint64_t bytes;
-  uint64_t hash;
-  uint64_t reserved;
+  uint64_t hash;  // Checksum of the data behind it
+  uint64_t structure;
 };
-constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '1'};
+constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '2'};
 
 struct Instance {
   const Model* model = nullptr;
@@ -81,6 +81,7 @@ struct Instance {
   uint32_t* veu_of_block = nullptr;  // rk::Launch
   rk::Report* report = nullptr;      // host view
   rk::Report* report_on_device = nullptr;
+  int device = 0;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
   PhaseRunner* phases = nullptr;
   void (*drop_phases)(PhaseRunner*) = nullptr;  // by who knows what it is
@@ -209,6 +210,29 @@ inline std::FILE* open_weights(const Model& model, const tamp_options& options, 
   return file;
 }
 
+inline std::string hexadecimal(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// `what`: the file or the memory, for the message.
+inline tamp_status check_header(const Model& model, const WeightsHeader& header, const std::string& what, std::string& message) {
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    return fail(message, TAMP_WEIGHTS, what + ": not a tamp weights file of this version");
+  if (header.structure != model.structure) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": weights for programs of structure " + hexadecimal(header.structure) + ", this one is " +
+                    hexadecimal(model.structure) + "; 'tamp weights' writes those of a model for it");
+  }
+  if (header.bytes != model.weight_bytes) {
+    return fail(message, TAMP_WEIGHTS,
+                what + ": damaged, it says that it holds " + std::to_string(header.bytes) + " bytes of weights, expected " +
+                    std::to_string(model.weight_bytes));
+  }
+  return TAMP_OK;
+}
+
 // Streams the file to the device in pieces, so that the host never holds all of it.
 inline tamp_status copy_weights_file(const Model& model, const tamp_options& options, char* to, std::string& message) {
   std::string path;
@@ -218,11 +242,8 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
   char* const piece = static_cast<char*>(std::malloc(kPiece));
   tamp_status status = piece == nullptr ? fail(message, TAMP_OUT_OF_MEMORY, "out of host memory") : TAMP_OK;
   WeightsHeader header{};
-  if (status == TAMP_OK && (std::fread(&header, sizeof header, 1, file) != 1 || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": not a tamp weights file");
-  } else if (status == TAMP_OK && (header.hash != model.weights_hash || header.bytes != model.weight_bytes)) {
-    status = fail(message, TAMP_WEIGHTS, path + ": the weights of another model or another compilation");
-  }
+  if (status == TAMP_OK && std::fread(&header, sizeof header, 1, file) != 1) header = {};
+  if (status == TAMP_OK) status = check_header(model, header, path, message);
   Checksum checksum;
   for (size_t at = 0; status == TAMP_OK && at < model.weight_bytes;) {
     const size_t want = model.weight_bytes - at < kPiece ? model.weight_bytes - at : kPiece;
@@ -236,7 +257,7 @@ inline tamp_status copy_weights_file(const Model& model, const tamp_options& opt
     at += want;
   }
   if (status == TAMP_OK && std::fgetc(file) != EOF) status = fail(message, TAMP_WEIGHTS, path + ": longer than it should be");
-  if (status == TAMP_OK && checksum.value() != model.weights_hash)
+  if (status == TAMP_OK && checksum.value() != header.hash)
     status = fail(message, TAMP_WEIGHTS, path + ": damaged, the checksum of its data is not the one that was written");
   std::free(piece);
   std::fclose(file);
@@ -253,14 +274,13 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   if (data != nullptr) {
     WeightsHeader header;
     std::memcpy(&header, data, sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != model.weights_hash || header.bytes != model.weight_bytes) {
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are of another model or another compilation");
-    }
+    const tamp_status checked = check_header(model, header, "the weights in memory", message);
+    if (checked != TAMP_OK) return checked;
     data = static_cast<const char*>(data) + sizeof header;
     Checksum checksum;
     checksum.add(data, model.weight_bytes);
-    if (checksum.value() != model.weights_hash)
-      return fail(message, TAMP_WEIGHTS, "the weights in memory are damaged: the checksum of the data is not the one that was written");
+    if (checksum.value() != header.hash)
+      return fail(message, TAMP_WEIGHTS, "the weights in memory: damaged, the checksum of the data is not the one that was written");
   } else if (options.weights_path == nullptr) {
     data = model.embedded_weights;
   }
@@ -379,6 +399,7 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   tamp_status device = check_device(model, message);
   if (device == TAMP_OK) device = model.prepare(instance);
   if (device != TAMP_OK) return device;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&instance.device));
   TAMP_TRY_CUDA(message, cudaEventCreateWithFlags(&instance.probe, cudaEventDisableTiming));
   instance.weights_kept = weights_kept(*instance.model);
   const size_t state_bytes = sizeof(uint32_t) * rk::kLineWords * static_cast<size_t>(rk::kStateLines + model.events);

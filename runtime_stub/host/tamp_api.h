@@ -12,8 +12,9 @@ extern "C" {
 
 typedef enum tamp_status {
   TAMP_OK = 0,
-  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0 */
-  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or belongs to another model */
+  TAMP_INVALID_ARGUMENT = 1, /* a null pointer, one that is not 16-byte aligned, overlapping inputs and outputs, a wait budget below 0, a
+                                tensor of another device, element type, shape or order */
+  TAMP_WEIGHTS = 2,          /* the weights file is missing, has the wrong size, was changed or is of another structure */
   TAMP_CUDA = 3,             /* a CUDA call failed, or a kernel died; the message names it */
   TAMP_DEVICE = 4,           /* there is no GPU, it cannot hold all vEUs at once, or is older than the model was compiled for */
   TAMP_TIMED_OUT = 5,        /* a wait outlived its budget; the message names vEU, rTask and event. Create anew. */
@@ -28,6 +29,23 @@ typedef struct tamp_port {
   const int64_t* shape; /* rank extents */
   size_t bytes;
 } tamp_port;
+
+/* What a program is. All that it points to lives as long as the program. */
+typedef struct tamp_info {
+  const char* tamp; /* the version that wrote it, as "0.1.0" */
+  const char* name;
+  const char* vdevice;   /* as "h200" */
+  const char* precision; /* "fp32", "tf32", "fp16" or "bf16" */
+  int64_t batch;         /* the first extent of all inputs; 0 if they do not share one */
+  uint64_t structure;    /* a fingerprint: weights files of the same one fit (tamp weights) */
+  int32_t input_count;
+  int32_t output_count;
+  const tamp_port* inputs;
+  const tamp_port* outputs;
+} tamp_info;
+
+/* DLPack's (dlpack.h of version 0.8 or 1.x), which only those need who look inside. */
+struct DLManagedTensor;
 
 typedef struct tamp_options {
   /* NULL: NAME.weights in the folder of NAME.cu; if there is none, in the folder of the running program. The generated CMakeLists.txt

@@ -24,7 +24,7 @@ from onnx import helper, numpy_helper
 import harness
 import models as m
 
-COMMANDS = ["compile", "run", "compare", "tune", "inspect", "ops", "devices"]
+COMMANDS = ["compile", "run", "compare", "tune", "weights", "inspect", "ops", "devices"]
 
 
 def relu(tamp, name="relu.onnx"):
@@ -195,6 +195,8 @@ def test_a_saved_schedule_merges_what_its_policy_merged(tamp):
     tamp(*compiling, "second", "--schedule", "s.json")
     for name in ["m.cu", "m.h", "m.rprogram.json", "m.weights"]:
         assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
+    tamp("weights", "m.onnx", "--like", "first", "-o", "again.weights")
+    assert (tamp.folder / "again.weights").read_bytes() == (tamp.folder / "first" / "m.weights").read_bytes()
     (tamp.folder / "s.json").write_text(text.replace('["one", "three"]', '["one", "four"]', 1))
     tamp(*compiling, "third", "--schedule", "s.json", code=1, says="s.json: 'one', 'four' cannot be one convolution: the model has no rOperator 'four'")
     tamp("run", "m.onnx", "--device", "cpu", "--check", "--policy", "ios-merge", "--execution", "graph", "--precision", "fp32")
@@ -427,6 +429,105 @@ def test_a_signal_that_is_ignored_stays_ignored(tamp):
     assert process.returncode == 0 and (tamp.folder / "out" / "relu.cu").exists()
 
 
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+def trained(seed, kernel=3, bias=True, slope=0.1, second="v", values=None):
+    """Convolutions, small constants, a bound that becomes an argument."""
+    random = np.random.default_rng(seed)
+    shapes = {"w": (8, 4, kernel, kernel), "v": (8, 8, 1, 1), "b": (8,), "k": (1, 8, 1, 1), "l": (1, 8, 1, 1)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} | (values or {})
+    nodes = [m.node("Conv", ["x", "w", "b"] if bias else ["x", "w"], ["a"], "first"), m.node("LeakyRelu", ["a"], ["r"], "act", alpha=slope),
+             m.node("Conv", ["r", second], ["c"], "second"), m.node("Sin", ["c"], ["s"], "sin"), m.node("Mul", ["s", "k"], ["n"], "mul"),
+             m.node("Cos", ["n"], ["o"], "cos"), m.node("Mul", ["o", "l"], ["y"], "last")]
+    return m.model(nodes, [m.value("x", ["N", 4, 8, 8])], [m.value("y", ["N", 8, 9 - kernel, 9 - kernel])], [m.constant(name, data) for name, data in weights.items()])
+
+
+def save_trained(tamp, name, *args, **kwargs):
+    (tamp.folder / f"{name}.onnx").write_bytes(trained(*args, **kwargs).SerializeToString())
+
+
+def write_ones(tamp):
+    np.save(tamp.folder / "ones.npy", np.ones((1, 4, 8, 8), np.float32))
+    return "ones.npy"
+
+
+def test_weights_for_a_program_are_those_of_a_compilation(tamp):
+    """Whatever made the program. The code of both compilations is the same, but for the model's name in its head."""
+    save_trained(tamp, "old", 1)
+    save_trained(tamp, "new", 2)
+    np.save(tamp.folder / "x.npy", np.ones((2, 4, 8, 8), np.float32))
+    for options in [["--vdevice", "cpu", "--dim", "N=1"], ["--precision", "fp16", "--batch", "3", "--policy", "list"], ["--execution", "graph", "--policy", "ios", "--batch", "1"],
+                    ["--precision", "bf16", "--activations", "fp32", "--freeze", "x=x.npy"], ["--embed-weights", "--batch", "2"]]:
+        tamp("compile", "old.onnx", "-o", "old", "--name", "net", "-q", *options)
+        tamp("compile", "new.onnx", "-o", "new", "--name", "net", "-q", *[option for option in options if option != "--embed-weights"])
+        freeze = options[-2:] if "--freeze" in options else []
+        tamp("weights", "new.onnx", "--like", "old", "-o", "net.weights", *freeze)
+        assert (tamp.folder / "net.weights").read_bytes() == (tamp.folder / "new" / "net.weights").read_bytes(), options
+        if "--embed-weights" not in options:
+            sources = [(tamp.folder / folder / "net.cu").read_text().splitlines()[1:] for folder in ["old", "new"]]
+            assert sources[0] == sources[1], options
+            tamp("weights", "old.onnx", "--like", "new", "-o", "net.weights", *freeze)  # which it may replace
+            assert (tamp.folder / "net.weights").read_bytes() == (tamp.folder / "old" / "net.weights").read_bytes(), options
+        for name in ["net.weights", "old", "new"]:
+            path = tamp.folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_weights_that_do_not_fit_a_program_are_refused(tamp):
+    save_trained(tamp, "old", 1)
+    tamp("compile", "old.onnx", "-o", "out", "--precision", "fp16", "--batch", "1", "-q")
+    large = np.full((8, 8, 1, 1), 70000, np.float32)
+    k = np.random.default_rng(5).standard_normal((1, 8, 1, 1)).astype(np.float32)
+    for name, kwargs, says in [
+        ("shape", {"kernel": 1}, "shape.onnx: does not fit out: output 0 is 'y' f32[1,8,8,8], the program has 'y' f32[1,8,6,6]"),
+        ("bias", {"bias": False}, "does not fit out: rOperator 0 is 'first', Conv("),
+        ("scalar", {"slope": 0.2}, "leaky_relu(0.2, 0)"),
+        ("range", {"values": {"v": large}}, "does not fit out: rOperator 0 is 'first', Conv("),  # fp16 cannot hold them: other element types
+        ("equal", {"values": {"k": k, "l": k}}, "does not fit out: its code would have the line '"),  # one place in memory instead of two
+        ("renamed", {"second": "u", "values": {"u": k.reshape(8, 1, 1, 1) * k}}, "its rOperators are the same, but their tensors have other names"),
+    ]:
+        save_trained(tamp, name, 2, **kwargs)
+        tamp("weights", f"{name}.onnx", "--like", "out", "-o", "new.weights", code=1, says=says)
+    source = (tamp.folder / "out" / "old.rprogram.json").read_text()
+    before = digests(tamp.folder / "out")
+    for text, says in [(source.replace('"tamp": "', '"tamp": "9.', 1), "written by another tamp"), (source.replace('"schedule"', '"other"', 1), "lacks its structure"),
+                       (source.replace('"structure": "', '"structure": "f', 1), "does not fit out"), (source[:-9], "is not JSON")]:
+        (tamp.folder / "out" / "old.rprogram.json").write_text(text)
+        tamp("weights", "old.onnx", "--like", "out", "-o", "new.weights", code=1, says=says)
+    (tamp.folder / "out" / "old.rprogram.json").write_text(source)
+    (tamp.folder / "mine.txt").write_text("mine")
+    for place, says in [("mine.txt", "mine.txt: is there and holds no weights for out"), ("out", "is there and holds no weights"), ("mine.txt/w", "is not a folder")]:
+        tamp("weights", "old.onnx", "--like", "out", "-o", place, code=1, says=says)
+    tamp("weights", "absent.onnx", "--like", "out", "-o", "new.weights", code=1, says="absent.onnx")
+    tamp("weights", "old.onnx", "--like", "absent", "-o", "new.weights", code=1, says="absent")
+    mine = (harness.ROOT / "compiler" / "ir" / "vdevices" / "cpu.json").read_text().replace('"name": "cpu"', '"name": "mine"')
+    (tamp.folder / "mine.json").write_text(mine)
+    tamp("compile", "old.onnx", "-o", "of_mine", "--vdevice", "mine.json", "--batch", "1", "--freeze", f"x={write_ones(tamp)}", "-q")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--freeze", "x=ones.npy", code=1, says="vDevice 'mine' of a file; give it with --vdevice")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--vdevice", "mine.json", code=1, says="of_mine was compiled with --freeze x=FILE")
+    tamp("weights", "old.onnx", "--like", "of_mine", "-o", "mine.weights", "--vdevice", "mine.json", "--freeze", "x=ones.npy")
+    assert (tamp.folder / "mine.weights").read_bytes() == (tamp.folder / "of_mine" / "old.weights").read_bytes()
+    assert not (tamp.folder / "new.weights").exists() and (tamp.folder / "mine.txt").read_text() == "mine" and digests(tamp.folder / "out") == before
+
+
+def test_weights_in_the_place_of_a_folders_own(tamp):
+    """The folder then is that of the new model: it can be checked, and compiled into again."""
+    save_trained(tamp, "old", 1)
+    save_trained(tamp, "new", 2)
+    tamp("compile", "old.onnx", "-o", "out", "--vdevice", "cpu", "--batch", "1", "-q")
+    before = digests(tamp.folder / "out")
+    tamp("weights", "new.onnx", "--like", "out", "-o", "out/old.weights")
+    after = digests(tamp.folder / "out")
+    assert {name for name in before if before[name] != after[name]} == {"old.weights", "old.rprogram.json"} and list(before) == list(after)
+    tamp("run", "out", "--check")
+    tamp("run", "out", "--check", "--model", "old.onnx", code=1, says="is not the model that out was compiled from")
+    tamp("weights", "old.onnx", "--like", "out", "-o", "out/old.weights")
+    assert digests(tamp.folder / "out") == before
+    with open(tamp.folder / "out" / "old.cu", "a") as source:
+        source.write("// mine\n")
+    tamp("weights", "new.onnx", "--like", "out", "-o", "out/old.weights", code=1, says="old.cu that tamp did not write, or that was changed")
+
+
 # --- tune ------------------------------------------------------------------------------------------------------------
 
 def test_tune_measures_writes_records_and_compile_takes_them(tamp):
@@ -439,6 +540,8 @@ def test_tune_measures_writes_records_and_compile_takes_them(tamp):
     if records.exists():  # not where the model's own choice was the fastest this time
         lines = [json.loads(line) for line in records.read_text().splitlines()]
         assert lines and all(line["vdevice"] == "cpu" and line["precision"] == "tf32" and line["us"] > 0 for line in lines)
+    tamp("weights", "conv.onnx", "--like", "out", "-o", "again.weights")
+    assert (tamp.folder / "again.weights").read_bytes() == (tamp.folder / "out" / "conv.weights").read_bytes()
     # The tuned network gives the right answer, as any other.
     again = tamp("run", "out", "--output-dir", "of_tuned")
     assert "on stand-in" in again.stdout

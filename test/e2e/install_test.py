@@ -18,7 +18,7 @@ import models as m
 
 PROGRAM = pathlib.Path(os.path.abspath(sys.argv[1]))
 BUILD = PROGRAM.parents[1]
-COMMANDS = ["compile", "run", "compare", "tune", "inspect", "ops", "devices"]
+COMMANDS = ["compile", "run", "compare", "tune", "weights", "inspect", "ops", "devices"]
 
 
 def run(*args, cwd=None, umask=-1):
@@ -235,7 +235,7 @@ add_executable(main main.c)
 target_link_libraries(main PRIVATE relu)
 """)
     (tamp.folder / "main.c").write_text('#include "relu.h"\nint main(int argc, char** argv) {\n  relu_context* context;\n  (void)argv;\n'
-                                        "  return argc > 1 ? relu_create(0, &context) != TAMP_OK : relu_input_count() != 1;\n}\n")
+                                        "  return argc > 1 ? relu_create(0, &context) != TAMP_OK : relu_info()->input_count != 1 || relu_info()->vdevice[0] != 'h';\n}\n")
 
 
 def test_a_project_that_has_only_c(tamp):

@@ -265,7 +265,7 @@ def test_the_contents_point_where_things_stand(tamp):
 def without_library(text):
     """Kernels and the runtime change often, and with them lines; the example is there to be read, not to hold them still."""
     text = re.sub(r"(?ms)^// >>> (\S+)\n.*?^// <<< \1\n\n?", r"// >>> \1\n", text)
-    return re.sub(r"(?m)^// +\d+  (?=\S)|\(line \d+\)$|^#include <.*>\n", "", text)
+    return re.sub(r"(?m)^// +\d+  (?=\S)|\(line \d+\)$|^#include <.*>\n|/\*structure=\*/0x[0-9a-f]{16}", "", text)
 
 
 def test_the_example_source_and_its_text_are_as_committed(tamp):

@@ -145,7 +145,31 @@ TEST_CASE("the weights file begins with its identity") {
   Bytes other = data;
   other[0] ^= std::byte{1};
   CHECK(codegen::hash_of(data) != codegen::hash_of(other));
-  CHECK(codegen::weights_header(data, codegen::hash_of(data)).size() == 32);
+  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1).size() == 32);
+  CHECK(codegen::weights_header(data, codegen::hash_of(data), 1) != codegen::weights_header(data, codegen::hash_of(data), 2));
+}
+
+TEST_CASE("the structure of a program is that of its code: not of its weights, its head, or what the head is made of") {
+  const auto structure = [](const RProgram& program, const std::string& source_name, bool embeds) {
+    return codegen::pack_weights(program, {.name = "model", .source_name = source_name, .embed_weights = embeds}).structure;
+  };
+  const RProgram program = small_program();
+  const uint64_t first = structure(program, "model.onnx", false);
+  CHECK(structure(program, "model.onnx", false) == first);
+  CHECK(structure(program, "other.onnx", true) == first);
+  RProgram trained = small_program();
+  for (Tensor& tensor : trained.graph.tensors) {
+    if (!tensor.data) continue;
+    Bytes other = *tensor.data;
+    for (std::byte& byte : other) byte ^= std::byte{1};
+    tensor.data = std::make_shared<const Bytes>(std::move(other));
+  }
+  trained.estimated_us += 1;
+  CHECK(codegen::gather_weights(trained) != codegen::gather_weights(program));
+  CHECK(structure(trained, "model.onnx", false) == first);
+  RProgram larger = small_program();
+  larger.memory.arena_bytes += 256;
+  CHECK(structure(larger, "model.onnx", false) != first);
 }
 
 TEST_CASE("embedding weights that are too large is refused by name") {

@@ -1,8 +1,11 @@
 // print(Graph) and parse_graph are each other's inverse.
 #include "test/support/graph_text.h"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 
+#include "compiler/ir/print.h"
 #include "compiler/ops/ops.h"
 #include "test/support/catch.h"
 
@@ -32,6 +35,17 @@ outputs(p, x)
   std::string expected = text;
   expected.replace(expected.find(", group=1"), 9, "");  // a default
   CHECK(print(parse_graph(text)) == expected);
+}
+
+TEST_CASE("a network that was trained again has the same structure") {
+  const auto text = [](const char* name, const char* bias, const char* kernel) {
+    return structure_text(
+        parse_graph(fmt::format("// graph \"{}\"\nx = input f32[1,2,4,4]\nw = const f32[2,2,{},1]\nb = const f32[2] {}\n"
+                                "y = Conv(x, w, b) {{kernel=[{},1]}} -> f32[1,2,{},4]\noutputs(y)\n",
+                                name, kernel, bias, kernel, kernel[0] == '1' ? 4 : 3)));
+  };
+  CHECK(text("first", "{1, 2}", "1") == text("second", "{3, 4}", "1"));
+  CHECK(text("first", "{1, 2}", "1") != text("first", "{1, 2}", "2"));
 }
 
 TEST_CASE("every operator and attribute survives print and parse") {
