@@ -11,6 +11,7 @@
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_stages.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/frontend/external_files.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/support/text.h"
@@ -80,12 +81,14 @@ void write_refusals(const std::string& path, const Error& error) {
   write_text(path, list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-ExitCode compile_to_folder(const CompileArguments& arguments) {
+ExitCode compile_to_folder(CompileArguments arguments) {
   const std::string name = chosen_name(arguments);
   codegen::EmitOptions emitting{.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
-  CompileOptions options = compile_options(arguments.options, on_gpu && arguments.options.vdevice.empty() ? vdevice_of_this_gpu() : "h200");
+  std::string& vdevice = arguments.options.vdevice;
+  vdevice = on_gpu ? vdevice_to_run(vdevice, /*on_gpu=*/true) : planned_vdevice(vdevice);
+  CompileOptions options = compile_options(arguments.options);
   options.dump_dir = arguments.dump;
   set_measure(arguments.options, {.model = arguments.model}, options);
   const Compiled compiled = compile(arguments.model, options);

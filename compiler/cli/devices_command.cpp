@@ -4,6 +4,7 @@
 #include "compiler/cli/command.h"
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/ir/vdevice.h"
 #include "compiler/support/text.h"

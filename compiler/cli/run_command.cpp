@@ -16,6 +16,7 @@
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/test_data.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/frontend/onnx_reader.h"
@@ -86,7 +87,7 @@ Precision parse_precision(const std::string& name) {
   throw bad_input(fmt::format("precision '{}' of the compiled folder is not known", printable(name)));
 }
 
-Subject compile_subject(const RunArguments& arguments, const std::filesystem::path& work) {
+Subject compile_subject(RunArguments arguments, const std::filesystem::path& work) {
   if (!arguments.source.empty()) throw bad_input("--model is for a folder of 'tamp compile' and --check");
   Subject subject;
   const std::string name = model_name(arguments.model);
@@ -94,9 +95,8 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   subject.device = choose_device(arguments.device);
   require_traceable(arguments, subject.device, arguments.options.execution);
   require_watchable(arguments, subject.device);
-  const bool named = !arguments.options.vdevice.empty();
-  const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
-  CompileOptions options = compile_options(arguments.options, vdevice);
+  arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, subject.device == Device::cuda);
+  CompileOptions options = compile_options(arguments.options);
   options.keep_all = arguments.each;
   set_measure(arguments.options, {.model = arguments.model, .device = subject.device, .seed = arguments.seed}, options);
   Compiled compiled = compile(arguments.model, options);

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -28,14 +28,6 @@ constexpr int kOutOfMemory = 16;
 
 // On the stand-in a wait lasts as long as everything else that the one CPU thread does.
 constexpr std::string_view kStandInWaitBudget = "3600";
-
-bool has_gpu() {
-  std::error_code ignored;
-  for (int i = 0; i < 16; ++i) {
-    if (fs::exists(fmt::format("/dev/nvidia{}", i), ignored)) return true;
-  }
-  return fs::exists("/dev/dxg", ignored);  // WSL
-}
 
 std::string find_nvcc() {
   if (const std::string found = find_program("nvcc"); !found.empty()) return found;
@@ -163,22 +155,6 @@ Device choose_device(const std::string& name) {
   if (can_use_gpu()) return Device::cuda;
   spdlog::info("{}: runs on the CPU with the stand-in for CUDA", has_gpu() ? "a GPU, but no nvcc" : "no GPU");
   return Device::cpu;
-}
-
-std::string vdevice_of_this_gpu() {
-  // Part of the product name -> built-in vDevice.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kGpus = {
-      {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 5090", "rtx5090"}, {"RTX 4090", "rtx4090"}, {"T4", "t4"}}};
-  if (find_program("nvidia-smi").empty()) return "h200";
-  const TemporaryFolder folder;
-  const ProcessResult asked = run_process({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"}, folder.path() / "gpu");
-  if (!asked.ok()) return "h200";
-  for (const auto& [part, vdevice] : kGpus) {
-    if (asked.output.find(part) != std::string::npos) return std::string(vdevice);
-  }
-  throw bad_input(
-      fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json ('tamp devices' lists the names)",
-                  printable(last_line(asked.output))));
 }
 
 fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {

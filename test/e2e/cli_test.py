@@ -143,6 +143,36 @@ def test_what_this_machine_runs_models_on(tamp):
     tamp("devices", "--here", "abacus", code=1, says="'abacus' is not known")
 
 
+def with_nvidia_smi(tamp, lines):
+    """An environment whose nvidia-smi is this shell script: a machine with another GPU, or with none that says its name."""
+    program = tamp.folder / "gpu" / "nvidia-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{lines}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+def test_a_model_is_planned_for_the_gpu_that_is_there(tamp):
+    """The same files as with its name, which stands in them."""
+    relu(tamp)
+    usual = ": planning for h200 (--vdevice names another)"
+    for number, (lines, product, vdevice) in enumerate([("exit 9", None, "h200"), ("echo 'Tesla T4'", "Tesla T4", "t4"), ("echo 'NVIDIA Abacus'", "NVIDIA Abacus", None)]):
+        env = with_nvidia_smi(tamp, lines)
+        tamp("compile", "relu.onnx", "-o", f"named{number}", "--vdevice", vdevice or "h200")
+        says = usual if product is None else f"GPU is {product}: planning for {vdevice} (" if vdevice else f"GPU, {product}, has no built-in vDevice{usual}"
+        for words in ([], ["--vdevice", "auto"]) if vdevice else ([],):
+            done = tamp("compile", "relu.onnx", "-o", "out", *words, env=env, says=says)
+            assert done.stderr.count("planning for") == 1 and digests(tamp.folder / "out") == digests(tamp.folder / f"named{number}")
+            assert f"--vdevice {vdevice or 'h200'}" in json.loads((tamp.folder / "out" / "relu.rprogram.json").read_text())["options"]
+        for command in (["compare", "relu.onnx", "--device", "none", "--policies", "best", "--executions", "persistent"], ["inspect", "relu.onnx"]):
+            tamp(*command, env=env, says=says)
+    for command in (["compile", "relu.onnx", "-o", "other"], ["inspect", "relu.onnx"]):
+        tamp(*command, "--vdevice", "auto", code=1, env=env, says="GPU, NVIDIA Abacus, has no built-in vDevice; give --vdevice NAME or FILE.json; built in: h200, ")
+    assert not (tamp.folder / "other").exists()
+    for words in ([], ["--vdevice", "auto"]):  # the stand-in has its own
+        assert "vDevice cpu," in tamp("run", "relu.onnx", "--device", "cpu", *words, env=env).stdout
+
+
 def test_help_and_version_are_commands_too(tamp):
     assert tamp("help").stdout == tamp("--help").stdout and tamp("version").stdout == tamp("--version").stdout
     assert all(tamp("help", command).stdout == tamp(command, "--help").stdout for command in COMMANDS)
@@ -154,7 +184,7 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
     model = tamp("inspect", path).stdout  # its weights need not be there to be counted
     assert "'input' f32[1,3,224,224]" in model and "1,246,280" in model and "supported   every node" in model, model
     relu(tamp)
-    tamp("compile", "relu.onnx", "-o", "out")
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "h200")
     folder = tamp("inspect", "out").stdout
     for part in ["vDevice     h200", "persistent execution", "longest chain", "ROPERATOR", "RKERNEL", "VEU", "'x' f32[1,4]"]:
         assert part in folder, f"lacks {part!r}: {folder}"
@@ -163,21 +193,21 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
 def test_a_saved_schedule_compiles_to_the_same_source(tamp):
     relu(tamp)
     for policy, execution in [("list", "persistent"), ("ios", "graph")]:
-        options = ["relu.onnx", "--precision", "fp32", "--execution", execution]
+        options = ["relu.onnx", "--precision", "fp32", "--execution", execution, "--vdevice", "h200"]
         tamp("compile", *options, "-o", "first", "--policy", policy, "--save-schedule", "s.json")
         tamp("compile", *options, "-o", "second", "--schedule", "s.json")
         for name in ["relu.cu", "relu.h", "relu.rprogram.json"]:
             assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
     text = (tamp.folder / "s.json").read_text()
     assert list(json.loads(text)) == sorted(json.loads(text))
-    compiling = ["compile", "relu.onnx", "-o", "third", "--schedule", "s.json", "--execution", "graph"]
+    compiling = ["compile", "relu.onnx", "-o", "third", "--schedule", "s.json", "--execution", "graph", "--vdevice", "h200"]
     tamp(*compiling, "--precision", "tf32", code=1, says="s.json: a schedule for model")
-    tamp(*compiling, "--precision", "fp32", "--vdevice", "t4", code=1, says="this is model")
+    tamp(*compiling[:-1], "t4", "--precision", "fp32", code=1, says="this is model")
     (tamp.folder / "s.json").write_text(text.replace("0.0.0", "0.0.0 0.0.0", 1))
     tamp(*compiling, "--precision", "fp32", code=1, says="runs 2 times")
     (tamp.folder / "s.json").write_text(text[:-20])
     tamp(*compiling, "--precision", "fp32", code=1, says="not a schedule")
-    tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", code=1, says="none.json: cannot be read")
+    tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", "--vdevice", "h200", code=1, says="none.json: cannot be read")
     assert not (tamp.folder / "third").exists()
 
 
@@ -685,7 +715,7 @@ def test_every_cost_is_in_the_documentation(tamp):
 # --- compare ---------------------------------------------------------------------------------------------------------
 
 def test_compare_simulates_without_a_gpu_and_says_so(tamp):
-    done = tamp("compare", relu(tamp), "--device", "none", "--policies", "wavefront,sequential", "--plot", "bars.svg")
+    done = tamp("compare", relu(tamp), "--device", "none", "--vdevice", "h200", "--policies", "wavefront,sequential", "--plot", "bars.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "relu on vDevice h200, simulated" and lines[2].split()[:4] == ["POLICY", "EXECUTION", "PRECISION", "BATCH"], done.stdout
     assert [line.split()[:3] for line in lines[3:5]] == [["wavefront", "persistent", "tf32"], ["sequential", "persistent", "tf32"]], done.stdout
@@ -696,7 +726,7 @@ def test_compare_simulates_without_a_gpu_and_says_so(tamp):
 
 
 def test_compare_takes_lists_and_prints_json(tamp):
-    words = ["--device", "none", "--policies", "sequential", "--precisions", "fp32,tf32", "--batches", "1,3", "--json"]
+    words = ["--device", "none", "--vdevice", "h200", "--policies", "sequential", "--precisions", "fp32,tf32", "--batches", "1,3", "--json"]
     rows = json.loads(tamp("compare", relu(tamp), *words).stdout)
     assert [(row["batch"], row["precision"], row["execution"]) for row in rows] == [(b, p, e) for b in (1, 3) for p in ("fp32", "tf32") for e in ("persistent", "graph")]
     assert all(row["simulated_us"] > 0 and row["launches"] == 1 and "measured_us" not in row for row in rows), rows

@@ -59,6 +59,31 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
   for (const char* name : {"a100", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
 }
 
+TEST_CASE("a GPU has the vDevice that names it, and the one that names more of it") {
+  struct Row {
+    const char *product, *vdevice;
+  };
+  const Row rows[] = {
+      {"NVIDIA H200", "h200"},
+      {"NVIDIA GH200 480GB", "h200"},
+      {"NVIDIA H100 80GB HBM3", "h100"},
+      {"NVIDIA A100-SXM4-40GB", "a100"},
+      {"A100-PCIE-40GB", "a100"},
+      {"Tesla T4", "t4"},
+      {"NVIDIA GeForce RTX 4090", "rtx4090"},
+      {"NVIDIA GeForce RTX 4090 Laptop GPU", ""},  // 76 SMs
+      {"NVIDIA GeForce RTX 4090 D", ""},           // 114 SMs
+      {"NVIDIA T400 4GB", ""},
+      {"NVIDIA H20", ""},
+      {"Quadro RTX 8000", ""},
+      {"", ""},
+  };
+  for (const Row& row : rows) {
+    INFO(row.product);
+    CHECK(vdevice_of_gpu(row.product) == row.vdevice);
+  }
+}
+
 TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said") {
   const VDevice d = parse_vdevice(good().dump(), "mine.json");
   CHECK(d.name == "mine");
