@@ -189,7 +189,10 @@ VDevice VDevice::without_inputs() const {
   return d;
 }
 
-std::vector<std::string> builtin_vdevices() { return {"h200", "h100", "a100", "rtx5090", "rtx4090", "t4", "cpu"}; }
+std::vector<std::string> builtin_vdevices() {
+  return {"h200", "h200nvl",    "h100",    "h100pcie", "b200",     "a100",    "a30",     "a10", "l40s",
+          "l4",   "rtxpro6000", "rtx5090", "rtx4090",  "rtxa6000", "rtx3090", "agxorin", "t4",  "cpu"};
+}
 
 std::string vdevice_of_gpu(std::string_view product) {
   for (const std::string_view maker : {"NVIDIA ", "Tesla ", "GeForce "}) {

@@ -712,6 +712,15 @@ def test_every_cost_is_in_the_documentation(tamp):
     assert sorted(documented) == sorted(set(names(json.loads(H200.read_text())["costs"])))
 
 
+def test_every_vdevice_takes_a_model(tamp):
+    """The verifier accepts what is planned; those made from data sheets are as the program makes them that holds the data."""
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    for device in json.loads(tamp("devices", "--json").stdout):
+        for precision in device["precisions"]:
+            tamp("compile", "conv.onnx", "-o", f"{device['name']}_{precision}", "--vdevice", device["name"], "--precision", precision)
+    subprocess.run([sys.executable, harness.ROOT / "test" / "bench" / "data_sheets.py", "--check"], check=True)
+
+
 # --- compare ---------------------------------------------------------------------------------------------------------
 
 def test_compare_simulates_without_a_gpu_and_says_so(tamp):
