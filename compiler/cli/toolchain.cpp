@@ -12,6 +12,7 @@
 #include "compiler/cli/this_gpu.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
+#include "compiler/support/log.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -188,6 +189,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (!options.stage_file.empty()) add("--stages", fs::absolute(options.stage_file).string());
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
+  const Progress progress(fmt::format("runs {} on {}", model.name, device == Device::cuda ? "the GPU" : "the stand-in"));
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   if (device == Device::cpu) add("--multiprocessors", std::to_string(model.veus));
   for (size_t i = 0; i < inputs.size(); ++i) {

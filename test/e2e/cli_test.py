@@ -290,6 +290,58 @@ def test_the_same_model_gives_the_same_bytes(tamp):
                 folder.rmdir()
 
 
+def piped(tamp, data, *args):
+    """`tamp compile - ARGS` with these bytes in a pipe: its exit code and stderr."""
+    done = subprocess.run([tamp.program, "compile", "-", "--vdevice", "h200", *args], cwd=tamp.folder, input=data, capture_output=True, timeout=harness.RUN_SECONDS)
+    return done.returncode, done.stderr.decode()
+
+
+def test_a_model_from_standard_input_is_like_one_in_a_file(tamp):
+    model = m.conv()
+    data = model.SerializeToString()
+    (tamp.folder / "conv.onnx").write_bytes(data)
+    tamp("compile", "conv.onnx", "-o", "file", "--vdevice", "h200")
+    assert piped(tamp, data, "--name", "conv", "-o", "pipe", "--depfile", "pipe.d")[0] == 0
+    assert digests(tamp.folder / "file") == digests(tamp.folder / "pipe") and (tamp.folder / "pipe.d").read_text() == "pipe/conv.cu:\n"
+    with open(tamp.folder / "conv.onnx", "rb") as file:
+        subprocess.run([tamp.program, "compile", "-", "--vdevice", "h200", "--name", "conv", "-o", "redirected"], cwd=tamp.folder, stdin=file, check=True)
+    assert digests(tamp.folder / "file") == digests(tamp.folder / "redirected")
+    tamp("run", "pipe", "--device", "cpu", "--check")  # finds conv.onnx beside it
+    outside = m.conv()
+    outside.graph.initializer[0].ClearField("raw_data")
+    outside.graph.initializer[0].data_location = m.TensorProto.EXTERNAL
+    outside.graph.initializer[0].external_data.add(key="location", value="weights.bin")
+    for bytes_, words, code, says in [
+        (data, [], 1, "-: a model from standard input has no name; give --name NAME"),
+        (b"", ["--name", "net"], 1, "/dev/stdin: not an ONNX model: the file is empty"),
+        (data[:100], ["--name", "net"], 1, "/dev/stdin: not an ONNX model: the file is damaged"),
+        (outside.SerializeToString(), ["--name", "net"], 1, "/dev/stdin: keeps data in other files, 'weights.bin' the first"),
+        (m.model([m.node("Frobnicate", ["x"], ["y"])]).SerializeToString(), ["--name", "net"], 2, "/dev/stdin: node"),
+    ]:
+        found = piped(tamp, bytes_, "-o", "out", *words)
+        assert found[0] == code and says in found[1] and found[1].count("error: ") == 1, found
+    assert not (tamp.folder / "out").exists()
+
+
+def test_a_dry_run_says_what_it_would_write_and_writes_nothing(tamp):
+    relu(tamp)
+    before = sorted(tamp.folder.iterdir())
+    words = ["compile", "relu.onnx", "-o", "out", "--vdevice", "h200", "--save-schedule", "s.json"]
+    listed = tamp(*words, "--dry-run", "--dump", "stages", "--depfile", "d").stdout.splitlines()
+    assert sorted(tamp.folder.iterdir()) == before, "something was written"
+    tamp(*words)
+    sizes = {line.split()[0]: line.split()[1:] for line in listed[1:]}
+    for path in (tamp.folder / "out").iterdir():
+        assert sizes.pop(f"out/{path.name}") == [f"{path.stat().st_size:,}", "new"], listed
+    assert sizes == {"s.json": ["new"], "stages": ["new"], "d": ["new"]}, listed
+    assert "replaces it" in tamp(*words, "--dry-run").stdout
+    (tamp.folder / "out" / "relu.cu").write_text("mine")
+    tamp(*words, "--dry-run", code=1, says="holds a relu.cu that tamp did not write")
+    (tamp.folder / "odd.onnx").write_bytes(m.model([m.node("Frobnicate", ["x"], ["y"])]).SerializeToString())
+    tamp("compile", "odd.onnx", "-o", "odd", "--dry-run", "--refusals", "odd.json", code=2, says="Frobnicate")
+    assert not (tamp.folder / "odd.json").exists()
+
+
 def test_dumps_show_every_stage(tamp):
     relu(tamp)
     tamp("compile", "relu.onnx", "-o", "out", "--dump", "stages")
@@ -635,7 +687,21 @@ def test_a_wrong_output_fails_the_check(tamp):
     env = fake_gxx(tamp, f"sed -i 's/  write_outputs(job, first);/  first[0][3] ^= 0x40; write_outputs(job, first);/' runner.cpp\nexec {real_gxx()} \"$@\"\n")
     done = tamp("run", "relu.onnx", "--device", "cpu", "--check", code=4, says="outputs differ from the reference", env=env)
     assert "check   'y': FAILED" in done.stdout and "worst element [0,0]" in done.stdout, done.stdout
+    as_json = json.loads(tamp("run", "relu.onnx", "--device", "cpu", "--check", "--json", code=4, says="outputs differ", env=env).stdout)
+    assert as_json["checks"][0]["good"] is False and as_json["checks"][0]["relative_l2"] > as_json["checks"][0]["limit"], as_json
     assert not list((tamp.folder / "temporary").iterdir()), "a temporary folder was left behind"
+
+
+def test_a_run_as_json(tamp):
+    relu(tamp)
+    np.save(tamp.folder / "x.npy", np.array([[-1, 2, 3, np.nan]], np.float32))
+    done = tamp("run", "relu.onnx", "--device", "cpu", "--input", "x=x.npy", "--check", "--repeat", "2", "--races", "--json")
+    found = json.loads(done.stdout)
+    expected = {"model": "relu", "vdevice": "cpu", "precision": "fp32", "execution": "persistent", "device": "cpu", "traced": False}
+    assert {key: found[key] for key in expected} == expected and found["races"]["bytes_written"] >= 16, found
+    assert len(found["time_us"]["runs"]) == 2 and 0 < found["time_us"]["min"] <= found["time_us"]["median"] <= found["time_us"]["max"], found
+    output = {"name": "y", "dtype": "f32", "shape": [1, 4], "min": 0, "max": 3, "mean": 5 / 3, "nans": 1}
+    assert found["outputs"] == [output] and found["checks"] == [{"output": "y", "good": True, "relative_l2": 0, "limit": 1e-4}], found
 
 
 def test_repeats_that_differ_fail(tamp):
@@ -655,8 +721,9 @@ def test_a_failed_build_names_its_log(tamp):
 
 def test_a_model_that_crashes_is_reported_with_its_signal(tamp):
     relu(tamp)
-    env = fake_gxx(tamp, "printf '#!/bin/sh\\nkill -SEGV $$\\n' > runner\nchmod +x runner\n")
-    tamp("run", "relu.onnx", "--device", "cpu", code=3, says="signal 11", env=env)
+    env = fake_gxx(tamp, "printf '#!/bin/sh\\nsleep 1.2\\nkill -SEGV $$\\n' > runner\nchmod +x runner\n")
+    done = tamp("run", "relu.onnx", "--device", "cpu", code=3, says="signal 11", env=env)
+    assert "info: runs relu on the stand-in ...\n" in done.stderr and "info: reads" not in done.stderr  # the one step that took over a second
 
 
 def test_no_compiler_is_said(tamp):
