@@ -143,21 +143,12 @@ def test_what_this_machine_runs_models_on(tamp):
     tamp("devices", "--here", "abacus", code=1, says="'abacus' is not known")
 
 
-def with_nvidia_smi(tamp, lines):
-    """An environment whose nvidia-smi is this shell script: a machine with another GPU, or with none that says its name."""
-    program = tamp.folder / "gpu" / "nvidia-smi"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{lines}\n")
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
-
-
 def test_a_model_is_planned_for_the_gpu_that_is_there(tamp):
     """The same files as with its name, which stands in them."""
     relu(tamp)
     usual = ": planning for h200 (--vdevice names another)"
     for number, (lines, product, vdevice) in enumerate([("exit 9", None, "h200"), ("echo 'Tesla T4'", "Tesla T4", "t4"), ("echo 'NVIDIA Abacus'", "NVIDIA Abacus", None)]):
-        env = with_nvidia_smi(tamp, lines)
+        env = harness.with_nvidia_smi(tamp, lines)
         tamp("compile", "relu.onnx", "-o", f"named{number}", "--vdevice", vdevice or "h200")
         says = usual if product is None else f"GPU is {product}: planning for {vdevice} (" if vdevice else f"GPU, {product}, has no built-in vDevice{usual}"
         for words in ([], ["--vdevice", "auto"]) if vdevice else ([],):
