@@ -164,6 +164,16 @@ def test_a_model_is_planned_for_the_gpu_that_is_there(tamp):
         assert "vDevice cpu," in tamp("run", "relu.onnx", "--device", "cpu", *words, env=env).stdout
 
 
+def test_what_cannot_be_measured_is_refused(tamp):
+    (tamp.folder / "mine.json").write_text("{}")
+    tamp("devices", "--measure", "mine.txt", code=1, says="--measure mine.txt: expected the name of a file that ends in .json")
+    tamp("devices", "--measure", "mine.json", code=1, says="--measure mine.json: is there already")
+    tamp("devices", "--measure", "mine.json/gpu.json", code=1, says="--measure mine.json/gpu.json: cannot be written")
+    if not harness.has_gpu():  # where there is one, gpu_test.py measures it
+        tamp("devices", "--measure", "gpu.json", code=1, says="--measure: this machine has no NVIDIA GPU")
+    assert sorted(path.name for path in tamp.folder.iterdir()) == ["mine.json"] and (tamp.folder / "mine.json").read_text() == "{}"
+
+
 def test_help_and_version_are_commands_too(tamp):
     assert tamp("help").stdout == tamp("--help").stdout and tamp("version").stdout == tamp("--version").stdout
     assert all(tamp("help", command).stdout == tamp(command, "--help").stdout for command in COMMANDS)

@@ -93,6 +93,14 @@ def arch_tests(arch):
     return [cnn, lstm, phases]
 
 
+def test_the_program_that_measures_a_vdevice(tamp):
+    """For the first and the last way of it, and all between, without a warning."""
+    for arch in ("sm_75", "sm_80", "sm_90a", "sm_120"):
+        command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", "-c", "-o", tamp.folder / "measure.o", harness.ROOT / "runtime_stub/host/measure_vdevice.cu"]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        assert done.returncode == 0, f"{arch}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
 def test_every_architecture_has_a_vdevice(tamp):
     assert ARCHITECTURES <= set(vdevices()), vdevices()
 
@@ -102,7 +110,7 @@ def all_tests():
     known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":
