@@ -94,8 +94,8 @@ def arch_tests(arch):
 
 
 def test_the_program_that_measures_a_vdevice(tamp):
-    """For the first and the last way of it, and all between, without a warning."""
-    for arch in ("sm_75", "sm_80", "sm_90a", "sm_120"):
+    """For the oldest GPUs, which have other mma instructions, and the newest, without a warning."""
+    for arch in ("sm_75", "sm_120"):
         command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", "-c", "-o", tamp.folder / "measure.o", harness.ROOT / "runtime_stub/host/measure_vdevice.cu"]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         assert done.returncode == 0, f"{arch}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
