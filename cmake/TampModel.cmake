@@ -1,12 +1,12 @@
 # tamp_add_model: an ONNX model as a library target of your own CMake project.
 #
 #   find_package(tamp CONFIG REQUIRED)              # of an installed tamp; without one: include(<tamp>/cmake/TampModel.cmake)
-#   tamp_add_model(resnet50 MODEL resnet50.onnx [VDEVICE h200|FILE.json] [PRECISION tf32] [ACTIVATIONS fp32] [POLICY best]
+#   tamp_add_model(resnet50 MODEL resnet50.onnx [VDEVICE auto|h200|FILE.json] [PRECISION tf32] [ACTIVATIONS fp32] [POLICY best]
 #                  [EXECUTION persistent] [SCHEDULE FILE] [RECORDS FILE|none] [BATCH 1,8] [DIMS sequence=128 ...] [FREEZE mask=mask.npy ...]
 #                  [EMBED_WEIGHTS])
 #   target_link_libraries(my_program PRIVATE resnet50)      # and #include "resnet50.h"
 #
-# The options are those of `tamp compile` (its --help explains them). With one BATCH the model has that batch and its own name. Several, as in
+# The options are those of `tamp compile` (its --help explains them); without VDEVICE it is auto, this machine's GPU or h200, and CMake says which. With one BATCH the model has that batch and its own name. Several, as in
 # BATCH 1,8, are several models: resnet50_b1 and resnet50_b8, each with a header (resnet50_b8.h), functions and weights of its own; the target
 # resnet50 then has no header and links all of them.
 #
@@ -70,6 +70,9 @@ function(_tamp_compile_model name model)
     file(COPY_FILE ${fresh}/${file} ${folder}/${file} ONLY_IF_DIFFERENT)
   endforeach()
   file(REMOVE_RECURSE ${fresh})
+  file(STRINGS ${folder}/${name}.cu planned LIMIT_COUNT 1 REGEX "^// vDevice ")
+  string(REGEX REPLACE "^// vDevice ([^ ]+) .*" "\\1" planned "${planned}")
+  message(STATUS "tamp: ${name} is compiled for vDevice ${planned}")
   _tamp_read_depfile(${folder}.d read)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${read})
   add_subdirectory(${folder} ${folder}/build)

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
@@ -64,6 +65,9 @@ std::optional<uint64_t> structure_of_weights(const std::string& path);
 
 // Into a folder that check_output accepts, instead of its NAME.weights; NAME.rprogram.json says it then, and `options.origin`.
 void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder);
+
+// The names of those files and their bytes; writes nothing.
+std::vector<std::pair<std::string, int64_t>> emitted_files(const RProgram& program, const EmitOptions& options);
 
 // Lanes of rTasks of `program`, which need not be its own, for its interpreter to run instead (runtime_stub/host/stages.h): words of 4
 // bytes, a multiple of 4 of them: how many they are, how many events, the word of the first row, 0; the first row of each vEU and of none;

@@ -92,6 +92,28 @@ void move_down(SourceLines& lines, int64_t by) {
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
+void require_embeddable(const RProgram& program, const EmitOptions& options) {
+  if (!options.embed_weights || program.weight_bytes <= kMostEmbeddedBytes) return;
+  throw unsupported(
+      fmt::format("--embed-weights: the weights are {}, supported: up to {}; leave the option out to get {}.weights beside the source",
+                  bytes_text(program.weight_bytes), bytes_text(kMostEmbeddedBytes), options.name));
+}
+
+// Calls `use` with all files, whose texts live as long.
+template <class Use>
+void with_files(const RProgram& program, const EmitOptions& options, const Use& use) {
+  const Plan plan = make_plan(program, options);
+  const Source source = source_of(plan);
+  const std::string header = header_text(plan), cmake = cmake_text(plan);
+  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash, plan.structure);
+  std::vector<OutputFile> files = {
+      {options.name + ".cu", source.text, {}}, {options.name + ".h", header, {}}, {"CMakeLists.txt", cmake, {}}};
+  if (!plan.embeds_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
+  const std::string json = rprogram_json(plan, source.lines, files);
+  files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
+  use(files);
+}
+
 }  // namespace
 
 // The head says in which line things stand, so the rest is written first. The head's own length depends on how many things there are.
@@ -128,27 +150,23 @@ std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
 void check_output(const std::string& folder, const EmitOptions& options) {
   std::vector<std::string> files = {"CMakeLists.txt"};
   for (const char* suffix : {".cu", ".h", ".rprogram.json"}) files.push_back(options.name + suffix);
-  if (!options.embed_weights) files.push_back(options.name + ".weights");
+  if (!plan.embeds_weights) files.push_back(options.name + ".weights");
   check_folder(folder, options.name, files);
 }
 
 void emit(const RProgram& program, const EmitOptions& options, const std::string& folder) {
-  if (options.embed_weights && program.weight_bytes > kMostEmbeddedBytes) {
-    throw unsupported(
-        fmt::format("--embed-weights: the weights are {}, supported: up to {}; leave the option out to get {}.weights beside the source",
-                    bytes_text(program.weight_bytes), bytes_text(kMostEmbeddedBytes), options.name));
-  }
+  require_embeddable(program, options);
   check_output(folder, options);
-  const Plan plan = make_plan(program, options);
-  const Source source = source_of(plan);
-  const std::string header = header_text(plan), cmake = cmake_text(plan);
-  const Bytes weights_begin = weights_header(plan.weights, plan.weights_hash, plan.structure);
-  std::vector<OutputFile> files = {
-      {options.name + ".cu", source.text, {}}, {options.name + ".h", header, {}}, {"CMakeLists.txt", cmake, {}}};
-  if (!plan.embeds_weights) files.push_back({options.name + ".weights", view(weights_begin), view(plan.weights)});
-  const std::string json = rprogram_json(plan, source.lines, files);
-  files.push_back({options.name + std::string(kRprogramSuffix), json, {}});
-  write_folder(folder, files);
+  with_files(program, options, [&](const std::vector<OutputFile>& files) { write_folder(folder, files); });
+}
+
+std::vector<std::pair<std::string, int64_t>> emitted_files(const RProgram& program, const EmitOptions& options) {
+  require_embeddable(program, options);
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  with_files(program, options, [&](const std::vector<OutputFile>& files) {
+    for (const OutputFile& file : files) sizes.emplace_back(file.name, static_cast<int64_t>(file.begin.size() + file.rest.size()));
+  });
+  return sizes;
 }
 
 PackedWeights pack_weights(const RProgram& program, const EmitOptions& options) {

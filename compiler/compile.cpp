@@ -26,6 +26,7 @@
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
 #include "compiler/support/error.h"
+#include "compiler/support/log.h"
 #include "compiler/support/text.h"
 
 namespace tamp {
@@ -242,6 +243,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   prepared.precision = choose_precision(options.precision, vdevice);
   prepared.narrow_activations = options.narrow_activations;
   Stopwatch stopwatch;
+  std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
   prepared.source =
       frontend::read_onnx(model_path, {.dims = options.dims, .load_weights = true, .frozen = options.frozen, .batch = options.batch});
   tamp::verify(prepared.source);
@@ -250,6 +252,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
+  progress.emplace("runs the passes");
   const bool gangs = may_have_gangs(options);
   prepared.graph =
       run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), dump, prepared.unplaced);
@@ -287,6 +290,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                                              .search_plans = options.search_plans,
                                              .meter = meter ? &meter : nullptr,
                                              .merger = merger ? &*merger : nullptr};
+  std::optional<Progress> progress(std::in_place, "schedules for vDevice " + printable(prepared.vdevice.name));
   RProgram program = options.schedule.empty() ? schedule::schedule(std::move(graph), prepared.vdevice, scheduling)
                                               : schedule::read_schedule(schedule_of(options), options.schedule, std::move(graph),
                                                                         prepared.vdevice, scheduling, options.batch);
@@ -296,6 +300,7 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
                program.vdevice.name, name_of(program.precision), program.lanes.size(), program.events.size(),
                bytes_text(program.memory.arena_bytes), program.estimated_us, stopwatch.lap_ms());
 
+  progress.emplace("verifies the rProgram");
   require_proof(program);
   spdlog::info("verified ({:.0f} ms)", stopwatch.lap_ms());
   return program;

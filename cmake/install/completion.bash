@@ -10,7 +10,7 @@ _tamp() {
     fi
   done
   case $before in
-    --vdevice) words=$("$program" devices 2>/dev/null | sed -nE '2,$ s/^([^ ]+) .*/\1/p') ;;
+    --vdevice) words=auto\ $("$program" devices 2>/dev/null | sed -nE '2,$ s/^([^ ]+) .*/\1/p') ;;
     --precision) words='fp32 tf32 fp16 bf16' ;;
     --activations) words='auto fp32' ;;
     --execution) words='persistent graph' ;;
@@ -20,6 +20,8 @@ _tamp() {
       if [[ -z $command ]]; then
         words=$("$program" --help 2>/dev/null | sed -nE '/^Subcommands:/,/^$/ s/^  ([a-z]+) .*/\1/p')
         words+=' --help --version'
+      elif [[ $command == help ]]; then
+        words=$("$program" --help 2>/dev/null | sed -nE '/^Subcommands:/,/^$/ s/^  ([a-z]+) .*/\1/p')
       elif [[ $word == -* ]]; then
         words=$("$program" "$command" --help 2>/dev/null | sed -nE 's/^  (-[a-z],)?(--[a-z-]+).*/\2/p')
       fi

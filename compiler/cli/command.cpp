@@ -27,8 +27,10 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vecto
 }
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("--vdevice", arguments.vdevice, "GPU to compile for: a name of 'tamp devices', or a .json file")
-      ->option_text("NAME|FILE.json");
+  command
+      .add_option("--vdevice", arguments.vdevice,
+                  "GPU to compile for: a name of 'tamp devices', or a .json file; auto (default): this machine's, h200 where there is none")
+      ->option_text("auto|NAME|FILE.json");
   command
       .add_option("--precision", arguments.precision,
                   "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
@@ -99,9 +101,9 @@ void add_schedule_option(CLI::App& command, ModelArguments& arguments) {
       ->option_text("FILE");
 }
 
-CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice) {
+CompileOptions compile_options(const ModelArguments& arguments) {
   CompileOptions options;
-  options.vdevice = arguments.vdevice.empty() ? default_vdevice : arguments.vdevice;
+  options.vdevice = arguments.vdevice;
   options.precision = arguments.precision;
   options.records = arguments.records;
   options.policy = schedule::parse_policy(arguments.policy);
@@ -131,7 +133,7 @@ CompileOptions compile_options(const ModelArguments& arguments, const std::strin
 std::string options_text(const ModelArguments& arguments) {
   std::vector<std::string> parts;
   const auto add = [&](const char* flag, const std::string& value) { parts.push_back(fmt::format("{} {}", flag, value)); };
-  if (!arguments.vdevice.empty()) add("--vdevice", file_name(arguments.vdevice));
+  add("--vdevice", file_name(arguments.vdevice));
   if (!arguments.precision.empty()) add("--precision", arguments.precision);
   if (arguments.activations == "fp32") add("--activations", arguments.activations);
   if (!arguments.execution.empty()) add("--execution", arguments.execution);

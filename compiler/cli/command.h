@@ -47,11 +47,11 @@ void add_ios_option(CLI::App& command, ModelArguments& arguments);
 void add_measure_option(CLI::App& command, ModelArguments& arguments);
 void add_schedule_option(CLI::App& command, ModelArguments& arguments);
 void add_records_option(CLI::App& command, ModelArguments& arguments);
-// Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `default_vdevice` is used where the user named none.
-CompileOptions compile_options(const ModelArguments& arguments, const std::string& default_vdevice);
+// Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `arguments.vdevice` is a name or a file (this_gpu.h).
+CompileOptions compile_options(const ModelArguments& arguments);
 
-// The same as a user wrote it, where it differs from the default: "--batch 8 --dim n=4". Of files only the name, since what is generated
-// does not depend on where they lie.
+// The same as a user writes it, where it differs from the default: "--vdevice h200 --batch 8 --dim n=4". Of files only the name, since what
+// is generated does not depend on where they lie.
 std::string options_text(const ModelArguments& arguments);
 
 // The files of NAME=FILE arguments of --freeze. Error (bad input) names what is wrong.

@@ -15,10 +15,11 @@
 namespace tamp::cli {
 namespace {
 
-ExitCode compare_policies(const CompareArguments& arguments, const std::filesystem::path& folder) {
+ExitCode compare_policies(CompareArguments arguments, const std::filesystem::path& folder) {
   const bool gpu = measures(arguments.device);
   if (arguments.options.measure && !gpu) throw bad_input("--measure needs a GPU and nvcc; without them stages are simulated");
-  CompileOptions options = compile_options(arguments.options, default_vdevice(gpu));
+  arguments.options.vdevice = vdevice_to_compare(arguments.options.vdevice, gpu);
+  CompileOptions options = compile_options(arguments.options);
   const select::Records records = read_records(options.records);
   const MeasureOptions measuring{.model = arguments.model, .jobs = arguments.jobs, .seed = arguments.seed};
   std::vector<Trial> trials;

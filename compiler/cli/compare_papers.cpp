@@ -159,12 +159,13 @@ std::vector<Bar> bars_of(const Paper& paper, const std::vector<Block>& blocks) {
 
 }  // namespace
 
-ExitCode compare_paper(const CompareArguments& arguments, const std::filesystem::path& folder) {
+ExitCode compare_paper(CompareArguments arguments, const std::filesystem::path& folder) {
   Paper paper = paper_of(arguments.paper);
   choose_networks(paper, arguments.networks);
   const std::vector<std::string> files = files_of(paper, arguments.models.empty() ? "paper_models" : arguments.models);
   const bool gpu = measures(arguments.device);
-  CompileOptions options = compile_options(arguments.options, default_vdevice(gpu));
+  arguments.options.vdevice = vdevice_to_compare(arguments.options.vdevice, gpu);
+  CompileOptions options = compile_options(arguments.options);
   if (!arguments.precisions.empty()) options.precision = arguments.precisions.front();
   const select::Records records = read_records(options.records);
   std::vector<Block> blocks;

@@ -11,6 +11,7 @@
 #include "compiler/cli/comparing.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/schedule/carry_over.h"
 #include "compiler/schedule/schedule_file.h"
@@ -231,9 +232,13 @@ std::vector<Bar> bars_of(const Specialised& all) {
 
 }  // namespace
 
-ExitCode compare_schedules(const CompareArguments& arguments, const std::filesystem::path& folder) {
+ExitCode compare_schedules(CompareArguments arguments, const std::filesystem::path& folder) {
   const bool gpu = measures(arguments.device);
-  const CompileOptions options = compile_options(arguments.options, default_vdevice(gpu));
+  // Where none is named, a schedule's is the one that it was made for.
+  std::string& vdevice = arguments.options.vdevice;
+  if (!vdevice.empty()) vdevice = vdevice_to_compare(vdevice, gpu);
+  for (std::string& name : arguments.vdevices) name = vdevice_to_compare(name, gpu);
+  const CompileOptions options = compile_options(arguments.options);
   const select::Records records = read_records(options.records);
   Models models(arguments.model, options);
   std::vector<std::string> vdevices = arguments.vdevices;

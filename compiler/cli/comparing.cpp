@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/workshop.h"
 #include "compiler/support/files.h"
@@ -22,7 +23,9 @@ bool measures(const std::string& device) {
   return can_use_gpu();
 }
 
-std::string default_vdevice(bool measuring) { return measuring ? vdevice_of_this_gpu() : "h200"; }
+std::string vdevice_to_compare(const std::string& given, bool measuring) {
+  return measuring ? vdevice_to_run(given, /*on_gpu=*/true) : planned_vdevice(given);
+}
 
 const Prepared& PreparedModel::of(schedule::Execution execution) {
   const auto found = prepared_.find(execution);

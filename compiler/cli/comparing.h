@@ -27,14 +27,14 @@ struct CompareArguments {
   uint64_t seed = 1;
 };
 
-ExitCode compare_schedules(const CompareArguments& arguments, const std::filesystem::path& folder);
-ExitCode compare_paper(const CompareArguments& arguments, const std::filesystem::path& folder);
+ExitCode compare_schedules(CompareArguments arguments, const std::filesystem::path& folder);
+ExitCode compare_paper(CompareArguments arguments, const std::filesystem::path& folder);
 
 // Whether there is something to measure with; what was said if not. Error (bad input) on --device cpu.
 bool measures(const std::string& device);
 
-// The vDevice that is meant where the user names none.
-std::string default_vdevice(bool measuring);
+// The vDevice that the user means by what is `given`.
+std::string vdevice_to_compare(const std::string& given, bool measuring);
 
 // The model as the passes make it for one execution: recurrent layers differ. Each is made when it is first asked for.
 class PreparedModel {

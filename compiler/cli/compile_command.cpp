@@ -11,6 +11,9 @@
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_stages.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/standard_input.h"
+#include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/frontend/external_files.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/support/text.h"
@@ -20,11 +23,14 @@ namespace {
 
 struct CompileArguments {
   std::string model, output, name, dump, depfile, save_schedule, refusals;
-  bool embed_weights = false;
+  bool embed_weights = false, dry_run = false;
   ModelArguments options;
 };
 
+bool is_piped(const CompileArguments& arguments) { return arguments.model == kStandardInput; }
+
 std::string chosen_name(const CompileArguments& arguments) {
+  if (arguments.name.empty() && is_piped(arguments)) throw bad_input("-: a model from standard input has no name; give --name NAME");
   if (arguments.name.empty()) return model_name(arguments.model);
   const std::string safe = codegen::safe_name(arguments.name);
   if (identifier(arguments.name) != arguments.name)
@@ -49,7 +55,8 @@ std::string make_path(const std::string& path) {
 
 // "out/NAME.cu: model.onnx model.bin", one file a line, as compilers write it with -MF.
 void write_depfile(const CompileArguments& arguments, const std::string& name) {
-  std::vector<std::string> files = {arguments.model};
+  std::vector<std::string> files;
+  if (!is_piped(arguments)) files.push_back(arguments.model);
   for (std::string& file : frontend::external_files(arguments.model)) files.push_back(std::move(file));
   if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
   if (!arguments.options.schedule.empty()) files.push_back(arguments.options.schedule);
@@ -70,6 +77,33 @@ void save_schedule(const CompileArguments& arguments, const RProgram& program, i
   if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.save_schedule)));
 }
 
+// Weights of a model lie in its folder, and standard input has none.
+void require_whole_model() {
+  const std::vector<std::string> files = frontend::external_files(kStandardInput);
+  if (files.empty()) return;
+  throw bad_input(
+      fmt::format("{}: keeps data in other files, '{}' the first, which standard input cannot have beside it; give the model's file",
+                  kStandardInput, printable(file_name(files.front()))));
+}
+
+// Of --dry-run: each file, its size where that is known, and whether something is there that it replaces.
+void print_files(const CompileArguments& arguments, const std::string& name, const RProgram& program,
+                 const codegen::EmitOptions& emitting) {
+  namespace fs = std::filesystem;
+  using Align = Table::Align;
+  Table table({{"WOULD WRITE", Align::left, 400}, {"BYTES", Align::right}, {""}});
+  const auto row = [&](const fs::path& path, const std::string& bytes) {
+    std::error_code ignored;
+    table.row({printable(path.string(), 400), bytes, fs::exists(path, ignored) ? "replaces it" : "new"});
+  };
+  for (const auto& [file, bytes] : codegen::emitted_files(program, emitting)) row(fs::path(arguments.output) / file, grouped(bytes));
+  for (const std::string& file : {arguments.depfile, arguments.save_schedule, arguments.dump}) {
+    if (!file.empty()) row(file, "");
+  }
+  fmt::print("{}", table.text());
+  spdlog::info("{}: nothing is written (--dry-run)", name);
+}
+
 // What `error` refuses, as a JSON array; what is not about one thing of a model has a reason only.
 void write_refusals(const std::string& path, const Error& error) {
   std::vector<Refusal> refusals = error.refusals();
@@ -80,18 +114,32 @@ void write_refusals(const std::string& path, const Error& error) {
   write_text(path, list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-ExitCode compile_to_folder(const CompileArguments& arguments) {
+ExitCode compile_to_folder(CompileArguments arguments) {
   const std::string name = chosen_name(arguments);
-  codegen::EmitOptions emitting{.name = name, .source_name = file_name(arguments.model), .embed_weights = arguments.embed_weights};
+  // From standard input it is as if it were called NAME.onnx.
+  const std::string source_name = is_piped(arguments) ? name + ".onnx" : file_name(arguments.model);
+  codegen::EmitOptions emitting{.name = name, .source_name = source_name, .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);
   const bool on_gpu = arguments.options.measure && choose_device("cuda") == Device::cuda;
-  CompileOptions options = compile_options(arguments.options, on_gpu && arguments.options.vdevice.empty() ? vdevice_of_this_gpu() : "h200");
-  options.dump_dir = arguments.dump;
+  std::string& vdevice = arguments.options.vdevice;
+  vdevice = on_gpu ? vdevice_to_run(vdevice, /*on_gpu=*/true) : planned_vdevice(vdevice);
+  CompileOptions options = compile_options(arguments.options);
+  if (!arguments.dry_run) options.dump_dir = arguments.dump;
+  if (is_piped(arguments)) {
+    const Progress progress("reads standard input");
+    keep_standard_input();
+    require_whole_model();
+  }
   set_measure(arguments.options, {.model = arguments.model}, options);
   const Compiled compiled = compile(arguments.model, options);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
   emitting.invocation = options_text(arguments.options);
   add_schedule(compiled.program, emitting);
+  const Progress progress("writes " + printable(arguments.output));
+  if (arguments.dry_run) {
+    print_files(arguments, name, compiled.program, emitting);
+    return ExitCode::ok;
+  }
   codegen::emit(compiled.program, emitting, arguments.output);
   if (!arguments.depfile.empty()) write_depfile(arguments, name);
   if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
@@ -103,7 +151,8 @@ ExitCode compile_model(const CompileArguments& arguments) {
   try {
     return compile_to_folder(arguments);
   } catch (const Error& error) {
-    if (!arguments.refusals.empty() && error.code() == ExitCode::unsupported) write_refusals(arguments.refusals, error);
+    if (!arguments.refusals.empty() && !arguments.dry_run && error.code() == ExitCode::unsupported)
+      write_refusals(arguments.refusals, error);
     throw;
   }
 }
@@ -119,14 +168,17 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                                   "  tamp compile model.onnx -o model/ --freeze mask=mask.npy\n"
                                   "  tamp compile model.onnx -o model/ --policy list --save-schedule model.schedule.json\n"
                                   "  tamp compile model.onnx -o model/ --schedule model.schedule.json\n"
-                                  "  tamp compile model.onnx -o model/ --dump stages/");
+                                  "  tamp compile model.onnx -o model/ --dump stages/\n"
+                                  "  tamp compile model.onnx -o model/ --dry-run           (what would be written, and nothing else)\n"
+                                  "  make_model | tamp compile - --name model -o model/    (from standard input)");
   auto arguments = std::make_shared<CompileArguments>();
-  command->add_option("model", arguments->model, "The ONNX file")->required()->option_text("MODEL.onnx");
+  command->add_option("model", arguments->model, "The ONNX file; -: standard input")->required()->option_text("MODEL.onnx|-");
   command->add_option("-o,--output", arguments->output, "Folder to write; an earlier compilation of the model is replaced")
       ->required()
       ->option_text("DIR");
   command->add_option("--name", arguments->name, "Name of the generated files and symbols; default: the model's file name")
       ->option_text("NAME");
+  command->add_flag("--dry-run", arguments->dry_run, "Do all but writing, and list what would be written");
   add_model_options(*command, arguments->options);
   add_ios_option(*command, arguments->options);
   add_measure_option(*command, arguments->options);
@@ -144,7 +196,10 @@ void add_compile(CLI::App& app, Invocation& invocation) {
                    "If something is not supported, write all of it to this file as JSON: node, operator, reason")
       ->option_text("FILE.json");
   command->add_option("--dump", arguments->dump, "Write the graph after every stage into this folder")->option_text("DIR");
-  command->callback([&invocation, arguments] { invocation.run = [arguments] { return compile_model(*arguments); }; });
+  command->callback([&invocation, arguments] {
+    if (arguments->model == "-") arguments->model = kStandardInput;
+    invocation.run = [arguments] { return compile_model(*arguments); };
+  });
 }
 
 }  // namespace tamp::cli

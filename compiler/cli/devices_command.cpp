@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include "compiler/cli/command.h"
+#include "compiler/cli/measure_vdevice.h"
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/ir/vdevice.h"
 #include "compiler/support/text.h"
@@ -76,7 +78,8 @@ ExitCode list_devices(bool as_json) {
 void add_devices(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, invocation, "devices", "List the built-in vDevices (GPUs as data)",
-      "  tamp devices\n  tamp compile model.onnx -o model/ --vdevice a100\n  tamp compile model.onnx -o model/ --vdevice my_gpu.json");
+      "  tamp devices\n  tamp compile model.onnx -o model/ --vdevice a100\n  tamp compile model.onnx -o model/ --vdevice my_gpu.json\n"
+      "  tamp devices --measure my_gpu.json        (needs the GPU and nvcc)");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
   auto device = std::make_shared<std::string>();
@@ -86,8 +89,19 @@ void add_devices(CLI::App& app, Invocation& invocation) {
                                        "with cuda or cpu for that device")
                           ->expected(0, 1)
                           ->option_text("[cuda|cpu]");
-  command->callback([&invocation, as_json, device, here] {
-    invocation.run = [as_json, device, is_here = here->count() > 0] {
+  auto measured = std::make_shared<std::string>();
+  command
+      ->add_option(
+          "--measure", *measured,
+          "Measure this machine's GPU with nvcc, and write a vDevice file for it; what is not measured is that of a vDevice like it "
+          "(docs/vdevices.md)")
+      ->option_text("FILE.json");
+  command->callback([&invocation, as_json, device, here, measured] {
+    invocation.run = [as_json, device, is_here = here->count() > 0, measured] {
+      if (!measured->empty()) {
+        measure_vdevice(*measured);
+        return ExitCode::ok;
+      }
       return is_here ? show_this_machine(*device) : list_devices(*as_json);
     };
   });

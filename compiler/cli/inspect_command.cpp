@@ -18,6 +18,7 @@
 #include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/timeline_files.h"
 #include "compiler/frontend/onnx_reader.h"
 #include "compiler/support/log.h"
@@ -63,7 +64,7 @@ void print_summary(const std::string& path, const frontend::ModelSummary& model)
 // One sentence per thing that is not supported: what `tamp compile` says, by compiling. Without the weights only names and
 // declared types can be looked at.
 std::vector<std::string> refusals_of(const std::string& path, const frontend::ModelSummary& model, const ModelArguments& arguments) {
-  const CompileOptions options = compile_options(arguments, "h200");
+  const CompileOptions options = compile_options(arguments);
   if (!model.missing_file.empty()) return model.unsupported;
   try {
     codegen::cuda_source(compile(path, options).program, {.name = "model", .source_name = {}});
@@ -299,7 +300,7 @@ struct InspectArguments {
 };
 
 std::string rprogram_json_of_model(const InspectArguments& arguments) {
-  const CompileOptions options = compile_options(arguments.options, "h200");
+  const CompileOptions options = compile_options(arguments.options);
   const RProgram program = compile(arguments.path, options).program;
   codegen::EmitOptions emitting{
       .name = model_name(arguments.path), .source_name = file_name(arguments.path), .invocation = options_text(arguments.options)};
@@ -332,13 +333,14 @@ ExitCode write_files(const InspectArguments& arguments, const std::string& rprog
   }
 }
 
-ExitCode inspect(const InspectArguments& arguments, bool all) {
+ExitCode inspect(InspectArguments arguments, bool all) {
   const bool writes = !arguments.html.empty() || !arguments.perfetto.empty();
   if (!arguments.trace.empty() && arguments.html.empty()) throw bad_input("--trace is of --html: give both");
   if (arguments.json && writes) throw bad_input("--json goes to standard output; give it without --html and --perfetto");
   require_file("--html", arguments.html);
   require_file("--perfetto", arguments.perfetto);
   if (!std::filesystem::is_directory(arguments.path)) {
+    arguments.options.vdevice = planned_vdevice(arguments.options.vdevice);
     if (writes) return write_files(arguments, rprogram_json_of_model(arguments));
     return arguments.json ? inspect_model_as_json(arguments.path, arguments.options) : inspect_model(arguments.path, arguments.options);
   }

@@ -124,24 +124,32 @@ void write_outputs(const std::string& folder, const std::vector<Port>& ports, co
              names.dump(1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-std::string summary(const ops::Value& value) {
-  constexpr int64_t kShown = 4;
+Statistics statistics_of(const ops::Value& value) {
   const int64_t count = element_count(value.shape);
-  double least = std::numeric_limits<double>::infinity(), most = -least, sum = 0;
-  int64_t nans = 0;
+  Statistics s{.least = std::numeric_limits<double>::infinity(), .most = -std::numeric_limits<double>::infinity()};
+  double sum = 0;
   for (int64_t i = 0; i < count; ++i) {
     const double x = number_at(value, i);
     if (std::isnan(x)) {
-      ++nans;
+      ++s.nans;
       continue;
     }
-    least = std::min(least, x);
-    most = std::max(most, x);
+    s.least = std::min(s.least, x);
+    s.most = std::max(s.most, x);
     sum += x;
   }
+  s.numbers = count - s.nans;
+  s.mean = sum / static_cast<double>(s.numbers);
+  return s;
+}
+
+std::string summary(const ops::Value& value) {
+  constexpr int64_t kShown = 4;
+  const int64_t count = element_count(value.shape);
+  const Statistics s = statistics_of(value);
   std::string text = type_text(value.dtype, value.shape);
-  if (count > nans) text += fmt::format("  min {:.6g}  max {:.6g}  mean {:.6g}", least, most, sum / static_cast<double>(count - nans));
-  if (nans > 0) text += fmt::format("  {} NaN", nans);
+  if (s.numbers > 0) text += fmt::format("  min {:.6g}  max {:.6g}  mean {:.6g}", s.least, s.most, s.mean);
+  if (s.nans > 0) text += fmt::format("  {} NaN", s.nans);
   if (count > 0) text += "  first";
   for (int64_t i = 0; i < std::min(count, kShown); ++i) text += fmt::format(" {:.6g}", number_at(value, i));
   return text + (count > kShown ? " ..." : "");

@@ -29,6 +29,13 @@ void write_outputs(const std::string& folder, const std::vector<Port>& ports, co
 
 std::string type_text(DType dtype, const Shape& shape);  // "f32[1,1000]"
 
+// What is said of a value: of its numbers the least, the most and the mean, and how many elements are none.
+struct Statistics {
+  double least = 0, most = 0, mean = 0;  // where there is a number
+  int64_t numbers = 0, nans = 0;
+};
+Statistics statistics_of(const ops::Value& value);
+
 // "f32[1,1000] min -1.5 max 3.2 mean 0.01 first 0.1 0.2 0.3 0.4"
 std::string summary(const ops::Value& value);
 

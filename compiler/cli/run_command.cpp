@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
@@ -13,9 +15,11 @@
 #include "compiler/cli/each.h"
 #include "compiler/cli/measure_stages.h"
 #include "compiler/cli/ports.h"
+#include "compiler/cli/print_json.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
 #include "compiler/cli/test_data.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/frontend/onnx_reader.h"
@@ -33,9 +37,20 @@ struct RunArguments {
   ModelArguments options;
   RunOptions run;
   uint64_t seed = 1;
-  bool check = false, each = false;
+  bool check = false, each = false, as_json = false;
   std::string against;  // a folder of test data
   Tolerance tolerance;
+};
+
+// What is said of a run: as text at once, or with --json as one object at the end.
+struct Report {
+  bool as_json = false;
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+
+  template <class... Values>
+  void say(fmt::format_string<Values...> text, Values&&... values) const {
+    if (!as_json) fmt::print(text, std::forward<Values>(values)...);
+  }
 };
 
 // What is run, and the graph to check against: of a model that was compiled here, or where a check is wanted.
@@ -86,7 +101,7 @@ Precision parse_precision(const std::string& name) {
   throw bad_input(fmt::format("precision '{}' of the compiled folder is not known", printable(name)));
 }
 
-Subject compile_subject(const RunArguments& arguments, const std::filesystem::path& work) {
+Subject compile_subject(RunArguments arguments, const std::filesystem::path& work) {
   if (!arguments.source.empty()) throw bad_input("--model is for a folder of 'tamp compile' and --check");
   Subject subject;
   const std::string name = model_name(arguments.model);
@@ -94,9 +109,8 @@ Subject compile_subject(const RunArguments& arguments, const std::filesystem::pa
   subject.device = choose_device(arguments.device);
   require_traceable(arguments, subject.device, arguments.options.execution);
   require_watchable(arguments, subject.device);
-  const bool named = !arguments.options.vdevice.empty();
-  const std::string vdevice = named ? "" : subject.device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
-  CompileOptions options = compile_options(arguments.options, vdevice);
+  arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, subject.device == Device::cuda);
+  CompileOptions options = compile_options(arguments.options);
   options.keep_all = arguments.each;
   set_measure(arguments.options, {.model = arguments.model, .device = subject.device, .seed = arguments.seed}, options);
   Compiled compiled = compile(arguments.model, options);
@@ -135,30 +149,53 @@ Subject compiled_subject(const RunArguments& arguments) {
   return subject;
 }
 
-void print_times(const Subject& subject, const RunResult& result, const RunOptions& options) {
+void report_times(const Subject& subject, const RunResult& result, const RunOptions& options, Report& report) {
   std::vector<double> times = result.microseconds;
   TAMP_CHECK(!times.empty(), "the model's program printed no time");
   std::sort(times.begin(), times.end());
-  fmt::print("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
+  report.json = {{"model", subject.model.name},
+                 {"vdevice", subject.model.vdevice},
+                 {"precision", subject.model.precision},
+                 {"policy", subject.model.policy},
+                 {"execution", subject.model.execution},
+                 {"device", subject.device == Device::cuda ? "cuda" : "cpu"},
+                 {"device_name", result.device},
+                 {"traced", options.trace},
+                 {"time_us", {{"min", times.front()}, {"median", median(times)}, {"max", times.back()}, {"runs", result.microseconds}}}};
+  report.say("model   {}: vDevice {}, {}, {} policy, {} execution, on {}\n", subject.model.name, printable(subject.model.vdevice),
              printable(subject.model.precision), printable(subject.model.policy), printable(subject.model.execution), result.device);
   const char* note = subject.device == Device::cpu ? "  (stand-in: says nothing about a GPU)"
                      : options.trace               ? "  (traced, which is slower)"
                                                    : "";
   if (times.size() == 1) {
-    fmt::print("time    {:.1f} us{}\n", times[0], note);
+    report.say("time    {:.1f} us{}\n", times[0], note);
   } else {
-    fmt::print("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median(times),
+    report.say("time    min {:.1f} us  median {:.1f} us  max {:.1f} us  of {} runs, all bitwise equal{}\n", times.front(), median(times),
                times.back(), times.size(), note);
   }
 }
 
-void write_trace(const RunArguments& arguments, const CompiledFolder& model, const RunResult& result) {
-  const TraceReport report = trace_report(read_text(model.folder / (model.name + ".rprogram.json")), result.stamps);
-  write_text(arguments.trace, report.events);
-  fmt::print("\n{}\n{} opens in ui.perfetto.dev and chrome://tracing\n", report.text, printable(arguments.trace));
+void report_outputs(const std::vector<Port>& ports, const std::vector<ops::Value>& outputs, Report& report) {
+  report.json["outputs"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    report.say("output  '{}' {}\n", printable(ports[i].name), summary(outputs[i]));
+    const Statistics s = statistics_of(outputs[i]);
+    nlohmann::ordered_json output = {{"name", ports[i].name}, {"dtype", name_of(outputs[i].dtype)}, {"shape", outputs[i].shape}};
+    if (s.numbers > 0) output.update({{"min", s.least}, {"max", s.most}, {"mean", s.mean}});  // an infinity is null in JSON
+    output["nans"] = s.nans;
+    report.json["outputs"].push_back(output);
+  }
 }
 
-ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs) {
+void write_trace(const RunArguments& arguments, const CompiledFolder& model, const RunResult& result, Report& report_to) {
+  const TraceReport report = trace_report(read_text(model.folder / (model.name + ".rprogram.json")), result.stamps);
+  write_text(arguments.trace, report.events);
+  report_to.json["trace"] = arguments.trace;
+  report_to.say("\n{}\n{} opens in ui.perfetto.dev and chrome://tracing\n", report.text, printable(arguments.trace));
+}
+
+ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs,
+                       Report& report) {
   spdlog::info("checks against the reference on the CPU");
   const std::vector<ops::Value> expected = ops::run(*subject.source, inputs);
   bool good = true;
@@ -167,10 +204,12 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
     const double limit = tolerance(subject.precision, outputs[i].dtype);
     const bool within = d.relative_l2 <= limit;
     good = good && within;
-    fmt::print("check   '{}': {}, relative L2 {:.2e}, limit {:.0e} for {}", printable(subject.model.outputs[i].name),
+    report.json["checks"].push_back(
+        {{"output", subject.model.outputs[i].name}, {"good", within}, {"relative_l2", d.relative_l2}, {"limit", limit}});
+    report.say("check   '{}': {}, relative L2 {:.2e}, limit {:.0e} for {}", printable(subject.model.outputs[i].name),
                within ? "good" : "FAILED", d.relative_l2, limit, name_of(subject.precision));
-    if (d.worst >= 0) fmt::print("; worst element {}: {:.7g}, expected {:.7g}", index_text(d.worst, outputs[i].shape), d.got, d.expected);
-    fmt::print("\n");
+    if (d.worst >= 0) report.say("; worst element {}: {:.7g}, expected {:.7g}", index_text(d.worst, outputs[i].shape), d.got, d.expected);
+    report.say("\n");
   }
   if (good) return ExitCode::ok;
   throw Error(ExitCode::check_failed, fmt::format("{}: outputs differ from the reference", subject.model.name));
@@ -201,7 +240,7 @@ std::vector<schedule::Touch> touches_of(const RProgram& program, const std::vect
   return touches;
 }
 
-void check_races(const RProgram& program, const RunResult& result) {
+void check_races(const RProgram& program, const RunResult& result, Report& report) {
   const std::vector<schedule::Touch> touches = touches_of(program, result.accesses);
   const std::vector<std::string> found = schedule::races(program, touches);
   if (!found.empty())
@@ -210,14 +249,16 @@ void check_races(const RProgram& program, const RunResult& result) {
   int64_t read = 0, written = 0, rtasks = 0;
   for (const schedule::Touch& t : touches) (t.is_write ? written : read) += t.end - t.begin;
   for (const RKernel& rkernel : program.rkernels) rtasks += rkernel.rtasks();
-  fmt::print("races   none: {} rTasks read {} and wrote {}, as declared and in order\n", rtasks, bytes_text(read), bytes_text(written));
+  report.json["races"] = {{"rtasks", rtasks}, {"bytes_read", read}, {"bytes_written", written}};
+  report.say("races   none: {} rTasks read {} and wrote {}, as declared and in order\n", rtasks, bytes_text(read), bytes_text(written));
 }
 
-void print_each(const EachReport& report) {
-  for (const std::string& name : report.skipped) fmt::print("each    '{}' cannot be looked at alone\n", printable(name));
+void report_each(const EachReport& report, Report& to) {
+  to.json["each"] = {{"checked", report.checked}, {"skipped", report.skipped}};
+  for (const std::string& name : report.skipped) to.say("each    '{}' cannot be looked at alone\n", printable(name));
   if (!report.departure.empty())
     throw Error(ExitCode::check_failed, fmt::format("{}; {} before it are good", report.departure, report.checked));
-  fmt::print("each    {} rOperators, each as the reference\n", report.checked);
+  to.say("each    {} rOperators, each as the reference\n", report.checked);
 }
 
 // Those of the model, in its order; those that became constants among them.
@@ -234,23 +275,24 @@ std::vector<std::string> input_names(const RunArguments& arguments, const Subjec
 // `inputs`: of each set.
 ExitCode run_against(const RunArguments& arguments, const Subject& subject, const std::vector<TestSet>& sets,
                      const std::vector<std::vector<ops::Value>>& inputs, const std::filesystem::path& runner,
-                     const std::filesystem::path& work, const RunOptions& options) {
+                     const std::filesystem::path& work, const RunOptions& options, Report& report) {
   std::vector<std::string> wrong;
   for (size_t s = 0; s < sets.size(); ++s) {
     const TestSet& set = sets[s];
     const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[s], options);
-    if (s == 0) print_times(subject, result, arguments.run);
+    if (s == 0) report_times(subject, result, arguments.run, report);
     const std::vector<std::string> sentences = departures(set, subject.model.outputs, result.outputs, arguments.tolerance);
     const std::string name = printable(set.folder.filename().string());
-    fmt::print("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
+    report.json["checks"].push_back({{"set", name}, {"good", sentences.empty()}, {"departures", sentences}});
+    report.say("check   {}: {}\n", name, sentences.empty() ? "good" : "FAILED");
     for (const std::string& sentence : sentences) wrong.push_back(fmt::format("{}: {}", name, sentence));
-    if (arguments.each) print_each(check_each(*subject.program, inputs[s], result.outputs, result.arena));
+    if (arguments.each) report_each(check_each(*subject.program, inputs[s], result.outputs, result.arena), report);
   }
   if (wrong.empty()) return ExitCode::ok;
   throw Error(ExitCode::check_failed, fmt::format("{}: {}", subject.model.name, join(wrong, "\n  ")));
 }
 
-ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work) {
+ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work, Report& report) {
   require_checkable(arguments);
   const std::vector<TestSet> sets = arguments.against.empty() ? std::vector<TestSet>() : test_sets(arguments.against);
   require_writable("--output-dir", arguments.output_folder, arguments.output_folder);
@@ -267,22 +309,27 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
   options.arena = arguments.each;
   if (options.races) options.kept = schedule::exchange_bytes(*subject.program);
   const std::filesystem::path runner = build_runner(subject.model, subject.device, work, options);
-  if (!sets.empty()) return run_against(arguments, subject, sets, inputs, runner, work, options);
+  if (!sets.empty()) return run_against(arguments, subject, sets, inputs, runner, work, options, report);
   const RunResult result = run_model(subject.model, subject.device, runner, work, inputs[0], options);
-  print_times(subject, result, arguments.run);
-  for (size_t i = 0; i < result.outputs.size(); ++i)
-    fmt::print("output  '{}' {}\n", printable(subject.model.outputs[i].name), summary(result.outputs[i]));
+  report_times(subject, result, arguments.run, report);
+  report_outputs(subject.model.outputs, result.outputs, report);
   if (!arguments.output_folder.empty()) write_outputs(arguments.output_folder, subject.model.outputs, result.outputs);
-  if (options.races) check_races(*subject.program, result);
-  if (!arguments.trace.empty()) write_trace(arguments, subject.model, result);
-  if (arguments.each) print_each(check_each(*subject.program, inputs[0], result.outputs, result.arena));
-  return arguments.check ? check_outputs(subject, inputs[0], result.outputs) : ExitCode::ok;
+  if (options.races) check_races(*subject.program, result, report);
+  if (!arguments.trace.empty()) write_trace(arguments, subject.model, result, report);
+  if (arguments.each) report_each(check_each(*subject.program, inputs[0], result.outputs, result.arena), report);
+  return arguments.check ? check_outputs(subject, inputs[0], result.outputs, report) : ExitCode::ok;
 }
 
 ExitCode run_command(const RunArguments& arguments) {
   TemporaryFolder work;
+  Report report{.as_json = arguments.as_json};
   try {
-    return run_in(arguments, work.path());
+    const ExitCode code = run_in(arguments, work.path(), report);
+    if (report.as_json) print_json(report.json);
+    return code;
+  } catch (const Error& error) {
+    if (report.as_json && error.code() == ExitCode::check_failed && !report.json.empty()) print_json(report.json);
+    throw;
   } catch (const InternalError&) {
     work.keep();  // its logs say what happened
     throw;
@@ -297,7 +344,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  tamp run resnet50.onnx --check\n"
                   "  tamp run resnet50.onnx --device cpu --check --seed 7\n"
                   "  tamp run model.onnx --input image=cat.npy --output-dir out/\n"
-                  "  tamp run model.onnx --repeat 100\n"
+                  "  tamp run model.onnx --repeat 100 --json\n"
                   "  tamp run model.onnx --trace trace.json\n"
                   "  tamp run model.onnx --check --against cases/     (test_data_set_N/input_I.pb, output_I.pb)\n"
                   "  tamp run model.onnx --check --each               (which rOperator is it?)\n"
@@ -330,6 +377,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--atol", arguments->tolerance.absolute, "(default 1e-5)")->option_text("ATOL")->check(CLI::NonNegativeNumber);
   command->add_option("--model", arguments->source, "With --check of a folder: the model it was compiled from, where it is not found")
       ->option_text("FILE.onnx");
+  command->add_flag("--json", arguments->as_json, "Print JSON instead of text");
   command->add_option("--repeat", arguments->run.repeat, "Timed runs; their outputs must be bitwise equal")
       ->option_text("N")
       ->check(CLI::Range(1, 1000000));

@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
 
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
+#include "compiler/support/log.h"
 #include "compiler/support/text.h"
 
 namespace tamp::cli {
@@ -28,14 +29,6 @@ constexpr int kOutOfMemory = 16;
 
 // On the stand-in a wait lasts as long as everything else that the one CPU thread does.
 constexpr std::string_view kStandInWaitBudget = "3600";
-
-bool has_gpu() {
-  std::error_code ignored;
-  for (int i = 0; i < 16; ++i) {
-    if (fs::exists(fmt::format("/dev/nvidia{}", i), ignored)) return true;
-  }
-  return fs::exists("/dev/dxg", ignored);  // WSL
-}
 
 std::string find_nvcc() {
   if (const std::string found = find_program("nvcc"); !found.empty()) return found;
@@ -165,22 +158,6 @@ Device choose_device(const std::string& name) {
   return Device::cpu;
 }
 
-std::string vdevice_of_this_gpu() {
-  // Part of the product name -> built-in vDevice.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kGpus = {
-      {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 5090", "rtx5090"}, {"RTX 4090", "rtx4090"}, {"T4", "t4"}}};
-  if (find_program("nvidia-smi").empty()) return "h200";
-  const TemporaryFolder folder;
-  const ProcessResult asked = run_process({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"}, folder.path() / "gpu");
-  if (!asked.ok()) return "h200";
-  for (const auto& [part, vdevice] : kGpus) {
-    if (asked.output.find(part) != std::string::npos) return std::string(vdevice);
-  }
-  throw bad_input(
-      fmt::format("this machine's GPU, {}, has no built-in vDevice; give --vdevice NAME or FILE.json ('tamp devices' lists the names)",
-                  printable(last_line(asked.output))));
-}
-
 fs::path build_runner(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   TAMP_CHECK(device == Device::cuda || !options.trace, "the stand-in has no clock");
   TAMP_CHECK(device == Device::cpu || !options.races, "only the stand-in sees every access");
@@ -212,6 +189,7 @@ RunResult run_model(const CompiledFolder& model, Device device, const fs::path& 
   if (!options.stage_file.empty()) add("--stages", fs::absolute(options.stage_file).string());
   if (options.train > 0) add("--train", std::to_string(options.train));
   if (!model.embedded_weights) add("--weights", fs::absolute(model.folder / (model.name + ".weights")).string());
+  const Progress progress(fmt::format("runs {} on {}", model.name, device == Device::cuda ? "the GPU" : "the stand-in"));
   if (device == Device::cpu) add("--wait-budget", std::string(kStandInWaitBudget));
   if (device == Device::cpu) add("--multiprocessors", std::to_string(model.veus));
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -25,9 +25,6 @@ std::string find_compiler(Device device);
 // Whether Device::cuda is possible: a GPU and nvcc.
 bool can_use_gpu();
 
-// The built-in vDevice of this machine's GPU. Error (bad input) if it has none; "h200" if the GPU cannot be asked.
-std::string vdevice_of_this_gpu();
-
 struct RunOptions {
   int repeat = 1;
   int instances = 1;

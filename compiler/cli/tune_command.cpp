@@ -12,6 +12,7 @@
 #include "compiler/cli/measure_lock.h"
 #include "compiler/cli/process.h"
 #include "compiler/cli/table.h"
+#include "compiler/cli/this_gpu.h"
 #include "compiler/cli/toolchain.h"
 #include "compiler/cli/trace.h"
 #include "compiler/cli/tune.h"
@@ -110,7 +111,7 @@ size_t write_records(const std::string& path, const select::Records& measured) {
 
 std::string time_text(const std::optional<double>& us) { return us ? fmt::format("{:.1f} us", *us) : "failed"; }
 
-ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
+ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
   const std::string name = model_name(arguments.model);
   require_own_folder(arguments.output, name);
   if (fs::exists(arguments.records)) {
@@ -120,8 +121,8 @@ ExitCode tune_in(const TuneArguments& arguments, const fs::path& folder) {
   if (const std::string why = why_not_writable(fs::absolute(arguments.records).parent_path()); !why.empty())
     throw bad_input(fmt::format("{}: cannot be written: {}", printable(arguments.records), why));
   const Device device = choose_device(arguments.device);
-  const std::string vdevice = !arguments.options.vdevice.empty() ? "" : device == Device::cpu ? "cpu" : vdevice_of_this_gpu();
-  const CompileOptions options = compile_options(arguments.options, vdevice);
+  arguments.options.vdevice = vdevice_to_run(arguments.options.vdevice, device == Device::cuda);
+  const CompileOptions options = compile_options(arguments.options);
   if (options.execution != schedule::Execution::persistent) throw bad_input("tune needs the persistent kernel, not --execution graph");
   Prepared prepared = prepare(arguments.model, options);
   settle_graph(prepared, options, nullptr);  // rKernels are varied by the numbers of rOperators

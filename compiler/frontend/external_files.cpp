@@ -17,10 +17,12 @@ void collect(const onnx::TensorProto& tensor, std::set<std::string>& locations) 
   }
 }
 
+void collect(const onnx::GraphProto& graph, std::set<std::string>& locations);
+
 // Branches and loop bodies are graphs of their own.
-void collect(const onnx::GraphProto& graph, std::set<std::string>& locations) {
-  for (const auto& tensor : graph.initializer()) collect(tensor, locations);
-  for (const auto& node : graph.node()) {
+template <class Nodes>
+void collect_nodes(const Nodes& nodes, std::set<std::string>& locations) {
+  for (const auto& node : nodes) {
     for (const auto& attribute : node.attribute()) {
       if (attribute.has_t()) collect(attribute.t(), locations);
       for (const auto& tensor : attribute.tensors()) collect(tensor, locations);
@@ -30,6 +32,11 @@ void collect(const onnx::GraphProto& graph, std::set<std::string>& locations) {
   }
 }
 
+void collect(const onnx::GraphProto& graph, std::set<std::string>& locations) {
+  for (const auto& tensor : graph.initializer()) collect(tensor, locations);
+  collect_nodes(graph.node(), locations);
+}
+
 }  // namespace
 
 std::vector<std::string> external_files(const std::string& path) {
@@ -37,6 +44,7 @@ std::vector<std::string> external_files(const std::string& path) {
   read_container(path, model);
   std::set<std::string> locations;
   collect(model.graph(), locations);
+  for (const auto& function : model.functions()) collect_nodes(function.node(), locations);
   std::vector<std::string> files;
   for (const std::string& location : locations) files.push_back((std::filesystem::path(path).parent_path() / location).string());
   return files;

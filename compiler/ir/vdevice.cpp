@@ -189,7 +189,28 @@ VDevice VDevice::without_inputs() const {
   return d;
 }
 
-std::vector<std::string> builtin_vdevices() { return {"h200", "h100", "a100", "rtx5090", "rtx4090", "t4", "cpu"}; }
+std::vector<std::string> builtin_vdevices() {
+  return {"h200", "h200nvl",    "h100",    "h100pcie", "b200",     "a100",    "a30",     "a10", "l40s",
+          "l4",   "rtxpro6000", "rtx5090", "rtx4090",  "rtxa6000", "rtx3090", "agxorin", "t4",  "cpu"};
+}
+
+std::string vdevice_of_gpu(std::string_view product) {
+  for (const std::string_view maker : {"NVIDIA ", "Tesla ", "GeForce "}) {
+    if (product.starts_with(maker)) product.remove_prefix(maker.size());
+  }
+  std::string fits;
+  size_t longest = 0;
+  for (const std::string& name : builtin_vdevices()) {
+    for (const std::string_view gpu : read_vdevice(name).gpus) {
+      const bool open = gpu.ends_with('*');
+      const std::string_view stem = gpu.substr(0, gpu.size() - (open ? 1 : 0));
+      if (gpu.size() <= longest || !product.starts_with(stem) || (!open && product != stem)) continue;
+      longest = gpu.size();
+      fits = name;
+    }
+  }
+  return fits;
+}
 
 VDevice read_vdevice(const std::string& name_or_path) {
   for (const std::string& name : builtin_vdevices()) {
@@ -215,6 +236,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.required("name", d.name);
   fields.optional("description", d.description);
   fields.required("arch", d.arch);
+  fields.optional("gpus", d.gpus);
   fields.required("sms", d.sms);
   fields.optional("veus_per_sm", d.veus_per_sm);
   fields.optional("compute_threads", d.compute_threads);

@@ -22,6 +22,8 @@ struct VDevice {
   std::string name;         // "h200"
   std::string description;  // "NVIDIA H200 SXM, 132 SMs"
   std::string arch;         // nvcc -arch, "sm_90a"
+  // Products that it fits, as nvidia-smi names them, less a maker's "NVIDIA", "Tesla" or "GeForce" in front; "*" at the end: any end.
+  std::vector<std::string> gpus;
   int64_t sms = 0;
   int64_t veus_per_sm = 1;
 
@@ -78,6 +80,8 @@ const std::map<std::string, double, std::less<>>& default_costs();
 
 // Names of the built-in vDevices, in the order of `tamp devices`.
 std::vector<std::string> builtin_vdevices();
+// The built-in vDevice that fits the GPU that nvidia-smi calls `product`, and of several the one that names more of it; empty: none does.
+std::string vdevice_of_gpu(std::string_view product);
 // A built-in name, or a path that ends in .json. Error (bad input) names the file, the field, found and expected.
 VDevice read_vdevice(const std::string& name_or_path);
 VDevice parse_vdevice(const std::string& json_text, const std::string& source_name);

@@ -3,6 +3,12 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+
 namespace tamp {
 
 void start_logging(Verbosity verbosity) {
@@ -14,6 +20,17 @@ void start_logging(Verbosity verbosity) {
                                                        : spdlog::level::info;
   logger->set_level(level);
   spdlog::set_default_logger(logger);
+}
+
+Progress::Progress(std::string what) {
+  if (!spdlog::should_log(spdlog::level::info)) return;
+  clock_ = std::jthread([what = std::move(what)](const std::stop_token& ended) {
+    std::mutex mutex;
+    std::condition_variable_any nobody;
+    std::unique_lock lock(mutex);
+    nobody.wait_for(lock, ended, std::chrono::seconds(1), [] { return false; });
+    if (!ended.stop_requested()) spdlog::info("{} ...", what);
+  });
 }
 
 }  // namespace tamp

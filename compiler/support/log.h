@@ -2,10 +2,22 @@
 // stderr, so that a command's stdout is its result alone.
 #pragma once
 
+#include <string>
+#include <thread>
+
 namespace tamp {
 
 enum class Verbosity { quiet, normal, verbose };
 
 void start_logging(Verbosity verbosity);
+
+// A step that may take long: after its first second an info line says what is being done, "reads resnet50.onnx ...".
+class Progress {
+ public:
+  explicit Progress(std::string what);
+
+ private:
+  std::jthread clock_;  // ends with this
+};
 
 }  // namespace tamp

@@ -143,6 +143,37 @@ def test_what_this_machine_runs_models_on(tamp):
     tamp("devices", "--here", "abacus", code=1, says="'abacus' is not known")
 
 
+def test_a_model_is_planned_for_the_gpu_that_is_there(tamp):
+    """The same files as with its name, which stands in them."""
+    relu(tamp)
+    usual = ": planning for h200 (--vdevice names another)"
+    for number, (lines, product, vdevice) in enumerate([("exit 9", None, "h200"), ("echo 'Tesla T4'", "Tesla T4", "t4"), ("echo 'NVIDIA Abacus'", "NVIDIA Abacus", None)]):
+        env = harness.with_nvidia_smi(tamp, lines)
+        tamp("compile", "relu.onnx", "-o", f"named{number}", "--vdevice", vdevice or "h200")
+        says = usual if product is None else f"GPU is {product}: planning for {vdevice} (" if vdevice else f"GPU, {product}, has no built-in vDevice{usual}"
+        for words in ([], ["--vdevice", "auto"]) if vdevice else ([],):
+            done = tamp("compile", "relu.onnx", "-o", "out", *words, env=env, says=says)
+            assert done.stderr.count("planning for") == 1 and digests(tamp.folder / "out") == digests(tamp.folder / f"named{number}")
+            assert f"--vdevice {vdevice or 'h200'}" in json.loads((tamp.folder / "out" / "relu.rprogram.json").read_text())["options"]
+        for command in (["compare", "relu.onnx", "--device", "none", "--policies", "best", "--executions", "persistent"], ["inspect", "relu.onnx"]):
+            tamp(*command, env=env, says=says)
+    for command in (["compile", "relu.onnx", "-o", "other"], ["inspect", "relu.onnx"]):
+        tamp(*command, "--vdevice", "auto", code=1, env=env, says="GPU, NVIDIA Abacus, has no built-in vDevice; give --vdevice NAME or FILE.json; built in: h200, ")
+    assert not (tamp.folder / "other").exists()
+    for words in ([], ["--vdevice", "auto"]):  # the stand-in has its own
+        assert "vDevice cpu," in tamp("run", "relu.onnx", "--device", "cpu", *words, env=env).stdout
+
+
+def test_what_cannot_be_measured_is_refused(tamp):
+    (tamp.folder / "mine.json").write_text("{}")
+    tamp("devices", "--measure", "mine.txt", code=1, says="--measure mine.txt: expected the name of a file that ends in .json")
+    tamp("devices", "--measure", "mine.json", code=1, says="--measure mine.json: is there already")
+    tamp("devices", "--measure", "mine.json/gpu.json", code=1, says="--measure mine.json/gpu.json: cannot be written")
+    if not harness.has_gpu():  # where there is one, gpu_test.py measures it
+        tamp("devices", "--measure", "gpu.json", code=1, says="--measure: this machine has no NVIDIA GPU")
+    assert sorted(path.name for path in tamp.folder.iterdir()) == ["mine.json"] and (tamp.folder / "mine.json").read_text() == "{}"
+
+
 def test_help_and_version_are_commands_too(tamp):
     assert tamp("help").stdout == tamp("--help").stdout and tamp("version").stdout == tamp("--version").stdout
     assert all(tamp("help", command).stdout == tamp(command, "--help").stdout for command in COMMANDS)
@@ -154,7 +185,7 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
     model = tamp("inspect", path).stdout  # its weights need not be there to be counted
     assert "'input' f32[1,3,224,224]" in model and "1,246,280" in model and "supported   every node" in model, model
     relu(tamp)
-    tamp("compile", "relu.onnx", "-o", "out")
+    tamp("compile", "relu.onnx", "-o", "out", "--vdevice", "h200")
     folder = tamp("inspect", "out").stdout
     for part in ["vDevice     h200", "persistent execution", "longest chain", "ROPERATOR", "RKERNEL", "VEU", "'x' f32[1,4]"]:
         assert part in folder, f"lacks {part!r}: {folder}"
@@ -163,21 +194,21 @@ def test_inspect_shows_models_and_compiled_folders(tamp):
 def test_a_saved_schedule_compiles_to_the_same_source(tamp):
     relu(tamp)
     for policy, execution in [("list", "persistent"), ("ios", "graph")]:
-        options = ["relu.onnx", "--precision", "fp32", "--execution", execution]
+        options = ["relu.onnx", "--precision", "fp32", "--execution", execution, "--vdevice", "h200"]
         tamp("compile", *options, "-o", "first", "--policy", policy, "--save-schedule", "s.json")
         tamp("compile", *options, "-o", "second", "--schedule", "s.json")
         for name in ["relu.cu", "relu.h", "relu.rprogram.json"]:
             assert (tamp.folder / "first" / name).read_bytes() == (tamp.folder / "second" / name).read_bytes(), name
     text = (tamp.folder / "s.json").read_text()
     assert list(json.loads(text)) == sorted(json.loads(text))
-    compiling = ["compile", "relu.onnx", "-o", "third", "--schedule", "s.json", "--execution", "graph"]
+    compiling = ["compile", "relu.onnx", "-o", "third", "--schedule", "s.json", "--execution", "graph", "--vdevice", "h200"]
     tamp(*compiling, "--precision", "tf32", code=1, says="s.json: a schedule for model")
-    tamp(*compiling, "--precision", "fp32", "--vdevice", "t4", code=1, says="this is model")
+    tamp(*compiling[:-1], "t4", "--precision", "fp32", code=1, says="this is model")
     (tamp.folder / "s.json").write_text(text.replace("0.0.0", "0.0.0 0.0.0", 1))
     tamp(*compiling, "--precision", "fp32", code=1, says="runs 2 times")
     (tamp.folder / "s.json").write_text(text[:-20])
     tamp(*compiling, "--precision", "fp32", code=1, says="not a schedule")
-    tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", code=1, says="none.json: cannot be read")
+    tamp("compile", "relu.onnx", "-o", "third", "--schedule", "none.json", "--vdevice", "h200", code=1, says="none.json: cannot be read")
     assert not (tamp.folder / "third").exists()
 
 
@@ -260,6 +291,58 @@ def test_the_same_model_gives_the_same_bytes(tamp):
                 for path in folder.iterdir():
                     path.unlink()
                 folder.rmdir()
+
+
+def piped(tamp, data, *args):
+    """`tamp compile - ARGS` with these bytes in a pipe: its exit code and stderr."""
+    done = subprocess.run([tamp.program, "compile", "-", "--vdevice", "h200", *args], cwd=tamp.folder, input=data, capture_output=True, timeout=harness.RUN_SECONDS)
+    return done.returncode, done.stderr.decode()
+
+
+def test_a_model_from_standard_input_is_like_one_in_a_file(tamp):
+    model = m.conv()
+    data = model.SerializeToString()
+    (tamp.folder / "conv.onnx").write_bytes(data)
+    tamp("compile", "conv.onnx", "-o", "file", "--vdevice", "h200")
+    assert piped(tamp, data, "--name", "conv", "-o", "pipe", "--depfile", "pipe.d")[0] == 0
+    assert digests(tamp.folder / "file") == digests(tamp.folder / "pipe") and (tamp.folder / "pipe.d").read_text() == "pipe/conv.cu:\n"
+    with open(tamp.folder / "conv.onnx", "rb") as file:
+        subprocess.run([tamp.program, "compile", "-", "--vdevice", "h200", "--name", "conv", "-o", "redirected"], cwd=tamp.folder, stdin=file, check=True)
+    assert digests(tamp.folder / "file") == digests(tamp.folder / "redirected")
+    tamp("run", "pipe", "--device", "cpu", "--check")  # finds conv.onnx beside it
+    outside = m.conv()
+    outside.graph.initializer[0].ClearField("raw_data")
+    outside.graph.initializer[0].data_location = m.TensorProto.EXTERNAL
+    outside.graph.initializer[0].external_data.add(key="location", value="weights.bin")
+    for bytes_, words, code, says in [
+        (data, [], 1, "-: a model from standard input has no name; give --name NAME"),
+        (b"", ["--name", "net"], 1, "/dev/stdin: not an ONNX model: the file is empty"),
+        (data[:100], ["--name", "net"], 1, "/dev/stdin: not an ONNX model: the file is damaged"),
+        (outside.SerializeToString(), ["--name", "net"], 1, "/dev/stdin: keeps data in other files, 'weights.bin' the first"),
+        (m.model([m.node("Frobnicate", ["x"], ["y"])]).SerializeToString(), ["--name", "net"], 2, "/dev/stdin: node"),
+    ]:
+        found = piped(tamp, bytes_, "-o", "out", *words)
+        assert found[0] == code and says in found[1] and found[1].count("error: ") == 1, found
+    assert not (tamp.folder / "out").exists()
+
+
+def test_a_dry_run_says_what_it_would_write_and_writes_nothing(tamp):
+    relu(tamp)
+    before = sorted(tamp.folder.iterdir())
+    words = ["compile", "relu.onnx", "-o", "out", "--vdevice", "h200", "--save-schedule", "s.json"]
+    listed = tamp(*words, "--dry-run", "--dump", "stages", "--depfile", "d").stdout.splitlines()
+    assert sorted(tamp.folder.iterdir()) == before, "something was written"
+    tamp(*words)
+    sizes = {line.split()[0]: line.split()[1:] for line in listed[1:]}
+    for path in (tamp.folder / "out").iterdir():
+        assert sizes.pop(f"out/{path.name}") == [f"{path.stat().st_size:,}", "new"], listed
+    assert sizes == {"s.json": ["new"], "stages": ["new"], "d": ["new"]}, listed
+    assert "replaces it" in tamp(*words, "--dry-run").stdout
+    (tamp.folder / "out" / "relu.cu").write_text("mine")
+    tamp(*words, "--dry-run", code=1, says="holds a relu.cu that tamp did not write")
+    (tamp.folder / "odd.onnx").write_bytes(m.model([m.node("Frobnicate", ["x"], ["y"])]).SerializeToString())
+    tamp("compile", "odd.onnx", "-o", "odd", "--dry-run", "--refusals", "odd.json", code=2, says="Frobnicate")
+    assert not (tamp.folder / "odd.json").exists()
 
 
 def test_dumps_show_every_stage(tamp):
@@ -708,7 +791,21 @@ def test_a_wrong_output_fails_the_check(tamp):
     env = fake_gxx(tamp, f"sed -i 's/  write_outputs(job, first);/  first[0][3] ^= 0x40; write_outputs(job, first);/' runner.cpp\nexec {real_gxx()} \"$@\"\n")
     done = tamp("run", "relu.onnx", "--device", "cpu", "--check", code=4, says="outputs differ from the reference", env=env)
     assert "check   'y': FAILED" in done.stdout and "worst element [0,0]" in done.stdout, done.stdout
+    as_json = json.loads(tamp("run", "relu.onnx", "--device", "cpu", "--check", "--json", code=4, says="outputs differ", env=env).stdout)
+    assert as_json["checks"][0]["good"] is False and as_json["checks"][0]["relative_l2"] > as_json["checks"][0]["limit"], as_json
     assert not list((tamp.folder / "temporary").iterdir()), "a temporary folder was left behind"
+
+
+def test_a_run_as_json(tamp):
+    relu(tamp)
+    np.save(tamp.folder / "x.npy", np.array([[-1, 2, 3, np.nan]], np.float32))
+    done = tamp("run", "relu.onnx", "--device", "cpu", "--input", "x=x.npy", "--check", "--repeat", "2", "--races", "--json")
+    found = json.loads(done.stdout)
+    expected = {"model": "relu", "vdevice": "cpu", "precision": "fp32", "execution": "persistent", "device": "cpu", "traced": False}
+    assert {key: found[key] for key in expected} == expected and found["races"]["bytes_written"] >= 16, found
+    assert len(found["time_us"]["runs"]) == 2 and 0 < found["time_us"]["min"] <= found["time_us"]["median"] <= found["time_us"]["max"], found
+    output = {"name": "y", "dtype": "f32", "shape": [1, 4], "min": 0, "max": 3, "mean": 5 / 3, "nans": 1}
+    assert found["outputs"] == [output] and found["checks"] == [{"output": "y", "good": True, "relative_l2": 0, "limit": 1e-4}], found
 
 
 def test_repeats_that_differ_fail(tamp):
@@ -728,8 +825,9 @@ def test_a_failed_build_names_its_log(tamp):
 
 def test_a_model_that_crashes_is_reported_with_its_signal(tamp):
     relu(tamp)
-    env = fake_gxx(tamp, "printf '#!/bin/sh\\nkill -SEGV $$\\n' > runner\nchmod +x runner\n")
-    tamp("run", "relu.onnx", "--device", "cpu", code=3, says="signal 11", env=env)
+    env = fake_gxx(tamp, "printf '#!/bin/sh\\nsleep 1.2\\nkill -SEGV $$\\n' > runner\nchmod +x runner\n")
+    done = tamp("run", "relu.onnx", "--device", "cpu", code=3, says="signal 11", env=env)
+    assert "info: runs relu on the stand-in ...\n" in done.stderr and "info: reads" not in done.stderr  # the one step that took over a second
 
 
 def test_no_compiler_is_said(tamp):
@@ -785,10 +883,19 @@ def test_every_cost_is_in_the_documentation(tamp):
     assert sorted(documented) == sorted(set(names(json.loads(H200.read_text())["costs"])))
 
 
+def test_every_vdevice_takes_a_model(tamp):
+    """The verifier accepts what is planned; those made from data sheets are as the program makes them that holds the data."""
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    for device in json.loads(tamp("devices", "--json").stdout):
+        for precision in device["precisions"]:
+            tamp("compile", "conv.onnx", "-o", f"{device['name']}_{precision}", "--vdevice", device["name"], "--precision", precision)
+    subprocess.run([sys.executable, harness.ROOT / "test" / "bench" / "data_sheets.py", "--check"], check=True)
+
+
 # --- compare ---------------------------------------------------------------------------------------------------------
 
 def test_compare_simulates_without_a_gpu_and_says_so(tamp):
-    done = tamp("compare", relu(tamp), "--device", "none", "--policies", "wavefront,sequential", "--plot", "bars.svg")
+    done = tamp("compare", relu(tamp), "--device", "none", "--vdevice", "h200", "--policies", "wavefront,sequential", "--plot", "bars.svg")
     lines = done.stdout.splitlines()
     assert lines[0] == "relu on vDevice h200, simulated" and lines[2].split()[:4] == ["POLICY", "EXECUTION", "PRECISION", "BATCH"], done.stdout
     assert [line.split()[:3] for line in lines[3:5]] == [["wavefront", "persistent", "tf32"], ["sequential", "persistent", "tf32"]], done.stdout
@@ -799,7 +906,7 @@ def test_compare_simulates_without_a_gpu_and_says_so(tamp):
 
 
 def test_compare_takes_lists_and_prints_json(tamp):
-    words = ["--device", "none", "--policies", "sequential", "--precisions", "fp32,tf32", "--batches", "1,3", "--json"]
+    words = ["--device", "none", "--vdevice", "h200", "--policies", "sequential", "--precisions", "fp32,tf32", "--batches", "1,3", "--json"]
     rows = json.loads(tamp("compare", relu(tamp), *words).stdout)
     assert [(row["batch"], row["precision"], row["execution"]) for row in rows] == [(b, p, e) for b in (1, 3) for p in ("fp32", "tf32") for e in ("persistent", "graph")]
     assert all(row["simulated_us"] > 0 and row["launches"] == 1 and "measured_us" not in row for row in rows), rows

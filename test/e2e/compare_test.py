@@ -169,7 +169,7 @@ import make_weights; make_weights.main()"""], check=True, capture_output=True)
 
 def test_a_paper_is_compared_in_one_command(tamp):
     make("ios", "squeezenet", tamp.folder)
-    words = ["compare", "--paper", "ios", "--models", ".", "--networks", "squeezenet", "--device", "none"]
+    words = ["compare", "--paper", "ios", "--models", ".", "--networks", "squeezenet", "--device", "none", "--vdevice", "h200"]
     text = tamp(*words, "--plot", "ios.svg").stdout
     assert text.startswith("IOS, MLSys 2021 on vDevice h200, tf32, simulated\n"), text
     rows = {(row[0], row[1]): row[2:] for row in table_rows(text, "SCHEDULE")}

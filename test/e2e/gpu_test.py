@@ -4,10 +4,12 @@ recurrent_test.py.
 
     gpu_test.py TAMP [WORD...]
 """
+import json
 import subprocess
 import sys
 
 import harness
+import models as m
 import models_test
 import recurrent_test
 
@@ -41,6 +43,18 @@ def smooth_test(precision):
 
 
 TESTS += [smooth_test(precision) for precision in ("tf32", "fp16", "bf16")]
+
+
+def test_the_gpu_is_measured(tamp):
+    """What comes of it is a vDevice that this GPU runs."""
+    tamp("devices", "--measure", "mine.json")
+    mine = json.loads((tamp.folder / "mine.json").read_text())
+    assert 0.1 < mine["edge_us"] < 20 and mine["edge_spread_us"] <= mine["edge_us"] and mine["dram_gb_per_s"] < mine["l2_gb_per_s"] * 2, mine
+    (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
+    tamp("run", "conv.onnx", "--check", "--device", "cuda", "--vdevice", "mine.json")
+
+
+TESTS += [test_the_gpu_is_measured]
 models_test.DEVICE = "cuda"
 TESTS += [getattr(recurrent_test, name) for name in dir(recurrent_test) if name.startswith("test_")]
 

@@ -55,6 +55,15 @@ os.execvp("g++", ["g++", *words])  # by its own name: it finds its parts from it
     return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
 
 
+def with_nvidia_smi(tamp, lines):
+    """An environment whose nvidia-smi is this shell script: a machine with another GPU, or with none that says its name."""
+    program = tamp.folder / "gpu" / "nvidia-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{lines}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
 def run_one(program, test):
     with tempfile.TemporaryDirectory(prefix="tamp-test-") as folder:
         begin = time.monotonic()

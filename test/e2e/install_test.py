@@ -115,7 +115,8 @@ def test_the_man_page_and_the_completion_know_every_option(tamp):
     for option in ["--precision", "--activations", "--execution", "--policy", "--device"]:
         values = completed("run", option, "")
         assert len(values) > 1 and all(value in help_text for value in values), f"{option}: {values}"
-    assert {"h200", "cpu"} <= set(completed("compile", "model.onnx", "--vdevice", ""))
+    assert completed("help", "co") == ["compile", "compare"]
+    assert {"auto", "h200", "cpu"} <= set(completed("compile", "model.onnx", "--vdevice", ""))
     assert completed("compile", "mod") == []  # left to the shell: names of files
 
 

@@ -14,11 +14,11 @@ import models as m
 from models_test import port, weight
 from user_project_test import mnist, nvcc
 
-ARCHITECTURES = {"sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_120"}
+ARCHITECTURES = {"sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"}
 
 
 def vdevices():
-    """A vDevice for each architecture, e.g. {"sm_90": "h100", "sm_90a": "h200"}."""
+    """A vDevice for each architecture, e.g. {"sm_90": "h100", "sm_100a": "b200"}."""
     found = {}
     for path in sorted((harness.ROOT / "compiler" / "ir" / "vdevices").glob("*.json")):
         found.setdefault(json.loads(path.read_text())["arch"], path.stem)
@@ -26,7 +26,7 @@ def vdevices():
 
 
 def small_cnn(tamp):
-    """Split products, a convolution by boxes on sm_90, a reduction and a matrix-vector product."""
+    """Split products, a convolution by boxes on sm_90 and sm_100, a reduction and a matrix-vector product."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "c1", pads=[1, 1, 1, 1]), m.node("Relu", ["a"], ["b"], "r1"), m.node("Conv", ["b", "w2"], ["c"], "c2", pads=[1, 1, 1, 1]),
              m.node("GlobalAveragePool", ["c"], ["d"], "p"), m.node("Flatten", ["d"], ["e"], "f"), m.node("Gemm", ["e", "w3"], ["y"], "g", transB=1)]
     made = m.model(nodes, [port("x", 1, 32, 14, 14)], [port("y", 1, 10)], [weight("w1", 32, 32, 3, 3), weight("w2", 64, 32, 3, 3), weight("w3", 10, 64)])
@@ -76,7 +76,7 @@ def bodies(plan):
 def arch_tests(arch):
     def cnn(tamp):
         found = bodies(compiled(tamp, small_cnn(tamp), arch))
-        if arch.startswith("sm_90"):
+        if arch.startswith(("sm_90", "sm_100")):
             assert any(found.values()), f"no body takes boxes: {found}"
 
     def lstm(tamp):
@@ -93,16 +93,24 @@ def arch_tests(arch):
     return [cnn, lstm, phases]
 
 
+def test_the_program_that_measures_a_vdevice(tamp):
+    """For the oldest GPUs, which have other mma instructions, and the newest, without a warning."""
+    for arch in ("sm_75", "sm_120"):
+        command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", "-c", "-o", tamp.folder / "measure.o", harness.ROOT / "runtime_stub/host/measure_vdevice.cu"]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        assert done.returncode == 0, f"{arch}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
 def test_every_architecture_has_a_vdevice(tamp):
     assert ARCHITECTURES <= set(vdevices()), vdevices()
 
 
 def all_tests():
     known = subprocess.run([nvcc(), "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout.replace("compute_", "sm_").split()
-    known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, and is not in that list
+    known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":

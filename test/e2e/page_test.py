@@ -55,7 +55,7 @@ def branches(tamp, prefix=""):
 
 
 def compiled(tamp, **options):
-    tamp("compile", branches(tamp, **options), "-o", "out", "-q")
+    tamp("compile", branches(tamp, **options), "-o", "out", "-q", "--vdevice", "h200")
     return json.loads((tamp.folder / "out" / "branches.rprogram.json").read_text())
 
 
@@ -243,7 +243,7 @@ def test_names_are_whole_in_a_pipe(tamp):
 
 def test_verbose_says_why_a_rkernel_was_chosen(tamp):
     branches(tamp)
-    said = tamp("compile", "branches.onnx", "-o", "out", "-v").stderr
+    said = tamp("compile", "branches.onnx", "-o", "out", "-v", "--vdevice", "h200").stderr
     assert re.search(r"stem: .* us alone on the vDevice \((record|model)\), \d+\w\w of \d+; others: .* us", said), said
 
 
@@ -252,14 +252,14 @@ def test_verbose_says_why_a_rkernel_was_chosen(tamp):
 
 def test_the_contents_point_where_things_stand(tamp):
     for execution in ["persistent", "graph"]:
-        tamp("compile", branches(tamp), "-o", execution, "--execution", execution, "-q")
+        tamp("compile", branches(tamp), "-o", execution, "--execution", execution, "-q", "--vdevice", "h200")
         lines = (tamp.folder / execution / "branches.cu").read_text().splitlines()
         contents = [re.fullmatch(r"//  +(\d+)  (.*)", line) for line in lines[:lines.index("")]]
         entries = [(int(found[1]), found[2]) for found in contents if found]
         assert len(entries) >= 8 and all(lines[line - 1].startswith(f"// --- {title} ") for line, title in entries), entries
         arguments = [int(line) for line in re.findall(r"^// #\d+ .*\(line (\d+)\)$", "\n".join(lines), re.M)]
         assert len(arguments) >= 4 and all("k_" in lines[line - 1] and lines[line - 1].endswith("{") for line in arguments), arguments
-    assert "// Options: --execution graph." in lines
+    assert "// Options: --vdevice h200 --execution graph." in lines
 
 
 def without_library(text):
@@ -272,7 +272,7 @@ def test_the_example_source_and_its_text_are_as_committed(tamp):
     """TAMP_UPDATE_GOLDEN=1 writes them anew."""
     model = harness.ROOT / "examples" / "models" / "mnist_mlp.onnx"
     subprocess.run([sys.executable, harness.ROOT / "examples" / "make_weights.py", model, "--into", tamp.folder], check=True, stdout=subprocess.DEVNULL)
-    tamp("compile", "mnist_mlp.onnx", "-o", "out", "-q")
+    tamp("compile", "mnist_mlp.onnx", "-o", "out", "-q", "--vdevice", "h200")
     made = {"mnist_mlp.cu": (tamp.folder / "out" / "mnist_mlp.cu").read_text(), "mnist_mlp.inspect.txt": tamp("inspect", "out").stdout}
     for name, text in made.items():
         if os.environ.get("TAMP_UPDATE_GOLDEN"):

@@ -551,6 +551,19 @@ add_custom_target(nothing)
     assert calls() == 3, "a new tamp is not noticed"
 
 
+def test_a_project_that_names_no_vdevice_gets_this_gpus(tamp):
+    save(m.relu(), tamp.folder / "relu.onnx")
+    write_project(tamp.folder, "CXX", f"""include({harness.ROOT}/cmake/TampModel.cmake)
+tamp_add_model(first MODEL relu.onnx)
+tamp_add_model(second MODEL relu.onnx VDEVICE auto)
+tamp_add_model(third MODEL relu.onnx VDEVICE a100)
+""")
+    configure = ["cmake", "-S", ".", "-B", "build", f"-DTAMP_EXECUTABLE={tamp.program}", f"-DTAMP_CUDA_ON_CPU={STAND_IN}"]
+    said = run(*configure, cwd=tamp.folder, env=harness.with_nvidia_smi(tamp, "echo 'Tesla T4'"))
+    for name, vdevice in (("first", "t4"), ("second", "t4"), ("third", "a100")):
+        assert f"-- tamp: {name} is compiled for vDevice {vdevice}\n" in said, said
+
+
 def test_a_source_for_another_architecture_is_an_error_of_nvcc(tamp):
     save(m.relu(), tamp.folder / "relu.onnx")
     tamp("compile", "relu.onnx", "-o", "relu", "--vdevice", "h200")

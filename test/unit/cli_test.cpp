@@ -13,6 +13,7 @@
 #include "compiler/cli/compare.h"
 #include "compiler/cli/compiled_folder.h"
 #include "compiler/cli/measure_lock.h"
+#include "compiler/cli/measure_vdevice.h"
 #include "compiler/cli/npy.h"
 #include "compiler/cli/ports.h"
 #include "compiler/cli/process.h"
@@ -273,15 +274,41 @@ TEST_CASE("a damaged rprogram.json is refused by name") {
   CHECK(message_of([&] { read_compiled_folder(path); }).find("more than one") != std::string::npos);
 }
 
+TEST_CASE("a measured GPU is a vDevice like its own, or like the newest that is not newer") {
+  const std::string text =
+      "product NVIDIA H200\ncapability 90\nsms 132\nsmem_bytes 232448\nl2_bytes 52428800\nclock_ghz 1.98\nedge_us 1.6123\n"
+      "lone_edge_us 1.1\nkernel_edge_us 2.4\nl2_gb_per_s 2801.4\ndram_gb_per_s 4300\nfp32_tflops 55\nfp16_tflops 601\ntf32_tflops 200\n";
+  const VDevice own = parse_vdevice(vdevice_text("mine", parse_measurements(text)), "mine.json");
+  CHECK(own.name == "mine");
+  CHECK(own.arch == "sm_90a");
+  CHECK(own.edge_us == 1.61);
+  CHECK(own.edge_spread_us == 0.512);
+  CHECK(own.l2_gb_per_s == 2800);
+  CHECK(own.weight_stages == read_vdevice("h200").weight_stages);
+  const std::string product = "NVIDIA H200", other = std::string(text).replace(text.find(product), product.size(), "Abacus");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    return std::string(other).replace(other.find(from), from.size(), to);
+  };
+  // sm_100 has a vDevice; a newer GPU has the newest one's layout, and its own architecture.
+  CHECK(parse_vdevice(vdevice_text("mine", parse_measurements(with("capability 90", "capability 110"))), "").arch == "sm_110");
+  const VDevice small = parse_vdevice(vdevice_text("mine", parse_measurements(with("smem_bytes 232448", "smem_bytes 101376"))), "");
+  CHECK(small.smem_bytes <= 101376);
+  CHECK(small.arch == "sm_90");
+  CHECK_THROWS_AS(vdevice_text("mine", parse_measurements(with("capability 90", "capability 70"))), Error);
+  CHECK_THROWS_AS(parse_measurements(with("edge_us 1.6123", "edge_us nan")), InternalError);
+  CHECK_THROWS_AS(parse_measurements("product x\n"), InternalError);
+}
+
 TEST_CASE("a malformed --dim is refused") {
   ModelArguments arguments;
+  arguments.vdevice = "a100";
   arguments.dims = {"N=8", "sequence=128"};
-  CHECK(compile_options(arguments, "h200").dims == std::map<std::string, int64_t>{{"N", 8}, {"sequence", 128}});
-  CHECK(compile_options(arguments, "h200").vdevice == "h200");
+  CHECK(compile_options(arguments).dims == std::map<std::string, int64_t>{{"N", 8}, {"sequence", 128}});
+  CHECK(compile_options(arguments).vdevice == "a100");
   for (const char* text : {"N", "N=", "=8", "N=x", "N=8x", "N=0", "N=-1", "N=99999999999999999999"}) {
     arguments.dims = {text};
-    CHECK(message_of([&] { compile_options(arguments, "h200"); }).find("--dim") != std::string::npos);
+    CHECK(message_of([&] { compile_options(arguments); }).find("--dim") != std::string::npos);
   }
   arguments.dims = {"N=8", "N=9"};
-  CHECK(message_of([&] { compile_options(arguments, "h200"); }).find("twice") != std::string::npos);
+  CHECK(message_of([&] { compile_options(arguments); }).find("twice") != std::string::npos);
 }

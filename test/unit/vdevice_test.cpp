@@ -36,7 +36,9 @@ json good() {
 }  // namespace
 
 TEST_CASE("every built-in vDevice is read by its name and has room for a body") {
-  REQUIRE(builtin_vdevices() == std::vector<std::string>{"h200", "h100", "a100", "rtx5090", "rtx4090", "t4", "cpu"});
+  REQUIRE(builtin_vdevices() == std::vector<std::string>{"h200", "h200nvl", "h100", "h100pcie", "b200", "a100", "a30", "a10", "l40s", "l4",
+                                                         "rtxpro6000", "rtx5090", "rtx4090", "rtxa6000", "rtx3090", "agxorin", "t4",
+                                                         "cpu"});
   for (const std::string& name : builtin_vdevices()) {
     INFO(name);
     const VDevice d = read_vdevice(name);
@@ -55,8 +57,47 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
     CHECK(d.edge_us < d.kernel_edge_us);
     if (d.dependent_kernel_edge_us) CHECK(*d.dependent_kernel_edge_us <= d.kernel_edge_us);
   }
-  for (const char* name : {"h200", "h100", "rtx5090"}) CHECK(read_vdevice(name).dependent_kernel_edge_us.has_value());
-  for (const char* name : {"a100", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
+  for (const char* name : {"h200", "h100", "b200", "rtx5090", "rtxpro6000"}) CHECK(read_vdevice(name).dependent_kernel_edge_us.has_value());
+  for (const char* name : {"a100", "a10", "agxorin", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
+}
+
+TEST_CASE("a GPU has the vDevice that names it, and the one that names more of it") {
+  struct Row {
+    const char *product, *vdevice;
+  };
+  const Row rows[] = {
+      {"NVIDIA H200", "h200"},
+      {"NVIDIA H200 NVL", "h200nvl"},
+      {"NVIDIA H100 PCIe", "h100pcie"},
+      {"NVIDIA B200", "b200"},
+      {"NVIDIA A10", "a10"},
+      {"NVIDIA A30", "a30"},
+      {"NVIDIA L4", "l4"},
+      {"NVIDIA L40S", "l40s"},
+      {"NVIDIA RTX A6000", "rtxa6000"},
+      {"NVIDIA GeForce RTX 3090 Ti", "rtx3090"},
+      {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000"},
+      {"NVIDIA GH200 480GB", "h200"},
+      {"NVIDIA H100 80GB HBM3", "h100"},
+      {"NVIDIA A100-SXM4-40GB", "a100"},
+      {"A100-PCIE-40GB", "a100"},
+      {"Tesla T4", "t4"},
+      {"NVIDIA GeForce RTX 4090", "rtx4090"},
+      {"NVIDIA GeForce RTX 4090 Laptop GPU", ""},  // 76 SMs
+      {"NVIDIA GeForce RTX 4090 D", ""},           // 114 SMs
+      {"NVIDIA T400 4GB", ""},
+      {"NVIDIA H20", ""},
+      {"NVIDIA A100X", "a100"},
+      {"NVIDIA A16", ""},
+      {"NVIDIA L40", ""},
+      {"Orin (nvgpu)", ""},  // of 4 to 16 SMs
+      {"Quadro RTX 8000", ""},
+      {"", ""},
+  };
+  for (const Row& row : rows) {
+    INFO(row.product);
+    CHECK(vdevice_of_gpu(row.product) == row.vdevice);
+  }
 }
 
 TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said") {
@@ -213,6 +254,6 @@ TEST_CASE("text that is not a JSON object, and unknown names, are the user's err
     FAIL("accepted");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::bad_input);
-    CHECK_THAT(error.what(), Catch::Contains("vDevice 'h\\x0a300' is not known; built in: h200, h100"));
+    CHECK_THAT(error.what(), Catch::Contains("vDevice 'h\\x0a300' is not known; built in: h200, h200nvl, h100"));
   }
 }

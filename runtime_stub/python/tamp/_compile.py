@@ -41,7 +41,8 @@ def compile(
         values of symbolic dimensions (this needs the package onnx).
     precision: "fp32", "tf32", "fp16" or "bf16"; by default the vDevice's own. In fp16 and bf16 weights, products and most activations have
         16 bits, inputs and outputs keep their types.
-    vdevice: the GPU to compile for, a name that `tamp devices` lists or a .json file; "auto": the GPU of this machine.
+    vdevice: the GPU to compile for, a name that `tamp devices` lists or a .json file; "auto": what `device` is, this machine's GPU or the
+        stand-in.
     device: what runs it: "cuda", "cpu" (the stand-in for CUDA), or "auto": a GPU if there is one, and nvcc.
     batch: makes this the first extent of all inputs, in elements.
     dims: values of symbolic dimensions by name, in elements.

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Writes the vDevices that nobody has measured: compiler/ir/vdevices/NAME.json from what the GPU's data sheet says and from a vDevice that is like it.
+
+    data_sheets.py [--check]      # --check: exit code 1 if a file is not what would be written
+
+Of a GPU: its SMs, its boost clock, the size of its L2 and its memory's bandwidth. The rest is the model vDevice's: times in microseconds in
+proportion to the clocks; rates and L2's bandwidth to SMs times clock (times `lanes` of fp32 an SM, times `tensor`); the bandwidth of memory to
+that of the data sheets. Three digits. docs/vdevices.md says so, too. None of this was checked on the GPU.
+"""
+import json
+import pathlib
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "compiler" / "ir" / "vdevices"
+MB = 1 << 20
+
+# Data sheet of the vDevices that others are made from: SMs and clock as in their files, memory in GB/s, lanes of fp32 an SM.
+MODELS = {"h200": (4800, 128), "a100": (1555, 64), "rtx4090": (1008, 128), "rtx5090": (1792, 128)}
+
+# name: product, like, arch, SMs, boost GHz, L2 bytes, memory GB/s, lanes, tensor, names of nvidia-smi. `tensor`: rate of tensor cores an SM and
+# clock by that of the model; GeForce adds in fp32 at half the rate of the others. B200: that of mma.sync is taken to be Hopper's.
+GPUS = {
+    "h200nvl": ("NVIDIA H200 NVL", "h200", "sm_90a", 132, 1.785, 50 * MB, 4800, 128, 1, ["H200 NVL*"]),
+    "h100pcie": ("NVIDIA H100 PCIe", "h200", "sm_90a", 114, 1.755, 50 * MB, 2039, 128, 1, ["H100 PCIe*"]),
+    "b200": ("NVIDIA B200", "h200", "sm_100a", 148, 1.965, 132644864, 7680, 128, 1, ["B200*", "GB200*"]),
+    "a30": ("NVIDIA A30", "a100", "sm_80", 56, 1.44, 24 * MB, 933, 64, 1, ["A30"]),
+    "a10": ("NVIDIA A10", "rtx4090", "sm_86", 72, 1.695, 6 * MB, 600, 128, 2, ["A10", "A10G"]),
+    "l40s": ("NVIDIA L40S", "rtx4090", "sm_89", 142, 2.52, 96 * MB, 864, 128, 2, ["L40S"]),
+    "l4": ("NVIDIA L4", "rtx4090", "sm_89", 58, 2.04, 48 * MB, 300, 128, 2, ["L4"]),
+    "rtxpro6000": ("NVIDIA RTX PRO 6000 Blackwell, workstation", "rtx5090", "sm_120", 188, 2.617, 128 * MB, 1792, 128, 2, ["RTX PRO 6000 Blackwell*"]),
+    "rtxa6000": ("NVIDIA RTX A6000", "rtx4090", "sm_86", 84, 1.8, 6 * MB, 768, 128, 2, ["RTX A6000"]),
+    "rtx3090": ("NVIDIA GeForce RTX 3090", "rtx4090", "sm_86", 82, 1.695, 6 * MB, 936, 128, 1, ["RTX 3090", "RTX 3090 Ti"]),
+    # Boards of this family do not say which they are: no name stands for it.
+    "agxorin": ("NVIDIA Jetson AGX Orin 64 GB", "a100", "sm_87", 16, 1.3, 4 * MB, 204.8, 128, 1, []),
+}
+
+
+def three_digits(value):
+    rounded = float(f"{value:.3g}")
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def vdevice(name):
+    product, like, arch, sms, clock, l2_bytes, memory, lanes, tensor, gpus = GPUS[name]
+    model = json.loads((FOLDER / f"{like}.json").read_text())
+    model_memory, model_lanes = MODELS[like]
+    size = sms * clock / (model["sms"] * model["clock_ghz"])
+    scales = {"fp32_tflops": size * lanes / model_lanes, "tf32_tflops": size * tensor, "fp16_tflops": size * tensor, "l2_gb_per_s": size,
+              "dram_gb_per_s": memory / model_memory, "launch_us": 1}
+    own = {"name": name, "description": f"{product}; costs scaled from the data sheet and the {like}, unchecked", "arch": arch, "gpus": gpus, "sms": sms,
+           "clock_ghz": clock, "l2_bytes": l2_bytes}
+    made = {}
+    for key, value in model.items():
+        if key == "costs" or key == "gpus" and not gpus:
+            continue
+        by = scales.get(key, model["clock_ghz"] / clock if key.endswith("_us") else None)
+        made[key] = own[key] if key in own else value if by is None else three_digits(value * by)
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in made.items()) + "\n}\n"
+
+
+def main():
+    wrong = []
+    for name in GPUS:
+        path, text = FOLDER / f"{name}.json", vdevice(name)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            wrong.append(name)
+    for name in wrong:
+        print(f"{name}.json: is not what data_sheets.py makes")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
