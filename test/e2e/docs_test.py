@@ -70,6 +70,10 @@ def test_the_site_builds_and_the_schema_holds(tamp):
     python = site_python(tamp)
     run(python, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", DOCS / "site/mkdocs.yml", "-d", tamp.folder / "site", env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     assert "tamp" in (tamp.folder / "site/index.html").read_text() and (tamp.folder / "site/repository/README.md.txt").exists()
+    for page in (tamp.folder / "site").rglob("*.html"):  # GitHub makes a list where Python's Markdown wants a blank line, or more spaces, before it
+        text = re.sub(r"<pre.*?</pre>", "", page.read_text(), flags=re.S)
+        unmade = re.search(r"<p>(?:(?!</p>).)*\n *(?:[-*]|\d+\.) (?:(?!</p>).)*</p>", text, re.S)
+        assert not unmade, f"{page.relative_to(tamp.folder)}: no list was made of: {unmade[0][:300]}"
     paths = rprograms(tamp)
     check = """import json, sys, jsonschema
 schema = json.load(open(sys.argv[1]))
@@ -128,6 +132,12 @@ def test_the_page_of_the_c_api_has_every_name_of_the_header(tamp):
     page = (DOCS / "reference/c-api.md").read_text()
     missing = sorted(name for name in names if not re.search(rf"\b{name}\b", page))
     assert not missing, f"docs/reference/c-api.md lacks {missing}"
+
+
+def test_the_readme_counts_operators_right(tamp):
+    domains = [one["domain"] for one in json.loads(tamp("ops", "--json").stdout)]
+    said = f"**{len(domains)} operators** by version, {domains.count('ai.onnx')} of ONNX and {domains.count('com.microsoft')} of ONNX Runtime"
+    assert said in " ".join((harness.ROOT / "README.md").read_text().split()), f"README.md does not say {said!r}"
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------
