@@ -1,5 +1,6 @@
 """Makes links from the pages to files outside of docs/ (sources, examples, the README) links of the site: such a file becomes part of it, below
 repository/, and mkdocs checks the link like any other."""
+import os
 import pathlib
 import re
 
@@ -11,7 +12,7 @@ LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
 
 def outside(page_folder, link):
     """The file in the repository that a page's link leads to, if it lies outside of docs/."""
-    target = (page_folder / link).resolve()
+    target = pathlib.Path(os.path.normpath(page_folder / link))
     return target if target.is_relative_to(ROOT) and not target.is_relative_to(ROOT / "docs") and target.is_file() else None
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -55,20 +56,23 @@ def test_the_page_of_rprograms_is_what_the_schema_says(tamp):
     up_to_date(DOCS / "reference/rprogram.md", run(sys.executable, DOCS / "site/rprogram.py"))
 
 
-def site_python(tamp):
+def site_python(tamp, lock=threading.Lock()):
     """Of an environment with what builds the site."""
     folder = pathlib.Path(tamp.program).parents[1] / "site_venv"
     python = folder / "bin" / "python"
-    if not python.exists():
-        run(sys.executable, "-m", "venv", folder)
-    python_package.pip_install(python, "-r", DOCS / "site/requirements.txt", "jsonschema>=4")
+    with lock:
+        if not python.exists():
+            run(sys.executable, "-m", "venv", folder)
+        python_package.pip_install(python, "-r", DOCS / "site/requirements.txt", "jsonschema>=4")
     return python
 
 
 def test_the_site_builds_and_the_schema_holds(tamp):
     """mkdocs takes a link to nowhere, a missing heading, and a page that the contents do not list for errors."""
     python = site_python(tamp)
-    run(python, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", DOCS / "site/mkdocs.yml", "-d", tamp.folder / "site", env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    mkdocs = [python, "-m", "mkdocs", "build", "--strict", "-d", tamp.folder / "site", "-f"]  # no --quiet: it silences --strict
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    run(*mkdocs, DOCS / "site/mkdocs.yml", env=environment)
     assert "tamp" in (tamp.folder / "site/index.html").read_text() and (tamp.folder / "site/repository/README.md.txt").exists()
     for page in (tamp.folder / "site").rglob("*.html"):  # GitHub makes a list where Python's Markdown wants a blank line, or more spaces, before it
         text = re.sub(r"<pre.*?</pre>", "", page.read_text(), flags=re.S)
@@ -82,6 +86,23 @@ for path in sys.argv[2:]:
     jsonschema.validate(json.load(open(path)), schema, cls=jsonschema.Draft202012Validator)
 """
     run(python, "-c", check, DOCS / "reference/rprogram.schema.json", *paths)
+
+
+def test_a_link_to_nowhere_stops_the_site(tamp):
+    like_the_repository(tamp.folder, but="docs")
+    shutil.copytree(DOCS, tamp.folder / "docs")
+    with open(tamp.folder / "docs/tuning.md", "a") as page:
+        page.write("[one](nowhere.md) [two](glossary.md#nowhere) [three](../nowhere.cu)\n")
+    done = subprocess.run([site_python(tamp), "-m", "mkdocs", "build", "--strict", "-d", tamp.folder / "site", "-f", tamp.folder / "docs/site/mkdocs.yml"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 1 and "Aborted with 3 warnings" in done.stdout, done.stdout
+    assert all(link in done.stdout for link in ["'nowhere.md'", "'glossary.md#nowhere'", "'../nowhere.cu'"]), done.stdout
+
+
+def like_the_repository(folder, but="build"):
+    for entry in harness.ROOT.iterdir():
+        if entry.name not in {"build", but} and not entry.name.startswith("."):
+            (folder / entry.name).symlink_to(entry)
 
 
 def rprograms(tamp):
@@ -143,10 +164,9 @@ def test_the_readme_counts_operators_right(tamp):
 # --- commands ----------------------------------------------------------------------------------------------------------
 
 def run_blocks(tamp, page):
-    for entry in harness.ROOT.iterdir():
-        if entry.name != "build" and not entry.name.startswith("."):
-            (tamp.folder / entry.name).symlink_to(entry)
-    environment = {**os.environ, "PATH": f"{pathlib.Path(tamp.program).parent}:{os.environ['PATH']}", "TAMP_CACHE_DIR": str(tamp.folder / "cache"),
+    like_the_repository(tamp.folder)
+    path = [pathlib.Path(tamp.program).parent, pathlib.Path(sys.executable).parent, os.environ["PATH"]]  # a python3 with numpy: faster weights
+    environment = {**os.environ, "PATH": ":".join(map(str, path)), "TAMP_CACHE_DIR": str(tamp.folder / "cache"),
                    "CUDA_VISIBLE_DEVICES": ""}
     text = (DOCS / page).read_text()
     count = 0
