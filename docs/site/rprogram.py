@@ -11,14 +11,14 @@ HEAD = """# NAME.rprogram.json
 
 <!-- Written by docs/site/rprogram.py from rprogram.schema.json; test/e2e/docs_test.py says if it is out of date. -->
 
-`tamp compile` writes the rProgram (the network's operators, their implementations, and who runs what when) beside the source, for tools. `tamp inspect` and its page read
-nothing else. It is not needed to build or to run. [rprogram.schema.json](rprogram.schema.json) is the same as this page as a JSON Schema, and a test holds compiled models against it.
-The [glossary](../glossary.md) explains the words. Times are estimates of the cost model, in microseconds where a name ends in `_us`; sizes are in bytes.
+`tamp compile` writes the rProgram (the network's operators, their implementations, and who runs what when) beside the source, for tools. `tamp inspect` and
+its page read nothing else. It is not needed to build or to run. [rprogram.schema.json](rprogram.schema.json) is the same as this page as a JSON Schema, and a
+test holds compiled models against it. The [glossary](../glossary.md) explains the words. Times are estimates of the cost model, in microseconds where a name ends in `_us`; sizes are in bytes.
 
 Before version 1.0 the format may change with any version; `tamp` in the file says which one wrote it.
 """
-TITLES = {"model": "model", "vdevice": "vdevice", "port": "A port, in inputs", "output": "A port, in outputs", "rop": "An rOperator, in rops", "phase": "A phase, in phases",
-          "instruction": "An instruction, in lanes", "arena": "A part of the arena, in arena", "launch": "A launch, in launches"}
+TITLES = {"model": "model", "vdevice": "vdevice", "port": "A port, in inputs", "output": "A port, in outputs", "rop": "An rOperator, in rops",
+          "phase": "A phase, in phases", "instruction": "An instruction, in lanes", "arena": "A part of the arena, in arena", "launch": "A launch, in launches"}
 
 
 def type_of(kind):

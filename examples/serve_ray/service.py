@@ -47,7 +47,7 @@ class Element:
         self.bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-@serve.deployment(max_ongoing_requests=128, health_check_period_s=2, graceful_shutdown_timeout_s=5)
+@serve.deployment(health_check_period_s=2, graceful_shutdown_timeout_s=5)
 class Network:
     """One replica: the model in all its batches, on one GPU."""
 
@@ -122,7 +122,8 @@ class Door:
 
 
 def application(path: str, batches: list[int], replicas: int, doors: int, on_gpu: bool, options: dict[str, Any], wait_s: float) -> serve.Application:
-    network = Network.options(num_replicas=replicas, ray_actor_options={"num_gpus": 1} if on_gpu else {"num_cpus": 1})
+    waiting = max(128, 4 * max(batches))  # requests that a replica takes in at once, so that the next batches can form
+    network = Network.options(num_replicas=replicas, max_ongoing_requests=waiting, ray_actor_options={"num_gpus": 1} if on_gpu else {"num_cpus": 1})
     options = {"device": "cuda" if on_gpu else "cpu", **options}
     door = Door.options(num_replicas=doors, ray_actor_options={"num_cpus": 0})
     return door.bind(network.bind(os.path.abspath(path), sorted(batches), options, wait_s))

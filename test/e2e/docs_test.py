@@ -138,7 +138,8 @@ def test_links_outside_of_the_pages_lead_somewhere(tamp):
             target = page.parent / path if path else page
             assert target.exists(), f"{page}: link to {link}"
             if heading and target.suffix == ".md":
-                headings = [re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).strip().replace(" ", "-") for line in target.read_text().splitlines() if line.startswith("#")]
+                titles = [line.lstrip("# ").lower() for line in target.read_text().splitlines() if line.startswith("#")]
+                headings = [re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in titles]
                 assert heading in headings, f"{page}: link to {link}, headings are {headings}"
 
 
@@ -178,7 +179,8 @@ def run_blocks(tamp, page):
             path.write_text(block["text"])
             continue
         command = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [_package(tamp.program), "-c"]}[block["language"]]
-        done = subprocess.run([*command, block["text"]], cwd=tamp.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=harness.RUN_SECONDS)
+        done = subprocess.run([*command, block["text"]], cwd=tamp.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=harness.RUN_SECONDS)
         assert done.returncode == 0, f"docs/{page}: exit code {done.returncode} of\n{block['text']}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
     marks = len(re.findall(r"^ *<!-- (?:run|file)", text, re.M))
     assert count == marks > 0, f"docs/{page}: {marks} marks, {count} blocks behind one"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples that use Ray: examples/serve_ray and examples/tune_ray, on the stand-in, in a cluster of two nodes on this machine.
+"""The examples that use Ray: examples/serve_ray and examples/tune_ray, on the stand-in, in a cluster of three nodes on this machine.
 
     ray_test.py TAMP [WORD...]
 """
@@ -142,6 +142,35 @@ def refused(service, body):
     raise AssertionError("a request of 3 bytes was answered")
 
 
+def wait_for_answers(done, more):
+    wanted, begin = len(done) + more, time.monotonic()
+    while len(done) < wanted:
+        assert time.monotonic() - begin < 100, f"{len(done)} answers, expected {wanted}"
+        time.sleep(0.01)
+
+
+def test_no_request_is_lost_when_a_node_dies(tamp, service, cluster, second):
+    """Two nodes have room for one replica each. The second one dies; a third has room for the replica's successor."""
+    x = images(32, seed=4)
+
+    def kill_node(done):
+        def answers_of_it(last):
+            return any(headers["tamp-replica"].startswith(f"{second.node_id[:8]}:") for _, (_, headers, _) in list(done)[-last:])
+
+        wait_for_answers(done, 64)
+        assert answers_of_it(64), "the node has no replica"
+        cluster.remove_node(second, allow_graceful=False)
+        begin = time.monotonic()
+        while answers_of_it(64):
+            assert time.monotonic() - begin < 100
+            wait_for_answers(done, 16)
+
+    done = ask_all(service.url, [image.tobytes() for image in x], during=kill_node)
+    assert {i for i, _ in done} == set(range(32))
+    rows = [i for i, _ in done]
+    assert np.allclose(answers([found for _, found in done]), expected(service, x)[rows], rtol=1e-4, atol=1e-5)
+
+
 def door_process():
     """The process that holds the Door, of this test's cluster."""
     for process in pathlib.Path("/proc").iterdir():
@@ -151,13 +180,6 @@ def door_process():
         except OSError:
             pass
     raise AssertionError("no process of a Door")
-
-
-def wait_for_answers(done, more):
-    wanted, begin = len(done) + more, time.monotonic()
-    while len(done) < wanted:
-        assert time.monotonic() - begin < 100, f"{len(done)} answers, expected {wanted}"
-        time.sleep(0.01)
 
 
 def asked_again(done):
@@ -200,8 +222,8 @@ def some_records(records, draw):
     """Up to 30 measurements of few keys, so that many meet again."""
     made = []
     for _ in range(draw.randrange(30)):
-        record = {"vdevice": "h200", "rop": draw.choice(["Conv", "Relu"]), "veus": draw.randrange(1, 4), "us": draw.choice([1.5, 2.25, 3.0]), "runs": draw.choice([15, 30])}
-        made.append(json.dumps(record))
+        key = {"vdevice": "h200", "rop": draw.choice(["Conv", "Relu"]), "veus": draw.randrange(1, 4)}
+        made.append(json.dumps({**key, "us": draw.choice([1.5, 2.25, 3.0]), "runs": draw.choice([15, 30])}))
     return records.parse("\n".join(made))
 
 
@@ -241,10 +263,11 @@ def test_merging_keeps_every_record_of_tamps_own(tamp):
 def test_models_are_tuned_as_tasks(tamp, address):
     for name in ["a", "b"]:
         (tamp.folder / f"{name}.onnx").write_bytes(m.relu().SerializeToString())
-    command = [sys.executable, EXAMPLES / "tune_ray" / "tune.py", "a.onnx", "none.onnx", "b.onnx", "--records", "all.jsonl", "--precisions", "tf32", "--address", address,
-               "--tamp", tamp.program, "--cpus", "1", "--", "--rounds", "1", "--variants", "2"]
+    command = [sys.executable, EXAMPLES / "tune_ray" / "tune.py", "a.onnx", "none.onnx", "b.onnx", "--records", "all.jsonl", "--precisions", "tf32",
+               "--address", address, "--tamp", tamp.program, "--cpus", "1", "--", "--rounds", "1", "--variants", "2"]
     done = subprocess.run([str(word) for word in command], cwd=tamp.folder, capture_output=True, text=True)
-    assert done.returncode == 1 and "none.onnx tf32: FAILED: " in done.stderr and "no such file" in done.stderr.lower() + done.stdout.lower(), done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "none.onnx tf32: FAILED: " in done.stderr and "no such file" in done.stderr.lower(), said
     for name in ["a.onnx", "b.onnx"]:
         assert re.search(rf"^{name} tf32: \d+ records; \d+ in all.jsonl\n  untuned .* us\n  tuned ", done.stdout, re.M), done.stdout + done.stderr
     tamp("compile", "a.onnx", "-o", "out", "--vdevice", "cpu", "--precision", "tf32", "--records", "all.jsonl")
@@ -256,7 +279,8 @@ def go_on(folder):
     """This program again, by a Python that has the package, Ray, and what the examples need besides."""
     python = python_package.python_of(sys.argv[1])
     python_package.pip_install(python, "-r", EXAMPLES / "serve_ray" / "requirements.txt", "-r", EXAMPLES / "tune_ray" / "requirements.txt")
-    environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache"), "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+    environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache"), "RAY_USAGE_STATS_ENABLED": "0",
+                   "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}  # by default 5: too little where much else runs
     return subprocess.run([python, *sys.argv], env=environment).returncode
 
 
@@ -266,17 +290,18 @@ def main():
             return go_on(pathlib.Path(folder))
     from ray.cluster_utils import Cluster
     folder = pathlib.Path(os.environ[INSIDE])
-    node = {"num_cpus": 2, "num_gpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": str(folder / "ray")})
+    node = {"num_gpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 1, "temp_dir": str(folder / "ray")})
     service = None
     try:
-        cluster.add_node(**node)
+        second = cluster.add_node(**node, num_cpus=1)  # so each has one replica
         words = sys.argv[2:]
         tests = [test for test in harness.tests_of(globals()) if not words or any(word in test.__name__ for word in words)]
         parameters = {test: test.__code__.co_varnames[1:test.__code__.co_argcount] for test in tests}
         if any("service" in names for names in parameters.values()):
             service = Service(cluster.address, folder)
-        given = {"service": service, "address": cluster.address}
+        cluster.add_node(**node, num_cpus=3)  # for what the dead leave behind, and for tasks
+        given = {"service": service, "cluster": cluster, "second": second, "address": cluster.address}
         # One at a time: they share the service.
         return harness.main([harness.with_arguments(test, *[given[name] for name in parameters[test]]) for test in tests], jobs=1)
     finally:
