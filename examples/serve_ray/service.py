@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--wait-ms", type=float, default=2, help="the first request of a batch waits so long for others (default %(default)s)")
     parser.add_argument("--precision", help="fp32, tf32, fp16 or bf16; default: the GPU's own")
     parser.add_argument("--vdevice", help="default: the first GPU of each node")
-    parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: a cluster of this machine alone is started")
+    parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: this machine's own, which is started if there is none")
     parser.add_argument("--host", default="127.0.0.1", help="where HTTP is listened to (default %(default)s); 0.0.0.0: from everywhere")
     parser.add_argument("--port", type=int, default=8000, help="(default %(default)s)")
     parser.add_argument("--proxies", choices=["EveryNode", "HeadOnly"], default="EveryNode", help="which nodes listen (default %(default)s)")

@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--precisions", default="", help="fp32, tf32, fp16, bf16, with commas between; default: the vDevice's own")
     parser.add_argument("--tamp", default="tamp", help="the program, on every node (default %(default)s, from PATH)")
     parser.add_argument("--cpus", type=int, default=4, help="processors of a task, for building (default %(default)s)")
-    parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: a cluster of this machine alone is started")
+    parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: this machine's own, which is started if there is none")
     arguments = parser.parse_args(words[:words.index("--")] if "--" in words else words)
     ray.init(address=arguments.address, log_to_driver=False)
     gpus = int(ray.cluster_resources().get("GPU", 0))

@@ -4,7 +4,8 @@
     docs_test.py TAMP [WORD...]
 
 A fenced block behind the line <!-- run --> is run, sh by bash -e, python by a Python that has the package; one behind <!-- file: NAME --> is written
-to that file. A page's blocks run in order in one folder that looks like the top of the repository, with `tamp` in PATH. Everything runs on the stand-in.
+to that file. A page's blocks run in order in one folder that looks like the top of the repository, with `tamp` in PATH. Where there is no GPU, and where a page says so, they run on
+the stand-in.
 TAMP_UPDATE_GOLDEN=1 writes generated pages anew.
 """
 import functools
@@ -167,8 +168,7 @@ def test_the_readme_counts_operators_right(tamp):
 def run_blocks(tamp, page):
     like_the_repository(tamp.folder)
     path = [pathlib.Path(tamp.program).parent, pathlib.Path(sys.executable).parent, os.environ["PATH"]]  # a python3 with numpy: faster weights
-    environment = {**os.environ, "PATH": ":".join(map(str, path)), "TAMP_CACHE_DIR": str(tamp.folder / "cache"),
-                   "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "PATH": ":".join(map(str, path)), "TAMP_CACHE_DIR": str(tamp.folder / "cache")}
     text = (DOCS / page).read_text()
     count = 0
     for block in BLOCK.finditer(text):
