@@ -281,7 +281,15 @@ def go_on(folder):
     python_package.pip_install(python, "-r", EXAMPLES / "serve_ray" / "requirements.txt", "-r", EXAMPLES / "tune_ray" / "requirements.txt")
     environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache"), "RAY_USAGE_STATS_ENABLED": "0",
                    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}  # by default 5: too little where much else runs
-    return subprocess.run([python, *sys.argv], env=environment).returncode
+    process = subprocess.Popen([python, *sys.argv], env=environment, stdout=subprocess.PIPE, text=True)
+    summary = ""
+    for line in process.stdout:  # the summary comes last, whatever Ray says when it ends
+        if re.fullmatch(r"\d+ passed, \d+ failed\n", line):
+            summary = line
+        else:
+            print(line, end="", flush=True)
+    print(summary, end="", flush=True)
+    return process.wait()
 
 
 def main():
