@@ -3,7 +3,7 @@
 // otherwise.
 //
 // A wild index among constants is refused here. At run time reading takes the nearest element along the dimension, writing leaves the
-// update out (docs/getting-started.md); nothing outside of a tensor is ever touched.
+// update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // y = take(x, indices, axis) with indices that are known only at run time, for elements of any type. An index counts from the end if it is
-// negative; one outside of x takes the nearest element that there is (docs/getting-started.md), so that no address leaves x. One
+// negative; one outside of x takes the nearest element that there is (docs/reference/models.md), so that no address leaves x. One
 // element a thread.
 #pragma once
 

@@ -2,6 +2,7 @@
 are processors. Every test program is called as `NAME_test.py TAMP [WORD...]` (WORD: only tests whose name contains it) and
 ends with the line "N passed, N failed".
 """
+import functools
 import os
 import pathlib
 import subprocess
@@ -77,10 +78,10 @@ def run_one(program, test):
         return True
 
 
-def main(tests):
+def main(tests, jobs=os.cpu_count()):
     program, words = os.path.abspath(sys.argv[1]), sys.argv[2:]
     chosen = [test for test in tests if not words or any(word in test.__name__ for word in words)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         passed = sum(pool.map(lambda test: run_one(program, test), chosen))
     print(f"{passed} passed, {len(chosen) - passed} failed")
     return 0 if chosen and passed == len(chosen) else 1
@@ -89,3 +90,11 @@ def main(tests):
 def tests_of(names):
     """The test_* functions of a module's globals(), in the order of the file."""
     return [value for name, value in names.items() if name.startswith("test_") and callable(value)]
+
+
+def with_arguments(test, *args):
+    """The test with what it takes besides `tamp`."""
+    @functools.wraps(test)
+    def called(tamp):
+        test(tamp, *args)
+    return called

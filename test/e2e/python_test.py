@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Python package: pip installs it into a fresh virtual environment, with the program of the build folder that TAMP lies in; then the tests run
-there.
+"""The Python package: pip installs it into a virtual environment, with the program of the build folder that TAMP lies in; then the tests run
+there (python_package.py).
 
     python_test.py TAMP [WORD...]
 """
@@ -10,7 +10,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 
@@ -20,27 +19,16 @@ import onnxruntime
 
 import harness
 import models as m
+import python_package
+from python_package import run
 
 INSIDE = "TAMP_PYTHON_TEST"
 
 
-def run(*args, **kwargs):
-    done = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, **kwargs)
-    assert done.returncode == 0, f"{' '.join(map(str, args))}: exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
-
-
-def install_and_go_on(folder):
+def go_on(folder):
     """This program again, by a Python that has the package."""
-    build = pathlib.Path(os.path.abspath(sys.argv[1])).parents[1]
-    run(sys.executable, "-m", "venv", folder / "venv")
-    python = folder / "venv" / "bin" / "python"
-    settings = [f"build-dir={folder / 'build'}", "cmake.source-dir=runtime_stub/python", f"cmake.define.TAMP_BUILD={build}"]
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *[f"--config-settings={one}" for one in settings], harness.ROOT)
-    site = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")  # onnx, onnxruntime; and torch if it is there
     environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache")}
-    return subprocess.run([python, *sys.argv], env=environment).returncode
+    return subprocess.run([python_package.python_of(sys.argv[1]), *sys.argv], env=environment).returncode
 
 
 def compiled(model, *inputs, **options):
@@ -416,7 +404,7 @@ def test_torch_on_a_gpu(tamp):
 def main():
     if INSIDE not in os.environ:
         with tempfile.TemporaryDirectory(prefix="tamp-python-") as folder:
-            return install_and_go_on(pathlib.Path(folder))
+            return go_on(pathlib.Path(folder))
     tests = harness.tests_of(globals())
     try:
         import torch

@@ -1,0 +1,44 @@
+"""Makes links from the pages to files outside of docs/ (sources, examples, the README) links of the site: such a file becomes part of it, below
+repository/, and mkdocs checks the link like any other."""
+import os
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
+
+
+def outside(page_folder, link):
+    """The file in the repository that a page's link leads to, if it lies outside of docs/."""
+    target = pathlib.Path(os.path.normpath(page_folder / link))
+    return target if target.is_relative_to(ROOT) and not target.is_relative_to(ROOT / "docs") and target.is_file() else None
+
+
+def on_files(files, config):
+    docs = pathlib.Path(config.docs_dir)
+    for page in list(files.documentation_pages()):
+        folder = (docs / page.src_uri).parent
+        for link in LINK.findall(page.content_string):
+            if target := outside(folder, link):
+                uri = name_in_site(target)
+                if files.get_file_from_path(uri) is None:
+                    files.append(File.generated(config, uri, content=target.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    folder = (pathlib.Path(config.docs_dir) / page.file.src_uri).parent
+    up = "../" * page.file.src_uri.count("/")
+
+    def in_site(link):
+        target = outside(folder, link[1])
+        return up + name_in_site(target) if target else link[1]
+
+    return LINK.sub(in_site, markdown)
+
+
+def name_in_site(target):
+    """As text, so that a browser shows it; a .md there is no page of the site."""
+    return f"repository/{target.relative_to(ROOT).as_posix()}.txt"
