@@ -150,7 +150,7 @@ std::string rprogram_text(const RProgram& program, const EmitOptions& options) {
 void check_output(const std::string& folder, const EmitOptions& options) {
   std::vector<std::string> files = {"CMakeLists.txt"};
   for (const char* suffix : {".cu", ".h", ".rprogram.json"}) files.push_back(options.name + suffix);
-  if (!plan.embeds_weights) files.push_back(options.name + ".weights");
+  if (!options.embed_weights) files.push_back(options.name + ".weights");
   check_folder(folder, options.name, files);
 }
 

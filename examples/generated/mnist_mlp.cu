@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       60  device code, as it stands in tamp's kernels/
-//     1877  host runtime, as it stands in tamp's runtime_stub/host/
-//     2698  one vEU
-//     2725  addresses: a base and a byte from there
-//     2733  rOperators: what each body is told
-//     2778  records: one row per phase of a rOperator
-//     2795  events: signals that make up one epoch
-//     2808  lanes: what each vEU runs, row by row
-//     2838  the kernel
-//     2844  host
+//       62  device code, as it stands in tamp's kernels/
+//     1906  host runtime, as it stands in tamp's runtime_stub/host/
+//     2761  one vEU
+//     2788  addresses: a base and a byte from there
+//     2796  rOperators: what each body is told
+//     2841  records: one row per phase of a rOperator
+//     2858  events: signals that make up one epoch
+//     2871  lanes: what each vEU runs, row by row
+//     2901  the kernel
+//     2907  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2737)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2800)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2758)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2821)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -38,6 +38,7 @@
 #endif
 #include "mnist_mlp.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -47,6 +48,7 @@
 #include <cuda_runtime.h>
 #include <cuda_runtime_api.h>
 #include <new>
+#include <numeric>
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -616,9 +618,10 @@ constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
   uint64_t bases[kMaxBases];
-  uint64_t* trace;        // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
-  const TensorMap* maps;  // of Record::input, in device memory
-  uint32_t* state;        // kStateLines lines, then one line per event; zeroed once at create
+  uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
+  const TensorMap* maps;         // of Record::input, in device memory
+  const uint32_t* veu_of_block;  // numbers vEUs by where blocks are put (placement.cuh); null: each block has its own number
+  uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
@@ -630,12 +633,15 @@ inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines 
 RK_INLINE uint32_t* state_line(const Launch& launch, uint32_t line) { return launch.state + static_cast<size_t>(line) * kLineWords; }
 RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return state_line(launch, kStateLines + event); }
 
+// Which vEU this block is.
+RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
+
 // Records who waits in vain and turns the program to draining: from now on every wait passes.
 RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
   volatile Report* const report = launch.report;
-  report->veu = blockIdx.x;
+  report->veu = this_veu(launch);
   report->record = record;
   report->index = index;
   report->event = event;
@@ -1451,6 +1457,28 @@ RK_PRAGMA(unroll 1)
 }  // namespace rk
 // <<< kernels/gemm/gemv.cuh
 
+// >>> kernels/vdevice/placement.cuh
+// Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
+// time, and SMs with neighbouring numbers share a way to them. Blocks 0, 1, 2, .. lie on different parts of the GPU instead: on an H200
+// block 0 may be on SM 0, block 1 on SM 18. So where it is faster (RProgram::veus_by_sm) an instance asks once where the blocks of such a
+// launch are put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs by that. Any numbering is right, should blocks ever be
+// put elsewhere; only times depend on it.
+
+
+namespace rk {
+
+#if !defined(TAMP_CUDA_ON_CPU)
+// sm_of_block: a number for each block.
+static __global__ void find_placement(uint32_t* sm_of_block) {
+  uint32_t sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (threadIdx.x == 0) sm_of_block[blockIdx.x] = sm;
+}
+#endif
+
+}  // namespace rk
+// <<< kernels/vdevice/placement.cuh
+
 // >>> kernels/vdevice/interpreter.cuh
 // The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a
 // compile-time plan; what is odd here is that the plan is a table, not code, since code that runs once is as dear as a
@@ -1542,7 +1570,7 @@ struct Control {
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
-  uint32_t epoch;
+  uint32_t epoch, veu;
   uint64_t bases[Veu::kBases];
 };
 
@@ -1596,10 +1624,10 @@ template <class Veu>
 RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
-  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  const uint32_t end = tables.lane_begin[control.veu + 1];
   uint32_t chunk = 0;
 RK_PRAGMA(unroll 1)
-  for (uint32_t i = tables.lane_begin[blockIdx.x]; i < end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu]; i < end; ++i) {
     const Instruction instruction = fetch(tables.instructions + i);
     if (instruction.record == kNone16) continue;
     const Record& record = tables.records[instruction.record];
@@ -1698,7 +1726,7 @@ RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32
 // waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
 template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
-  const uint32_t end = tables.lane_begin[blockIdx.x + 1];
+  const uint32_t end = tables.lane_begin[control.veu + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
@@ -1706,7 +1734,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
   uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
 RK_PRAGMA(unroll 1)
-  for (uint32_t i = tables.lane_begin[blockIdx.x]; i <= end; ++i) {
+  for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
     if (i < end) instruction = fetch(tables.instructions + i);
     const bool runs = instruction.record != kNone16;
@@ -1845,6 +1873,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
       init(control.input_full[s], 1);
       init(control.input_empty[s], kWarpsArrive<Veu>);
     }
+    control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
     for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
       slot.task = {0,
@@ -2032,6 +2061,7 @@ struct Model {
   void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
   const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
+  bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const BoxMap* maps;      // of the boxes that the copy engine fetches
   int map_count;
@@ -2054,7 +2084,8 @@ struct Instance {
   char* weights = nullptr;
   uint32_t* state = nullptr;
   rk::TensorMap* maps = nullptr;
-  rk::Report* report = nullptr;  // host view
+  uint32_t* veu_of_block = nullptr;  // rk::Launch
+  rk::Report* report = nullptr;      // host view
   rk::Report* report_on_device = nullptr;
   int device = 0;
   uint64_t* trace = nullptr;  // allocated where TAMP_TRACE is defined
@@ -2097,6 +2128,7 @@ inline void destroy(Instance* instance) {
   cudaFree(instance->weights);
   cudaFree(instance->state);
   cudaFree(instance->maps);
+  cudaFree(instance->veu_of_block);
   cudaFree(instance->trace);
   if (instance->report != nullptr) cudaFreeHost(instance->report);
   if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
@@ -2319,6 +2351,32 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
+// Gives vEUs that follow each other SMs that do (kernels/vdevice/placement.cuh): by a launch of the same shape, whose blocks say where they
+// are. On the stand-in, which has no SMs, vEUs are numbered from behind, so that a numbering is in use there, too.
+inline tamp_status place_veus(Instance& instance) {
+  const Model& model = *instance.model;
+  std::string& message = instance.message;
+  const auto count = static_cast<size_t>(model.veus);
+  const size_t bytes = sizeof(uint32_t) * count;
+  std::vector<uint32_t> sm(count), blocks(count), veus(count);
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.veu_of_block), bytes));
+#if defined(TAMP_CUDA_ON_CPU)
+  for (size_t b = 0; b < count; ++b) sm[b] = static_cast<uint32_t>(count - b);
+#else
+  void* arguments[] = {&instance.veu_of_block};
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(rk::find_placement, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message,
+                cudaLaunchCooperativeKernel(rk::find_placement, dim3(static_cast<unsigned>(model.veus)),
+                                            dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaMemcpy(sm.data(), instance.veu_of_block, bytes, cudaMemcpyDeviceToHost));
+#endif
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return sm[a] < sm[b]; });
+  for (size_t v = 0; v < count; ++v) veus[blocks[v]] = static_cast<uint32_t>(v);
+  TAMP_TRY_CUDA(message, cudaMemcpy(instance.veu_of_block, veus.data(), bytes, cudaMemcpyHostToDevice));
+  return TAMP_OK;
+}
+
 // The share of the weights that L2 shall keep from run to run; 0, nothing is said, where all of them fit. (alexnet on an H200, whose
 // weights are 122 MB: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 where nothing is said.)
 inline float weights_kept(const Model& model) {
@@ -2368,6 +2426,10 @@ inline tamp_status fill(Instance& instance, const tamp_options& options) {
   if (weights != TAMP_OK) return weights;
   const tamp_status maps = make_maps(instance);
   if (maps != TAMP_OK) return maps;
+  if (model.veus_by_sm) {
+    const tamp_status placed = place_veus(instance);
+    if (placed != TAMP_OK) return placed;
+  }
   TAMP_TRY_CUDA(message, cudaDeviceSynchronize());
   return TAMP_OK;
 }
@@ -2474,6 +2536,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   for (int i = 0; i < model.output_count; ++i)
     launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
+  launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
   launch.trace = instance->trace;
   launch.report = instance->report_on_device;
@@ -2852,7 +2915,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xee18a0814a2106baull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xabec6b12ae5e6f46ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
@@ -2868,7 +2931,7 @@ inline const tamp_host::Model& model() {
     /*arena_bytes=*/1024, /*weight_bytes=*/534608, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
     tamp_host::prepare_kernel, tamp_host::start_kernel, mnist_mlp_kernel, /*phases=*/nullptr,
-    /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*compute_capability=*/90,
+    /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/false, /*compute_capability=*/90,
     kMaps, 0, kEventNames, kRecordNames
   };
   return instance;
