@@ -15,10 +15,13 @@ HEAD = """# NAME.rprogram.json
 its page read nothing else. It is not needed to build or to run. [rprogram.schema.json](rprogram.schema.json) is the same as this page as a JSON Schema, and a
 test holds compiled models against it. The [glossary](../glossary.md) explains the words. Times are estimates of the cost model, in microseconds where a name ends in `_us`; sizes are in bytes.
 
+`schedule` is a saved schedule as a whole; [Schedules](schedules.md) has the meaning of its keys.
+
 Before version 1.0 the format may change with any version; `tamp` in the file says which one wrote it.
 """
 TITLES = {"model": "model", "vdevice": "vdevice", "port": "A port, in inputs", "output": "A port, in outputs", "rop": "An rOperator, in rops",
-          "phase": "A phase, in phases", "instruction": "An instruction, in lanes", "arena": "A part of the arena, in arena", "launch": "A launch, in launches"}
+          "phase": "A phase, in phases", "instruction": "An instruction, in lanes", "arena": "A part of the arena, in arena", "launch": "A launch, in launches",
+          "schedule": "schedule"}
 
 
 def type_of(kind):

@@ -107,7 +107,7 @@ def like_the_repository(folder, but="build"):
 
 
 def rprograms(tamp):
-    """With everything that is only there sometimes: launches, a gang, a count, frozen inputs, a batch, dimensions."""
+    """With everything that is only there sometimes: launches, a gang, a count, frozen inputs, a batch, dimensions, activations."""
     found = {}
 
     def compiled(name, model, *options):
@@ -119,13 +119,14 @@ def rprograms(tamp):
     np.save(tamp.folder / "z.npy", np.ones((1, 4), np.float32))
     compiled("frozen", two, "--dim", "N=3", "--freeze", "z=z.npy")
     compiled("batch", m.relu(), "--batch", "2")
-    compiled("launches", m.conv(), "--execution", "graph")
+    compiled("launches", m.conv(), "--execution", "graph", "--precision", "fp16", "--activations", "fp32")
     compiled("count", m.model([m.node("NonZero", ["x"], ["y"])], None, [m.value("y", [2, None], TensorProto.INT64)]))
     weights = [m.constant("w", np.ones((1, 256, 64), np.float32)), m.constant("r", np.ones((1, 256, 64), np.float32))]
     compiled("gang", m.model([m.node("LSTM", ["x", "w", "r"], ["y"], hidden_size=64)], [m.value("x", [20, 1, 64])], [m.value("y", [20, 1, 1, 64])], weights))
     read = {name: json.loads(path.read_text()) for name, path in found.items()}
     assert read["launches"]["launches"] and read["count"]["outputs"][0]["count"] == 1 and read["frozen"]["model"]["frozen"] == ["z"], read
     assert read["batch"]["model"]["batch"] == 2 and read["frozen"]["model"]["dims"] == {"N": 3} and any(rop["gang"] for rop in read["gang"]["rops"])
+    assert read["launches"]["model"]["activations"] == "fp32" and read["launches"]["schedule"]["launches"]
     return list(found.values())
 
 
@@ -149,7 +150,11 @@ def test_the_page_of_the_c_api_has_every_name_of_the_header(tamp):
     tamp("compile", "relu.onnx", "-o", "out")
     header = re.sub(r"/\*.*?\*/|//[^\n]*", "", (tamp.folder / "out/relu.h").read_text(), flags=re.S)
     names = {name.replace("relu_", "NAME_") for name in re.findall(r"\b(?:tamp_\w+|TAMP_[A-Z]\w+|relu_\w+)\b", header)}
-    names -= {"TAMP_MODEL_H_relu", "TAMP_API_H"}
+    names -= {"TAMP_MODEL_H_relu", "TAMP_API_H", "tamp_cpp"}
+    names |= set(re.findall(r"using tamp_cpp::(\w+);", header))
+    members = re.search(r"^class ModelOf \{\n public:(.*?)^ private:", header, re.M | re.S)[1]
+    names |= set(re.findall(r"^  (?! )(?:[\w:<>*&]+ )+(\w+)\(", members, re.M))
+    assert {"Input", "run_dlpack", "info", "get"} <= names, names
     for struct in re.findall(r"typedef struct tamp_\w+ \{(.*?)\}", header, re.S):
         names |= set(re.findall(r"(\w+);", struct))
     page = (DOCS / "reference/c-api.md").read_text()
