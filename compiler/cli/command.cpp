@@ -30,8 +30,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--vdevice", arguments.vdevice,
                   "GPU to compile for: a name of 'tamp devices', or a .json file; auto (default): this machine's; where there is none, "
-                  "h200, or cpu to run "
-                  "or tune")
+                  "h200, or cpu to run or tune")
       ->option_text("auto|NAME|FILE.json");
   command
       .add_option("--precision", arguments.precision,
