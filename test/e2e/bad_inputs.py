@@ -764,7 +764,7 @@ def run(tamp, path, out, args, limit):
     with tempfile.TemporaryFile() as errors:
         begin = time.monotonic()
         process = subprocess.Popen(
-            [tamp, "compile", str(path), "-o", str(out), "--vdevice", "h200", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            [tamp, "compile", str(path), "-o", str(out), "--vdevice", "h200", "-q", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
         )
         pid = 0
         while pid == 0 and time.monotonic() - begin < limit:
