@@ -306,7 +306,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shar
 template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionArgs& args = task.template arguments<AttentionArgs>();
   uint32_t block;
   const uint32_t batch = divide(task.index, args.blocks, block);

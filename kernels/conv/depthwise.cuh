@@ -82,7 +82,7 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
 template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In = float, class Out = float>
 RK_BODY void depthwise(const Task<Veu>& caller) {
   using Parts = DepthwiseParts<kPixels, kParts>;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
   const DepthwiseMap map = {w.height, w.width, w.in_strides[2], w.in_strides[3], args.zeros};
@@ -122,7 +122,7 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
 // Any filter, stride and dilation; an item is one pixel. kBatch taps are loaded together.
 template <class Veu, int kVector, class In = float, class Out = float>
 RK_BODY void depthwise_any(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kBatch = 5;
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;

@@ -105,7 +105,7 @@ RK_INLINE void direct_window(const DirectSteps& steps, const float* in, const fl
 
 template <class Veu, int kOutputs, int kInputs, int kPixels>
 RK_BODY void direct(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const DirectArgs& args = task.template arguments<DirectArgs>();
   const WindowArgs& w = args.window;
   const DirectSteps steps(args);

@@ -4,8 +4,8 @@
 // MatMul is the case of one tap. All strides are general.
 //
 // A rTask is a tile of BLOCK_M x BLOCK_N over one share of k. There are `splits` shares; with more than one a rTask stores partial sums,
-// which split_k_sum adds. Its input values are gathered by cp.async into A_STAGES steps in shared memory. A table in the packed data says
-// where they come from, one entry per 4 channels (GATHER = 4: contiguous and aligned) or per k (GATHER = 1), so that the loop divides
+// which split_k_sum adds. The input values are gathered by cp.async into A_STAGES steps in shared memory. A table in the packed data says
+// where each comes from, one entry per 4 channels (GATHER = 4: contiguous and aligned) or per k (GATHER = 1), so that the loop divides
 // nothing. The weights come through the ring, CHUNK_STEPS steps a chunk. Each group of warps (tile_product.cuh) gathers its own inputs,
 // 32 of the 32 * K_GROUPS k of a step. Code that runs once is as dear as a barrier: the loops below are rolled where their bodies are
 // long.

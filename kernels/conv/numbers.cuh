@@ -47,7 +47,7 @@ struct StagedUnits {
 };
 inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
 
-// In how many rounds the sums of a tile are stored and its results made: shared memory cannot hold more than 128 * 64 sums at once.
+// In how many rounds the sums of a tile are stored and its results made: shared memory has no room for a tile of more than 128 * 64.
 constexpr int staged_rounds(int channels, int pixels) { return channels * pixels > 128 * 64 ? 2 : 1; }
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
 // `operands`: of a step and a warp, in 16-byte loads.

@@ -264,7 +264,7 @@ template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CEL
 RK_BODY void patch_conv(const Task<Veu>& caller) {
   using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
   static_assert(Veu::kComputeThreads == Product::kWarps * kWarp);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const PatchConvArgs& args = task.template arguments<PatchConvArgs>();
   char* const patch = as_shared(task.work);
   const PatchPlace place = patch_place(args, task.index);

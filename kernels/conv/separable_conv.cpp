@@ -198,8 +198,8 @@ double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config
          cost("input_byte_cycles") * bytes;
 }
 
-// Cycles of a rTask from the moment at which its inputs are there. A step takes as long as shared memory delivers to the lanes (128 bytes
-// a cycle), or as long as a scheduler issues for its two warps, whichever is longer.
+// Cycles of a rTask once its inputs are there. A step takes the longer of two times: that in which shared memory delivers to the lanes
+// (128 bytes a cycle), and that in which a scheduler issues for its two warps.
 double cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   if (s.narrow()) return narrow_cycles_of(vdevice, s, c);

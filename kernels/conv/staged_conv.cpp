@@ -248,8 +248,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   return phase;
 }
 
-// Chooses the tile of at most as many pixels as the shape has for which the least input is copied; false if a box does not fit a stage.
-// Where the body is to multiply by wgmma, only tiles count whose pixels lie 8 by 8 (eight_rows).
+// Chooses the tile: of those with at most as many pixels as the shape has, the one for which the least input is copied. False if no box
+// fits a stage. Where the body is to multiply by wgmma, only tiles count whose pixels lie 8 by 8 (eight_rows).
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kMostBox = 256;                                         // of the copy engine
   const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs beside its input, as rows of a box

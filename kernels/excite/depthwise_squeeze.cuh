@@ -46,7 +46,7 @@ RK_INLINE float4 squeeze_filter(const float* p) {
 template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, bool NARROW, class In = float, class Out = float>
 RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
   using Parts = DepthwiseParts<kPixels, kParts>;
-  const Task<Veu> task = caller;                                                      // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;                                                      // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector, kItems = Parts::kItems / kLanes;  // of a warp at the same time
   static_assert(kItems >= 1);
   const DepthwiseSqueezeArgs& args = task.template arguments<DepthwiseSqueezeArgs>();

@@ -127,7 +127,7 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
 template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
 RK_BODY void excite(const Task<Veu>& caller) {
   static_assert(Veu::kComputeThreads == kExciteThreads);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
   const ExciteArgs& args = task.template arguments<ExciteArgs>();

@@ -36,7 +36,7 @@ struct SqueezeArgs {
 };
 static_assert(sizeof(SqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
-// Where a rTask is in the map, and a thread in its block of channels.
+// Where a rTask is in the map, and where a thread is in the rTask's block of channels.
 struct SqueezePlace {
   int32_t image, block, tile, part;
   int32_t in_block, channel;
@@ -145,7 +145,7 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
 
 template <class Veu, int kVector, bool NARROW, class In = float>
 RK_BODY void squeeze(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
   const SqueezeArgs& args = task.template arguments<SqueezeArgs>();

@@ -64,7 +64,8 @@ struct Column {
 };
 int64_t ring_bytes(const Product& p, const Config& c) { return blocks_of(p, c).n * blocks_of(p, c).chunks * chunk_bytes(c); }
 
-// The place of k in a packed column. What a lane reads at once are neighbours there, but in `in` only each four of them are neighbours.
+// The place of k in a packed column. The weights that a lane reads at once lie side by side there; with 16 bits they are two runs of four
+// k, 128 apart: k 20 to 23 and 148 to 151 have places 40 to 47.
 int64_t place_of(int64_t k, const Config& c) {
   const int64_t step = k / c.step_k(), in_step = k % c.step_k(), four = in_step / (kLanes * kLaneK), lane = in_step / kLaneK % kLanes;
   return step * c.step_k() + lane * (c.step_k() / kLanes) + four * kLaneK + in_step % kLaneK;

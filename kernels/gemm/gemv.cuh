@@ -40,7 +40,7 @@ struct GemvArgs {
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
-// Starts the copy of in[row][first, first + piece_k) for all rows. Past the end of k it stores zeros.
+// Starts the copy of in[row][first, first + piece_k) for all rows. Behind the end of k zeros are stored.
 template <class Veu, int ROWS, bool VECTOR, class In>
 RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int first) {
   constexpr int kWidth = VECTOR ? 4 : 1;
@@ -149,7 +149,7 @@ RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int p
 template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN, class In = float, class Out = float>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const GemvArgs& args = task.template arguments<GemvArgs>();
   const In* const in = values_at<In>(task, args.in);
   float* const pieces = task.template work_as<float>();
@@ -158,7 +158,7 @@ RK_BODY void gemv(const Task<Veu>& caller) {
   float sum[ROWS * COLUMNS] = {};
   GemvOutput<Out> own{};
 
-  // The turn before the first piece only starts its copy.
+  // One turn comes before the first piece and only starts the copy of that piece.
 #pragma unroll 1
   for (int chunk = -args.chunks_per_piece, side = 1; chunk < chunks; side ^= 1) {
     const int next = chunk + args.chunks_per_piece;

@@ -216,7 +216,7 @@ RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args,
 
 template <class Veu, int kTile>
 RK_BODY void matmul_direct(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   static_assert(Veu::kComputeThreads == 256, "16 x 16 threads");
   constexpr int kEach = kTile / 16;
   const MatmulDirectArgs& args = task.template arguments<MatmulDirectArgs>();
