@@ -10,7 +10,7 @@
 //   Q * K: of 16 neighbours of a row of Q or K lane t takes elements 4t to 4t+3, as k = t and t+4 of two products of 8 each.
 //          Example: in the first product k = 1 and k = 5 are elements 4 and 5, in the second elements 6 and 7, for Q and K alike.
 //          Where Q and K have 16 bits, the same four elements are k = 2t, 2t+1, 2t+8 and 2t+9 of one product of 16, two to a word.
-//   P * V: the products of Q * K leave the scores of keys 2t and 2t+1 in lane t. Key 2t is k = t of the product with V and key
+//   P * V (P: exp of the scores): Q * K leaves the scores of keys 2t and 2t+1 in lane t. Key 2t is k = t of the product with V and key
 //          2t+1 is k = t+4, so lane t reads rows 2t and 2t+1 of V. Column 4g+i of 32 columns is column g of product i of four,
 //          so that a lane loads four neighbours of V, and the results of the four products are four neighbours of Y.
 //          Example: lane 13 (g = 3, t = 1) reads columns 12 to 15 of V's rows 2 and 3, and has columns 8 to 15 of Y's rows 3 and 11.

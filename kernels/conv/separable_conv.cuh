@@ -1,5 +1,5 @@
 // A depthwise convolution and the pointwise one behind it, on tensor cores:
-//   mid[p][c] = act(bias[c] + sum over taps of in'(p * STRIDE + tap, c) * filter[tap][c]),  in' = max(in, in_low)
+//   mid[p][c] = act(bias[c] + sum over taps of in'(p * STRIDE + tap, c) * filter[tap][c]),  in' = in, or relu(in) where args.relu is set
 //   out[p][n] = act(bias[n] + residual[p][n] + sum over c of mid[p][c] * weight[c][n])
 //
 // A rTask is a tile of 8 x (NT * WARPS_N) output pixels times 16 * MT output channels. The input of the tile with its halo comes in boxes

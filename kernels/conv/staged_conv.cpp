@@ -91,8 +91,8 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
 }
 
 // Powers of two, [merged group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
-// 2^-28 of its channel's largest is as exact as after rounding to tf32; a smaller one is wrong by at most 2^-39 of that largest, less
-// than an fp32 sum keeps.
+// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
+// is less than an fp32 sum keeps.
 std::vector<float> scales_of(const float* data, const Product& p) {
   std::vector<float> scales, weights(static_cast<size_t>(p.k()));
   for (int64_t n = 0; n < p.groups * p.channels; ++n) {

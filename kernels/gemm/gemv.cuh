@@ -115,7 +115,7 @@ RK_INLINE void gemv_add(float& sum, const float4& a, const float4& b) {
   sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// sum += x * w over one chunk; sums[m * COLUMNS + c] is that of row m and column c.
+// sum += x * w over one chunk; sum[m * COLUMNS + c] is that of row m and column c.
 template <int ROWS, int COLUMNS, bool NARROW>
 RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int piece_k, float (&sum)[ROWS * COLUMNS]) {
   constexpr int kFours = NARROW ? 2 : 1;                                                             // fours of k that a lane takes at once
