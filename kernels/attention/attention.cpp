@@ -31,7 +31,7 @@ struct Heads {
   int64_t rtasks(int64_t groups) const { return loop_elements(batch) * blocks(groups); }
 };
 
-// The extents, which need no places.
+// The extents, which are known before tensors have places.
 Heads unplaced(const Graph& graph, const ROperator& rop) {
   const auto shape = [&](size_t i) -> const Shape& { return graph.tensor(rop.inputs[i]).shape; };
   Heads heads;
@@ -65,7 +65,7 @@ Heads heads_of(const Graph& graph, const ROperator& rop) {
   return heads;
 }
 
-// A row is whole groups of four aligned elements.
+// Whether a row is whole groups of four aligned elements.
 bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
   const auto [row, column] = heads.strides[operand];
   const Tensor& tensor = graph.tensor(heads.tensors[operand]);
@@ -77,7 +77,7 @@ int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, h
 
 DType type_of(const Graph& graph, const Heads& heads, Operand operand) { return graph.tensor(heads.tensors[operand]).dtype; }
 
-// Q, K and V of one type; all may be of 16 bits.
+// Whether the types are those that the body takes: Q, K and V have one type; each tensor may have 16 bits.
 bool is_of_values(const Graph& graph, const ROperator& rop) {
   for (const TensorId id : reads_of(rop)) {
     if (!is_plain_values(graph.tensor(id))) return false;
@@ -86,7 +86,7 @@ bool is_of_values(const Graph& graph, const ROperator& rop) {
   return in(0) == in(1) && in(0) == in(2) && is_plain_values(graph.tensor(rop.outputs[0]));
 }
 
-// The types of what is not all f32.
+// Appends the template arguments for types other than f32.
 void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
   const DType in = type_of(graph, heads, kQ), out = type_of(graph, heads, kOut);
   const DType bias = heads.tensors[kBias].valid() ? type_of(graph, heads, kBias) : DType::f32;
@@ -95,7 +95,7 @@ void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
   if (is_narrow(bias)) phase.template_args.push_back({"Bias", value_type(bias)});
 }
 
-// What the body can do of it, and a vDevice.
+// Whether the body and the vDevice can compute these heads.
 bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
   const int64_t size = padded_size(heads);
   return precision != Precision::fp32 && d.tf32 && d.compute_threads == rk::kAttentionWarps * rk::kWarp && heads.rtasks(1) > 0 &&
@@ -103,7 +103,7 @@ bool is_possible(const Heads& heads, const VDevice& d, Precision precision) {
          rk::attention_work_bytes(static_cast<int>(size)) <= d.work_bytes();
 }
 
-// Of a rTask. A turn is 8 keys for every warp of a group.
+// Cycles of a rTask. A turn is 8 keys for every warp of a group.
 double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
   const int64_t turns = ceil_div(heads.keys, rk::kAttentionWarps / groups * rk::kAttentionWarpKeys);
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
@@ -158,7 +158,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
   phase.cost.flops = 2 * edge * keys * static_cast<double>(2 * size);
   phase.cost.tensor_core = true;
-  // Of a row of Q and Y, and of K and V.
+  // Bytes of a row of Q and Y, and of K and V.
   const auto of_row = [&](Operand first, Operand second) {
     return static_cast<double>(heads.size * bytes_of(type_of(request.graph, heads, first)) +
                                heads.values * bytes_of(type_of(request.graph, heads, second)));
@@ -215,7 +215,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_matrix(graph, heads, kBias, batch, row, row_end, heads.keys, out.reads);
 }
 
-// Whole on the vDevice, before its tensors have places: what the body can do depends on extents only.
+// The whole rOperator on the vDevice before tensors have places: what the body can compute depends on extents only.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Attention>(rop.attrs)) return std::nullopt;

@@ -1,18 +1,21 @@
-// Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:], products in tf32, Q * K of 16 bits
-// in those, the rest in fp32. General strides. A rTask has one or several groups of kAttentionRows queries of one batch (a head). The warps
-// of a group share the keys, 8 at a time: a warp keeps the largest score and the sums of its own keys (the online form of softmax), and at
-// the end those of the group are put together in shared memory.
+// Y[b,m,:] = sum over keys n of softmax_n(scale * Q[b,m,:] * K[b,n,:] + bias[b,m,n]) * V[b,n,:]. Products are in tf32; where Q and K have
+// 16 bits, Q * K is in that type. The rest is fp32. General strides. A batch here is one head. A rTask has one or several groups of
+// kAttentionRows queries of one batch. The warps of a group share the keys, 8 at a time: a warp keeps the largest score and the sums of
+// its own keys (the online form of softmax), and at the end the sums of a group's warps are put together in shared memory. Example: with
+// two groups warps 0 to 3 have queries 0 to 15 of the rTask and warps 4 to 7 queries 16 to 31; warp 6 has keys 16 to 23, 48 to 55, ..
 //
-// Operands of the products go from memory into registers and nowhere else. In which order a dot product is added up does not matter,
-// so lanes take what lies side by side: of 16 neighbours of a row of Q or K, lane t of the four lanes of that row takes elements 4t
-// to 4t+3, and they are k = t and t+4 of two products of 8 each. Example: in the first product, k = 1 and k = 5 are elements 4 and 5, in
-// the second elements 6 and 7, for Q and K alike. Likewise the score of key 2t, which lane t has as a result, is its operand k = t of the
-// product with V, that of key 2t+1 its k = t+4, so lane t reads V's rows 2t and 2t+1; and column 4g+i of 32 is column g of product i of
-// four, so that these are loads of four neighbours, too, and the four products' results are four neighbours of Y.
+// Operands of the products go from memory into registers and nowhere else. In which order a dot product is added up does not matter, so
+// lanes take elements that lie side by side. Below, g = lane / 4 is a lane's row and t = lane % 4 its place among the four lanes of that
+// row.
+//   Q * K: of 16 neighbours of a row of Q or K lane t takes elements 4t to 4t+3, as k = t and t+4 of two products of 8 each.
+//          Example: in the first product k = 1 and k = 5 are elements 4 and 5, in the second elements 6 and 7, for Q and K alike.
+//          Where Q and K have 16 bits, the same four elements are k = 2t, 2t+1, 2t+8 and 2t+9 of one product of 16, two to a word.
+//   P * V (P: exp of the scores): Q * K leaves the scores of keys 2t and 2t+1 in lane t. Key 2t is k = t of the product with V and key
+//          2t+1 is k = t+4, so lane t reads rows 2t and 2t+1 of V. Column 4g+i of 32 columns is column g of product i of four,
+//          so that a lane loads four neighbours of V, and the results of the four products are four neighbours of Y.
+//          Example: lane 13 (g = 3, t = 1) reads columns 12 to 15 of V's rows 2 and 3, and has columns 8 to 15 of Y's rows 3 and 11.
 //
-// Of Q and K of 16 bits the same four neighbours are k = 2t, 2t+1, 2t+8 and 2t+9 of one product of 16, two to a word, as they lie.
-//
-// Limits: Q, K and V are of one type In, Y is of type Out, the bias of type Bias, fp32 or 16 bits each.
+// Limits: Q, K and V have one type In, Y has type Out, the bias type Bias; each is fp32 or has 16 bits.
 #pragma once
 
 #include "kernels/attention/numbers.cuh"
@@ -34,18 +37,19 @@ struct AttentionArgs {
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // rTasks of a batch
   uint32_t groups_log2;                                                      // of queries
-  float scale;                                                               // times log2(e), as are scores: exp2 is what the GPU has
+  float scale;  // times log2(e), as are the scores, because the GPU has exp2 and not exp
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// How rows of q, k, v and out lie: whole groups of four aligned elements, and then as many as there is room for (kSize), or any way.
+// How rows of q, k, v and out lie. kVectors: whole groups of four aligned elements; kWholeVectors: that, and the rows have all kSize
+// elements; kElements: any way.
 enum AttentionRows : int { kElements, kVectors, kWholeVectors };
 
-// Four neighbours of a row as they lie: float4, or uint2 of 16 bits each.
+// Four neighbours of a row as they lie in memory: float4, or uint2 where they have 16 bits each.
 template <class In>
 using AttentionFour = std::conditional_t<sizeof(In) == 2, uint2, float4>;
 
-// The four from `at` on of a row that ends at `end`; zeros behind its end.
+// The four elements from `at` on of a row that ends at `end`; zeros behind the end.
 template <int kLie, class In>
 RK_INLINE AttentionFour<In> attention_load(const In* row, int32_t stride, int at, int end) {
   if constexpr (kLie != kElements) {
@@ -70,7 +74,7 @@ RK_INLINE AttentionFour<In> attention_load(const In* row, int32_t stride, int at
   }
 }
 
-// As operands of tf32 products; numbers of 16 bits are tf32 numbers.
+// Four neighbours as operands of tf32 products; numbers of 16 bits are tf32 numbers.
 struct AttentionOperands {
   uint32_t x, y, z, w;
 };
@@ -84,7 +88,7 @@ RK_INLINE AttentionOperands attention_operands(const AttentionFour<In>& four) {
   }
 }
 
-// Operands of the products with 16 elements of a row of K: of Q, rows g and g + 8.
+// 16 elements of rows g and g + 8 of Q, as operands of the products with the same 16 elements of K.
 template <class In>
 struct AttentionQueries {
   uint32_t of[sizeof(In) == 2 ? 1 : 2][4];
@@ -136,16 +140,16 @@ RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t bat
   return at;
 }
 
-// What a lane has of its warp's keys: of rows g = lane / 4 and g + 8 the largest score, the lane's part of the sum of all exp(score -
-// largest), and that times V, not yet divided by the sum. Element e of product i of the 32 columns from 32c on is row g + e / 2 * 8, column
-// 32c + 4 * (2 * (lane % 4) + e % 2) + i.
+// What a lane has of its warp's keys, for rows g = lane / 4 and g + 8: the largest score, the lane's part of the sum of all exp(score -
+// largest), and the sum of exp(score - largest) * V, not yet divided. Element e of product i of the 32 columns from 32c on is row g + e /
+// 2 * 8, column 32c + 4 * (2 * (lane % 4) + e % 2) + i. Example: for lane 13 y[0][2][3] is row 11, column 4 * (2 + 1) + 2 = 14.
 template <int kSize>
 struct AttentionSums {
   static constexpr int kColumns = attention_columns(kSize), kPitch = attention_pitch(kSize);
   float largest[2], sum[2], y[kSize / 32][4][4];
 };
 
-// One head's operands, and what of the arguments its loops need: read once.
+// One head's operands, and those arguments that the loops need: read once.
 template <class In, class Bias>
 struct AttentionHead {
   const In *k, *v;
@@ -155,15 +159,16 @@ struct AttentionHead {
   float scale;
 };
 
-// What a lane has of kAttentionWarpKeys keys: parts of rows of K and V, and what is added to the scores of element e (AttentionSums).
+// What a lane loads of kAttentionWarpKeys keys: parts of rows of K and V, and what is added to the scores of element e (as in
+// AttentionSums).
 template <int kSize, class In>
 struct AttentionKeys {
   AttentionFour<In> k[kSize / 16], v[2][kSize / 32];
   float added[4];
 };
 
-// Keys from `first` on. Rows behind the end are read as the last one where that cannot be seen in the results: keys get the score -inf,
-// queries are not stored.
+// Loads keys from `first` on. Where it cannot be seen in the results, rows behind the end are read as the last row: such keys get the
+// score -inf, such queries are not stored.
 template <int kSize, int kLie, class In, class Bias>
 RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, AttentionKeys<kSize, In>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
@@ -185,7 +190,7 @@ RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, Att
     const In* const row = head.v + static_cast<int64_t>(n) * head.v_n;
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
-      to.v[e][c] = AttentionFour<In>{};  // a weight of 0 times the infinity of another row would be NaN
+      to.v[e][c] = AttentionFour<In>{};  // zeros, since a weight of 0 times an infinity would be NaN
       if (n < head.keys) to.v[e][c] = attention_load<kLie>(row, head.v_columns, c * 32 + group * 4, head.values);
     }
   }
@@ -207,7 +212,7 @@ RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, cons
     float largest = fmaxf(sums.largest[r], fmaxf(score[r * 2], score[r * 2 + 1]));
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
-    const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: exp(-inf) is 0, where -inf - -inf is NaN
+    const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: base 0 makes exp(-inf) = 0; base -inf would make NaN
     const float factor = exp2_fast(sums.largest[r] - base);
     sums.largest[r] = largest;
     score[r * 2] = exp2_fast(score[r * 2] - base);
@@ -235,7 +240,7 @@ RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, cons
   }
 }
 
-// Columns [c0, c0 + attention_columns) of what the warps have: put into shared memory, added and stored.
+// Puts columns [c0, c0 + attention_columns) of all warps' sums into shared memory, adds and stores them.
 template <class Veu, int kSize, int kLie, class Out>
 RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shared, int32_t m0, int c0, const AttentionSums<kSize>& sums) {
   constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
@@ -294,14 +299,14 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shar
       }
     }
   }
-  if (c0 + kColumns < kSize) sync_compute<Veu>();  // before the next columns come
+  if (c0 + kColumns < kSize) sync_compute<Veu>();  // all have read these columns before the next overwrite them
 }
 
-// kSize: a multiple of 32 that neither `size` nor `values` is above. kLie: AttentionRows.
+// kSize: a multiple of 32, at least as large as `size` and `values`. kLie: one of AttentionRows.
 template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionArgs& args = task.template arguments<AttentionArgs>();
   uint32_t block;
   const uint32_t batch = divide(task.index, args.blocks, block);
@@ -349,8 +354,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
     }
   }
   const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
-  // (To have the next keys on their way meanwhile takes more registers than there are: with 124 bytes spilled a rTask took 15.2 us,
-  // not 6.6.)
+  // (Loading the next keys ahead takes more registers than there are: with 124 bytes spilled a rTask took 15.2 us instead of 6.6.)
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
     AttentionKeys<kSize, In> keys;

@@ -1,6 +1,10 @@
-// Four neighbouring channels of one pixel: loads, stores and the epilogue of convolutions and matrix
-// products. Channels may lie apart (`stride` elements); `vector` says that they are contiguous, aligned to four values and that
-// all four exist, so that one access does it. `left` is the number of channels that exist.
+// Four neighbouring channels of one pixel: loads, stores and the epilogue of convolutions and matrix products. Channels may lie apart
+// (`stride` elements); `vector` says that the four are contiguous, aligned to four values and all there, so that one access loads or
+// stores them. `left` is the number of channels that exist.
+//
+// Example: an output of 2 images of 14 x 14 pixels has pixel number m = 300 at image 1, row 7, column 6 (300 = 196 + 7 * 14 + 6). With
+// strides (image, channel, h, w) = (12544, 1, 896, 64), a row of 14 pixels times 64 channels, it is 12544 + 7 * 896 + 6 * 64 = 19200
+// elements from the start.
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
@@ -8,7 +12,7 @@
 
 namespace rk {
 
-// One by one. Out of line: epilogues are unrolled, and hardly any model needs this.
+// Channels one by one. Out of line: epilogues are unrolled, and hardly any model needs this.
 template <class Value>
 RK_BODY float4 load_each(const Value* p, int stride, int left) {
   float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -40,8 +44,8 @@ RK_INLINE void store_channels4(Value* p, int stride, bool vector, int left, floa
 
 RK_INLINE float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// The output pixel with number m, and where it is with the strides (image, channel, h, w) of a tensor. Offsets within a
-// tensor fit 32 bits.
+// The output pixel with number m, and its offset in a tensor with given strides (image, channel, h, w). Offsets within a tensor fit 32
+// bits.
 struct Pixel {
   int32_t image, h, w;
 };
@@ -61,8 +65,8 @@ RK_INLINE PixelStrides narrow(const int64_t (&s)[4]) {
   return {static_cast<int32_t>(s[0]), static_cast<int32_t>(s[1]), static_cast<int32_t>(s[2]), static_cast<int32_t>(s[3])};
 }
 
-// How sums become results: 4 neighbouring channels, `left` of which exist, of any pixel. Made once per rTask. Value: of the results and
-// the residual in memory.
+// Makes results of sums: 4 neighbouring channels, `left` of which exist, of any pixel. Made once per rTask. Value: the type of the
+// results and the residual in memory.
 template <class Value>
 struct Finish4 {
   EpilogueArgs epilogue;

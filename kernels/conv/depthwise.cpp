@@ -12,14 +12,14 @@
 namespace tamp::kernels {
 namespace {
 
-// Square filters of 3, 5 or 7 with stride 1 or 2 have a body of their own.
+// Whether the body for square filters takes the window: 3, 5 or 7 taps, stride 1 or 2.
 bool is_square(const Window& w) {
   const int64_t taps = w.kernel[0];
   return w.kernel[1] == taps && (taps == 3 || taps == 5 || taps == 7) && (w.stride[1] == 1 || w.stride[1] == 2) && w.dilation[0] == 1 &&
          w.dilation[1] == 1;
 }
 
-// Vectors of channels of a group: lines of memory, where a number like that goes.
+// The number of groups of channels. A group is 8 vectors of channels (a line of memory) where that divides them, else 7 down to 4.
 int64_t channel_groups_of(const Window& window) {
   const int64_t vectors = ceil_div(window.channels, window.vector);
   if (window.vector == 1 || !window.channels_innermost) return 1;
@@ -38,17 +38,17 @@ Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
   return window;
 }
 
-// Of the weights of a tap: whole vectors.
+// Floats from one tap's weights to the next: whole vectors.
 int64_t pitch_of(int64_t channels) { return ceil_div(channels, 4) * 4; }
 
-// Trips for rows of the filter and what is computed between them, one after another.
+// The time of trips for rows of the filter and of what is computed between them, one after another.
 double trips_us(const Window& window, const VDevice& d, DepthwiseItem item, int64_t per_rtask) {
   const double turns = static_cast<double>(ceil_div(per_rtask * item.parts, d.compute_threads));
   const double row_us = d.cost("depthwise.row_us") + static_cast<double>(item.pixels) * d.cost("depthwise.pixel_us");
   return turns * (d.cost("depthwise.turn_us") + static_cast<double>(item.trips(window.kernel[0])) * row_us);
 }
 
-// Of a rTask, of all channels of the groups that it is in.
+// The weights that a rTask reads: those of all channels of the groups in which it has items.
 double weight_bytes(const Window& window, int64_t per_rtask) {
   const int64_t of_group = ceil_div(window.items(), window.batch * window.channel_groups);
   const int64_t groups = std::min(window.channel_groups, per_rtask / of_group + 1);
@@ -60,7 +60,7 @@ Cost cost_of(const Request& request, const Window& window, DepthwiseItem item, d
   const VDevice& d = request.vdevice;
   const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
   const bool square = is_square(window);
-  // Pixels of an item share the columns that they load; items of a group of channels about half of the rows.
+  // Pixels of an item share the columns that they load; items of a group of channels share about half of the rows.
   const double columns =
       square ? static_cast<double>((item.pixels - 1) * window.stride[1] + window.kernel[1]) / static_cast<double>(item.pixels)
              : static_cast<double>(window.kernel[1]);
@@ -125,7 +125,7 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   return rkernel;
 }
 
-// Each of the input and the result may be of 16 bits; a residual is like the result.
+// The input and the result may each have 16 bits; a residual has the type of the result.
 bool has_plain_values(const Graph& graph, const ROperator& rop) {
   const TensorId in = rop.inputs[0], out = rop.outputs[0], residual = rop.epilogue.residual;
   for (const TensorId id : reads_of(rop)) {

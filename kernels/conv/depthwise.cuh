@@ -1,7 +1,12 @@
-// Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels (4
-// where pixels are aligned, of which the last ones may not exist, else 1) of kPixels neighbouring pixels of a row. Items are numbered group
-// by group of channels, and those of a group down the rows, so that those of a rTask read much the same, which comes from L1 then. Weights
-// are packed as [tap][pitch]. In: of x in memory; Out: of y and the residual.
+// Depthwise convolution, one filter per channel: y[oh, ow, c] = sum of x[ih, iw, c] * w[tap, c]. An item is kVector channels of kPixels
+// neighbouring pixels of a row. kVector is 4 where pixels are aligned (of the last 4 channels some may not exist), else 1. Channels are
+// cut into groups. Items are numbered group by group, within a group column by column, and down the rows of a column, so that the items
+// of a rTask read much the same input, which then comes from L1. Weights are packed as [tap][pitch]. In: the type of x in memory; Out:
+// the type of y and the residual.
+//
+// Example: kVector 4, 3 groups of 8 vectors, 14 rows, 4 blocks of columns. Item 1003 = ((2 * 4 + 0) * 14 + 13) * 8 + 3 is vector 3 of
+// group 2 (channels 76 to 79), column block 0, row 13. With 3 x 3 taps and a pitch of 96 its weights of tap (1, 2) are floats 5 * 96 + 76
+// to 79.
 #pragma once
 
 #include "kernels/conv/depthwise_item.cuh"
@@ -15,11 +20,11 @@ struct DepthwiseArgs {
   ClipArgs clip;  // the epilogue's activation
   TensorRef weights;
   int32_t channels, pitch;
-  Divisor groups;  // of channels; window.channel_blocks is of a group
+  Divisor groups;  // of channels; window.channel_blocks counts the vectors of one group
 };
 static_assert(sizeof(DepthwiseArgs) <= 768, "an argument slot has 768 bytes");
 
-// As window_item, in the order of Window::by_columns.
+// As window_item, but in the order that Window::by_columns asks for.
 template <int kVector>
 RK_INLINE WindowItem depthwise_item(const DepthwiseArgs& args, uint32_t number) {
   const WindowArgs& w = args.window;
@@ -33,19 +38,19 @@ RK_INLINE WindowItem depthwise_item(const DepthwiseArgs& args, uint32_t number) 
           static_cast<int32_t>(column)};
 }
 
-// Of 4 channels side by side, in 32 bits, which are enough within a tensor.
+// The offset of 4 neighbouring channels; 32 bits are enough within a tensor.
 RK_INLINE int32_t depthwise_offset(const int32_t (&strides)[4], int32_t batch, int32_t channel, int32_t row, int32_t column) {
   return batch * strides[0] + channel + row * strides[2] + column * strides[3];
 }
 
-// Of 4 channels, of which only `left` may exist.
+// The bias of 4 channels, of which only `left` may exist.
 template <class Veu>
 RK_INLINE float4 depthwise_bias(const Task<Veu>& task, const DepthwiseArgs& args, int32_t channel, int32_t left) {
   const float* const bias = task.address(args.epilogue.bias);
   return bias != nullptr ? load_channels4(bias + channel, 1, left >= 4, left) : splat(0.0f);
 }
 
-// window_store for 4 channels, of which only `left` may exist, and `pixels` pixels from `column` on. `sums` have the bias.
+// window_store for 4 channels, of which only `left` may exist, and `pixels` pixels from `column` on. `sums` include the bias.
 template <class Out, int kPixels, class Veu>
 RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args, const WindowItem& item, int32_t column, int32_t pixels,
                                float4 (&sums)[kPixels]) {
@@ -62,7 +67,7 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   if constexpr (kPixels == 1) {
     if (pixels > 0) store();
   } else {
-    // Not unrolled; the sums move up instead of being picked by an index.
+    // Not unrolled: sums[0] is stored, and the other sums move up, since an index would put them into memory.
 #pragma unroll 1
     for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
       store();
@@ -73,18 +78,18 @@ RK_INLINE void depthwise_store(const Task<Veu>& task, const DepthwiseArgs& args,
   }
 }
 
-// Filter kTaps x kTaps, stride kStride along the row, no dilation. kParts threads have an item (depthwise_item.cuh).
+// Filter kTaps x kTaps, stride kStride along the row, no dilation. kParts threads share an item (depthwise_item.cuh).
 template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, class In = float, class Out = float>
 RK_BODY void depthwise(const Task<Veu>& caller) {
   using Parts = DepthwiseParts<kPixels, kParts>;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;
   const DepthwiseMap map = {w.height, w.width, w.in_strides[2], w.in_strides[3], args.zeros};
   const int32_t pitch = args.pitch;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
-  // All threads of a warp go together; those behind the last item do as those of the last one, without loads and stores.
+  // All threads of a warp stay in the loop together; threads behind the last item compute the last one, without loads and stores.
 #pragma unroll 1
   for (uint32_t first = task.index * w.items_per_rtask + static_cast<uint32_t>(warp_id() * Parts::kItems); first < end;
        first += Veu::kComputeThreads / kParts) {
@@ -114,10 +119,10 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
   }
 }
 
-// Any filter, stride and dilation, one pixel an item; kBatch taps are loaded together.
+// Any filter, stride and dilation; an item is one pixel. kBatch taps are loaded together.
 template <class Veu, int kVector, class In = float, class Out = float>
 RK_BODY void depthwise_any(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kBatch = 5;
   const DepthwiseArgs& args = task.template arguments<DepthwiseArgs>();
   const WindowArgs& w = args.window;

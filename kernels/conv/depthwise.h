@@ -5,14 +5,14 @@
 
 namespace tamp::kernels {
 
-// What threads of a body with a depthwise convolution compute at a time (depthwise_item.cuh): neighbouring pixels of a row, by so many
-// threads.
+// An item of a body with a depthwise convolution (depthwise_item.cuh): `pixels` neighbouring pixels of a row, which `parts` threads
+// compute together.
 struct DepthwiseItem {
   int64_t pixels, parts;
 
-  int64_t own() const;                // pixels of a thread, in the end
-  int64_t trips(int64_t taps) const;  // for rows of a filter, one after another
-  std::string text() const;           // for names
+  int64_t own() const;                // pixels whose sums a thread has in the end
+  int64_t trips(int64_t taps) const;  // rows of the filter that a thread loads one after another
+  std::string text() const;           // for the names of rKernels
 };
 
 const Family& depthwise();

@@ -1,9 +1,9 @@
-// What bodies with a depthwise convolution have in common, filters of kTaps x kTaps without dilation: the sums of an item, which is kVector
-// channels of kPixels neighbouring results of a row; they share the elements that they load.
+// What bodies with a depthwise convolution have in common, for filters of kTaps x kTaps without dilation: the sums of an item. An item is
+// kVector channels of kPixels neighbouring results of a row; neighbouring results share the elements that are loaded for them.
 //
-// kParts threads of a warp share an item, kWarp / kParts lanes apart: thread `part` has rows part, part + kParts, .. of the filter, so that
-// few loads follow each other, and in the end kPixels / kParts of the sums. With 8 parts, 7 taps and 7 pixels lane 13 has row 3 of the
-// filter for item 1 of the warp's 4 items; at the end it has pixel 3.
+// kParts threads of a warp share an item, kWarp / kParts lanes apart. Thread `part` adds up rows part, part + kParts, .. of the filter,
+// so that few loads follow each other; in the end each thread has kSlots / kParts of the item's sums. With 8 parts, 7 taps and 7 pixels
+// lane 13 has row 3 of the filter (13 / 4) for item 1 (13 % 4) of the warp's 4 items; at the end it has pixel 3.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -17,7 +17,7 @@ struct DepthwiseMap {
   const void* zeros;  // 16 bytes, to be read where there is no input
 };
 
-// Of both, without branches; ?: of structs would choose between two places in memory.
+// One of the two, without a branch: ?: of structs would choose between two places in memory.
 RK_INLINE float4 chosen(bool first, const float4& a, const float4& b) {
   return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
 }
@@ -31,12 +31,13 @@ struct DepthwiseParts {
 
   RK_INLINE static int part() { return kParts == 1 ? 0 : lane_id() / kItems; }
   RK_INLINE static int item() { return lane_id() % kItems; }  // of the warp's
-  RK_INLINE static int first() { return part() * kOwn; }      // of the thread's own pixels
+  RK_INLINE static int first() { return part() * kOwn; }      // the first of the thread's own pixels
 
-  // How many of them there are, `left` pixels before the end of the row.
+  // How many own pixels exist, where the first of them is `left` pixels before the end of the row.
   RK_INLINE static int pixels(int left) { return min(left, min(kPixels - first(), kOwn)); }
 
-  // The thread's own of the sums over all parts: half of the pixels go to the other half of the threads, and so on.
+  // Adds the sums of all parts and leaves each thread with its own pixels: in each step a thread gives half of its pixels to a thread
+  // of the other half of the parts, and takes the other half of that thread's.
   RK_INLINE static void add(float4 (&acc)[kPixels], float4 (&own)[kOwn]) {
     const int me = part();
 #pragma unroll
@@ -59,8 +60,8 @@ struct DepthwiseParts {
   }
 };
 
-// acc += products of this thread's rows of the filter. `in`: the channels' first pixel; `weights(row, kx)`: the channels' of tap row + kx.
-// Where there is no item, `exists` is false, and nothing is read of the input.
+// acc += products of this thread's rows of the filter. `in`: the first pixel of the thread's channels; `weights(row, kx)`: the channels'
+// weights of tap row + kx. `exists`: whether there is an item; where there is none, nothing is read of the input.
 template <int kVector, int kTaps, int kStride, int kPixels, int kParts, class In, class Weights>
 RK_INLINE void depthwise_products(const DepthwiseMap& map, const In* in, const Weights& weights, bool exists, int32_t top, int32_t left,
                                   float4 (&acc)[kPixels]) {
@@ -77,12 +78,12 @@ RK_INLINE void depthwise_products(const DepthwiseMap& map, const In* in, const W
     float4 x[kSeen];
 #pragma unroll
     for (int i = 0; i < kSeen; ++i, from += map.column_stride) {
-      // Not by a predicate for each load: there are seven, and the compiler would wait for the first loads before it issues the others.
+      // No predicate for each load: a GPU has only seven predicates, and the compiler would wait for the first loads to free them.
       const bool inside = row && static_cast<uint32_t>(left + i) < static_cast<uint32_t>(map.width);
       x[i] = load_channels_near<kVector>(inside ? from : static_cast<const In*>(map.zeros));
     }
     float4 weight[kTaps];
-    const int row_of_filter = (is_tap ? ky : 0) * kTaps;  // any one for zeros
+    const int row_of_filter = (is_tap ? ky : 0) * kTaps;  // no tap: any row will do, x is zero
 #pragma unroll
     for (int kx = 0; kx < kTaps; ++kx) weight[kx] = weights(row_of_filter, kx);
 #pragma unroll

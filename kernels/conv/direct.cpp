@@ -24,7 +24,7 @@ Window window_with(const Graph& graph, const ROperator& rop, const Tile& tile) {
   return window;
 }
 
-// Output channel, channel within the group, row, column: of the packed image, or of a placed tensor.
+// Strides of the weights (output channel, channel within the group, row, column), packed or where the placed tensor lies.
 std::vector<int64_t> weight_strides(const Graph& graph, const ROperator& rop, const Window& w) {
   const Tensor& weights = graph.tensor(rop.inputs[1]);
   const int64_t group_channels = w.in_channels / w.groups;
@@ -112,7 +112,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Tile tile{rkernel.config_value("outputs"), 1, rkernel.config_value("pixels")};
   window_accesses(graph, rop, window_with(graph, rop, tile), rkernel.config_value("items_per_rtask"), index, out);
-  if (graph.tensor(rop.inputs[1]).role != Role::constant) append_whole(graph, rop.inputs[1], out.reads);  // else packed
+  if (graph.tensor(rop.inputs[1]).role != Role::constant) append_whole(graph, rop.inputs[1], out.reads);  // constant weights are packed
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
-// Convolution straight from its definition, for any attribute and layout: y[m] = sum over taps and over the channels c of m's
-// group of x[c] * w[tap, c, m]. An item is kOutputs output channels (1, or 4 of one group) of kPixels pixels of a row; kInputs
-// channels (1, or 4 that are one aligned vector) are taken per step. Good for groups of few channels; also the last resort.
+// Convolution straight from its definition, for any attribute and layout: y[m] = sum over taps and over the channels c of m's group of
+// x[c] * w[tap, c, m]. An item is kOutputs output channels (1, or 4 of one group) of kPixels pixels of a row; kInputs channels (1, or 4
+// that are one aligned vector) are taken per step. Good for groups of few channels; also the last resort.
+//
+// Example: 4 groups, each of 6 input and 8 output channels, kOutputs 4, kPixels 2. The item with channel block 5 and column block 3
+// computes output channels 20 to 23 of columns 6 and 7; these are of group 2 (20 / 8), so it reads input channels 12 to 17.
 #pragma once
 
 #include "kernels/vdevice/window.cuh"
@@ -12,7 +15,7 @@ struct DirectArgs {
   EpilogueArgs epilogue;
   TensorRef weights;
   int32_t weight_strides[4];  // output channel, channel within the group, row, column
-  int32_t weights_constant;   // else made by this program, and read as an activation
+  int32_t weights_constant;   // 0: this program computes the weights, and they are read as an activation
   int32_t group_channels;
   Divisor group_outputs;
 };
@@ -25,7 +28,7 @@ RK_INLINE float4 scaled(const float4& acc, float x, const float4& w) {
 // What the loops need, read once: a load under a condition is not moved out of a loop by the compiler.
 struct DirectSteps {
   int64_t channel, row, column;               // input strides
-  int64_t weight, weight_row, weight_column;  // of a channel, a row, a column
+  int64_t weight, weight_row, weight_column;  // strides from channel to channel, row to row, column to column
   int32_t rows, columns, height, width, group_channels;
   int32_t column_stride, row_dilation, column_dilation;
   bool weights_constant;
@@ -102,7 +105,7 @@ RK_INLINE void direct_window(const DirectSteps& steps, const float* in, const fl
 
 template <class Veu, int kOutputs, int kInputs, int kPixels>
 RK_BODY void direct(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const DirectArgs& args = task.template arguments<DirectArgs>();
   const WindowArgs& w = args.window;
   const DirectSteps steps(args);

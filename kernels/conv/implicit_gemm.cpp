@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kGroupK = rk::kGroupK;
 constexpr int64_t kMostStages = 4;   // of A
-constexpr int64_t kMinChannels = 8;  // of a group; fewer are the business of the direct convolutions
+constexpr int64_t kMinChannels = 8;  // of a group; convolutions of fewer are left to direct.cuh and depthwise.cuh
 
 struct Tile {
   int64_t m, n;
@@ -70,10 +70,10 @@ int64_t ring_bytes(const Product& p, const Config& c) {
 int64_t taps_bytes(const Product& p, const Config& c) { return (blocks_of(p, c).steps + kMostStages) * (c.block_k() / c.gather) * 8; }
 int64_t bias_offset(const Product& p, const Config& c) { return ring_bytes(p, c) + ceil_div(taps_bytes(p, c), 16) * 16; }
 
-// Where weight[k][n] of a step is in its image; the inverse of what TileProduct reads.
+// The place of weight[k][n] in the packed image of a step: the order in which TileProduct reads it.
 int64_t index_in_step(const Config& c, int64_t k, int64_t n) {
   if (c.tf32 == 0) return k * c.block_n + n;
-  const int64_t column = n % 16 / 4 * 2 + n % 2, second = n % 4 / 2;  // of which mma
+  const int64_t column = n % 16 / 4 * 2 + n % 2, second = n % 4 / 2;  // second: of the two mmas
   const int64_t lane = column * 4 + k % 4;
   return ((k / 8 * (c.block_n / 16) + n / 16) * 32 + lane) * 4 + second * 2 + k % 8 / 4;
 }
@@ -179,7 +179,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
-// The stages of A, and after them in the same place the sums of each group.
+// The stages of A; later the sums of each group of warps lie in the same place.
 int64_t work_bytes_of(const Config& c, int64_t a_stages) {
   return std::max(a_stages * c.block_k() * c.block_m, c.k_groups * c.block_n * c.block_m) * 4;
 }
@@ -193,7 +193,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c, i
       {"Math", c.tf32 != 0 ? "rk::Tf32" : "rk::Fp32"}, {"BLOCK_M", std::to_string(c.block_m)}, {"BLOCK_N", std::to_string(c.block_n)},
       {"K_GROUPS", std::to_string(c.k_groups)},        {"GATHER", std::to_string(c.gather)},   {"A_STAGES", std::to_string(a_stages)},
       {"CHUNK_STEPS", std::to_string(c.chunk_steps)}};
-  // Partial sums stay fp32; sum_phase stores what they come to.
+  // Partial sums stay fp32; the second phase (sum_phase) stores their sum.
   const DType stored = c.splits == 1 ? request.graph.tensor(p.out).dtype : DType::f32;
   if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
   phase.args_type = "rk::ImplicitGemmArgs";
@@ -229,7 +229,7 @@ int64_t chunk_steps_of(const VDevice& vdevice, const Config& c) {
   return steps;
 }
 
-// As many stages as hide an L2 access behind the products of the others; 0: no room.
+// As many stages as hide an L2 access of one stage behind the products of the others; 0: no room.
 int64_t a_stages_of(const VDevice& vdevice, const Config& c) {
   const int64_t wanted = c.tf32 != 0 && c.k_groups * c.block_m < 256 ? kMostStages : 3;
   const int64_t stages = std::min(wanted, vdevice.work_bytes() / (c.block_m * c.block_k() * 4));
@@ -245,7 +245,7 @@ int64_t k_groups_of(const VDevice& vdevice, Config c) {
   return c.block_k() * c.block_n * 4 <= vdevice.weight_stage_bytes ? 2 : 1;
 }
 
-// Whether splitting k `splits` ways may pay: the vEUs are not full with half of it, and enough is left for each.
+// Whether splitting k `splits` ways may pay: half as many splits leave vEUs idle, and each split has enough steps.
 bool is_worth_splitting(const VDevice& vdevice, int64_t tiles, int64_t steps, int64_t splits) {
   return tiles * (splits / 2) < vdevice.veus() && steps / splits >= 2;
 }
@@ -274,7 +274,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
   std::vector<RKernel> rkernels;
   for (const Tile& tile : kTiles) {
-    // Tall and narrow: for few channels, where gathering has most of the work and need not be done for columns that are not there.
+    // The tall and narrow tile is for few channels only: there gathering is most of the work, and wider tiles would have empty columns.
     if (tile.m == 128 && tile.n == 32 && p->channels > tile.n) continue;
     Config c;
     c.tf32 = tf32 ? 1 : 0;
@@ -290,9 +290,9 @@ std::vector<RKernel> list_candidates(const Request& request) {
     for (int64_t splits = 1; splits <= 32; splits *= 2) {
       if (splits > 1 && !is_worth_splitting(vdevice, tiles, steps, splits)) break;
       c.steps_per_split = ceil_div(steps, splits);
-      c.splits = ceil_div(steps, c.steps_per_split);  // no empty one
+      c.splits = ceil_div(steps, c.steps_per_split);  // no split is empty
       c.chunk_steps = chunk_steps_of(vdevice, c);
-      if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets
+      if (c.splits * p->rows() * partial_pitch(*p) > INT32_MAX) break;  // the device's offsets have 32 bits
       rkernels.push_back(rkernel_of(request, *p, c, a_stages));
     }
   }
@@ -343,7 +343,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const double peak_tflops = request.precision != Precision::fp32 && d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;
   const double arithmetic_us = 2 * m * n * depth / (peak_tflops * 1e6 * d.cost("implicit_gemm.unplaced_efficiency"));
   const double read_bytes = 4 * depth * (m * std::max(1.0, n / kTile) + n * std::max(1.0, m / kTile));
-  // Its own edge, and one more where k is split.
+  // The edge of the product, and one more where k is split.
   return Estimate{2 * (d.edge_us + d.rtask_us) + std::max(arithmetic_us, read_bytes / (d.l2_gb_per_s * 1e3))};
 }
 

@@ -1,14 +1,19 @@
 // Convolution and matrix product as one product of tiles:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in(m, k) * weight[k][n])
-// m runs over the output pixels (image, oh, ow), n over the output channels of one group, k over taps x input channels of the
-// group. A MatMul is the case of one tap. All strides are general.
+// m runs over the output pixels (image, oh, ow), n over the output channels of one group, k over taps x input channels of the group. A
+// MatMul is the case of one tap. All strides are general.
 //
-// A rTask is a tile of BLOCK_M x BLOCK_N over one share of k (`splits` shares; with more than one it stores partial sums,
-// which split_k_sum adds). Its input values are gathered by cp.async into A_STAGES steps in shared memory. Where they come
-// from is in a table in the packed data, one entry per 4 channels (GATHER = 4: contiguous and aligned) or per k
-// (GATHER = 1), so that the loop divides nothing. The weights come through the ring, CHUNK_STEPS steps a chunk. Each group of
-// warps (tile_product.cuh) gathers its own inputs, 32 of the 32 * K_GROUPS k of a step.
-// Code that runs once is as dear as a barrier: the loops below are rolled where their bodies are long.
+// A rTask is a tile of BLOCK_M x BLOCK_N over one share of k. There are `splits` shares; with more than one a rTask stores partial sums,
+// which split_k_sum adds. The input values are gathered by cp.async into A_STAGES steps in shared memory. A table in the packed data says
+// where each comes from, one entry per 4 channels (GATHER = 4: contiguous and aligned) or per k (GATHER = 1), so that the loop divides
+// nothing. The weights come through the ring, CHUNK_STEPS steps a chunk. Each group of warps (tile_product.cuh) gathers its own inputs,
+// 32 of the 32 * K_GROUPS k of a step. Code that runs once is as dear as a barrier: the loops below are rolled where their bodies are
+// long.
+//
+// Example: 7 blocks of m, 2 splits, 3 blocks of n, BLOCK_M 64. rTask 50 = ((1 * 3 + 0) * 2 + 1) * 7 + 1 is m 64 to 127 and block 0 of n
+// of group 1 of the convolution, over the second share of k. With K_GROUPS 2 thread 141 is thread 13 of the second group of warps: with
+// GATHER 4 it copies cell 5 (13 % 8: k 52 to 55 of the step's 64) of rows 1 (13 / 8), 17, 33 and 49; with GATHER 1 k 32, 36, .. 60 of
+// rows 13 and 45.
 #pragma once
 
 #include "kernels/conv/channels4.cuh"
@@ -16,7 +21,8 @@
 
 namespace rk {
 
-// Where k (or 4 of k) of an output pixel is: rows and columns from the pixel's first tap, elements from its address.
+// Where the input of a k (or of 4 of k) lies for an output pixel, counted from the pixel's first tap: rows and columns in `place`,
+// elements in `offset`. dh = 1 and dw = 2 make the place 0x00020001.
 struct alignas(8) Tap {
   int32_t offset;
   uint32_t place;  // dh in the lower half, dw in the upper; kNoTap: past the end of k, reads as zero
@@ -24,7 +30,7 @@ struct alignas(8) Tap {
 
 struct ImplicitGemmArgs {
   TensorRef in;
-  TensorRef taps;  // Tap[], A_STAGES steps more than there are
+  TensorRef taps;  // Tap[], for A_STAGES steps more than are multiplied, since they are loaded ahead
   TensorRef out;
   EpilogueArgs epilogue;    // bias: per group, padded to whole blocks; residual strides: image, channel, h, w
   PixelStrides in_strides;  // channel: unused
@@ -33,13 +39,13 @@ struct ImplicitGemmArgs {
   int64_t split_stride;    // of out
   int32_t rows, channels;  // m, n of a group
   int32_t in_h, in_w, stride_h, stride_w, pad_h, pad_w;
-  int32_t steps, steps_per_split, chunks;  // of 32 * K_GROUPS of k, all and per split; ring chunks of a rTask
+  int32_t steps, steps_per_split, chunks;  // steps of 32 * K_GROUPS of k: all, and of a split; ring chunks of a rTask
   int32_t vector_out, vector_residual;     // 4 channels are one aligned 16-byte access
   Divisor m_blocks, splits, n_blocks, pixels /*of an image*/, out_w;
 };
 
-// Copies the input values of a step of one group of warps to shared memory. GATHER = 4: 8 neighbouring threads copy the cells
-// of one row. GATHER = 1: the lanes of a warp copy one k of 32 rows (neighbouring pixels, the order of memory in NCHW).
+// Copies the input values of a step of one group of warps to shared memory. GATHER = 4: 8 neighbouring threads copy the cells of one row.
+// GATHER = 1: the lanes of a warp copy one k of 32 rows (neighbouring pixels, which is the order of memory in NCHW).
 template <int BLOCK_M, int K_GROUPS, int GATHER>
 struct Gather {
   static constexpr int kWarps = kComputeWarps / K_GROUPS;
@@ -48,7 +54,7 @@ struct Gather {
   static constexpr int kTaps = GATHER == 4 ? 1 : kGroupK / kWarps;  // of a thread, kWarps apart
 
   const float* in;
-  int32_t pixel[kRows];  // offset of the first tap, outside of the tensor where it is padding
+  int32_t pixel[kRows];  // offset of the first tap; outside of the tensor where that tap is padding
   int32_t h[kRows], w[kRows];
   const Tap* next;
   uint2 tap[kTaps];  // of the next step: loaded a step before its use
@@ -80,7 +86,7 @@ struct Gather {
     for (int t = 0; t < kTaps; ++t) tap[t] = load_weight2(next + t * kWarps);
     next += K_GROUPS * (kGroupK / GATHER);
   }
-  // Zeros if there is no such step (`exists` is false): the caller need not branch.
+  // Copies zeros if there is no such step (`exists` is false), so that the caller need not branch.
   RK_INLINE void copy(char* tile, bool exists) {
 #pragma unroll
     for (int t = 0; t < kTaps; ++t) {
@@ -104,7 +110,7 @@ struct Gather {
   }
 };
 
-// Which tile a rTask is.
+// Which tile and which share of k a rTask is. m: its first row.
 struct TileOf {
   uint32_t m, n_block, split, group;
 };
@@ -173,7 +179,7 @@ RK_BODY void implicit_gemm(const Task<Veu>& task) {
 #pragma unroll 1
   for (int s = 0; s < steps; ++s) {
     cp_async_wait<A_STAGES - 2>();
-    sync_group<kGroupThreads>(2 + group);  // step s is there for all of the group, and none reads stage `write` any more
+    sync_group<kGroupThreads>(2 + group);  // step s has arrived for the whole group, and no thread of the group still reads stage `write`
     product.step(tiles + read, chunk + s % CHUNK_STEPS * kStepBytes + group * BLOCK_N * kRowBytes);
     gather.copy(tiles + write, s + A_STAGES - 1 < steps);
     cp_async_commit();

@@ -1,16 +1,16 @@
-// The end of a convolution in few instructions: bias and residual added, nothing, relu or clip as two numbers, one 16-byte store.
-// What is rarer is one out-of-line copy for all bodies, decided by flags that are the same for all threads: epilogues run once a
-// rTask, and code that runs once costs what its bytes take to come.
+// The end of a convolution in few instructions: bias and residual are added, the activation is none, or relu or clip as a clamp between
+// two numbers, and one 16-byte store follows. Rarer activations are one out-of-line copy for all bodies, chosen by flags that are the
+// same for all threads: an epilogue runs once a rTask, and code that runs once costs the time in which its bytes are fetched.
 #pragma once
 
 #include "kernels/conv/channels4.cuh"
 
 namespace rk {
 
-// The activation of an EpilogueArgs, where it is none, relu or clip: what is below `low` or above `high` becomes that.
+// The activation of an EpilogueArgs where it is none, relu or clip: values are clamped to [low, high].
 struct ClipArgs {
-  int32_t other;  // it is none of these
-  int32_t after;  // the residual is added after it
+  int32_t other;  // 1: another activation
+  int32_t after;  // 1: the residual is added after the activation
   float low, high;
 };
 
@@ -24,7 +24,7 @@ RK_INLINE float4 lean_finish4(const ClipArgs& clip, const EpilogueArgs& e, float
   return clip.after != 0 ? add4(v, r) : v;
 }
 
-// 4 channels of an aligned pixel, of which `left` exist, at least one; in line.
+// Stores 4 channels of an aligned pixel, of which `left` exist, at least one; in line.
 template <class Value>
 RK_INLINE void store_left(Value* to, int32_t left, const float4& v) {
   if (left >= 4) return store4(to, v);

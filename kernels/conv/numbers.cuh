@@ -1,4 +1,4 @@
-// Numbers that both halves of the convolutions know (kernels/vdevice/numbers.cuh).
+// Numbers of the convolutions that host and device code both know (kernels/vdevice/numbers.cuh).
 #pragma once
 
 #include <stdint.h>
@@ -7,23 +7,24 @@
 
 namespace rk {
 
-inline constexpr int kSumPad = 4;  // of a pixel's sums in shared memory, against bank conflicts
+inline constexpr int kSumPad = 4;  // floats behind a pixel's sums in shared memory, against bank conflicts
 
 // --- implicit_gemm, split_k_sum, separable_conv ------------------------------------------------------------------------
 
 inline constexpr int kGroupK = 32;                                          // k of a step of one group of warps
 inline constexpr int kSumColumns = 64;                                      // channels of a rTask of split_k_sum
-inline constexpr int kSumRows = kComputeWarps * kWarp / (kSumColumns / 4);  // rows that it does at once
+inline constexpr int kSumRows = kComputeWarps * kWarp / (kSumColumns / 4);  // rows of a rTask of split_k_sum at once
 inline constexpr int kSeparableTileW = 8;                                   // pixels
-inline constexpr int kMostTapDistance = 32767;                              // rows or columns, which share a word of a Tap
+inline constexpr int kMostTapDistance = 32767;                              // of rows or of columns: the two share a word of a Tap
 inline constexpr uint32_t kNoTap = 0xffffffffu;                             // the word of a Tap past the end of k
 
 // --- separable_conv with inputs of 16 bits -----------------------------------------------------------------------------
 
-// A column of the filter is words of two taps, which lie so many rows apart.
+// A column of the filter is cut into words of two taps. Returns how many rows apart the two taps of a word are.
 constexpr int separable_tap_distance(int stride, int rows) { return stride == 1 && rows == 2 ? 2 : 1; }
 constexpr int separable_words(int taps) { return (taps + 1) / 2; }
-// The tap in the lower (upper) half of a word; `taps` or more: none.
+// The tap in the lower (upper) half of a word; a number of `taps` or more means none. With 7 taps that are 2 rows apart the words hold
+// taps {0, 2}, {1, 3}, {4, 6} and {5, none}; with taps 1 row apart {0, 1}, {2, 3}, {4, 5} and {6, none}.
 constexpr int separable_tap(int distance, int word, bool upper) {
   if (distance == 1) return 2 * word + (upper ? 1 : 0);
   return word / 2 * 4 + word % 2 + (upper ? 2 : 0);
@@ -46,7 +47,7 @@ struct StagedUnits {
 };
 inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
 
-// In how many rounds the sums of a tile are stored and its results made: shared memory has room for so many.
+// In how many rounds the sums of a tile are stored and its results made: shared memory has no room for a tile of more than 128 * 64.
 constexpr int staged_rounds(int channels, int pixels) { return channels * pixels > 128 * 64 ? 2 : 1; }
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
 // `operands`: of a step and a warp, in 16-byte loads.

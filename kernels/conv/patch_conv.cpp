@@ -17,7 +17,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kMostChannels = 4;  // of the input; with more the gather by vectors of channels is better
+constexpr int64_t kMostChannels = 4;  // of the input; with more channels implicit_gemm, which gathers vectors of channels, is better
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const PatchPlan& c) {
   return {{"m_tiles", c.m_tiles},
@@ -44,15 +44,16 @@ int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tile
 
 // --- packed data: table and weights of every step, bias -----------------------------------------------------------------
 
-// One of k: a tap of one channel, and the share of its weight.
+// What one k stands for: a tap of one channel, and which share of the tap's weight it has.
 struct Slot {
   int64_t channel = 0, h = 0, w = 0;
   float share = 1;
   bool is_tap_of(const Slot& s) const { return channel == s.channel && h == s.h && w == s.w; }
 };
 
-// What pads a row of the filter repeats its last column; what pads the last step repeats the granule before. Powers of two, so
-// that the shares of a weight are exact.
+// Padding of a row of the filter repeats the row's last column; padding of the last step repeats the 4 slots before. A tap that comes
+// twice or more often shares its weight by powers of two, so that the shares are exact: a row of 3 columns is slots 0, 1, 2, 2 with
+// shares 1, 1, 1/2, 1/2.
 std::vector<Slot> slots_of(const Product& p) {
   std::vector<Slot> slots;
   for (int64_t channel = 0; channel < p.in_channels; ++channel) {
@@ -138,10 +139,10 @@ bool has_vector_rows(const Graph& graph, const Product& p) {
          graph.tensor(p.in).place.offset % 4 == 0;
 }
 
-// But for those of the last channels, if these are no multiple of 4.
+// Whether 4 channels of the output are one aligned access, apart from the last ones if channels are no multiple of 4.
 bool has_vector_outputs(const Graph& graph, const Product& p) { return has_vector_channels(graph.tensor(p.out), p.out_strides, 4); }
 
-// The short epilogue will do.
+// Whether the short epilogue (PLAIN) will do.
 bool is_plain(const Graph& graph, const ROperator& rop, const Product& p) {
   const Activation a = rop.epilogue.activation;
   return !p.residual.valid() && (a == Activation::none || a == Activation::relu || a == Activation::clip) && has_vector_outputs(graph, p);
@@ -195,7 +196,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPl
   };
 }
 
-// `values`: of the results and the residual.
+// `values`: the type of the results and the residual.
 Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType values) {
   const double products = elements(patch_steps(p), c.warps_m * c.m_tiles * c.warps_n() * c.n_tiles);
   Cost cost;
@@ -207,7 +208,7 @@ Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType
   const double summed = 4 * elements(c.most_pixels() * c.block(), c.warps_k - 1);
   const double patch = 4 * elements(patch_rows(p, c), patch_cells(p, c) * c.cell);
   cost.activation_bytes = patch + stored;
-  // The results are stored when all products are done; and sums of k are added before.
+  // The results are stored after all products, and before that the sums of the groups of warps are added.
   const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
   cost.latency_us = patch_start_us(vdevice) + stored / (vdevice.cost("patch_conv.store_l2_factor") * bytes_per_us) +
                     summed / (vdevice.cost("patch_conv.sum_l2_factor") * bytes_per_us);

@@ -1,18 +1,22 @@
 // Convolution of few input channels (the first of a network) on tensor cores:
 //   out[pixel][m] = act(bias[m] + residual[pixel][m] + sum over taps and channels of in * weight)
 //
-// A rTask is a tile of tile_h x tile_w output pixels of one image by a block of 16 * M_TILES * WARPS_M output channels. Its
-// threads copy the tile's input, with the halo and with zeros for the padding, to shared memory, all copies in flight at once;
-// CELL floats a copy (4 where the rows are aligned). Operand A of the products is the weights, B is the patch itself: k runs
-// over (channel, row of the filter, column padded to a multiple of 4), so that a lane finds its element at the address of its
-// pixel's first tap plus a number from a table. A chunk of the ring is the table of some steps of 8 k, [step][lane % 4] of
-// {bytes of k, bytes of k + 4}, and the weights of these steps in fragment order, [step][tile of 16 channels][lane] of 16 bytes.
-// What pads k repeats a tap and shares its weight with it, so that no element is touched that is not the pixel's own: zero
-// times infinity is not zero.
+// A rTask is a tile of tile_h x tile_w output pixels of one image by a block of 16 * M_TILES * WARPS_M output channels. Its threads copy
+// the tile's input, with the halo and with zeros for the padding, to shared memory: this is the patch. All copies are in flight at once,
+// CELL floats a copy (4 where the rows are aligned). Operand A of the products is the weights, B is the patch itself: k runs over
+// (channel, row of the filter, column padded to a multiple of 4), so that a lane finds its element at the address of its pixel's first
+// tap plus a number from a table. A chunk of the ring is the table of some steps of 8 k, [step][lane % 4] of {bytes of k, bytes of k +
+// 4}, and the weights of these steps in fragment order, [step][tile of 16 channels][lane] of 16 bytes. A k that only pads repeats a tap
+// and shares the tap's weight, so that no element is touched that is not the pixel's own: zero times infinity is not zero.
 //
-// WARPS_K groups of warps take every WARPS_K-th step; the sums go through shared memory, as many pixels at once as there is room
-// for, where they are added and become vectors of 4 channels of a pixel. The channels of a warp are dealt out such that a lane's results
-// are neighbours.
+// WARPS_K groups of warps take every WARPS_K-th step; their sums go through shared memory, as many pixels at once as there is room for,
+// where they are added and become vectors of 4 channels of a pixel. The channels of a warp are dealt out such that a lane's results are
+// neighbours.
+//
+// Example: a filter of 3 x 3 with stride 2, a tile 8 pixels wide, a patch with a pitch of 40 floats whose first tap is in column 1. Pixel
+// 27 of the tile is row 3, column 3; its first tap is at byte ((3 * 2) * 40 + 3 * 2 + 1) * 4 = 988 of the patch. k 0 to 3 are columns 0,
+// 1, 2 and 2 again of the filter's row 0, k 4 to 7 those of row 1, so lane 13 (13 % 4 = 1) has k = 1 and 5 in the first step: bytes 4 and
+// (40 + 1) * 4 = 164 from the first tap.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -31,7 +35,7 @@ struct PatchConvArgs {
   int32_t rows, patch_h;                // of the patch: of all channels, of one
   int32_t pitch, columns_copied;        // elements of a row of the patch
   int32_t pass_rows, row_shift;         // rows that the threads copy at once; log2 of the threads of a row
-  int32_t part_pixels;                  // whose sums are in shared memory together
+  int32_t part_pixels;                  // pixels whose sums are in shared memory together
   int32_t steps, chunk_steps;           // of 8 of k; all, and of a chunk
   int32_t vector_out, vector_residual;  // 4 channels are one aligned access, those that do not exist included
   Divisor tiles_w, tiles_h, images;     // of the rTask index
@@ -39,7 +43,7 @@ struct PatchConvArgs {
 };
 static_assert(sizeof(PatchConvArgs) <= 768, "an argument slot has 768 bytes");
 
-// Where a rTask is: its first output pixel, and the first tap of that.
+// Where a rTask is: its first output pixel (oh, ow), and that pixel's first tap (y, x) in the input.
 struct PatchPlace {
   int32_t image, oh, ow, y, x;
   int32_t n_block;
@@ -54,7 +58,7 @@ RK_INLINE PatchPlace patch_place(const PatchConvArgs& args, uint32_t index) {
   return {static_cast<int32_t>(image), oh, ow, oh * args.stride_h - args.pad_h, ow * args.stride_w - args.pad_w, n_block};
 }
 
-// The column of the patch's first element: at or left of the first tap's.
+// The column of the patch's first element: that of the first tap or, for aligned copies, up to 3 to its left.
 template <int CELL>
 RK_INLINE int32_t patch_column(const PatchPlace& place) {
   return place.x & ~(CELL - 1);
@@ -97,7 +101,7 @@ struct PatchProduct {
   static constexpr int kBlock = 16 * M_TILES * WARPS_M;  // channels
   static constexpr int kPixels = 8 * N_TILES * kWarpsN;
   static constexpr int kTableBytes = kPatchTableBytes, kTileBytes = kPatchTileBytes;
-  static constexpr int kSumRow = (kBlock + kSumPad) * 4;  // bytes of a pixel's sums: 8 lanes that store 16 bytes meet in no bank
+  static constexpr int kSumRow = (kBlock + kSumPad) * 4;  // bytes of a pixel's sums: 8 lanes storing 16 bytes each do not conflict
   static_assert(kWarps % (WARPS_M * WARPS_K) == 0);
 
   float sum[M_TILES][N_TILES][4];
@@ -109,7 +113,7 @@ struct PatchProduct {
 
   RK_INLINE void place(const PatchConvArgs& args, const char* patch, int32_t shift) {
     const int32_t row = args.stride_h * args.pitch, column = args.stride_w;
-    // What is past the tile is computed, too, from its last pixel.
+    // Pixels behind the end of the tile are computed, too, from the tile's last pixel.
     const int32_t last = ((args.tile_h - 1) * row + (static_cast<int32_t>(args.columns.divisor) - 1) * column + shift) * 4;
 #pragma unroll
     for (int i = 0; i < N_TILES; ++i) {
@@ -149,7 +153,7 @@ struct PatchProduct {
       }
 #pragma unroll
       for (int i = 0; i < N_TILES; ++i) b[i][0] = to_tf32(next[i][0]), b[i][1] = to_tf32(next[i][1]);
-      load(table + min(at + kTableStep, last), next);  // in the last step the same once more
+      load(table + min(at + kTableStep, last), next);  // the last step loads its own elements once more
       weights += WARPS_K * WARPS_M * M_TILES * kTileBytes;
 #pragma unroll
       for (int i = 0; i < N_TILES; ++i) {
@@ -168,9 +172,9 @@ struct PatchProduct {
     }
   }
 
-  // The sums of `pixels` pixels from `first` on, if they are this warp's: kSumRow bytes a pixel, `pixels` of them for each group of
-  // warps. A lane has pixels 2t and 2t + 1 of a tile, of which 4 channels from every pair of tiles and 2 from what is left of
-  // an odd number.
+  // Stores the sums of `pixels` pixels from `first` on, if they are this warp's: kSumRow bytes a pixel, `pixels` pixels for each group
+  // of warps. A lane has pixels 2t and 2t + 1 of a tile (t = lane % 4), and of each 4 channels from every pair of tiles of 16 channels;
+  // where the number of tiles is odd, 2 from the last.
   RK_INLINE void store(char* sums, int first, int pixels) const {
     const int lane = lane_id(), g = lane / 4, pixel_of_part = first_pixel() - first;
     if (pixel_of_part < 0 || pixel_of_part >= pixels) return;
@@ -193,7 +197,7 @@ struct PatchProduct {
   }
 };
 
-// From sums to results: a thread has 4 channels of every so many pixels.
+// Makes results of sums: a thread has 4 channels of every kRowPixels-th pixel.
 template <class Product, bool PLAIN, class Out>
 struct PatchFinish {
   static constexpr int kVectors = Product::kBlock / 4, kRowPixels = 256 / kVectors;
@@ -254,20 +258,20 @@ struct PatchFinish {
   }
 };
 
-// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b]. Out: of the
-// results and the residual in memory.
+// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b]. Out: the type of
+// the results and the residual in memory.
 template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool PLAIN, class Out = float>
 RK_BODY void patch_conv(const Task<Veu>& caller) {
   using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
   static_assert(Veu::kComputeThreads == Product::kWarps * kWarp);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const PatchConvArgs& args = task.template arguments<PatchConvArgs>();
   char* const patch = as_shared(task.work);
   const PatchPlace place = patch_place(args, task.index);
   copy_patch<CELL>(args, place, task.address(args.in), patch);
   cp_async_commit();
 
-  // Everything else that depends on no copy.
+  // What depends on no copy is done while the copies are in flight.
   PatchFinish<Product, PLAIN, Out> finish;
   finish.start(task, args, place);
   Product product;

@@ -41,7 +41,7 @@ int64_t sum_bytes(const PatchPlan& c) { return c.warps_k * c.part_pixels * (c.bl
 
 }  // namespace
 
-// The patch, and later in its place the sums.
+// The patch; later the sums lie in the same place.
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c) { return std::max(patch_rows(p, c) * c.pitch * 4, sum_bytes(c)); }
 
 double patch_start_us(const VDevice& vdevice) { return std::max(0.0, vdevice.cost("patch_conv.start_us") - vdevice.rtask_us); }
@@ -67,7 +67,7 @@ double accesses_per_load(const Product& p, const PatchPlan& c) {
   return static_cast<double>(accesses) / static_cast<double>(loads);
 }
 
-// The pitch of the fewest conflicts.
+// Chooses the pitch with the fewest bank conflicts.
 void choose_pitch(const Product& p, PatchPlan& c) {
   const int64_t least = patch_cells(p, c) * c.cell;
   double best = 1e9;
@@ -81,7 +81,7 @@ void choose_pitch(const Product& p, PatchPlan& c) {
 
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
-// Microseconds of all rTasks with a tile, less what is the same for all tiles; only to compare tiles.
+// Microseconds of all rTasks with a tile, less what is the same for all tiles; only good for comparing tiles.
 double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c, double start_us, double pass_us) {
   const double rounds = static_cast<double>(ceil_div(rtasks(p, c), vdevice.veus()));
   const double bytes_per_us = vdevice.l2_gb_per_s * 1e3 / static_cast<double>(vdevice.veus());
@@ -91,7 +91,7 @@ double tile_us(const VDevice& vdevice, const Product& p, const PatchPlan& c, dou
   return rounds * (vdevice.rtask_us + start_us + 4 * (patch + outputs) / bytes_per_us + pass_us * passes);
 }
 
-// What the conflicts of a tile add to that. All warps' loads of pixels go through one shared memory.
+// What a tile's bank conflicts add to tile_us. All warps' loads of pixels go through one shared memory.
 double conflicts_us(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
   const double rounds = static_cast<double>(ceil_div(rtasks(p, c), vdevice.veus()));
   const double loads = elements(patch_steps(p) * 2 * c.n_tiles, kPatchWarps / c.warps_k);
@@ -134,8 +134,8 @@ bool fits(const VDevice& vdevice, const Product& p, PatchPlan& c) {
 
 }  // namespace
 
-// By the cycles of one warp's step: of its products, and of its loads from the patch, which take longer if lanes meet in a bank; and no
-// fewer than all lines of 128 bytes take to come from shared memory.
+// From the cycles of one warp's step: those of its products and those of its loads from the patch, which take longer if lanes meet in a
+// bank. A step takes at least as long as its lines of 128 bytes take to come from shared memory.
 double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c) {
   const auto cost = [&](const char* name) { return vdevice.cost(std::string("patch_conv.") + name); };
   const double products = elements(c.m_tiles, c.n_tiles), loads = 2 * static_cast<double>(c.n_tiles) * accesses_per_load(p, c);

@@ -1,5 +1,5 @@
 // How patch_conv (patch_conv.cuh) divides a convolution: the shapes of the product that there are, and for each the tile of
-// output pixels and the patch of input that go with it.
+// output pixels and the patch of input that the tile reads.
 #pragma once
 
 #include <optional>
@@ -38,7 +38,7 @@ int64_t patch_steps(const Product& p);                                // of 8 of
 int64_t patch_chunks(const Product& p, const PatchPlan& c);
 int64_t patch_work_bytes(const Product& p, const PatchPlan& c);
 
-// Of Cost.
+// Terms of Cost.
 double patch_efficiency(const VDevice& vdevice, const Product& p, const PatchPlan& c);
 double patch_start_us(const VDevice& vdevice);  // on top of what every rTask costs
 

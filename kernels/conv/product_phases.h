@@ -8,7 +8,7 @@
 
 namespace tamp::kernels {
 
-// To nearest, ties away from zero; NaN and infinity stay what they are.
+// Rounds to the nearest, ties away from zero; NaN and infinity stay what they are.
 float round_to_tf32(float x);
 
 std::vector<int64_t> to_vector(const std::array<int64_t, 4>& a);
@@ -22,11 +22,11 @@ ArgValue clip_arg(const Epilogue& epilogue, bool residual_after);
 
 // rk::EpilogueArgs with the bias at byte `bias_at` of the packed data; empty where partial sums are stored (!applies).
 ArgValue product_epilogue(const ROperator& rop, const Product& product, bool applies, int64_t bias_at);
-// 4 channels are one aligned access, of `channels` that are walked without a gap (of a group or of all).
+// 1 where 4 channels are one aligned access, for `channels` channels without a gap (those of a group or all).
 int64_t vector_residual(const Graph& graph, const Product& product, int64_t channels);
 int64_t vector_out(const Graph& graph, const Product& product, int64_t channels);
-// The same for the residual of a product without groups whose last 4 channels may not all exist: these are read with the padding behind
-// them (kernels/vectors.h).
+// The same for the residual of a product without groups whose last 4 channels may not all exist: such loads also read the padding behind
+// the channels (kernels/vectors.h).
 bool loads_residual_vectors(const Graph& graph, const Product& product);
 
 // The second phase of a product whose k was split, split_k_sum.cuh. Partial sums are [splits][rows][pitch] of the scratch.
@@ -37,7 +37,8 @@ Phase sum_phase(const Request& request, const Product& product, int64_t splits, 
 Bytes pack_sum(const Graph& graph, const Product& product);
 void sum_accesses(const Graph& graph, const Product& product, int64_t splits, int64_t sum_rows, int64_t index, Accesses& out);
 
-// Rows [first, last), flat channels [begin, end): of a split's partial sums; of the output, and of the residual as a read.
+// Rows [first, last), flat channels [begin, end). partial_rows: of a split's partial sums; add_stores: of the output as a write, and of
+// the residual as a read.
 Region partial_rows(const Product& product, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end);
 void add_stores(const Graph& graph, const Product& product, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out);
 

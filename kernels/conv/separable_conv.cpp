@@ -1,7 +1,7 @@
-// Host side of separable_conv.cuh, and of separable_narrow.cuh for inputs of 16 bits: which tiles there are, the packed weights, and what a
-// rTask touches. rTask t is n_block * tiles + tile, so that the rTasks of one ring block follow each other, as InputBoxes wants it too.
+// Host side of separable_conv.cuh, and of separable_narrow.cuh for inputs of 16 bits: which tiles there are, the packed weights, and what
+// a rTask touches. rTask t is n_block * tiles + tile, so that the rTasks of one ring block follow each other, as InputBoxes also wants.
 //
-// A prologue that is only an activation is one of a single tap with a weight of one.
+// A prologue that is only an activation is treated as a depthwise convolution of a single tap with a weight of one.
 #include "kernels/conv/separable_conv.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kTileW = rk::kSeparableTileW;
 constexpr int64_t kWarps = rk::kComputeWarps;
-constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that wherever it lies, 32-bit offsets do
+constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that 32-bit offsets suffice wherever the tensor lies
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // What the rOperator is, without regard to where its tensors lie.
@@ -36,14 +36,14 @@ struct Separable {
   DType in = DType::f32;
 
   bool narrow() const { return is_narrow(in); }
-  int64_t column_values() const { return taps + 1; }  // of the filter's, as it is packed for inputs of f32
+  int64_t column_values() const { return taps + 1; }  // values of a column of the filter, as packed for inputs of f32
   int64_t values() const { return taps * column_values(); }
   int64_t box_channels() const { return narrow() ? 2 * kBoxChannels : kBoxChannels; }
-  int64_t warp_channels() const { return box_channels() / 4; }  // that a warp owns in a step
+  int64_t warp_channels() const { return box_channels() / 4; }  // channels that a warp owns in a step
   int64_t boxes() const { return ceil_div(channels, box_channels()); }
 };
 
-// The activation as a clip; false if it is none.
+// Reads the activation as a clip; false if it cannot be one.
 bool read_clip(const ActivationCall& call, Separable& s) {
   if (call.kind == Activation::relu) s.low = 0;
   if (call.kind == Activation::clip) s.low = call.a, s.high = call.b;
@@ -60,7 +60,7 @@ bool read_filter(const DepthwisePrologue& filter, Separable& s) {
   return read_clip(filter.activation, s);
 }
 
-// Nothing where the body cannot do it.
+// Nothing where the body cannot compute the rOperator.
 std::optional<Separable> separable_of(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   if (conv == nullptr || !has_prologue(*conv) || !is_pointwise(*conv) || conv->kernel.size() != 2) return std::nullopt;
@@ -174,15 +174,15 @@ std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int
   const InputBoxes one = boxes_of(s, c);
   const int64_t fitting = vdevice.input_stage_bytes / (s.channels % s.box_channels() == 0 ? one.copied_bytes() : one.box_bytes());
   if (fitting < t.teams()) return std::nullopt;
-  // All stages have a part of a short rTask, so that the first part is there early.
+  // A short rTask is spread over all stages, so that its first part is there early.
   const int64_t spread = ceil_div(ceil_div(s.boxes(), vdevice.input_stages), t.teams()) * t.teams();
   c.boxes_per_chunk = std::min(spread, fitting / t.teams() * t.teams());
   c.chunk_steps = std::min(blocks_of(s, c).steps, vdevice.weight_stage_bytes / t.step_bytes(s));
   return c;
 }
 
-// The same where inputs have 16 bits, and loads of 4 times 8 cells are most of what shared memory delivers, the 8 pixels of a stride of 2
-// two by two from the same banks.
+// cycles_of where inputs have 16 bits. Loads of 4 times 8 cells are most of what shared memory delivers; with a stride of 2 the 8 pixels
+// meet two by two in the same banks.
 double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   const int64_t words = rk::separable_words(static_cast<int>(s.taps));
@@ -198,8 +198,8 @@ double narrow_cycles_of(const VDevice& vdevice, const Separable& s, const Config
          cost("input_byte_cycles") * bytes;
 }
 
-// Cycles of a rTask from its inputs being there: a step takes what shared memory delivers to the lanes (128 bytes a cycle), or what a
-// scheduler issues for its two warps.
+// Cycles of a rTask once its inputs are there. A step takes the longer of two times: that in which shared memory delivers to the lanes
+// (128 bytes a cycle), and that in which a scheduler issues for its two warps.
 double cycles_of(const VDevice& vdevice, const Separable& s, const Config& c) {
   const Tile& t = kTiles[c.tile];
   if (s.narrow()) return narrow_cycles_of(vdevice, s, c);
@@ -222,7 +222,7 @@ int64_t ring_bytes(const Separable& s, const Config& c) {
 struct Weights {
   const float *pointwise, *filter, *bias;  // filter and bias may be null
 
-  // Of a column: its taps, and the bias behind those of the first.
+  // Value v of the packed filter: column by column, the taps of a column and one value more, which in the first column is the bias.
   float value(const Separable& s, int64_t channel, int64_t v) const {
     const int64_t kx = v / s.column_values(), ky = v % s.column_values();
     if (ky == s.taps) return kx != 0 || bias == nullptr ? 0.0F : bias[channel];
@@ -341,7 +341,7 @@ InputBoxes placed_boxes(const Graph& graph, const ROperator& rop, const Separabl
   const std::vector<int64_t>& strides = graph.tensor(boxes.tensor).place.strides;
   boxes.strides = {1, strides[3], strides[2], strides[0]};
   for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(s.channels, 8) * 8;  // never walked; the copy engine wants some
+    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(s.channels, 8) * 8;  // never used; the copy engine wants a valid stride
   }
   return boxes;
 }
@@ -434,7 +434,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 
 // --- before tensors have places ----------------------------------------------------------------------------------------
 
-// A promise that there will be a rKernel, as passes/assign_layout puts the input where boxes can be cut from (lies_for_boxes); none where
+// A promise that there will be a rKernel: passes/assign_layout puts the input where boxes can be cut from (lies_for_boxes). None where
 // the rOperators that the fused one replaces would be as fast.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& vdevice = request.vdevice;

@@ -1,20 +1,25 @@
 // A depthwise convolution and the pointwise one behind it, on tensor cores:
-//   mid[p][c] = act(bias[c] + sum over taps of in'(p * STRIDE + tap, c) * filter[tap][c]),  in' = max(in, in_low)
+//   mid[p][c] = act(bias[c] + sum over taps of in'(p * STRIDE + tap, c) * filter[tap][c]),  in' = in, or relu(in) where args.relu is set
 //   out[p][n] = act(bias[n] + residual[p][n] + sum over c of mid[p][c] * weight[c][n])
 //
-// A rTask is a tile of 8 x (NT * WARPS_N) output pixels times 16 * MT output channels. The input of the tile with its halo
-// comes in boxes of 32 channels (kernels/vdevice/boxes.cuh). Each warp owns 8 channels of the box at a time, for all of the
-// tile's pixels and output channels (WARPS_N = 2: half of the pixels): it computes mid for them right into the registers that
-// mma wants as its operand B, so mid never lies in memory, and the warps meet only at the end, to add their sums.
+// A rTask is a tile of 8 x (NT * WARPS_N) output pixels times 16 * MT output channels. The input of the tile with its halo comes in boxes
+// of 32 channels (kernels/vdevice/boxes.cuh). Each warp owns 8 channels of the box at a time, for all of the tile's pixels and output
+// channels (WARPS_N = 2: half of the pixels). The warp computes mid for its channels right into the registers that mma wants as operand
+// B, so mid never lies in memory, and the warps meet only at the end, to add their sums.
 //
-// Output channels are the rows of the product (operand A is the weights), pixels its columns. Lane l holds column l / 4 and
-// k = l % 4 and l % 4 + 4; k is permuted so that these are channels 2 (l % 4) and the one after it, one 8-byte read per tap. A
-// lane's pixels lie below each other, so that a value that it has read serves all of them (up to TAPS) that see it. Columns are
-// permuted so that the 16 lanes that read at once meet 32 different banks (see column_of).
+// Output channels are the rows of the product (operand A is the weights), pixels its columns. Lane l holds column l / 4 and k = l % 4 and
+// l % 4 + 4; k is permuted so that these two are channels 2 (l % 4) and 2 (l % 4) + 1, one 8-byte read per tap. The pixels of a lane lie
+// below each other, so that a value that the lane has read serves all of its pixels (up to TAPS) that see the value. Columns are permuted
+// so that the 16 lanes that read at once meet 32 different banks (see column_of).
 //
-// Weights of a step, per 8 channels: MT times {A[g][2t], A[g + 8][2t], A[g][2t + 1], A[g + 8][2t + 1]} of lane 4 g + t, where row
-// g + 8 e of the i-th 16 is output channel 2 MT g + 2 i + e; then the filter, column by column, two values {value[v][2t],
-// value[v][2t + 1], value[v + 1][2t], ...} for each t; a column has one value more than TAPS, which in the first one is the bias.
+// Example: 3 x 3 taps, STRIDE 1, NT 4, WARPS_N 1; a box is 10 pixels wide. Lane 13 of warp 3 has column 3 of the product, which stands
+// for column 6 of the tile (column_of), and of warp 3's channels 24 to 31 it has 26 and 27: the second half of cell 6. For tap column 1
+// of box row 2 it reads pixel 2 * 10 + 6 + 1 = 27 of the box, where cell 6 lies at place 6 ^ 27 % 8 = 5: byte 27 * 128 + 5 * 16 + 8 =
+// 3544 of a box that begins at byte 0.
+//
+// Weights of a step, per 8 channels: MT times {A[g][2t], A[g + 8][2t], A[g][2t + 1], A[g + 8][2t + 1]} of lane 4 g + t, where row g + 8 e
+// of the i-th 16 is output channel 2 MT g + 2 i + e; then the filter, column by column, two values {value[v][2t], value[v][2t + 1],
+// value[v + 1][2t], ...} for each t. A column has TAPS + 1 values: its taps and, in the first column, the bias.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -47,27 +52,27 @@ struct SeparableTile {
   static constexpr int kTeams = kWarpsK / 4;  // a box has four times 8 channels
   static constexpr int kChannels = 16 * MT, kTileH = NT * WARPS_N, kPixels = kSeparableTileW * kTileH;
   static constexpr int kBoxW = (kSeparableTileW - 1) * STRIDE + TAPS;
-  static constexpr int kRows = (NT - 1) * STRIDE + TAPS;             // of the box, that the warp sees
+  static constexpr int kRows = (NT - 1) * STRIDE + TAPS;             // rows of the box that the warp sees
   static constexpr int kPairs = (TAPS + 1) / 2;                      // of values of a column of the filter
   static constexpr int kOctetBytes = MT * 512 + TAPS * kPairs * 64;  // weights of 8 channels
   static constexpr int kStepBytes = kWarpsK * kOctetBytes;
   static constexpr int kPitch = kChannels + kSumPad;  // of a pixel's sums
   static constexpr int kPartBytes = kPixels * kPitch * 4, kSumBytes = kWarpsK * kPartBytes;
-  // Of what is computed column by column of the filter, so many columns are loaded together: code that runs a few times is paid
-  // for by its length.
+  // How many columns of the filter are loaded together. More than one makes longer code, and code that runs a few times costs by its
+  // length.
   static constexpr int kTogether = TAPS <= 3 && NT <= 2 ? TAPS : 1;
   static_assert(TAPS % 2 == 1 && (STRIDE == 1 || STRIDE == 2) && kTeams * 4 == kWarpsK);
 
   float sum[MT][NT][4];
-  int row, cell;  // of the box, for tap 0 of output row 0; of the row, shifted to where it is in an address
+  int row, cell;  // row: of the box, for tap 0 of output row 0; cell: of that row, shifted to its place in an address
   int sums[2];    // byte of the work space for a lane's pixels
 
   RK_INLINE static int warp_k() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_N)); }
   RK_INLINE static int warp_n() { return static_cast<int>(threadIdx.x / kWarp % WARPS_N); }
   RK_INLINE static int team() { return static_cast<int>(threadIdx.x / (kWarp * WARPS_N * 4)); }
 
-  // The pixel of the tile's row that column n of the product stands for. Rows of 128 bytes have their 16-byte cells permuted by
-  // row % 8, and a warp reads two cells of each of four rows at once: they must differ in row / 2 % 4.
+  // The column of the tile that column n of the product stands for. Rows of 128 bytes have their 16-byte cells permuted by row % 8, and
+  // a warp reads two cells of each of four rows at once: the four rows must differ in row / 2 % 4.
   RK_INLINE static int column_of(int n) { return STRIDE == 1 ? n % 4 * 2 + n / 4 : n; }
 
   RK_INLINE void start() {
@@ -84,9 +89,9 @@ struct SeparableTile {
     for (int e = 0; e < 2; ++e) sums[e] = computed_now(((pixel + column_of(lane_id() % 4 * 2 + e)) * kPitch + channel) * 4);
   }
 
-  // What one column of the filter wants: its weights, and all rows of the box at it.
+  // The operands of one column of the filter: its weights, and all rows of the box at that column.
   struct Column {
-    float4 weight[kPairs];  // half of the last one
+    float4 weight[kPairs];  // of the last pair only the first half is used
     float2 x[kRows];
 
     RK_INLINE float2 value(int v) const {
@@ -99,7 +104,8 @@ struct SeparableTile {
       weight[kPairs - 1] = float4{last.x, last.y, 0.0f, 0.0f};
     }
   };
-  // `box`: where it lies, for column 0; that may be at any row. Where rows that are a multiple of 8 apart begin is computed once.
+  // `box`: the byte at which the box begins, for column 0; that may be any row of the stage. Rows that are a multiple of 8 apart have
+  // the same permutation of cells.
   RK_INLINE void load_inputs(const char* stages, int box, int kx, Column& column) const {
     const char* const first = stages + (box + (row + kx) * 128 + lane_id() % 2 * 8);
     const int rows = (row + kx) * 16 + (box >> 3);
@@ -137,8 +143,8 @@ struct SeparableTile {
     }
   }
 
-  // All boxes of the team. `fetch` starts copies that depend on the rTask's inputs. Arguments are in registers by now: everything
-  // that waits for shared memory waits behind the loads of eight warps.
+  // Runs over all boxes of the team. `fetch` starts copies that depend on the rTask's inputs. Arguments are read into registers before
+  // the loop: a read of shared memory there would wait behind the loads of eight warps.
   template <class Walk, class Fetch>
   RK_INLINE void run(const SeparableConvArgs& args, Walk& walk, const Fetch& fetch) {
     const int relu = args.relu;
@@ -167,7 +173,7 @@ struct SeparableTile {
         for (int kx = 0; kx < TAPS; ++kx) load_inputs(all_boxes, box, kx, columns[kx]);
         if (first) fetch();
         more = walk.leave();
-        // 0 or 1 times. The compiler would make predicated instructions of a branch, which are issued either way.
+        // Runs 0 or 1 times. Of a branch the compiler would make predicated instructions, which are issued either way.
 #pragma unroll 1
         for (int times = relu; times > 0; --times) {
 #pragma unroll
@@ -210,16 +216,16 @@ struct SeparableTile {
   }
 };
 
-// Where a warp is in the two rings: at its box (bytes from the first stage) and the weights that belong to it. A step is kTeams
-// boxes, one for each team; where the last one has a box for the first team only, the other reads that too, and adds nothing: weights
-// of zero would make NaN of an infinity that the clip behind the depthwise convolution takes away.
+// Where a warp is in the two rings: at its box (bytes from the first stage) and at the weights that belong to the box. A step is kTeams
+// boxes, one for each team. Where the last step has a box for the first team only, the other team reads the same box and adds nothing;
+// weights of zero would not do, since they make NaN of an infinity that the clip behind the depthwise convolution takes away.
 template <class Veu, class Tile>
 struct SeparableWalk {
   WeightStages<Veu> weights;
   InputStages<Veu> inputs;
   int32_t box = 0, weight = 0;
-  int32_t boxes_left;                       // with those of this step
-  int32_t input_left = 0, weight_left = 0;  // steps of the stages, that of now included; 0: the stage is to be waited for
+  int32_t boxes_left;                       // those of this step included
+  int32_t input_left = 0, weight_left = 0;  // steps left of the stages, this one included; 0: wait for the next stage
   int32_t input_steps, chunk_steps, team, team_bytes, step_bytes;
 
   RK_INLINE SeparableWalk(const Task<Veu>& task, const SeparableConvArgs& args)
@@ -246,7 +252,7 @@ struct SeparableWalk {
   RK_INLINE bool is_idle() const { return Tile::kTeams > 1 && team >= boxes_left; }
   RK_INLINE int own_box() const { return Tile::kTeams > 1 && !is_idle() ? box + team_bytes : box; }
 
-  // From this step, of which all that is to be read is on its way, to the next one, if there is one.
+  // Goes to the next step, if there is one, when all reads of this step are on their way.
   RK_INLINE bool leave() {
     boxes_left -= Tile::kTeams;
     box += step_bytes;
@@ -258,9 +264,9 @@ struct SeparableWalk {
   }
 };
 
-// The results of one thread: 4 channels of a column of the tile, every kPassRows-th row. Where they go is found out before the
-// inputs are there; residuals are copied to shared memory behind the sums while the product is computed. Out: of the results
-// and the residual in memory.
+// The results of one thread: 4 channels of a column of the tile, every kPassRows-th row. Their addresses are computed before the inputs
+// are there; residuals are copied to shared memory behind the sums while the product is computed. Out: the type of the results and the
+// residual in memory.
 template <class Veu, class Tile, class Out>
 struct SeparableResults {
   static constexpr int kVectors = Tile::kChannels / 4;  // of a pixel
@@ -273,7 +279,7 @@ struct SeparableResults {
   int32_t residual_step = 0;  // elements from one row of the thread to the next
   float4 bias;
   ClipArgs clip;
-  int32_t rows;  // from the first one on, that exist
+  int32_t rows;  // rows of the tile that exist, from the thread's first one on
   int32_t left;  // channels
   int32_t sums;  // byte of the work space
   int32_t step;  // elements of the output from one row of the thread to the next
@@ -305,7 +311,7 @@ struct SeparableResults {
     residual += offset_of(at, strides) + n * strides.channel;
     residual_step = kPassRows * strides.h;
   }
-  // The rTask's inputs are there.
+  // Starts to copy the residuals. Called when the rTask's inputs are there, and so the residuals, too.
   RK_INLINE void fetch(const SeparableConvArgs& args, char* work) const {
     if (residual == nullptr || rows <= 0) return;
     const Out* from = residual;
@@ -340,7 +346,8 @@ struct SeparableResults {
       return Raw4<Out>{{bits_of(pairs.x), bits_of(pairs.y)}}.floats();
     }
   }
-  // Adds the sums of the warps. The thread's own copies are there, and other threads' after a barrier.
+  // Adds the sums of the warps. Called when the thread's own copies are there, and behind a barrier, so that the sums of all threads
+  // are.
   RK_INLINE void finish(const SeparableConvArgs& args, const char* work) const {
     Out* to = out;
     int32_t at = sums;

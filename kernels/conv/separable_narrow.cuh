@@ -1,26 +1,34 @@
 // separable_conv (separable_conv.cuh) of inputs of 16 bits. A box has 64 channels, of which each warp owns 16 at a time.
 //
-// Here the depthwise convolution is a product on tensor cores, too: of operand A, whose rows are pixels and whose k are 8 channels
-// twice, at one tap and at another, with operand B, two diagonal matrices, the filter's weights of the 8 channels at these taps. A
-// diagonal matrix is 7/8 zeros, but nothing else reads 16 pixels of 8 channels at two taps in one instruction (ldmatrix), and none has to
-// be widened: on an H200 the bytes that shared memory delivers are what the loop waits for. Sums are fp32. Of 16 channels they lie
-// in the registers of a lane as mma wants its operand B of the pointwise product: rounded to 16 bits and clipped they are that.
+// Here the depthwise convolution is a product on tensor cores, too. The rows of operand A are pixels, and its 16 k are 8 channels at one
+// tap and the same 8 channels at another tap. Operand B is two diagonal matrices, the filter's weights of the 8 channels at these two
+// taps. A diagonal matrix is 7/8 zeros, but nothing else reads 16 pixels of 8 channels at two taps in one instruction (ldmatrix), and no
+// value has to be widened: on an H200 the loop is bound by the bytes that shared memory delivers. Sums are fp32. The sums of 16 channels
+// lie in a lane's registers as mma wants operand B of the pointwise product: rounded to 16 bits and clipped they are that operand.
 //
-// An infinity in a pixel makes NaN of the zeros beside it: where it is, of the 8 channels around it, or of 16.
+// An infinity in a pixel makes NaN of the zeros beside it: in the 8 channels around the infinity, or in 16.
 //
-// The two halves of operand A's 16 rows are 8 neighbouring pixels of two output rows. What one reads at a tap another reads at the next,
-// so which rows and which taps meet in an operand is chosen such that it is loaded as it is multiplied:
-//   STRIDE 1, 2 rows:  rows 0 and 1, taps ky and ky + 2: input rows ky .. ky + 3. Those of odd ky are put together of registers.
-//   STRIDE 1, 4 rows:  rows 0 and 2, taps 2 i and 2 i + 1: input rows 2 i, 2 i + 2, 2 i + 1, 2 i + 3; and the same for rows 1 and 3 with
-//                      the weights of taps 2 i - 1 and 2 i.
+// The two halves of operand A's 16 rows are 8 neighbouring pixels of two output rows. What the first output row reads at one tap the
+// second reads at another, so which rows and which taps meet in an operand is chosen such that the operand is multiplied as it was
+// loaded:
+//   STRIDE 1, 2 rows:  rows 0 and 1, taps ky and ky + 2: input rows ky .. ky + 3. Operands of odd ky are put together of registers.
+//   STRIDE 1, 4 rows:  rows 0 and 2, taps 2 i and 2 i + 1: input rows 2 i, 2 i + 2, 2 i + 1, 2 i + 3; and the same for rows 1 and 3
+//                      with the weights of taps 2 i - 1 and 2 i.
 //   STRIDE 2:          rows 2 p and 2 p + 1, taps 2 i and 2 i + 1: input rows 2 m, 2 m + 2, 2 m + 1, 2 m + 3 with m = 2 p + i.
-//   1 row:             8 channels and the next 8, taps 2 i and 2 i + 1; multiplied by the weights of either, half of the sums mean nothing.
+//   1 row:             8 channels and the next 8, taps 2 i and 2 i + 1. The operand is multiplied by the weights of the first 8 and by
+//                      those of the next 8, and half of the sums of each product mean nothing.
 //
-// Weights of a step, per 16 channels: MT times {A[g][2t], A[g][2t + 1]}, {A[g + 8][2t], ..}, {A[g][2t + 8], ..}, {A[g + 8][2t + 8], ..} of
-// lane 4 g + t, 16 bits each, rows as in separable_conv.cuh; then the filter, column by column and word by word (separable_tap of
-// numbers.cuh), {tap, tap} of channels g and g + 8 for each g; then {2t, 2t + 1, 2t + 8, 2t + 9} of the scales, and of the bias, in
-// fp32, for each t: the filter's weights are divided by powers of two that bring them into the range of fp16. Without a filter (TAPS 1)
-// there is only A.
+// Example: 3 x 3 taps, STRIDE 1, 2 output rows (NT 2), a box 10 pixels wide. Per 8 channels one ldmatrix brings input rows 0 to 3 at a
+// column of the filter. Word 0 of the filter is taps 0 and 2: output row 0 wants input rows 0 and 2, output row 1 rows 1 and 3, as
+// loaded. Word 1 is tap 1 alone: rows 1 and 2 of both eights of channels are one operand. Lane 21 of warp 3 gives ldmatrix the address of
+// input row 2 (21 / 8), column 3 (column_of(5)), so pixel 23 of the box; warp 3's channels begin in cell 6, which lies at place 6 ^ 23 %
+// 8 = 1: byte 23 * 128 + 16 = 2960 of a box that begins at byte 0.
+//
+// Weights of a step, per 16 channels: MT times {A[g][2t], A[g][2t + 1]}, {A[g + 8][2t], ..}, {A[g][2t + 8], ..}, {A[g + 8][2t + 8], ..}
+// of lane 4 g + t, 16 bits each, rows as in separable_conv.cuh; then the filter, column by column and word by word (separable_tap of
+// numbers.cuh), {tap, tap} of channels g and g + 8 for each g; then {2t, 2t + 1, 2t + 8, 2t + 9} of the scales, and of the bias, in fp32,
+// for each t. The filter's weights of a channel are divided by the scale, a power of two that brings them into the range of fp16. Without
+// a filter (TAPS 1) there is only A.
 #pragma once
 
 #include "kernels/conv/separable_conv.cuh"
@@ -31,25 +39,26 @@ namespace rk {
 template <class Veu, class In, int TAPS, int STRIDE, int MT, int NT, int WARPS_N>
 struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
   using Base = SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N>;
-  static constexpr int kOctetBytes = MT * 512 + separable_filter_bytes(TAPS);  // of what a warp owns
+  static constexpr int kOctetBytes = MT * 512 + separable_filter_bytes(TAPS);  // weights of the 16 channels that a warp owns in a step
   static constexpr int kStepBytes = Base::kWarpsK * kOctetBytes;
   static constexpr bool kOneRow = NT == 1;
   static constexpr int kPairs = kOneRow ? 1 : NT / 2;  // of output rows
-  static constexpr int kOctets = kOneRow ? 1 : 2;      // of channels, that have operands of their own
+  static constexpr int kOctets = kOneRow ? 1 : 2;      // eights of channels that have operands of their own
   static constexpr int kDistance = separable_tap_distance(STRIDE, NT), kWords = separable_words(TAPS);
   static constexpr int kWordBytes = separable_word_bytes(TAPS);  // of the whole filter
-  // Rows of the output that follow each other meet in an operand, or, of four, every other one.
+  // The two output rows of an operand follow each other, or, where there are four rows, are two apart.
   static constexpr bool kEveryOther = STRIDE == 1 && NT == 4;
-  // Operands that are loaded of 8 channels at a column of the filter; with kDistance 2 perhaps half a one more, loaded for all 16.
+  // Operands that are loaded of 8 channels at a column of the filter. With kDistance 2 there may be half an operand more, loaded for
+  // all 16 channels at once.
   static constexpr int kLoads = kDistance == 2 ? (TAPS + 1) / 4 : kEveryOther || kOneRow ? kWords : kWords + NT - 2;
   static constexpr bool kHalfLoad = kDistance == 2 && (TAPS + 1) % 4 == 2;
   static constexpr int kTogether = TAPS <= 3 && NT <= 2 ? TAPS : 1;  // columns of the filter
-  static constexpr bool kEndsBelow = kOneRow || STRIDE == 2;         // the last load would end below the box, with weights of zero
+  static constexpr bool kEndsBelow = kOneRow || STRIDE == 2;         // the last load would reach below the box, with weights of zero
   static_assert(NT == 1 || NT == 2 || NT == 4);
 
-  int at, rest;           // byte of the box that the lane gives to ldmatrix, of the cell's row; of the loads that differ
-  int cell, rest_cell;    // of the row, shifted to where it is in an address
-  uint32_t lower, upper;  // what of a word is the lane's part of a diagonal matrix
+  int at, rest;           // byte of the box row that the lane gives to ldmatrix; `rest` is for the last loads, which differ
+  int cell, rest_cell;    // of that row, shifted to its place in an address
+  uint32_t lower, upper;  // which bytes of a word are the lane's part of a diagonal matrix
   int filter;             // byte of a column's first word
 
   RK_INLINE static int output_row(int pair, int half) { return kEveryOther ? pair + 2 * half : 2 * pair + half; }
@@ -80,7 +89,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
     filter = MT * 512 + g * 8;
   }
 
-  // What one column of the filter wants: its weights, and all rows of the box at it; of 8 channels, and of the next 8.
+  // The operands of one column of the filter: its weights, and all rows of the box at that column, for 8 channels and the next 8.
   struct Column {
     uint32_t words[kWords][2];
     uint32_t x[kOctets][kLoads][4];
@@ -97,17 +106,17 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
       return kHalfLoad && r >= TAPS - 1 ? half[octet * 2 + r - (TAPS - 1)] : x[octet][r / 4][r % 4];
     }
   };
-  // Rows of 128 bytes have their 16-byte cells permuted by row % 8. `more`: rows below the lane's.
+  // Rows of 128 bytes have their 16-byte cells permuted by row % 8. `more`: how many rows below the lane's row.
   RK_INLINE static void load(uint32_t (&x)[4], const char* stages, int from, int cell, int more) {
     ldmatrix4(x, stages, from + more * kBoxRowBytes + ((((from >> 3) + more % 8 * 16) & 0x70) ^ cell));
   }
-  // `box`: where it lies, for column 0; that may be at any row.
+  // `box`: the byte at which the box begins, for column 0; that may be any row of the stage.
   RK_INLINE void load_inputs(const char* stages, int box, Column& column) const {
 #pragma unroll
     for (int octet = 0; octet < kOctets; ++octet) {
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
-        const bool last = kEndsBelow && i + 1 == kLoads;  // reads what it has once more
+        const bool last = kEndsBelow && i + 1 == kLoads;  // lanes that would read below the box read a row again that they have
         load(column.x[octet][i], stages, box + (last ? rest : at), cell ^ octet * 16, (kDistance == 2 ? 4 : 2) * i * Base::kBoxW);
       }
     }
@@ -128,7 +137,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
     const uint32_t b[2] = {first, second};
     mma_pairs<In>(mid, x, b);
   }
-  // Of two rows whose taps are 2 apart, the words from I on.
+  // Adds words I and following of the filter for two output rows, where the taps of a word are 2 apart.
   template <int I = 0, int A = separable_tap(2, I, false), int B = separable_tap(2, I, true)>
   RK_INLINE static void add_words(const Column& column, const uint32_t (&low)[kWords][2], const uint32_t (&high)[kWords][2],
                                   float (&mid)[2][4]) {
@@ -207,7 +216,7 @@ struct SeparableNarrowTile : SeparableTile<Veu, TAPS, STRIDE, MT, NT, WARPS_N> {
     }
   }
 
-  // All boxes of the team, as SeparableTile::run.
+  // Runs over all boxes of the team, as SeparableTile::run does.
   template <class Walk, class Fetch>
   RK_INLINE void run(const SeparableConvArgs& args, Walk& walk, const Fetch& fetch) {
     const int relu = args.relu;

@@ -1,6 +1,10 @@
 // Second phase of a product whose k was split:
 //   out[m][n] = act(bias[n] + residual[m][n] + partial[0][m][n] + partial[1][m][n] + ...)
-// in this order, so the result does not depend on which vEU was first. A rTask is `rows_per_rtask` pixels x 64 channels.
+// The partial sums are added in this order, so the result does not depend on which vEU was first. A rTask is `rows_per_rtask` pixels x 64
+// channels; the index of the block of rows runs fastest.
+//
+// Example: with 4 blocks of rows and rows_per_rtask 32 rTask 9 is rows 32 to 63 and channels 128 to 191. Its thread 37 adds up channels
+// 148 to 151 (128 + 37 % 16 * 4) of rows 34 (32 + 37 / 16) and 50.
 #pragma once
 
 #include "kernels/conv/channels4.cuh"

@@ -1,6 +1,6 @@
 // Host side of staged_conv.cuh: the candidates, the packed weights, and what a rTask touches (staged_conv_plan.h has the rest). rTask t
-// of phase 0 is ((group * n_blocks + n_block) * splits + split) * tiles + tile, so that the rTasks of one ring block follow
-// each other, as InputBoxes wants it too.
+// of phase 0 is ((group * n_blocks + n_block) * splits + split) * tiles + tile, so that the rTasks of one ring block follow each other,
+// as InputBoxes also wants.
 #include "kernels/conv/staged_conv.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 using namespace staged;
 
 constexpr int64_t kMostTaps = 64;
-constexpr int64_t kMinChannels = 4;  // of a group; fewer are the business of other families
+constexpr int64_t kMinChannels = 4;  // of a group; convolutions of fewer are left to other families
 constexpr int64_t kMostSteps = rk::kMostSteps;
 
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
@@ -42,10 +42,11 @@ uint32_t pair_of(const Config& c, float low, float high) {
   return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
 }
 
-// One step: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]}, g = lane / 4,
-// t = lane % 4, for tf32; else [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]},
-// ..., where narrow inputs lie {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ... Rows g and g + 8 of the mt tiles of a
-// warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
+// One step of weights, with g = lane / 4 and t = lane % 4.
+//   tf32: [team][unit][warp on channels][lane][tile of 16 channels]{A[g][t], A[g + 8][t], A[g][t + 4], A[g + 8][t + 4]};
+//   16 bits: [team][unit][tile of 16 channels][lane] of pairs, {A[g][t], A[g][t + 4]}, ..., {A[g][t + 8], A[g][t + 12]}, ...;
+//   16 bits, narrow inputs: the same with the pairs {A[g][2 t], A[g][2 t + 1]}, ..., {A[g][2 t + 8], A[g][2 t + 9]}, ...
+// Rows g and g + 8 of the mt tiles of a warp are 2 mt neighbouring channels. `scale`: powers of two for the group's channels.
 void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap,
                std::byte* to) {
   const Shape& s = shape_of(c);
@@ -89,9 +90,9 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
   }
 }
 
-// Powers of two, [merged group][channel], that bring the weights of each output channel into the range of fp16. A weight down to
-// 2^-28 of its channel's largest is then what rounding to tf32 makes of it, a smaller one is wrong by at most 2^-39 of that
-// largest: less than an fp32 sum keeps.
+// Powers of two, [merged group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
+// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
+// is less than an fp32 sum keeps.
 std::vector<float> scales_of(const float* data, const Product& p) {
   std::vector<float> scales, weights(static_cast<size_t>(p.k()));
   for (int64_t n = 0; n < p.groups * p.channels; ++n) {
@@ -125,7 +126,7 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
 int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p).count * padded_channels(p, c) * 4 : 0; }
 
-// The ring, the scales of tf32, the bias.
+// The packed data: the ring, the scales (tf32 only), the bias.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
   const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "staged_conv of '" + rop.name + "'");
@@ -203,7 +204,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
-// The body's Math. `out`: what it stores.
+// The body's Math. `out`: the type that the body stores.
 std::string math_of(const Product& p, const Config& c, DType in, DType out) {
   if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", value_type(in), value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
@@ -247,16 +248,16 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   return phase;
 }
 
-// The tile of at most `pixels` that makes the input to be copied least; nothing if a box does not fit a stage. Where the body is to
-// multiply by wgmma, of those whose pixels lie for it.
+// Chooses the tile: of those with at most as many pixels as the shape has, the one for which the least input is copied. False if no box
+// fits a stage. Where the body is to multiply by wgmma, only tiles count whose pixels lie 8 by 8 (eight_rows).
 bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kMostBox = 256;                                         // of the copy engine
-  const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs otherwise
+  const double rows_of_rtask = vdevice.cost("staged_conv.rtask_box_rows");  // what a rTask costs beside its input, as rows of a box
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   double best = 0;
   const int64_t most_w =
-      c.deep != 0 && p.taps() > 1 ? std::max<int64_t>(g.w, 8) : g.w;  // 8 pixels in a row lie for wgmma, if there are as many or not
+      c.deep != 0 && p.taps() > 1 ? std::max<int64_t>(g.w, 8) : g.w;  // wgmma takes 8 pixels in a row, even if there are fewer
   for (int64_t w = 1; w <= std::min(most_w, s.pixels()); ++w) {
     for (int64_t h = std::min(g.h, s.pixels() / w); h >= 1; --h) {
       const int64_t box_w = box_extent(w, g.stride_w, p.kernel[1], p.dilation[1]),
@@ -281,7 +282,7 @@ double loop_cycles(const Product& p, const Config& c, double step_cycles, double
   const int64_t batch = batch_of(c), input_steps = input_steps_of(p, c);
   int64_t left = steps_of_split(p, c, c.boxes_per_split), input_left = input_steps, weight_left = c.chunk_steps;
   int64_t changes = 0, half_steps = 0;
-  while (left > 0) {  // as the body does it
+  while (left > 0) {  // the same loop as in the body
     const int64_t n = std::min({left, input_left, weight_left});
     half_steps += n / batch * batch * 2 + n % batch * std::max<int64_t>(batch, 2);  // a single step takes as long as half a batch
     left -= n;
@@ -293,8 +294,8 @@ double loop_cycles(const Product& p, const Config& c, double step_cycles, double
   return step_cycles * static_cast<double>(half_steps) / 2 + change_cycles * static_cast<double>(changes);
 }
 
-// The chunks of inputs and of weights with which a rTask's loop ends soonest: large ones are whole batches and few changes from stage to
-// stage, small ones of inputs let the first batch begin early.
+// Chooses the chunks of inputs and of weights with which a rTask's loop ends soonest. Large chunks are whole batches and need few changes
+// from stage to stage; small chunks of inputs let the first batch begin early.
 void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
   const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),
                change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, c).step_cycles;
@@ -346,7 +347,8 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   return rkernel;
 }
 
-// Taps that are no multiple of the teams leave some idle in the last step of every box; boxes do not where there are enough of them.
+// Whether teams take boxes and not taps. If taps are no multiple of the teams, some teams are idle in the last step of every box; with
+// boxes they are not, where there are enough boxes.
 bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_t splits) {
   c.team_boxes = 0;
   const int64_t teams = teams_of(c), boxes = ceil_div(all_boxes(p, c), splits);
@@ -354,7 +356,7 @@ bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_
   return p.taps() % teams != 0 && boxes % teams == 0 && fits;
 }
 
-// Weights that fp16 cannot hold are those of a product in tf32, where each output channel has a scale.
+// The precision of the product: tf32 where fp16 cannot hold the weights, since in tf32 each output channel has a scale.
 Precision precision_of(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
   const bool fits = request.precision != Precision::fp16 || halves_hold(f32_data(weights), element_count(weights.shape), p.alpha);
@@ -372,9 +374,9 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;
     c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
-    c.splits = ceil_div(boxes, c.boxes_per_split);  // no empty one
+    c.splits = ceil_div(boxes, c.boxes_per_split);  // no split is empty
     choose_chunks(vdevice, p, c);
-    if (c.splits * p.rows() * partial_pitch(p) > INT32_MAX) return;  // the device's offsets
+    if (c.splits * p.rows() * partial_pitch(p) > INT32_MAX) return;  // the device's offsets have 32 bits
     rkernels.push_back(rkernel_of(request, p, c));
     if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) return;
   }
@@ -384,7 +386,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
   const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
-  if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv's
+  if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv computes it
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
@@ -401,7 +403,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
       c.deep = 1;
       append_splits(request, *p, c, rkernels);
     }
-    // Besides, only where pixels that lie for wgmma cost more to copy.
+    // Without wgmma as well, but only with several taps: there a tile whose pixels lie 8 by 8 may cost more to copy.
     if ((may_deep && p->taps() == 1) || s.only_deep()) continue;
     c.deep = 0;
     append_splits(request, *p, c, rkernels);

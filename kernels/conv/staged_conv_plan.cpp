@@ -18,7 +18,7 @@ const rk::StagedUnits& numbers_of(const Config& c) {
 
 bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
 
-// Whether `count` steps of `inner` are one step of `outer`, in all four.
+// Whether `count` steps along `inner` are one step along `outer`: in the boxes' tensor, output, residual and partial sums.
 bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner, size_t outer, int64_t count) {
   if (g.strides[box_outer] != count * g.strides[box_inner]) return false;
   for (const auto* strides : {&g.out_strides, &g.residual_strides, &g.partial_strides}) {
@@ -182,7 +182,7 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   boxes.extents = g.extents;
   boxes.strides = g.strides;
   for (size_t d = 1; d < 4; ++d) {
-    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 8) * 8;  // never walked; the copy engine wants some
+    if (boxes.extents[d] == 1) boxes.strides[d] = ceil_div(boxes.extents[0], 8) * 8;  // never used; the copy engine wants a valid stride
   }
   boxes.box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]);
   boxes.box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);

@@ -1,9 +1,9 @@
-// How staged_conv (staged_conv.cuh) divides a convolution or a product: the shapes of its body, the grid of output pixels that tiles
-// are cut from, groups, blocks, steps and boxes. What a RKernel's config holds is Config; all else follows from it and the product.
+// How staged_conv (staged_conv.cuh) divides a convolution or a product: the shapes of its body, the grid of output pixels that tiles are
+// cut from, groups, blocks, steps and boxes. A RKernel's config holds Config; all else follows from Config and the product.
 //
-// Groups of fewer than 32 input channels (64 narrow ones) are done several at once, as one group whose weights are zero where an output
-// does not belong to an input: a box has 32 channels (64) anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
-// such group makes NaN in its neighbours.)
+// Groups of fewer than 32 input channels (64 where inputs are narrow) are merged, several into one, with weights of zero where an output
+// does not belong to an input: a box has 32 (64) channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
+// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct Shape {
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
-  // Of a round.
+  // The sums of one round.
   int64_t sum_bytes() const {
     const int64_t rounds = rk::staged_rounds(static_cast<int>(channels()), static_cast<int>(pixels()));
     return pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
@@ -36,7 +36,8 @@ struct Shape {
 };
 std::span<const Shape> shapes();
 
-// What the vDevice says of a rTask of a shape: cycles at least, for each step, and for each byte of the input.
+// What the vDevice says of a rTask of a shape: its efficiency, the cycles that it takes at least, cycles for each step, and cycles for
+// each byte of the input.
 struct ShapeCosts {
   double efficiency, fixed_cycles, step_cycles, input_byte_cycles;
 };
@@ -47,7 +48,7 @@ struct Config {
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
   int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
   int64_t narrow = 0;      // 1: the inputs have 16 bits
-  int64_t deep = 0;        // 1: of such inputs the body multiplies by wgmma, both operands from shared memory
+  int64_t deep = 0;        // 1: the inputs have 16 bits, and the body multiplies by wgmma, both operands from shared memory
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -77,17 +78,17 @@ struct Grid {
     return p;
   }
 };
-// With one tap and no padding, pixels that are not read are left out, and what lies evenly is one dimension.
+// With one tap and no padding, pixels that are not read are left out, and dimensions that lie evenly become one.
 Grid grid_of(const Product& p);
 
-// Several groups as one.
+// The groups of a product after merging.
 struct Groups {
-  int64_t merged = 1;  // groups in one
+  int64_t merged = 1;  // groups of the product in a merged one
   int64_t count, in_channels, channels;
 };
 Groups groups_of(const Product& p);
 
-// Of a group: boxes along the channels, whole steps of them.
+// Boxes along the channels of a group, rounded up to whole steps.
 int64_t all_boxes(const Product& p, const Config& c);
 
 struct Blocks {
@@ -100,16 +101,17 @@ int64_t boxes_of_step(const Config& c);
 int64_t taps_of_step(const Config& c);
 int64_t steps_of_boxes(const Product& p, const Config& c, int64_t boxes);
 
-// Steps of an input chunk with all its boxes. What is left after the last whole batch costs half a batch for each step; more than two are
-// filled up to a batch, with weights of zero. (A chunk of fewer boxes is not: its stage may hold anything behind them.)
+// Steps of an input chunk with all its boxes. Each step left after the last whole batch costs half a batch; more than two such steps are
+// filled up to a batch, with weights of zero. (A chunk of fewer boxes is not filled up: its stage may hold anything behind the boxes.)
 int64_t input_steps_of(const Product& p, const Config& c);
-// Those of a rTask whose split has so many boxes.
+// Steps of a rTask whose split has `boxes` boxes.
 int64_t steps_of_split(const Product& p, const Config& c, int64_t boxes);
 
-// From 8 pixels of a tile to the next 8, in rows of the box, where 8 are neighbours and all steps are equal; else 0.
+// Rows of the box from 8 pixels of a tile to the next 8, where 8 pixels are neighbours and all such steps are equal; else 0. Example: a
+// tile 8 pixels wide with a filter of 3 x 3 and stride 1 has a box 10 pixels wide: 10.
 int64_t eight_rows(const Product& p, const Config& c);
-// Whether the body multiplies by wgmma, in a program that does. In tf32 pixels are neighbouring rows of a box. (64 x 16 and 64 x 32 are
-// slower with it.)
+// Whether the body multiplies by wgmma, in a program that uses wgmma. In tf32 this needs pixels that are neighbouring rows of a box. (64
+// x 16 and 64 x 32 are slower with wgmma.)
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
 bool in_one_copy(const Product& p);                       // see InputBoxes::boxes_per_copy

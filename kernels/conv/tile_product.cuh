@@ -1,14 +1,18 @@
-// The product of one tile by the 8 compute warps of a vEU: C[BLOCK_M][BLOCK_N] += A[BLOCK_M][k] * B[k][BLOCK_N]. The warps are
-// K_GROUPS groups, each of which makes a C of its own from its share of k, 32 of k a step; store() leaves them all in shared
-// memory, to be added. With two groups a warp has a larger part of C, so that it reads less for each multiplication, and
-// the groups need not keep step: one multiplies while the other waits.
+// The product of one tile by the 8 compute warps of a vEU: C[BLOCK_M][BLOCK_N] += A[BLOCK_M][k] * B[k][BLOCK_N]. The warps are K_GROUPS
+// groups. Each group makes a C of its own from its share of k, 32 of k a step; store() leaves the groups' C in shared memory, one behind
+// the other, to be added. With two groups a warp has a larger part of C, so that it reads less for each multiplication, and the groups
+// need not keep step: one multiplies while the other waits.
 //
-// A is in shared memory, row-major, 128 bytes a row, its eight 16-byte cells permuted by cell_offset so that 8 rows at the
+// A is in shared memory, row-major, 128 bytes a row. The eight 16-byte cells of a row are permuted by cell_offset so that 8 rows at the
 // same k lie in different banks. B is in shared memory in the order in which it is read (index_in_step in
 // kernels/conv/implicit_gemm.cpp):
 //   Fp32: B[k][n];
-//   Tf32: per 8 of k and 16 of n, lane by lane {b0, b1 of one mma, b0, b1 of a second}. The columns of the two are dealt out
+//   Tf32: per 8 of k and 16 of n, lane by lane {b0, b1 of one mma, b0, b1 of a second}. The 16 columns are dealt out to the two
 //         so that the 4 results of a lane in a row are 4 neighbouring channels.
+//
+// Example: k 12 to 15 of row 5 of A are cell 3, which lies at byte 5 * 128 + (3 ^ 5) * 16 = 736. In a tile of 64 x 64 with two groups
+// lane 13 of warp 6 is of group 1 (6 / 4). In fp32 it has rows 5, 13, .. 61 and columns 20 to 23 of C; in tf32 it has rows 35, 43, 51 and
+// 59 and columns 4 to 7 and 20 to 23. Row 3, columns 20 to 23 of C lie at byte (3 * 64 + (20 ^ 16)) * 4 = 784.
 #pragma once
 
 #include "kernels/conv/numbers.cuh"
@@ -24,7 +28,7 @@ constexpr int kRowBytes = kGroupK * 4;
 
 RK_INLINE int cell_offset(int row, int cell) { return row * kRowBytes + ((cell ^ (row & 7)) << 4); }
 
-// Where 4 columns of C are: rows of BLOCK_N values, every other row permuted against bank conflicts.
+// The byte of 4 columns of C in shared memory: rows of BLOCK_N values. Every other row is permuted against bank conflicts.
 template <int BLOCK_N>
 RK_INLINE int sum_offset(int row, int column) {
   return (row * BLOCK_N + (column ^ (row % 2 * 16))) * 4;
@@ -40,7 +44,7 @@ struct TileProduct<Fp32, BLOCK_M, BLOCK_N, K_GROUPS> {
   static constexpr int kWarpColumns = BLOCK_N / 32;
   static constexpr int kRowThreads = kWarps / kWarpColumns * 4;
   static constexpr int kRows = BLOCK_M / kRowThreads;
-  static constexpr int kUnroll = kRows >= 8 ? 1 : 2;  // registers
+  static constexpr int kUnroll = kRows >= 8 ? 1 : 2;  // more would run out of registers
   static_assert(kWarps % kWarpColumns == 0 && BLOCK_M % kRowThreads == 0 && kRowThreads % 8 == 0);
 
   float4 sum[kRows];
@@ -92,7 +96,7 @@ struct TileProduct<Fp32, BLOCK_M, BLOCK_N, K_GROUPS> {
 
 template <int BLOCK_M, int BLOCK_N, int K_GROUPS>
 struct TileProduct<Tf32, BLOCK_M, BLOCK_N, K_GROUPS> {
-  // A warp has 32 columns, and rows as the warps of the group suffice.
+  // A warp has 32 columns; the warps of a group that have the same columns share the rows.
   static constexpr int kWarps = kComputeWarps / K_GROUPS;
   static constexpr int kWarpsN = BLOCK_N / 32;
   static constexpr int kWarpM = BLOCK_M / (kWarps / kWarpsN);

@@ -1,7 +1,11 @@
-// ChannelSqueeze of a depthwise convolution's result, which is stored as well: y = act(sum of x * filter + bias). A rTask as in
-// squeeze.cuh; kParts threads have kPixels neighbouring results of a row at a time, of kVector channels (kernels/conv/depthwise_item.cuh).
-// Filters are square, without dilation, and come through the ring, in fp32, with the bias and the product's weights behind them. In: of x
-// in memory; Out: of y.
+// ChannelSqueeze of a depthwise convolution's result y = act(sum of x * filter + bias), which is stored as well. A rTask is a part as in
+// squeeze.cuh. An item is kPixels neighbouring results of a row, of kVector channels; kParts threads compute it together
+// (kernels/conv/depthwise_item.cuh). Filters are square, without dilation. The filters, the biases and the product's weights come through
+// the ring in this order, filters and biases in fp32. In: the type of x in memory; Out: the type of y.
+//
+// Example: kVector 4, kPixels 7, kParts 4, 7 taps, 2 blocks of columns. Lane 13 of warp 3 has channels 20 to 23 of the block (13 % 8 *
+// 4), items 3, 11, .., and of each item rows 1 and 5 of the filter (from 13 / 8 on, every fourth). Item 3 is columns 7 to 13 of the
+// tile's row 1; at the end lane 13 has the sums of columns 9 and 10.
 #pragma once
 
 #include "kernels/conv/depthwise_item.cuh"
@@ -23,7 +27,7 @@ struct DepthwiseSqueezeArgs {
 };
 static_assert(sizeof(DepthwiseSqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
-// Four at a time where networks have it; what is rarer is out of line.
+// The activations that networks have here, four values at a time; the rarer ones are out of line.
 RK_INLINE float4 squeeze_activate(int32_t kind, const float4& v, float a, float b) {
   if (kind == kNone) return v;
   if (kind == kRelu) return float4{relu(v.x), relu(v.y), relu(v.z), relu(v.w)};
@@ -42,13 +46,13 @@ RK_INLINE float4 squeeze_filter(const float* p) {
 template <class Veu, int kVector, int kTaps, int kStride, int kPixels, int kParts, bool NARROW, class In = float, class Out = float>
 RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
   using Parts = DepthwiseParts<kPixels, kParts>;
-  const Task<Veu> task = caller;                                                      // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;                                                      // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector, kItems = Parts::kItems / kLanes;  // of a warp at the same time
   static_assert(kItems >= 1);
   const DepthwiseSqueezeArgs& args = task.template arguments<DepthwiseSqueezeArgs>();
   const SqueezePlace place = squeeze_place<kVector>(args.product, task.index);
   const int first_row = place.tile * args.rows, left = args.product.channels - place.channel;
-  // All threads of a warp go together; those behind the last item, and the last channel, load and store nothing.
+  // All threads of a warp stay in the loop together; threads behind the last item or the last channel load and store nothing.
   const uint32_t end = static_cast<uint32_t>(min(args.rows, args.out_height - first_row)) * args.column_blocks.divisor;
   const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place);
   Out* const out = squeeze_map<Out>(task, args.out, args.out_strides, place);
@@ -75,7 +79,7 @@ RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
     column += Parts::first();
     Out* to = out + row * args.out_strides[2] + column * args.out_strides[3];
     const int32_t pixels = exists ? Parts::pixels(args.out_width - column) : 0;
-    // Not unrolled; the sums move up instead of being picked by an index.
+    // Not unrolled: own[0] is stored, and the other sums move up, since an index would put them into memory.
 #pragma unroll 1
     for (int32_t p = 0; p < pixels; ++p, to += args.out_strides[3]) {
       const float4 v = squeeze_activate(args.activation, own[0], args.a, args.b);

@@ -1,4 +1,4 @@
-// Host side of excite.cuh. Left to choose is how many pixels a rTask has.
+// Host side of excite.cuh. The only choice is how many pixels a rTask has.
 #include "kernels/excite/excite.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ struct Excitation {
   TensorId in, sums, out;
   ChannelMap map;
   int64_t hidden = 0, parts = 0;
-  bool vector = true;  // as places say
+  bool vector = true;  // four channels at once; decided when tensors have places
 
   int64_t padded() const { return padded_hidden(hidden); }
   int64_t pixels_at_once() const { return rk::kExciteThreads / (vector ? rk::kExciteChannels / 4 : rk::kExciteChannels); }
@@ -30,12 +30,12 @@ struct Excitation {
   int64_t lanes() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(padded() / 4))); }
 };
 
-// Hidden values are taken from the ring so many at a time.
+// How the hidden values are cut into chunks of the ring: `k` hidden values in each of `count` chunks.
 struct Chunks {
   int64_t k = 0, count = 0;
 };
 
-// Without places. None where there is no body for it.
+// What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
   if (!std::holds_alternative<ChannelExcite>(rop.attrs) || has_epilogue(rop)) return std::nullopt;
   if (vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
@@ -81,12 +81,12 @@ double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixe
          4 * static_cast<double>(e.parts * e.padded());
 }
 
-// With all vEUs at work.
+// The time that a rTask's bytes take while all vEUs are at work.
 double busy_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
   return bytes_of_rtask(graph, e, tile_pixels) / (d.l2_gb_per_s * 1e3 / static_cast<double>(d.veus()));
 }
 
-// Beside what every rTask takes, and beside its bytes, during which trips to L2 are waited for.
+// What a rTask takes beside the cost of every rTask and beside the time of its bytes: trips to L2 count as far as they are longer.
 double latency_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
   const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
   const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
@@ -166,7 +166,7 @@ std::vector<RKernel> offers(const Request& request) {
   return rkernels;
 }
 
-// Of each block and chunk the products' weights, ExciteColumn[32], and the hidden biases.
+// For each block and chunk: the products' weights, ExciteColumn[32], and the hidden biases.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const RingWeights& ring = rkernel.phases[0].ring;
   const bool narrow = rkernel.config_value("narrow") != 0;
@@ -215,8 +215,8 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_box(graph, sums, {image, 0, 0}, {image + 1, shape[1], shape[2]}, out.reads);
 }
 
-// Before places are known: four channels at a time, as maps that rKernels make lie. Not where so many rTasks follow each other that the
-// gates of all take longer than the two rOperators would.
+// Before places are known: assumes four channels at a time, as in every map that a rKernel makes. None where a vEU would run so many
+// rTasks one after another that computing all their gates takes longer than the two separate rOperators would.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   const std::optional<Excitation> e = unplaced(request.graph, request.rop, d);

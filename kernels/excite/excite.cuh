@@ -1,8 +1,12 @@
 // ChannelExcite (compiler/ir/ops.h): y = x * gate(w * hidden(sum of s over its parts + hidden bias) + bias). A rTask is a block of 32
-// channels and a tile of the pixels of an image, in kVector's channels at a time as in squeeze.cuh. It adds up all hidden values for
-// itself (a few thousand numbers, in a fixed order), computes its 32 gates with weights from the ring, eight threads to a gate, and
-// multiplies its piece of x, the first of which has been under way all the time. NARROW: weights are fp16 numbers, and a gate's sum
-// is multiplied by its scale. In, Out: of x and y in memory.
+// channels and a tile of the pixels of an image; a thread has kVector channels of a pixel as in squeeze.cuh. Each rTask adds up all
+// hidden values for itself (a few thousand numbers, in a fixed order), computes its 32 gates with weights from the ring, eight threads to
+// a gate, and multiplies its piece of x by the gates. The loads of the first pixels are under way while the gates are computed. NARROW:
+// weights are fp16 numbers, and a gate's sum is multiplied by its scale. In, Out: the types of x and y in memory.
+//
+// Example: thread 75, 48 hidden values, fp32 weights, kVector 4. 16 threads share a part (48 / 4, rounded up to a power of two), so
+// thread 75 adds up hidden values 44 to 47 (75 % 16 * 4) of parts 4 (75 / 16), 20, 36, .. It works on gate 9 (75 / 8) with hidden values
+// 12 to 15 (75 % 8 * 4) and 44 to 47 of a chunk, and multiplies channels 12 to 15 of pixels 9 (75 / 8), 41, .. of the tile.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -31,10 +35,11 @@ struct ExciteArgs {
 };
 static_assert(sizeof(ExciteArgs) <= 768, "an argument slot has 768 bytes");
 
-// One copy, out of line: what runs once costs what its bytes take to come.
+// One copy, out of line: code that runs once costs the time in which its bytes are fetched.
 RK_BODY float excite_activate(int32_t kind, float x, float a, float b) { return activate(kind, x, a, b); }
 
-// Hidden values as the warps have them: rows of padded_hidden. Returns the number of rows.
+// Adds up the parts. Leaves hidden values in rows of padded_hidden, a row for each warp (or for the two or more warps that share a part),
+// which are still to be added. Returns the number of rows.
 template <class Veu>
 RK_INLINE int excite_sum(const ExciteArgs& args, const float* from, float* rows) {
   const int thread = static_cast<int>(threadIdx.x), lanes = 1 << args.lanes_log2, lane = thread & (lanes - 1);
@@ -122,7 +127,7 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
 template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
 RK_BODY void excite(const Task<Veu>& caller) {
   static_assert(Veu::kComputeThreads == kExciteThreads);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
   const ExciteArgs& args = task.template arguments<ExciteArgs>();
@@ -141,8 +146,8 @@ RK_BODY void excite(const Task<Veu>& caller) {
     return static_cast<int32_t>(row) * strides[2] + static_cast<int32_t>(column) * strides[3];
   };
 
-  // Code that runs once costs what its bytes take to come: one copy of the loads, which in the first turn are under way while the gates
-  // are computed, and one of the store, for which values move up.
+  // Code that runs once costs the time in which its bytes are fetched. So there is one copy of the loads, which in the first turn are
+  // under way while the gates are computed, and one copy of the store: values[0] is stored, and the other values move up.
   float4 gate = {0.0f, 0.0f, 0.0f, 0.0f};
   bool has_gate = false;
 #pragma unroll 1

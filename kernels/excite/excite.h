@@ -1,4 +1,4 @@
-// Gates of channels; see excite.cuh.
+// The family of ChannelExcite: a map is multiplied by a gate for each channel; see excite.cuh.
 #pragma once
 
 #include "kernels/catalogue.h"

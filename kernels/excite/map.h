@@ -1,4 +1,4 @@
-// What the two families of squeeze-and-excite have in common: a map [N,C,H,W] in blocks of channels.
+// What the families squeeze and excite have in common: a map is a tensor [N,C,H,W], cut into blocks of channels.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@ struct ChannelMap {
 };
 ChannelMap map_of(const Tensor& tensor);
 
-// Four channels of a pixel are one aligned access, also the last ones.
+// Whether four channels of a pixel are one aligned access, the last ones included.
 bool has_vector_pixels(const Tensor& tensor);
 ArgValue map_strides(const Tensor& tensor);
 
-// The rows [row, row_end) of a block of channels, all columns; `vector`: as loads of four channels read it.
+// The rows [row, row_end) of a block of channels, all columns; `vector`: what loads of four channels read, padding included.
 void append_map(const Graph& graph, TensorId id, int64_t image, int64_t block, int64_t row, int64_t row_end, bool vector,
                 std::vector<Region>& regions);
 
-// One row of weights as it is packed: 16-bit ones are divided by a power of two, which is returned.
+// Packs one row of weights. 16-bit weights are divided by a power of two, which is returned (for fp32: 1).
 float pack_weights(const std::vector<float>& weights, bool narrow, std::byte* to);
 inline int64_t weight_bytes_of(bool narrow) { return narrow ? 2 : 4; }
 
-// f32, or of 16 bits where activations may be.
+// Whether the map is f32, or has 16 bits and the precision lets activations have 16 bits.
 bool takes_map(const Tensor& tensor, Precision precision);
 
 }  // namespace tamp::kernels

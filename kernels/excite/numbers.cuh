@@ -1,4 +1,4 @@
-// Numbers that both halves of squeeze-and-excite know (kernels/vdevice/numbers.cuh).
+// Numbers of squeeze-and-excite that host and device code both know (kernels/vdevice/numbers.cuh).
 #pragma once
 
 #include "kernels/vdevice/numbers.cuh"
@@ -8,23 +8,23 @@ namespace rk {
 inline constexpr int kExciteThreads = kComputeWarps * kWarp;  // of the vEUs that these bodies run on
 inline constexpr int kExciteChannels = 32;                    // of a rTask
 inline constexpr int kExciteAhead = 4;                        // loads of a thread that are under way at the same time
-inline constexpr int kExciteMostHidden = 4 * kExciteThreads;  // a thread reads four of a part
+inline constexpr int kExciteMostHidden = 4 * kExciteThreads;  // a thread reads four hidden values of a part
 inline constexpr int kSqueezeLanes = 4;                       // threads that share a hidden value's product with 32 means
 inline constexpr int kSqueezeTurnRows = kExciteThreads / kSqueezeLanes;
 inline constexpr int kExciteLanes = kExciteThreads / kExciteChannels;  // threads that share the product of a gate
 
-// A chunk of weights of the squeeze bodies: `first` bytes of the depthwise convolution, products[rows][32], scales[rows].
+// A chunk of weights of the squeeze bodies: `first` bytes for the depthwise convolution, products[rows][32], scales[rows].
 constexpr int squeeze_chunk_bytes(int first, int rows, int weight_bytes) { return first + rows * (kExciteChannels * weight_bytes + 4); }
 // Filters[taps][32], bias[32], in fp32.
 constexpr int squeeze_filter_bytes(int taps) { return (taps + 1) * kExciteChannels * 4; }
-// The sums of the warps, then of all.
+// The channel sums of each warp, then those of all warps.
 inline constexpr int kSqueezeWorkBytes = (kComputeWarps + 1) * kExciteChannels * 4;
 
 // A chunk of weights of excite: products[32][chunk_k], ExciteColumn[32], hidden biases[chunk_k].
 constexpr int excite_chunk_bytes(int chunk_k, int weight_bytes) {
   return chunk_k * (kExciteChannels * weight_bytes + 4) + kExciteChannels * 8;
 }
-// Hidden values as the warps have summed them, hidden values, gates.
+// The hidden values that each warp has summed, the hidden values of all warps, the gates.
 constexpr int excite_work_bytes(int padded_hidden, int padded_k) {
   return (kComputeWarps * padded_hidden + padded_k + kExciteChannels) * 4;
 }

@@ -1,4 +1,4 @@
-// Host side of squeeze.cuh and depthwise_squeeze.cuh. Parts are what the operator says; left to choose are the items of the depthwise body.
+// Host side of squeeze.cuh and depthwise_squeeze.cuh. The rOperator fixes the parts; the only choice is the items of the depthwise body.
 #include "kernels/excite/squeeze.h"
 
 #include <fmt/format.h>
@@ -19,17 +19,17 @@ namespace {
 
 struct Squeezing {
   const ChannelSqueeze* op = nullptr;
-  TensorId in, made, weights, sums;  // made: by the depthwise convolution
-  ChannelMap map;                    // that is squeezed
+  TensorId in, made, weights, sums;  // made: the depthwise convolution's result
+  ChannelMap map;                    // the map that is squeezed
   int64_t hidden = 0, tiles = 0;
-  int64_t taps = 0, stride = 1;  // of a row of the filter; 0: there is none
-  bool vector = true;            // as places say
+  int64_t taps = 0, stride = 1;  // taps: of a row of the filter; 0: there is no filter
+  bool vector = true;            // four channels at once; decided when tensors have places
 
   int64_t rtasks() const { return map.images * map.blocks() * tiles; }
   int64_t first_bytes() const { return taps > 0 ? rk::squeeze_filter_bytes(static_cast<int>(taps * taps)) : 0; }
   int64_t rows_at_once() const { return rk::kExciteThreads / (vector ? rk::kExciteChannels / 4 : rk::kExciteChannels); }
 
-  // Few, so that the depthwise convolutions of a network share bodies: each further one is code that comes from L2.
+  // Few choices, so that the depthwise convolutions of a network share bodies: each further body is code that comes from L2.
   std::vector<DepthwiseItem> items() const {
     if (!vector || taps == 0) return {{2, 1}};
     if (taps == 3) return {{2, 1}, {4, 1}};
@@ -47,7 +47,7 @@ bool has_body(const DepthwisePrologue& conv) {
 
 bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
 
-// Without places. None where there is no body for it.
+// What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Squeezing> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
   const auto* const op = std::get_if<ChannelSqueeze>(&rop.attrs);
   if (op == nullptr || has_epilogue(rop) || vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
@@ -142,7 +142,7 @@ double bytes_of_rtask(const Graph& graph, const Squeezing& s) {
   const double values = static_cast<double>(items_of(s, 1) * kSqueezeBlock), hidden = static_cast<double>(s.hidden);
   const double in = static_cast<double>(bytes_of(graph.tensor(s.in).dtype));
   if (s.taps == 0) return values * in + hidden * 4;
-  const double read = values * static_cast<double>(s.taps * s.stride);  // columns are shared
+  const double read = values * static_cast<double>(s.taps * s.stride);  // the pixels of an item share columns
   return read * in + values * static_cast<double>(bytes_of(graph.tensor(s.made).dtype)) + hidden * 4;
 }
 
@@ -155,7 +155,7 @@ double efficiency_of(const Squeezing& s, const VDevice& d) {
   return d.cost(s.vector ? "depthwise.vector_efficiency" : "depthwise.scalar_efficiency");
 }
 
-// Of trips to L2 and what is computed between them, one after another.
+// The time of trips to L2 and of what is computed between them, one after another.
 double trips_us(const Squeezing& s, const VDevice& d, DepthwiseItem item) {
   const int64_t at_once = s.rows_at_once();
   if (s.taps == 0) return static_cast<double>(ceil_div(items_of(s, 1), rk::kExciteAhead * at_once) - 1) * d.cost("squeeze.turn_us");
@@ -164,14 +164,14 @@ double trips_us(const Squeezing& s, const VDevice& d, DepthwiseItem item) {
           static_cast<double>(item.own()) * d.cost("squeeze.pixel_us"));
 }
 
-// With all vEUs at work.
+// The time of a rTask's bytes and arithmetic while all vEUs are at work.
 double busy_us(const Graph& graph, const Squeezing& s, const VDevice& d) {
   const double veus = static_cast<double>(d.veus());
   return std::max(bytes_of_rtask(graph, s) / (d.l2_gb_per_s * 1e3 / veus),
                   flops_of_rtask(s) / (d.fp32_tflops * 1e6 / veus * efficiency_of(s, d)));
 }
 
-// Beside what every rTask takes, and beside bytes and arithmetic, during which trips are waited for.
+// What a rTask takes beside the cost of every rTask and beside busy_us: trips to L2 count as far as they are longer.
 double latency_us(const Graph& graph, const Squeezing& s, const VDevice& d, DepthwiseItem item) {
   return d.cost("squeeze.finish_us") + std::max(trips_us(s, d, item) - busy_us(graph, s, d), 0.0);
 }
@@ -280,8 +280,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel&, int, int
   append_map(graph, in, image, block, low, high, vector, out.reads);
 }
 
-// Before places are known: four channels at a time, as maps that rKernels make lie. Not where so many rTasks follow each other that what
-// each takes beside the map is more than the two rOperators (with a depthwise convolution: two more edges) would.
+// Before places are known: assumes four channels at a time, as in every map that a rKernel makes. None where a vEU would run so many
+// rTasks one after another that what each takes beside the map is more than the two separate rOperators (with a depthwise convolution:
+// two more edges) would take.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   const std::optional<Squeezing> s = unplaced(request.graph, request.rop, d);

@@ -1,10 +1,16 @@
-// ChannelSqueeze (compiler/ir/ops.h): s[image][r][part] = the sum over a part's channels and pixels of x * w[r][c] / pixels. A rTask is a
-// part of an image: a block of 32 channels and a tile of rows of pixels. kVector 4: four channels of a pixel are one aligned access, 8
-// threads share a pixel, else 32. Threads add up pixels, the lanes of a warp and the warps are added in a fixed order, and the sums of the
-// 32 channels are multiplied by the weights: four threads to a hidden value. NARROW: weights are fp16 numbers with a scale for each
-// row, which has 1 / pixels in it. In: of x in memory.
+// ChannelSqueeze (compiler/ir/ops.h): s[image][r][part] = the sum over a part's channels and pixels of x * w[r][c] / pixels. r is a
+// hidden value. A part is a block of 32 channels and a tile of rows of pixels; one rTask computes one part of one image. First the
+// threads add up pixels: with kVector 4 a thread loads four channels of a pixel in one aligned access and 8 threads share a pixel, with
+// kVector 1 32 threads do. Then the lanes of a warp and the warps are added in a fixed order. Last, the sums of the 32 channels are
+// multiplied by the weights, four threads to a hidden value. Every row of weights has a scale, which includes 1 / pixels; NARROW: the
+// weights are fp16 numbers. In: the type of x in memory.
 //
-// With so little work for each channel, sums of a part times all weights are less to read for the next rOperator than all weights would be.
+// Example: with 3 blocks and 4 tiles rTask 17 is tile 1 of block 1 of image 1, part 1 * 4 + 1 = 5. With kVector 4 thread 77 adds up
+// channels 20 to 23 of the block (77 % 8 * 4) of pixels 9 (77 / 8), 41, 73, .. of the tile. In the product it multiplies channels 8 to 15
+// (77 % 4 * 8) by rows 19 (77 / 4), 83, .. of the chunk.
+//
+// The product with the weights is here, and not in excite, because the sums of all parts are less for excite's rTasks to read than all
+// weights would be.
 #pragma once
 
 #include "kernels/excite/numbers.cuh"
@@ -15,7 +21,7 @@ namespace rk {
 
 struct SqueezeProductArgs {
   TensorRef sums;
-  int32_t sums_image, sums_part;  // strides; that of hidden values is 1
+  int32_t sums_image, sums_part;  // strides; the stride of hidden values is 1
   int32_t hidden, padded_hidden, channels;
   int32_t chunk_rows, chunks, chunk_first;  // of the ring; see squeeze_chunk_bytes
   Divisor tiles, blocks;                    // rTask = (image * blocks + block) * tiles + tile
@@ -30,7 +36,7 @@ struct SqueezeArgs {
 };
 static_assert(sizeof(SqueezeArgs) <= 768, "an argument slot has 768 bytes");
 
-// Where a rTask is in the map, and a thread in its block of channels.
+// Where a rTask is in the map, and where a thread is in the rTask's block of channels.
 struct SqueezePlace {
   int32_t image, block, tile, part;
   int32_t in_block, channel;
@@ -47,7 +53,7 @@ RK_INLINE SqueezePlace squeeze_place(const SqueezeProductArgs& args, uint32_t in
           in_block,
           static_cast<int32_t>(block) * kExciteChannels + in_block};
 }
-// The first pixel of the thread's channels.
+// Where the thread's channels of the image's first pixel are.
 template <class Value, class Veu>
 RK_INLINE Value* squeeze_map(const Task<Veu>& task, const TensorRef& ref, const int32_t (&strides)[4], const SqueezePlace& place) {
   return values_at<Value>(task, ref) + static_cast<int64_t>(place.image) * strides[0] + place.channel * strides[1];
@@ -77,7 +83,8 @@ RK_INLINE float excite_dot(float sum, const float4& a, const float4& b) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// The end of a rTask, whose threads have these sums of their channels. `weights`: of the first chunk, which is there.
+// The end of a rTask. `sum`: what the thread has added up of its channels. `weights` and `stage`: the pipe and its first chunk, which has
+// arrived.
 template <class Veu, int kVector, bool NARROW>
 RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& args, const SqueezePlace& place, WeightPipe<Veu>& weights,
                               const char* stage, float4 sum) {
@@ -101,7 +108,7 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
     float all = 0.0f;
 #pragma unroll
     for (int w = 0; w < kComputeWarps; ++w) all += of_warps[w * kExciteChannels + thread];
-    sums[thread] = place.block * kExciteChannels + thread < args.channels ? all : 0.0f;  // behind the last channel there may be anything
+    sums[thread] = place.block * kExciteChannels + thread < args.channels ? all : 0.0f;  // memory behind the last channel may hold anything
   }
   sync_compute<Veu>();
   const int part = thread % kSqueezeLanes;
@@ -138,7 +145,7 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
 
 template <class Veu, int kVector, bool NARROW, class In = float>
 RK_BODY void squeeze(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector;
   constexpr uint32_t kPixels = Veu::kComputeThreads / kLanes;  // at the same time
   const SqueezeArgs& args = task.template arguments<SqueezeArgs>();

@@ -1,4 +1,5 @@
-// Squeezing maps to parts of hidden values; see squeeze.cuh and depthwise_squeeze.cuh.
+// The family of ChannelSqueeze: a map is averaged by channel and multiplied to hidden values, in parts; see squeeze.cuh and
+// depthwise_squeeze.cuh.
 #pragma once
 
 #include "kernels/catalogue.h"

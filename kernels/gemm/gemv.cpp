@@ -1,10 +1,10 @@
 // Host side of gemv.cuh. rTask t is columns [t * block_n, (t + 1) * block_n), block_n = 8 warps * columns.
 //
-// The time is that of reading the weights, so they take 16 bits wherever the model is not to be computed in fp32: fp16, each
-// column multiplied by the power of two that brings its largest magnitude to 2^14..2^15. fp16 has as many mantissa bits as tf32.
-// So a weight down to 2^-28 of its column's largest is what rounding to tf32 makes of it, and a smaller one is wrong by at most
-// 2^-39 of that largest, less than an fp32 sum keeps. fp16 and bf16 models get the same form: it takes no more bytes than
-// their own, holds every weight at least as exactly, and cannot overflow.
+// The time is that of reading the weights, so weights take 16 bits wherever the model is not to be computed in fp32: fp16, each column
+// multiplied by the power of two that brings its largest magnitude to 2^14..2^15. fp16 has as many mantissa bits as tf32. So a weight
+// down to 2^-28 of its column's largest is what rounding to tf32 makes of it, and a smaller weight is wrong by at most 2^-39 of that
+// largest, less than an fp32 sum keeps. fp16 and bf16 models get the same form: it takes no more bytes than their own, holds every weight
+// at least as exactly, and cannot overflow.
 #include "kernels/gemm/gemv.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ struct Config {
   int64_t chunk_k = 0;
   bool narrow = false;
   int64_t weight_bytes() const { return narrow ? 2 : 4; }
-  int64_t step_k() const { return kStepBytes / weight_bytes(); }  // of a warp at once
+  int64_t step_k() const { return kStepBytes / weight_bytes(); }  // k that a warp takes at once
 };
 
 struct Blocks {
@@ -50,7 +50,7 @@ std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
   std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   if (!p || p->rows() > kMaxRows || p->groups != 1 || p->taps() != 1) return std::nullopt;
   if (p->pad[0] > 0 || p->pad[1] > 0) return std::nullopt;
-  for (size_t d = 0; d < 2; ++d) {  // padding at the end
+  for (size_t d = 0; d < 2; ++d) {  // refuses padding at the end
     if ((p->pixels[d + 1] - 1) * p->stride[d] >= p->in_extent[d]) return std::nullopt;
   }
   return p;
@@ -64,7 +64,8 @@ struct Column {
 };
 int64_t ring_bytes(const Product& p, const Config& c) { return blocks_of(p, c).n * blocks_of(p, c).chunks * chunk_bytes(c); }
 
-// The k that lane l reads at once are neighbours in the packed column, but only four by four in `in`.
+// The place of k in a packed column. The weights that a lane reads at once lie side by side there; with 16 bits they are two runs of four
+// k, 128 apart: k 20 to 23 and 148 to 151 have places 40 to 47.
 int64_t place_of(int64_t k, const Config& c) {
   const int64_t step = k / c.step_k(), in_step = k % c.step_k(), four = in_step / (kLanes * kLaneK), lane = in_step / kLaneK % kLanes;
   return step * c.step_k() + lane * (c.step_k() / kLanes) + four * kLaneK + in_step % kLaneK;
@@ -177,7 +178,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   return rkernel;
 }
 
-// Where rTasks of more columns give the fullest vEU no more to do, those of few only read `in` more often.
+// Whether rTasks of more columns give the fullest vEU no more to do: then rTasks of `columns` columns would only read `in` more often.
 bool is_too_narrow(const Product& p, const VDevice& vdevice, int64_t columns) {
   const auto fullest = [&](int64_t c) { return c * ceil_div(ceil_div(p.channels, kWarps * c), vdevice.veus()); };
   for (int64_t wider = 2 * columns; wider <= kMostColumns; wider *= 2) {

@@ -1,14 +1,17 @@
 // Product of a few rows with a large matrix, bound by the reading of the matrix:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
-// A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being
-// weight[column][chunk_k]; the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in
-// pieces of piece_k, in two places in turn, as fp32, which sums are, too; In and Out say what `in`, and what out and the residual, are
-// in memory. VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most
-// classifiers end; what else an epilogue can be is long code.
+// A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being weight[column][chunk_k];
+// the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in pieces of piece_k, which take turns in two
+// places. In shared memory they are fp32, and so are the sums. In is the type of `in` in memory, Out that of out and the residual.
+// VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most classifiers
+// end; code for any other epilogue would be long.
 //
-// NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once
-// instead of 128, and a lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of
-// bank conflicts.
+// NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once instead of
+// 128. A lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of bank conflicts.
+//
+// Example: COLUMNS 4, ROWS 2. Warp 2 of rTask 3 has columns (3 * 8 + 2) * 4 = 104 to 107. Lane 20 reads k 80 to 83 of every 128 (NARROW:
+// 80 to 83 and 208 to 211 of every 256), which are bytes 320 to 335 of the 512 that the warp reads of a column. In the end lane 20 has
+// sum number 20 / 4 = 5, row 1 and column 105, which it stores; lanes 21 to 23 have the same sum.
 #pragma once
 
 #include "kernels/gemm/numbers.cuh"
@@ -27,21 +30,21 @@ struct GemvColumn {
 struct GemvArgs {
   TensorRef in;
   TensorRef out;
-  EpilogueArgs epilogue;                              // residual_strides[1] only, and the bias is in:
+  EpilogueArgs epilogue;                              // residual_strides[1] only; the bias is in `columns`
   TensorRef columns;                                  // GemvColumn[channels]
   int64_t in_rows[8], out_rows[8], residual_rows[8];  // offset of each row; the first is 0
   int32_t in_stride, out_stride;                      // of k and of n
   int32_t rows, channels, k;
-  int32_t chunk_k, chunks, column_bytes;  // of the ring, per rTask; of a column in a chunk, a multiple of kGemvStepBytes
+  int32_t chunk_k, chunks, column_bytes;  // k of a chunk, chunks of a rTask; column_bytes: in a chunk, a multiple of kGemvStepBytes
   int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
-// Starts the copy of in[row][first, first + piece_k) for all rows. Past the end of k it stores zeros.
+// Starts the copy of in[row][first, first + piece_k) for all rows. Behind the end of k zeros are stored.
 template <class Veu, int ROWS, bool VECTOR, class In>
 RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int first) {
   constexpr int kWidth = VECTOR ? 4 : 1;
-  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way; copies are anyway
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way together; copies are in any case
   const int piece_k = args.piece_k, k_end = args.k - first;
 #pragma unroll 1
   for (int m = 0; m < ROWS; ++m) {
@@ -62,7 +65,8 @@ RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int firs
   }
 }
 
-// The sums of all lanes, number lane / (32 / COUNT) of them. Each step halves the sums that a lane still adds up.
+// Adds each of the COUNT sums over all lanes; a lane gets sum number lane / (32 / COUNT). Each step halves the number of sums that a lane
+// still adds up.
 template <int COUNT>
 RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
   int step = kWarp / 2;
@@ -80,7 +84,7 @@ RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
   return sum[0];
 }
 
-// What the lane's output is besides the sum, fetched while the weights arrive.
+// What the lane needs for its output besides the sum, fetched while the weights arrive.
 template <class Out>
 struct GemvOutput {
   Out* out;  // null: none of the outputs is this lane's
@@ -111,10 +115,10 @@ RK_INLINE void gemv_add(float& sum, const float4& a, const float4& b) {
   sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// sum += x * w over one chunk; number m * COLUMNS + c of the sums is row m's and column c's.
+// sum += x * w over one chunk; sum[m * COLUMNS + c] is that of row m and column c.
 template <int ROWS, int COLUMNS, bool NARROW>
 RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int piece_k, float (&sum)[ROWS * COLUMNS]) {
-  constexpr int kFours = NARROW ? 2 : 1;                                                             // of k that a lane takes at once
+  constexpr int kFours = NARROW ? 2 : 1;                                                             // fours of k that a lane takes at once
   [[maybe_unused]] constexpr int kSteps = !NARROW && ROWS * COLUMNS < 4 ? 4 / (ROWS * COLUMNS) : 1;  // loads under way
 #pragma unroll(kSteps)
   for (int at = 0; at < column_bytes; at += kGemvStepBytes, x += kFours * kGemvWarpK) {
@@ -145,7 +149,7 @@ RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int p
 template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN, class In = float, class Out = float>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const GemvArgs& args = task.template arguments<GemvArgs>();
   const In* const in = values_at<In>(task, args.in);
   float* const pieces = task.template work_as<float>();
@@ -154,12 +158,12 @@ RK_BODY void gemv(const Task<Veu>& caller) {
   float sum[ROWS * COLUMNS] = {};
   GemvOutput<Out> own{};
 
-  // The turn before the first piece only starts its copy.
+  // One turn comes before the first piece and only starts the copy of that piece.
 #pragma unroll 1
   for (int chunk = -args.chunks_per_piece, side = 1; chunk < chunks; side ^= 1) {
     const int next = chunk + args.chunks_per_piece;
     cp_async_wait<0>();
-    sync_compute<Veu>();  // this piece is there for all, and nobody reads the other one any more
+    sync_compute<Veu>();  // this piece has arrived for all threads, and no thread still reads the other piece
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
     if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);

@@ -26,7 +26,7 @@ struct Product {
   std::array<MatrixStrides, kOperands> strides;  // A: m, k; B: k, n; others: m, n
 };
 
-// The last two of the strides with which the tensor is walked in `shape`; the others go to the batch nest.
+// Returns the last two strides of the tensor broadcast to `shape`; the others go to `batch`.
 MatrixStrides take_operand(const Graph& graph, TensorId id, Shape shape, bool transposed, Operand operand, Loop& batch) {
   if (!id.valid()) return {};
   const Tensor& tensor = graph.tensor(id);
@@ -55,7 +55,7 @@ Product product_of(const Graph& graph, const ROperator& rop) {
   return p;
 }
 
-// The dimension of stride 1 is whole groups of 16 aligned bytes.
+// Whether the operand's dimension of stride 1 is whole groups of 16 aligned bytes.
 bool is_vector(const Graph& graph, const Product& p, Operand operand) {
   const auto [row, column] = p.strides[operand];
   const int64_t rows = operand == kB ? p.k : p.m, columns = operand == kA ? p.k : p.n;
@@ -134,7 +134,7 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-// [row, row_end) x [column, column_end) of matrix number `batch` of an operand.
+// Rows [row, row_end) and columns [column, column_end) of matrix number `batch` of an operand.
 struct Part {
   int64_t batch, row, row_end, column, column_end;
 };

@@ -1,6 +1,10 @@
-// Y[b, m, n] = alpha * sum over k of A[b, m, k] * B[b, k, n] + beta * C[b, m, n], with general strides, so that transposes and
-// broadcasts are strides. fp32 multiply-adds. A tile of kTile x kTile outputs; steps of kMatmulStep along k go from memory through
-// registers to shared memory, one step ahead. Thread (ty, tx) of 16 x 16 has kEach x kEach neighbouring outputs.
+// Y[b, m, n] = alpha * sum over k of A[b, m, k] * B[b, k, n] + beta * C[b, m, n], with general strides, so that transposes and broadcasts
+// are strides. fp32 multiply-adds. A tile is kTile x kTile outputs; steps of kMatmulStep along k go from memory through registers to
+// shared memory, one step ahead. Thread (ty, tx) of 16 x 16 has kEach x kEach neighbouring outputs.
+//
+// Example: kTile 64, so kEach 4. Thread 77 is ty = 4, tx = 13: rows 16 to 19 and columns 52 to 55 of the tile. Of each operand it loads
+// groups of four 77 and 333. If A's stride along k is 1, group 77 is row 9 (77 / 8), k 20 to 23 (77 % 8 * 4) of the step, and k = 20 goes
+// to float 20 * 68 + 9 = 1369 of the stage; if the stride along m is 1, group 77 is rows 52 to 55 (77 % 16 * 4) at k = 4 (77 / 16).
 #pragma once
 
 #include "kernels/gemm/numbers.cuh"
@@ -24,7 +28,7 @@ struct MatmulDirectArgs {
 };
 static_assert(sizeof(MatmulDirectArgs) <= 768, "an argument slot has 768 bytes");
 
-// [k][m] and [k][n].
+// One step of the operands in shared memory: a is [k][m], b is [k][n].
 template <int kTile>
 struct alignas(16) MatmulStage {
   static constexpr int kPitch = matmul_pitch(kTile);
@@ -58,7 +62,7 @@ template <class Veu, int kTile>
 RK_INLINE void matmul_load(const MatmulSource& s, MatmulGroups<kTile>& to) {
   constexpr int kCount = MatmulGroups<kTile>::kCount;
   const float* from[kCount];
-  int left[kCount];  // elements of the group that exist
+  int left[kCount];  // number of elements of the group that exist
 #pragma unroll
   for (int g = 0; g < kCount; ++g) {
     const MatmulPlace at = matmul_place<kTile>(s.along_k, static_cast<int>(threadIdx.x) + g * Veu::kComputeThreads);
@@ -114,7 +118,7 @@ RK_INLINE void matmul_read(const float* p, float (&to)[kEach]) {
   }
 }
 
-// Offsets of one batch element.
+// Offsets of one matrix of the batch.
 struct MatmulBatch {
   int64_t out = 0, a = 0, b = 0, c = 0, residual = 0;
 };
@@ -141,7 +145,8 @@ RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSour
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
   const int steps = (a.k_end + kMatmulStep - 1) / kMatmulStep;
   MatmulGroups<kTile> next_a, next_b;
-  // Turn t loads step t, and multiplies step t - 1 meanwhile. One barrier a turn: who writes a stage has seen everybody leave it.
+  // Turn t loads step t, and multiplies step t - 1 meanwhile. One barrier a turn suffices: when a thread
+  // writes a stage, the barrier of the turn before has shown that all threads have left that stage.
 #pragma unroll 1
   for (int turn = 0; turn <= steps; ++turn) {
     MatmulStage<kTile>& stage = stages[turn % kMatmulStages];
@@ -180,7 +185,7 @@ RK_INLINE void matmul_multiply(const Task<Veu>& task, MatmulSource a, MatmulSour
   sync_compute<Veu>();  // the next tile begins with the same stages
 }
 
-// Columns n, n + 1, .. of row m.
+// Stores columns n, n + 1, .. of row m.
 template <int kEach, class Veu>
 RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args, const MatmulBatch& at, int32_t m, int32_t n,
                             const float (&acc)[kEach]) {
@@ -211,7 +216,7 @@ RK_INLINE void matmul_store(const Task<Veu>& task, const MatmulDirectArgs& args,
 
 template <class Veu, int kTile>
 RK_BODY void matmul_direct(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   static_assert(Veu::kComputeThreads == 256, "16 x 16 threads");
   constexpr int kEach = kTile / 16;
   const MatmulDirectArgs& args = task.template arguments<MatmulDirectArgs>();
@@ -245,7 +250,7 @@ RK_BODY void matmul_direct(const Task<Veu>& caller) {
                          args.b_k == 1,
                          args.b_vector != 0};
     matmul_multiply<Veu, kTile>(task, a, b, acc);
-    // Rows move up instead of being picked by an index, so that the epilogue is there once.
+    // acc[0] is stored and the other rows move up, so that the code of the epilogue is there once.
 #pragma unroll 1
     for (int32_t m = m0 + ty * kEach; m < args.m && m < m0 + (ty + 1) * kEach; ++m) {
       matmul_store<kEach>(task, args, at, m, n0 + tx * kEach, acc[0]);

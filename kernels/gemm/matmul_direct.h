@@ -1,4 +1,4 @@
-// Products of two activations, batched and broadcast; also any other MatMul that nobody else takes.
+// Products of two activations, batched and broadcast; also any other MatMul that no other family takes.
 #pragma once
 
 #include "kernels/catalogue.h"

@@ -18,7 +18,7 @@ TensorId input_of(const ROperator& rop, size_t i) { return i < rop.inputs.size()
 template <class ConvOrPrologue>
 void set_window(const ConvOrPrologue& attrs, Product& p) {
   for (size_t d = 0; d < attrs.kernel.size(); ++d) {
-    const size_t to = d + 2 - attrs.kernel.size();  // one dimension is w
+    const size_t to = d + 2 - attrs.kernel.size();  // a single dimension is w
     p.kernel[to] = attrs.kernel[d];
     p.stride[to] = attrs.strides[d];
     p.dilation[to] = attrs.dilations[d];
@@ -40,7 +40,7 @@ std::optional<Product> conv_product(const Graph& graph, const ROperator& rop, co
   p.in_strides = {in.place.strides[0], in.place.strides[1], 0, 0};
   p.out_strides = {out.place.strides[0], out.place.strides[1], 0, 0};
   for (size_t d = 0; d < spatial; ++d) {
-    const size_t to = d + 2 - spatial;  // one dimension is w
+    const size_t to = d + 2 - spatial;  // a single dimension is w
     p.pixels[to + 1] = out.shape[d + 2];
     p.in_extent[to] = in.shape[d + 2];
     p.in_strides[to + 2] = in.place.strides[d + 2];
@@ -66,7 +66,7 @@ struct RowDim {
   int64_t extent, in, out, residual;
 };
 
-// Merges rows that lie evenly; false if more than three dimensions are left.
+// Merges dimensions of rows that lie evenly; false if more than three dimensions are left.
 bool fold_rows(std::vector<RowDim> dims, Product& p) {
   std::erase_if(dims, [](const RowDim& d) { return d.extent == 1; });
   for (size_t i = dims.size(); i-- > 1;) {
@@ -113,7 +113,7 @@ std::optional<Product> matmul_product(const Graph& graph, const ROperator& rop, 
   const size_t a_rank = a.shape.size(), b_rank = b.shape.size(), rank = out.shape.size();
   if (a_rank < 2 || b_rank < 2 || rank < 2) return std::nullopt;
   for (size_t i = 0; i + 2 < b_rank; ++i) {
-    if (b.shape[i] != 1) return std::nullopt;  // a batch of matrices
+    if (b.shape[i] != 1) return std::nullopt;  // B is a batch of matrices
   }
   Product p;
   const size_t a_row = matmul.trans_a ? a_rank - 1 : a_rank - 2, a_k = matmul.trans_a ? a_rank - 2 : a_rank - 1;

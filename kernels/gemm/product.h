@@ -21,7 +21,7 @@ struct Product {
   std::array<int64_t, 2> in_extent = {1, 1}, kernel = {1, 1}, stride = {1, 1}, pad = {0, 0}, dilation = {1, 1};  // h, w
 
   TensorId in, out, residual;
-  bool narrow_in = false, narrow_out = false;                              // of 16 bits
+  bool narrow_in = false, narrow_out = false;                              // in and out have 16 bits
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};  // image, channel, h, w
   bool residual_after_activation = false;
 
@@ -29,7 +29,7 @@ struct Product {
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
   float alpha = 1;
 
-  // A Conv with a prologue: the window above is the depthwise convolution's, and there is one k for an input channel.
+  // A Conv with a prologue: the window above is that of the depthwise convolution, and k counts input channels only.
   bool depthwise = false;
 
   TensorId bias;           // the rOperator's own operand; constant of one value or one per channel; times beta
@@ -41,9 +41,9 @@ struct Product {
   int64_t k() const { return depthwise ? in_channels : taps() * in_channels; }
 };
 
-// Nothing where the rOperator is neither, has an operand that the bodies cannot take, or is empty. A Conv with a prologue
-// (compiler/ir/ops.h) has a product only for those that ask for it, and compute the prologue too.
-// Activations are f32; for a body that asks for `narrow` ones, too, each of in and out may be of 16 bits, and a residual is of out's type.
+// Nothing where the rOperator is neither a Conv nor a MatMul, has an operand that the bodies cannot take, or is empty. A Conv with a
+// prologue (compiler/ir/ops.h) has a product only for bodies that call product_with_prologue and compute the prologue, too. Activations
+// are f32; for a body that asks for `narrow` ones, in and out may each have 16 bits as well, and a residual has out's type.
 enum class Activations : uint8_t { f32, narrow };
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
@@ -53,7 +53,7 @@ float weight_at(const float* data, const Product& product, int64_t group, int64_
 bool has_bias(const Product& product);
 std::vector<float> bias_of(const Graph& graph, const Product& product);  // groups * channels values
 
-// 4 channels of one pixel are one aligned access, for every pixel and every group (of `channels`), walked with these strides.
+// Whether 4 channels of one pixel are one aligned access, for every pixel and every group (of `channels`), with these strides.
 bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels);
 
 // The elements of rows [first, last) and flat output channels [begin, end) of out or residual.
