@@ -18,7 +18,7 @@ constexpr int64_t kRegisterFloats = 96;  // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 
-// What the vDevice says (docs/vdevices.md), read once for all divisions of a rOperator.
+// Costs of the vDevice (docs/vdevices.md), read once for all divisions of a rOperator.
 struct GangCosts {
   explicit GangCosts(const VDevice& d) : vdevice(d) {}
 
@@ -120,7 +120,7 @@ struct Option {
   StepTime time;
 };
 
-// Gives the weights their places; false if not even the rest fits.
+// Gives the weights their places; false if the share does not fit even with all weights streamed.
 bool place_weights(const VDevice& d, GangShape& s) {
   const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
@@ -132,7 +132,7 @@ bool place_weights(const VDevice& d, GangShape& s) {
     s.w_shared = std::min((room - s.r_shared * r_bytes) / w_bytes, s.chunks_x());
   };
   place(kRegisterFloats);
-  // What is read again needs registers on its way.
+  // Weights that are streamed need registers while they are loaded.
   if (s.stream_h() + s.stream_x() > 0) place(kRegisterFloats - 8 * s.lane_rows);
   return true;
 }
@@ -281,16 +281,16 @@ class Divider {
   std::vector<std::vector<Option>> options_;  // per cell
 };
 
-// What the shapes cannot say.
+// Whether a gang can compute the network at all, whatever the sizes of its shares.
 bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
   if (recurrent.batch < 1 || recurrent.cells.empty()) return false;
   for (size_t c = 0; c < recurrent.cells.size(); ++c) {
     const RecurrentCell& cell = recurrent.cells[c];
     if (cell.steps < 1 || cell.hidden < 1 || input_sizes[c] < 1) return false;
-    // The reset gate stands between the two products: two exchanges a step.
+    // Here R is multiplied by reset * h, so a step would need two exchanges.
     if (cell.kind == CellKind::gru && !cell.linear_before_reset) return false;
     if (cell.x_cell < 0) continue;
-    // Words know nothing of sequences that have ended.
+    // Words do not say that a sequence has ended.
     const RecurrentCell& from = recurrent.cells[static_cast<size_t>(cell.x_cell)];
     if (cell.lengths != from.lengths || cell.steps != from.steps || cell.reverse != from.reverse) return false;
   }
