@@ -20,11 +20,11 @@ struct Request {
   Precision precision;
 };
 
-// What a family does with rOperators that compute in f32 while some of their operands or results lie in 16 bits (Buffer::narrowed).
+// What a family does with rOperators that compute in f32 while some of their operands or results are 16 bits in memory (Buffer::narrowed).
 enum class Narrowed : uint8_t {
   computes,  // what its `candidates` accept, as for other rOperators
-  moves,     // elements from one place to another of the same type, which may be any
-  refuses,   // it would compute in the type that it finds
+  moves,     // only moves elements from one place to another of the same type, which may be any type
+  refuses,   // takes no such rOperators, since it would compute in the type that it finds
 };
 
 struct Family {

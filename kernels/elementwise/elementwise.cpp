@@ -94,7 +94,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   return phase;
 }
 
-// Of four elements, or fewer: rTasks are shares of them.
+// How many groups, of four elements or fewer, the sweep has. rTasks are shares of these groups.
 int64_t groups_of(const Graph& graph, const Sweep& sweep) {
   return is_static(graph, sweep) ? static_groups(sweep) : std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
 }

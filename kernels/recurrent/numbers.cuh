@@ -66,8 +66,8 @@ struct GangSizes {
   constexpr int64_t item_lanes() const { return kind == kRnn ? 1 : 4; }
 
   // Partial sums lie in slots, one or two for each warp, of one float for each row. A gru's candidate keeps its input's part in further
-  // rows after the others. The two slots of a warp lie half a line of banks (16 floats) apart. A cell with several shares has two sides, used
-  // in turn, so that the partial sums of the next step need not wait until those of this step are read.
+  // rows after the others. The two slots of a warp lie half a line of banks (16 floats) apart. A cell with several shares has two sides,
+  // used in turn, so that the partial sums of the next step need not wait until those of this step are read.
   constexpr int64_t slots() const { return kComputeWarps * (split > 1 ? 2 : 1); }
   constexpr int64_t slot_rows() const { return rows() + (kind == kGru ? units : 0); }
   constexpr int64_t slot_stride() const { return split > 1 ? (slot_rows() + 15) / 32 * 32 + 16 : slot_rows(); }
