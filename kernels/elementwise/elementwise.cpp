@@ -114,7 +114,7 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
   return rkernel;
 }
 
-// Whether tensors of 16 bits can be f32 to the rOperator: it does not turn one type into another. Copies may.
+// Whether the rOperator can compute on tensors of 16 bits as on f32, since it does not turn one type into another. Copies can.
 bool is_f32_chain(const ROperator& rop) {
   const auto* const chain = std::get_if<Elementwise>(&rop.attrs);
   if (chain == nullptr) return true;

@@ -1,4 +1,5 @@
-// A cell's time per step as a function of its shares, then the shares of all cells so that none is much slower than the rest.
+// First a cell's time per step as a function of its number of shares; then the shares of all cells, so that no cell is much slower than
+// the others.
 #include "kernels/recurrent/recurrent_gang_plan.h"
 
 #include <algorithm>
@@ -50,8 +51,8 @@ struct StepTime {
   double work_us() const { return input_us + hidden_us + finish_us; }
   double lag_us() const { return hop_us + work_us(); }
   double step_us() const {
-    // Measured: no group hides another's hop, and a long input is not hidden behind one (7 layers of 256 units, I = 1312, fp16, H200: 1.8
-    // us a step, 0.9 with the product ahead).
+    // Measured: the work of one group does not hide the hop of another, and the product of a long input is not hidden behind a hop (7
+    // layers of 256 units, I = 1312, fp16, H200: 1.8 us a step, 0.9 with the product ahead).
     const double before_us = long_input ? hop_us + input_us : std::max(hop_us, input_us);
     return static_cast<double>(groups) * (before_us + hidden_us + finish_us);
   }
@@ -88,7 +89,7 @@ StepTime time_of(const GangCosts& costs, const GangShape& s) {
   StepTime t;
   t.groups = s.groups();
   t.input_us = product_us(costs, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
-  // Measured at I = 1312, H = 256 on an H200: a share of so long an input takes more than twice what its parts say.
+  // Measured at I = 1312, H = 256 on an H200: a share with so long an input takes more than twice the sum of its parts.
   t.long_input = s.from == rk::kFromTensor && static_cast<double>(s.input) > costs.long_input_ratio * static_cast<double>(s.hidden);
   if (t.long_input) t.input_us *= costs.long_input_factor;
   t.hidden_us = product_us(costs, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);

@@ -31,7 +31,7 @@ struct Axis {
 std::array<Axis, kAxes> axes_of(const Graph& graph, const ROperator& rop) {
   const std::vector<int64_t>& axes = std::get<Resample>(rop.attrs).axes;
   std::array<Axis, kAxes> out;
-  int64_t first = 1;  // tap 0 is that of no axis
+  int64_t first = 1;  // tap 0 is for axes that the rOperator lacks
   for (size_t a = 0; a < axes.size(); ++a) {
     Axis& axis = out[kAxes - axes.size() + a];
     axis.indices = rop.inputs[1 + 2 * a];

@@ -8,7 +8,7 @@
 //   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order; every compute warp acquires and releases each chunk;
 //   - with Phase::boxes it starts before the rTask's Waits have passed, must not read activations before its first
 //     inputs.acquire(), and consumes exactly the chunks that the waiter copies;
-//   - when it returns, all its cp.async groups are waited for. The interpreter synchronises the compute threads after it.
+//   - before it returns, it waits for all its cp.async groups. The interpreter synchronises the compute threads after the body.
 #pragma once
 
 #include "kernels/vdevice/launch.cuh"
