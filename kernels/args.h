@@ -1,4 +1,4 @@
-// Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and what several families put there.
+// Short names for the values of a body's argument struct (compiler/ir/rkernel.h, Arg), and values that several families put there.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
 
 // An array field: `values`, then zeros up to `size` (size 0: as many as there are).
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
-// An array of rk::Divisor; what is left over divides by 1.
+// An array of `size` rk::Divisor: `divisors`, then divisors by 1.
 ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size);
 
 bool has_epilogue(const ROperator& rop);
@@ -24,7 +24,7 @@ bool has_epilogue(const ROperator& rop);
 // rk::EpilogueArgs. `residual_strides` are in the order that the body wants; at most 4.
 ArgValue epilogue_arg(const ROperator& rop, const std::vector<int64_t>& residual_strides);
 
-// f32 and of extents that a 32-bit index of the device can walk; what every body of these families needs of its tensors.
+// Whether a tensor is f32 and has extents that a 32-bit index of the device can walk, as every body of these families needs.
 bool is_plain_f32(const Tensor& tensor);
 // The same of f32, f16 or bf16: what a body whose values are a template argument (kernels/vdevice/values.cuh) needs.
 bool is_plain_values(const Tensor& tensor);

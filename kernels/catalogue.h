@@ -20,11 +20,11 @@ struct Request {
   Precision precision;
 };
 
-// What a family does with rOperators that compute in f32 while some of their operands or results lie in 16 bits (Buffer::narrowed).
+// What a family does with rOperators that compute in f32 while some of their operands or results are 16 bits in memory (Buffer::narrowed).
 enum class Narrowed : uint8_t {
   computes,  // what its `candidates` accept, as for other rOperators
-  moves,     // elements from one place to another of the same type, which may be any
-  refuses,   // it would compute in the type that it finds
+  moves,     // only moves elements from one place to another of the same type, which may be any type
+  refuses,   // takes no such rOperators, since it would compute in the type that it finds
 };
 
 struct Family {
@@ -37,16 +37,16 @@ struct Family {
   // What rTask `index` of `phase` reads and writes, packed data left out.
   void (*accesses)(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out);
   // For passes, before tensors have places and constants their final values: the time of the family's fastest rKernel, on the vDevice as
-  // the rKernels will see it. None where the family will have none for the rOperator, or none that is worth making it for; a time is a
-  // promise that there will be one. Null: the family is not asked, because no pass makes its rOperators by their time.
+  // the rKernels will see it. No time if the family will have no rKernel for the rOperator, or none that is worth making the rOperator for;
+  // a time is a promise that there will be an rKernel. Null: no pass decides by the time of this family's rOperators.
   std::optional<Estimate> (*estimate)(const Request& request) = nullptr;
   Narrowed narrowed = Narrowed::computes;
 };
 
-// `candidates` of the family, none where it may not be asked because of Family::narrowed.
+// `candidates` of the family; none if Family::narrowed says that the family does not take the rOperator.
 std::vector<RKernel> candidates_of(const Family& family, const Request& request);
 
-// Of a family that packs nothing.
+// For a family that packs nothing.
 inline Bytes no_pack(const Graph&, const ROperator&, const RKernel&, int) { return {}; }
 
 const std::vector<Family>& families();

@@ -93,7 +93,7 @@ void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t en
   for (size_t i = rank; i-- > 0;) inner[i] = inner[i + 1] * extents[i];
   if (rank == 0 && begin < end) box({}, {});
   while (rank > 0 && begin < end) {
-    // The largest dimension whose whole steps fit here.
+    // The outermost dimension of which a whole step begins at `begin` and fits before `end`.
     size_t d = 0;
     while (d + 1 < rank && (begin % inner[d + 1] != 0 || begin + inner[d + 1] > end)) ++d;
     std::vector<int64_t> low(rank, 0), high(extents);

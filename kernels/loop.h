@@ -1,5 +1,6 @@
 // Iteration spaces of bodies that walk a tensor in memory order: a nest of dimensions, outermost first, with one stride per
-// operand. Operand 0 is what is written. Dimensions that lie densely in each other for every operand become one.
+// operand. Operand 0 is the one that is written. Dimensions that lie densely in each other for every operand become one.
+// Example: extents 2, 3, 4 with strides 24, 4, 1 become 2, 12 with strides 24, 1.
 #pragma once
 
 #include <functional>
@@ -30,13 +31,14 @@ void drop_units(Loop& loop);
 void merge(Loop& loop);
 
 // Elements [begin, end) of the flattened nest as a few boxes [low, high).
+// Example: of extents 2, 3, 4 elements [3, 17) are four boxes: element 3, elements 4 to 11, 12 to 15, and 16.
 using Box = std::function<void(const std::vector<int64_t>& low, const std::vector<int64_t>& high)>;
 void for_each_box(const std::vector<int64_t>& extents, int64_t begin, int64_t end, const Box& box);
 
-// What operand `operand`, which starts at element `offset` of its buffer, touches there.
+// Appends what operand `operand`, which starts at element `offset` of its buffer, touches in elements [begin, end) of the nest.
 void append_runs(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, int64_t begin, int64_t end,
                  std::vector<Region>& regions);
-// The box [low, high) of the nest.
+// Appends what the operand touches in the box [low, high) of the nest.
 void append_nest_box(const Loop& loop, size_t operand, TensorId tensor, int64_t offset, const std::vector<int64_t>& low,
                      const std::vector<int64_t>& high, std::vector<Region>& regions);
 // The box [low, high) of a placed tensor, in logical coordinates.
@@ -44,7 +46,7 @@ void append_box(const Graph& graph, TensorId id, const std::vector<int64_t>& low
                 std::vector<Region>& regions);
 // The whole of a placed tensor.
 void append_whole(const Graph& graph, TensorId id, std::vector<Region>& regions);
-// The values for channels [low, high) of the epilogue's bias, where a body reads it as it is; nothing if there is none.
+// The values for channels [low, high) of the epilogue's bias, for bodies that read the bias unpacked; nothing if there is no bias.
 void append_bias(const Graph& graph, const ROperator& rop, int64_t low, int64_t high, std::vector<Region>& regions);
 
 }  // namespace tamp::kernels

@@ -40,7 +40,7 @@ uint16_t half_of(float x) {
   } else if (magnitude >= kHalfNormal) {
     half = rounded(magnitude - (112U << 23), 13);  // may carry into the exponent, up to infinity
   } else {
-    // In units of 2^-24, which is what floats from one half on count in.
+    // A subnormal half counts units of 2^-24, and so does the last place of floats from 0.5 to 1: adding 0.5 rounds to these units.
     half = bits_of(float_of(magnitude) + 0.5F) - kOneHalf;
   }
   return static_cast<uint16_t>(sign | half);

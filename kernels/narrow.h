@@ -1,4 +1,4 @@
-// Floats as 16-bit numbers: packed weights, and where activations may be.
+// Floats as 16-bit numbers, for packed weights, and whether activations may be 16 bits wide.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace tamp::kernels {
 
-// Whether f32 activations may lie in memory as 16 bits. Where not, tensors of 16 bits are a model's own, whose arithmetic rounds after
-// every step.
+// Whether f32 activations may lie in memory as 16 bits. If not, all tensors of 16 bits come from the model, and their arithmetic rounds
+// after every step.
 inline bool has_narrow_activations(Precision precision) { return precision == Precision::fp16 || precision == Precision::bf16; }
 
 // To nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
 
-// Exponent of the power of two by which the values are divided before they become halves: the largest in magnitude is 2^14 to 2^15
-// then. Infinities and NaN do not count, they stay what they are. The power is a normal float whatever the values.
+// Exponent of the power of two by which the values are divided before they become halves. After the division the largest magnitude is
+// 2^14 to 2^15. Infinities and NaN are ignored, since a division does not change them. The power is always a normal float.
 int half_exponent(const std::vector<float>& values);
 
-// Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is no more than 65504, and so
-// far above 2^-14 (where halves lose bits) that what is lost does not count beside it. Zeros fit.
+// Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is at most 65504 and at least
+// 2^-10. Halves lose bits below 2^-14, which does not matter beside values so much larger. Zeros fit.
 bool halves_hold(const float* values, int64_t count, float factor = 1);
 
 }  // namespace tamp::kernels

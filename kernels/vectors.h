@@ -1,7 +1,7 @@
-// What loads of four neighbouring channels read where the number of channels is no multiple of four. Of a pixel of 39 channels that lies
-// as 40 the last load reads one element behind the last channel: padding, whose value nobody uses. It is read all the same, so rTasks
-// declare it. Where the 39 channels are a part of a wider pixel (a view of a Concat), the same load would read a channel of the next
-// part, which others may be writing: no such loads there.
+// Loads of four neighbouring channels where the number of channels is no multiple of four. Example: a pixel has 39 channels and takes 40
+// places in memory. The last load of the pixel also reads place 39: padding, whose value nobody uses. rTasks still declare that read.
+// If the 39 channels are a part of a wider pixel (a view of a Concat), the same load would read a channel of the next part, which another
+// rTask may be writing. So there are no such loads there.
 #pragma once
 
 #include <array>

@@ -34,7 +34,7 @@ bool is_vector(const Graph& graph, TensorId id, const std::array<int64_t, 4>& st
 
 int64_t channels_of_group(const Window& w) { return ceil_div(w.channels, w.vector) / w.channel_groups; }
 
-// In the order in which items are numbered.
+// Extents of the items' dimensions, outermost first, in the order in which items are numbered.
 std::array<int64_t, 5> item_extents(const Window& w) {
   const int64_t column_blocks = ceil_div(w.out_width, w.pixels);
   if (w.channels_innermost && w.by_columns) return {w.batch, w.channel_groups, column_blocks, w.out_height, channels_of_group(w)};
@@ -56,7 +56,7 @@ Block output_block(const Window& w, const std::vector<int64_t>& low, const std::
     block.low[d] = low[at[d]] * step;
     block.high[d] = high[at[d]] * step;
   }
-  if (w.channels_innermost) {  // several groups only where they are whole
+  if (w.channels_innermost) {  // a block of several groups has all channels of each
     block.low[1] += low[1] * channels_of_group(w) * w.vector;
     block.high[1] += (high[1] - 1) * channels_of_group(w) * w.vector;
   }
@@ -78,7 +78,7 @@ Block input_block(const Window& w, const Block& out) {
   return in;
 }
 
-// What loads of whole vectors read of it.
+// The part of the tensor that loads of whole vectors read for the block.
 Block as_vectors(const Window& w, Block block) {
   const bool channel_by_channel = w.groups == w.channels;
   if (channel_by_channel && w.vector == 4) block.high[1] = whole_vectors(block.high[1]);

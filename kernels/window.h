@@ -19,8 +19,8 @@ struct Window {
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};
   bool channels_innermost = false;
   int64_t vector = 1, pixels = 1;  // channels and pixels of an item
-  // With channels innermost: so many groups of channels, of equal size, the items of one before the next one's; and whether these go down
-  // the rows first, then to the next columns.
+  // With channels innermost: channels are in `channel_groups` groups of equal size, and all items of one group come before those of the
+  // next. by_columns: the items of a group go down the rows first, then to the next columns.
   int64_t channel_groups = 1;
   bool by_columns = false;
 
@@ -28,7 +28,7 @@ struct Window {
   double taps() const { return static_cast<double>(kernel[0] * kernel[1]); }
 };
 
-// Of a Conv or Pool rOperator, one channel and one pixel an item.
+// The window of a Conv or Pool rOperator, with items of one channel and one pixel.
 Window window_of(const Graph& graph, const ROperator& rop);
 
 // One input per output, and none skipped: the pool is a copy.
@@ -39,7 +39,8 @@ bool is_copy(const Pool& pool);
 bool has_vector_outputs(const Graph& graph, const Window& window);
 bool has_vector_inputs(const Graph& graph, const Window& window);
 
-// Both, for as many input as output channels of any number: the last vector may have fewer, and is read with the padding behind it.
+// Both, for rOperators with as many input as output channels, any number of them: the last vector may have fewer than four channels, and is
+// read with the padding behind it.
 bool has_aligned_pixels(const Graph& graph, const Window& window);
 
 // Items per rTask for about `rtasks` rTasks, never less than one per thread.

@@ -1,5 +1,5 @@
-// y = x, byte by byte: both are dense and begin at 16 bytes. For what no body computes with, such as an output that is a constant of
-// 64-bit integers. Words of four bytes over the threads; the last rTask also takes the up to three bytes behind the last word.
+// y = x, byte by byte: both are dense and 16-byte aligned. For tensors that no body computes with, such as an output that is a constant of
+// 64-bit integers. Threads copy words of four bytes; the last rTask also copies the up to three bytes behind the last word.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"

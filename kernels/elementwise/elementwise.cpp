@@ -94,7 +94,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   return phase;
 }
 
-// Of four elements, or fewer: rTasks are shares of them.
+// How many groups, of four elements or fewer, the sweep has. rTasks are shares of these groups.
 int64_t groups_of(const Graph& graph, const Sweep& sweep) {
   return is_static(graph, sweep) ? static_groups(sweep) : std::max<int64_t>(1, ceil_div(loop_elements(sweep.loop), 4));
 }
@@ -114,7 +114,7 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
   return rkernel;
 }
 
-// Whether tensors of 16 bits can be f32 to the rOperator: it does not turn one type into another. Copies may.
+// Whether the rOperator can compute on tensors of 16 bits as on f32, since it does not turn one type into another. Copies can.
 bool is_f32_chain(const ROperator& rop) {
   const auto* const chain = std::get_if<Elementwise>(&rop.attrs);
   if (chain == nullptr) return true;

@@ -7,6 +7,9 @@
 // used. `work` has units of one float4 per thread: kGroups per prefetched input, then kGroups per temporary. The result of the
 // step before is in registers (operand kAcc). Operands that kNarrow names are of type Value in memory; such inputs come to `work` as
 // floats, by loads.
+// Example: kGroups 4, 256 threads, 2 prefetched inputs. In the first turn of rTask 0 thread 5 has groups 5, 261, 517 and 773; group 261 is
+// elements 1044 to 1047. The first temporary has units 2 * 4 = 8 to 11; its part for group 261 is float4 (8 + 1) * 256 + 5 = 2309 of
+// `work`.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
@@ -83,7 +86,7 @@ RK_INLINE float4* chain_unit(const Task<Veu>& task, int unit) {
   return task.template work_as<float4>() + unit * Veu::kComputeThreads + static_cast<int>(threadIdx.x);
 }
 
-// The groups of one turn: number g is `first` + g * compute threads, if it is below `end`.
+// This thread's groups in one turn: group g has number `first` + g * compute threads, and exists if that is below `end`.
 struct ChainTurn {
   uint32_t first, end, elements;
 
@@ -162,7 +165,7 @@ RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& a
 
 template <class Veu, class Value, uint32_t kNarrow, int kGroups>
 RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
-  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // no decoding, no end
+  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // one dimension, and all groups have four elements
 #pragma unroll 1
   for (int i = 0; i < args.prefetched; ++i) {
     if (kNarrow != 0 && (kNarrow >> i & 1u) != 0)
@@ -201,7 +204,7 @@ RK_INLINE void chain_store(const ElementwiseArgs& args, Out* out, const ChainTur
 template <class Veu, int kGroups, class Value = float, uint32_t kNarrow = 0>
 RK_BODY void elementwise(const Task<Veu>& caller) {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const ElementwiseArgs& args = task.template arguments<ElementwiseArgs>();
   const uint32_t groups = (args.elements + 3) / 4;
   const uint32_t limit = (task.index + 1) * args.groups_per_rtask;

@@ -16,7 +16,7 @@ enum ChainOp : uint8_t {
 
 using functions::Speed;
 
-// One element at a time, so that their code exists once. What is no function shows as NaN.
+// One element at a time, so that the functions' code exists once. A number that is no function gives NaN.
 RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
   switch (op) {
 #define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                          \
@@ -37,14 +37,14 @@ RK_INLINE void map_groups(const float4 (&x)[kGroups], const float4 (&y)[kGroups]
   }
 }
 
-// Element 0 goes away, the others move up, and `last` is the new end. No element is picked by a run-time index, so all stay in
+// Removes element 0, moves the others up by one, and puts `last` at the end. No element is picked by a run-time index, so all stay in
 // registers.
 template <int kGroups>
 RK_INLINE void turn_groups(float4 (&v)[kGroups], float last) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) v[g] = float4{v[g].y, v[g].z, v[g].w, g + 1 < kGroups ? v[g + 1 < kGroups ? g + 1 : g].x : last};
 }
-// Likewise by whole groups.
+// The same by whole groups of four.
 template <int kGroups>
 RK_INLINE void turn_groups(float4 (&v)[kGroups], const float4& last) {
 #pragma unroll
@@ -52,7 +52,7 @@ RK_INLINE void turn_groups(float4 (&v)[kGroups], const float4& last) {
   v[kGroups - 1] = last;
 }
 
-// Speed::four: four elements side by side. False: not one of them.
+// Functions of Speed::four: four elements side by side. Returns false if `op` is none of these functions.
 RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1], const float4 (&z)[1], float4 (&to)[1]) {
   switch (op) {
 #define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                            \

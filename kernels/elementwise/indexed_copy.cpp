@@ -132,8 +132,8 @@ std::optional<Map> map_of(const Graph& graph, const ROperator& rop) {
   return map;
 }
 
-// Elements of 16 bytes, where there is a body for vectors of them: of f32, and what is only moved of 16 bits each, which the body takes for
-// f32 in pairs.
+// How many elements are 16 bytes, if there is a body for vectors of such elements: f32, and 16-bit elements that are only moved, which
+// the body takes in pairs as if they were f32.
 int64_t vector_elements(const Graph& graph, const ROperator& rop) {
   const DType dtype = graph.tensor(rop.outputs[0]).dtype;
   if (dtype == DType::f32) return 4;

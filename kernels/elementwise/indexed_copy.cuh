@@ -1,6 +1,8 @@
 // y[o] = x[map(o)], or a constant where the map leaves x: Pad in all its modes, and Gather. The map is a sum over dimensions of
-// stride * coordinate, or of a number from a table, so every mode of padding is the same code and the host does the thinking.
-// Gather's indices may have several dimensions: those select together in one `joint` table.
+// stride * coordinate or of a number from a table. So all modes of padding are the same code, with tables that the host makes.
+// Gather's indices may have several dimensions: these together select an entry of one `joint` table.
+// Example: a row of 4 with stride 1, padded by 1 on both sides, has the table 1, 0, 1, 2, 3, 2 in mode reflect, and kOutside, 0, 1, 2, 3,
+// kOutside in mode constant. A joint table for indices of shape [2, 3] has joint_steps 3 and 1: (1, 2) selects entry joint_at + 5.
 #pragma once
 
 #include "kernels/elementwise/numbers.cuh"
@@ -56,7 +58,7 @@ RK_INLINE CopyPlace copy_place(const IndexedCopyArgs& args, const float* tables,
 // kVector 4: four elements that lie next to each other in x and y, 16-byte aligned.
 template <class Veu, int kVector>
 RK_BODY void indexed_copy(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   constexpr int kBatch = 4;       // loads under way per thread
   const IndexedCopyArgs& args = task.template arguments<IndexedCopyArgs>();
   const float* const in = task.address(args.in);

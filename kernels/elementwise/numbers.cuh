@@ -18,7 +18,7 @@ inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
 
 // --- both ----------------------------------------------------------------------------------------------------------------
 
-// Which operands are 16 bits in memory: bit i for input i, and this for the output.
+// Which operands are 16 bits in memory: bit i is for input i, and this bit for the output.
 inline constexpr uint32_t kNarrowOut = 1u << 31;
 
 // --- indexed_copy --------------------------------------------------------------------------------------------------------

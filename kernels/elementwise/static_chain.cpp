@@ -16,7 +16,7 @@ constexpr int64_t kMostTemporaries = 2, kMostDear = 2;
 
 using rk::functions::Speed;
 
-// A few instructions of code, and not too many that are dear. What is rare is kilobytes, and stays with elementwise.cuh.
+// Whether all functions are short code, and not too many are costly. Functions of Speed::rare are kilobytes and stay with elementwise.cuh.
 bool has_small_functions(const Chain& chain) {
   int64_t dear = 0;
   for (const ChainStep& step : chain.steps) {
@@ -27,10 +27,10 @@ bool has_small_functions(const Chain& chain) {
   return dear <= kMostDear;
 }
 
-// Groups that a thread does at a time. Every number is a body of its own, so there are two.
+// Groups that a thread does at a time. Each possible number needs a body of its own, so there are only two: 1 and 2.
 int64_t groups_of_thread(int64_t groups_per_rtask, const VDevice& vdevice) { return groups_per_rtask > vdevice.compute_threads ? 2 : 1; }
 
-// "0xff2120190": op, x, y, z and to, from the lowest byte on.
+// op, x, y, z and to, from the lowest byte on: "0xff212019ull" adds inputs 0 and 1.
 std::string step_text(const ChainStep& step) {
   return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
 }
@@ -51,9 +51,9 @@ bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
   return end <= graph.buffers[graph.tensor(id).place.buffer.index()].elements;
 }
 
-// Whether the lanes behind the operand's rows are no element of any tensor: nobody writes them while they are read. Seen modulo the
-// distance of rows, which all tensors of such a buffer have in common: rows of 78 channels that begin 80 apart leave columns 78 and 79,
-// where one concatenated from tensors of 78 and 2 channels has none to spare.
+// Whether the lanes behind the operand's rows belong to no tensor, so that nobody writes them while they are read. All tensors of such a
+// buffer have the same distance of rows, so columns are compared modulo that distance. Example: rows of 78 channels that begin 80 apart
+// leave columns 78 and 79 free. If tensors of 78 and 2 channels are concatenated in the buffer, no column is free.
 bool has_free_lanes(const Graph& graph, const Sweep& sweep, size_t operand) {
   const BufferId buffer = graph.tensor(sweep.chain.inputs[operand - 1]).place.buffer;
   const int64_t row = row_of(sweep, operand) != 0 ? row_of(sweep, operand) : graph.buffers[buffer.index()].elements;
@@ -159,7 +159,7 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   phase.args = static_args(sweep, groups, groups_per_rtask);
   phase.rtasks = ceil_div(groups, groups_per_rtask);
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
-  // A scalar drags a sector of 32 bytes along, some of which neighbours want.
+  // The load of a scalar brings a sector of 32 bytes, of which neighbouring threads use a part.
   int64_t element_bytes = bytes_of(type_of(graph, sweep, 0));
   for (int64_t i = 0; i < inputs; ++i)
     element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);

@@ -1,13 +1,14 @@
-// y = chain(x0, x1, ..) where nvcc knows the chain: the few short chains that networks are full of (Add, Relu, Add then Relu, a
-// transposing copy, ..). All loads of a turn are issued before the first is used, and what follows is a handful of instructions,
-// while elementwise.cuh pays for reading its program. Each chain is a body of its own, of about 1 KB.
+// y = chain(x0, x1, ..) where nvcc knows the chain, for the short chains that are frequent in networks (Add, Relu, Add then Relu, a
+// transposing copy, ..). All loads of a turn are issued before the first is used, and a few instructions of arithmetic follow,
+// while elementwise.cuh spends time on reading its program. Each chain is a body of its own, of about 1 KB.
 //
 // The output is walked as rows of groups of four neighbouring elements; the rows of an operand lie `row` elements apart, 0 where
 // it is broadcast. A group of an input is one vector, or, where bit i of kScalars says so, four elements `step` apart. A thread
 // does kGroups groups at a time.
 //
-// kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). A vector's other lanes hold
-// whatever lies behind the row, which is nobody's element; they are computed with, and not stored.
+// kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). The vector's other lanes load numbers that
+// lie behind the row and belong to no tensor. The body computes with these numbers, and does not store the results.
+// Example: such a row has 20 groups. Group 45 is row 2, column 5: elements 2 * 80 + 5 * 4 = 180 to 183. Column 19 stores 78 - 76 = 2.
 //
 // static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory.
 #pragma once
@@ -32,9 +33,10 @@ struct StaticChainArgs {
 static_assert(sizeof(StaticChainArgs) <= 768, "an argument slot has 768 bytes");
 
 // A step as a template argument: op, x, y, z, to, from the lowest byte on; operand codes as of elementwise.
+// Example: 0xff212019 is op 0x19 = 25 (add) with x = 0x20 (input 0), y = 0x21 (input 1), z = 0xff (unused), to = 0 (no temporary).
 RK_INLINE constexpr uint32_t static_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
 
-// Everything that steps read: the result of the step before, temporaries, inputs.
+// The values that steps read: the result of the step before, temporaries, inputs.
 template <int kInputs, int kTemporaries, int kGroups>
 struct StaticValues {
   float4 acc[kGroups];
@@ -79,7 +81,7 @@ RK_INLINE float4 static_scalars(const In* from, uint32_t column, int32_t step) {
   return float4{load1(from + at), load1(from + (at + s)), load1(from + (at + 2 * s)), load1(from + (at + 3 * s))};
 }
 
-// The same of a row of `elements`, whose last group may be partial: what is missing is the last element again.
+// The same of a row of `elements`, whose last group may be partial: for missing elements the last element is loaded again.
 template <class In>
 RK_INLINE float4 static_scalars_below(const In* from, uint32_t column, int32_t step, uint32_t elements) {
   const uint32_t at = column * 4, last = elements - 1, s = static_cast<uint32_t>(step);
@@ -116,7 +118,7 @@ template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScala
           uint64_t... kSteps>
 RK_INLINE void static_chain_of(const Task<Veu>& caller) {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
 #pragma unroll 1

@@ -10,7 +10,8 @@ namespace tamp::kernels {
 // The chain is short, its functions are small, and the output is walked as rows that begin with a whole vector.
 bool is_static(const Graph& graph, const Sweep& sweep);
 
-// Of a sweep that is_static: groups of four elements, or fewer at the end of a row; and the elements before one.
+// For a sweep that is_static: how many groups of four elements (fewer at the end of a row) it has, and how many elements come before a
+// group.
 int64_t static_groups(const Sweep& sweep);
 int64_t elements_before(const Sweep& sweep, int64_t group);
 

@@ -19,7 +19,7 @@ struct Sweep {
   std::vector<int64_t> starts;  // per operand: elements from the tensor's first element
 };
 
-// No sweeps: not this family's business.
+// Empty if the elementwise family does not do the rOperator.
 std::vector<Sweep> sweeps_of(const Graph& graph, const ROperator& rop);
 
 // Groups of four elements lie in one row of the innermost dimension.
@@ -34,10 +34,11 @@ bool has_aligned_rows(const Graph& graph, const Sweep& sweep, size_t operand);
 // Elements from the start of the buffer to the tensor's first element; 0 of the scratch.
 int64_t first_element(const Graph& graph, TensorId id);
 
-// The type of operand 0, the output, or 1.. in memory; f32 of the scratch.
+// The type that an operand (0: the output, 1 + i: input i) has in memory; f32 for the scratch.
 DType type_of(const Graph& graph, const Sweep& sweep, size_t operand);
 
-// Which operands are 16 bits in memory: kNarrow of the bodies, and their Value; they are all of one type, or is_of_two_types.
+// Which operands are 16 bits in memory (kNarrow of the bodies), and their type (Value of the bodies). All these operands have one type
+// unless is_of_two_types.
 int64_t narrow_operands(const Graph& graph, const Sweep& sweep);
 DType narrow_type(const Graph& graph, const Sweep& sweep);
 bool is_of_two_types(const Graph& graph, const Sweep& sweep);

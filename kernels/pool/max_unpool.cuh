@@ -1,8 +1,9 @@
 // y[i[e]] = x[e] for every element e, zeros elsewhere. A rTask has a share of y: it writes zeros, then goes through all indices and takes
-// those that point into its share. So every element of y is written by one rTask, whatever the indices are; one outside of y is nobody's.
+// those that point into its share. So every element of y is written by one rTask, whatever the indices are; an index outside of y is
+// ignored.
 //
-// Of several values for one element the last counts. Threads write in any order, then look whether their values are still there; where one
-// is not, a single thread goes through all of them again, in their order. Pooling whose windows do not disagree never comes to that.
+// Of several values for one element the last counts. Threads write in any order, then each looks whether its values are still there. If one
+// is not, a single thread goes through all values again, in their order. That only happens if windows gave one element different values.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -42,7 +43,7 @@ RK_INLINE void max_unpool_each(const Task<Veu>& task, const MaxUnpoolArgs& args,
 
 template <class Veu>
 RK_BODY void max_unpool(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const MaxUnpoolArgs& args = task.template arguments<MaxUnpoolArgs>();
   float* const out = task.address(args.out);
   uint32_t* const is_lost = task.template work_as<uint32_t>();

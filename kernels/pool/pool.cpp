@@ -1,5 +1,5 @@
-// Host side of pool.cuh and pool_strip.cuh. Where the second can do it there are only candidates of the second. A pool of
-// one pixel that skips none is a copy, and the elementwise family's business.
+// Host side of pool.cuh and pool_strip.cuh. If pool_strip can do a pool, there are only candidates of pool_strip. A pool of
+// one pixel that skips none is a copy, which the elementwise family does.
 #include "kernels/pool/pool.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tamp::kernels {
 namespace {
 
-// Of the input, the result and the residual.
+// The type of the input, the result and the residual.
 DType type_of(const Request& request) { return request.graph.tensor(request.rop.outputs[0]).dtype; }
 
 void add_type(const Request& request, Phase& phase) {
@@ -61,7 +61,7 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
                 {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
                 {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}};
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
-  // What the windows share comes out of L2 far faster than VDevice::l2_gb_per_s says; count every input once, and some again.
+  // Inputs that several windows share come from L2 far faster than VDevice::l2_gb_per_s says. So count every input once, and some again.
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes =
       window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]), type_of(request), type_of(request));
@@ -78,7 +78,7 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
 
 std::vector<RKernel> strip_offers(const Request& request, Window window) {
   const int64_t veus = request.vdevice.veus(), threads = request.vdevice.compute_threads;
-  // One pixel where that is an item for every thread of the vDevice at most. Longer strips than two are longer code for nothing.
+  // One pixel if that gives at most one item for each thread of the vDevice, else two. Longer strips are longer code and no faster.
   if (window.items() > veus * threads) window.pixels = 2;
   const int64_t wide = std::max(threads / 2, ceil_div(window.items(), veus));
   std::vector<RKernel> out = {strip_rkernel_of(request, window, wide)};

@@ -1,6 +1,7 @@
 // y = max or average over a window of x; an item is one output pixel, kVector channels. Taps are loaded kBatch at a time, so
 // that a 3x3 window costs one latency. Padding is -inf for max and not counted for average, or counted (count_include_pad)
-// as far as the pads reach, not the overhang of ceil_mode. NaN in the window is the result. Value: of x, y and the residual in memory.
+// as far as the pads reach, not the overhang of ceil_mode. If the window has a NaN, the result is NaN. Value is the type of x, y and the
+// residual in memory.
 #pragma once
 
 #include "kernels/vdevice/window.cuh"
@@ -61,7 +62,7 @@ RK_INLINE float4 pool_window(const PoolArgs& args, const Value* in, int32_t top,
 
 template <class Veu, int kVector, class Value = float>
 RK_BODY void pool(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const PoolArgs& args = task.template arguments<PoolArgs>();
   const WindowArgs& w = args.window;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;

@@ -1,5 +1,5 @@
-// y = where in x the largest element of each window is, as a number of 64 bits; one result a thread. Three spatial dimensions; those that x
-// does not have have an extent of 1.
+// y = the place in x of the largest element of each window, as a number of 64 bits; one result a thread. There are three spatial
+// dimensions; a dimension that x lacks has an extent of 1.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -16,7 +16,7 @@ struct PoolIndicesArgs {
 };
 static_assert(sizeof(PoolIndicesArgs) <= 768, "an argument slot has 768 bytes");
 
-// One dimension of a window: its first coordinate, and those of its taps that lie inside.
+// The taps of one dimension of a window that lie inside of x: `at` is the coordinate of the next one, `left` how many there are.
 struct PoolTaps {
   int32_t at, step, left;
 
@@ -58,7 +58,7 @@ RK_INLINE int64_t pool_index(const PoolIndicesArgs& args, const float* image, co
 
 template <class Veu>
 RK_BODY void pool_indices(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const PoolIndicesArgs& args = task.template arguments<PoolIndicesArgs>();
   uint64_t* const out = reinterpret_cast<uint64_t*>(task.address(args.out));
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);

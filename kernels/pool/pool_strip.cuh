@@ -1,10 +1,12 @@
-// y = max or average over a window of x, for what convolutional networks are full of: channels-last tensors, a small square
+// y = max or average over a window of x, for the usual pooling of convolutional networks: channels-last tensors, a small square
 // window known to nvcc, no epilogue. An item is four channels of a strip of kPixels neighbouring output pixels, whose windows
 // overlap: every input of the strip is loaded once, all of them before the first is used, so the body costs one trip to L2.
-// It is short, because most networks run it once, and code that runs once costs more than what it does.
+// The code is short, since most networks run it once, and code that runs once costs more than its arithmetic.
+// Example: kKernel 3, kStride 2, kPixels 2, pad 1. A strip needs 5 columns of the input. Strip 3 is output pixels 6 and 7 and begins at
+// input column 6 * 2 - 1 = 11: pixel 6 takes columns 11 to 13, pixel 7 columns 13 to 15.
 //
-// Rows are combined first, then columns, for every pixel in the same order. NaN in the window is the result. Value: of x and y in
-// memory.
+// Rows are combined first, then columns, for every pixel in the same order. If the window has a NaN, the result is NaN. Value is the type
+// of x and y in memory.
 #pragma once
 
 #include "kernels/vdevice/fast_math.cuh"
@@ -19,7 +21,8 @@ struct PoolStripArgs {
 };
 static_assert(sizeof(PoolStripArgs) <= 768, "an argument slot has 768 bytes");
 
-// acc and v. Outside of the input an average takes nothing; a maximum gets the nearest input, which is one of the same window.
+// Combines acc and v. For a place outside of the input, an average adds nothing; a maximum gets the nearest input as v, which changes
+// nothing, since that input is in the same window.
 template <bool kAverage>
 RK_INLINE void pool_take(float4& acc, const float4& v, bool inside) {
   if constexpr (kAverage) {
@@ -64,7 +67,7 @@ RK_INLINE void pool_columns(const WindowArgs& w, const Value* in, int32_t start,
 template <class Veu, int kKernel, int kStride, int kPixels, bool kAverage, class Value = float>
 RK_BODY void pool_strip(const Task<Veu>& caller) {
   constexpr int kColumns = (kPixels - 1) * kStride + kKernel;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const PoolStripArgs& args = task.template arguments<PoolStripArgs>();
   const WindowArgs& w = args.window;
   const Value* const in = values_at<Value>(task, w.in);

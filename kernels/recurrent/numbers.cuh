@@ -26,16 +26,17 @@ enum CellFunctionKind : int32_t {
 // Where the input of a cell of a gang comes from: words of another cell, a tensor, or a tensor of W x + Wb.
 enum GangInput : int { kFromWords, kFromTensor, kFromGates };
 
-// What a gang's weights are in memory. In registers R is of floats always, and so is all arithmetic.
+// The type of a gang's weights in memory. Weights of R in registers are always floats, and all arithmetic is in floats.
 enum GangWeights : int { kFloats, kHalves, kBfloats };
 
-inline constexpr int kRecurrentRows = 4;  // that a warp of recurrent_direct computes at once
+inline constexpr int kRecurrentRows = 4;  // rows that a warp of recurrent_direct computes at once
 
-// Words of one batch row of an exchange: pairs of them are aligned.
+// Words of one batch row of an exchange: an even number, so that each pair of words is 16-byte aligned.
 constexpr int64_t gang_word_row(int64_t hidden) { return (hidden + 1) / 2 * 2; }
 
-// How large the parts of a share of a gang are: the template arguments of GangShape (recurrent_gang_shape.cuh explains them), and what
-// follows from them for the host, which divides the work and packs the images, and for the body.
+// How large the parts of a share of a gang are. The members are the template arguments of GangShape (recurrent_gang_shape.cuh explains
+// them); the functions are sizes that follow from the members. The host uses both to divide the work and to pack the images, the body to
+// find its data.
 struct GangSizes {
   int32_t kind = kLstm, from = kFromWords;  // CellKind, GangInput
   int64_t input = 0, hidden = 0, units = 0;
@@ -64,8 +65,9 @@ struct GangSizes {
   // Lanes that finish one unit of one batch row: lstm i, o, f, c; gru z, r, R h of the candidate, W x of the candidate.
   constexpr int64_t item_lanes() const { return kind == kRnn ? 1 : 4; }
 
-  // Partial sums: slots of rows; a gru's candidate has its input's share in rows behind the others. Two slots a warp lie half a line of
-  // banks apart. Nothing but a second side keeps the partial sums of the next step waiting where there are other shares.
+  // Partial sums lie in slots, one or two for each warp, of one float for each row. A gru's candidate keeps its input's part in further
+  // rows after the others. The two slots of a warp lie half a line of banks (16 floats) apart. A cell with several shares has two sides,
+  // used in turn, so that the partial sums of the next step need not wait until those of this step are read.
   constexpr int64_t slots() const { return kComputeWarps * (split > 1 ? 2 : 1); }
   constexpr int64_t slot_rows() const { return rows() + (kind == kGru ? units : 0); }
   constexpr int64_t slot_stride() const { return split > 1 ? (slot_rows() + 15) / 32 * 32 + 16 : slot_rows(); }
@@ -80,14 +82,14 @@ struct GangSizes {
   constexpr int64_t stage_h_floats() const { return kComputeWarps * batch * slice_h(); }  // of one group
   constexpr int64_t stages_h_floats() const { return (alone ? groups() : 1) * stage_h_floats(); }
   constexpr int64_t state_floats() const { return groups() * units * batch; }  // c of an lstm, h of the others
-  constexpr bool holds() const { return !plain && kind == kLstm; }             // then h of an lstm
+  constexpr bool holds() const { return !plain && kind == kLstm; }             // h of an lstm lies after c
   constexpr int64_t states_floats() const { return (holds() ? 2 : 1) * state_floats(); }
   constexpr int64_t work_floats() const {
     return resident_floats() + bias_floats() + sides() * partial_floats() + stage_x_floats() + stages_h_floats() + states_floats() +
            (plain ? 0 : all_rows);
   }
 
-  // The image of one share: what goes to registers, to shared memory, what is streamed, bias and peepholes.
+  // The image of one share: weights for registers, weights for shared memory, weights that are streamed, bias, peepholes.
   constexpr int64_t image_weights() const { return kComputeWarps * (chunks_h() + chunks_x()) * chunk_floats(); }
   constexpr int64_t image_floats() const { return round_up(image_weights() + bias_floats(), 32); }
 };

@@ -137,8 +137,8 @@ std::vector<Arg> args_of(const Graph& graph, const ROperator& rop) {
   };
 }
 
-// Every step reads both matrices again. A vEU has the rows of all its warps under way at once, so these go in groups, each of which
-// waits for L2; then come the barriers and the functions.
+// Every step reads both matrices again. A vEU computes the rows of all its warps at once, as one group, and each group of rows waits for
+// L2 once; then come the barriers and the functions.
 Cost cost_of(const Request& request) {
   const Graph& graph = request.graph;
   const ROperator& rop = request.rop;

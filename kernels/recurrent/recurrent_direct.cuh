@@ -1,10 +1,12 @@
-// One recurrent cell, any of them, in its plain way: rTask b is batch row b for the whole sequence, so vEUs have nothing to
-// tell each other. The state lives in shared memory; a step reads W and R again, from L1 and L2:
+// One recurrent cell of any kind, computed simply: rTask b is batch row b for the whole sequence, so vEUs exchange
+// nothing. The state is in shared memory; each step reads W and R again, from L1 and L2:
 //   sums = W x_t + Wb + R h + Rb     rows over the warps, kRecurrentRows at a time, k over the lanes of a warp
 //   h, c = cell(sums, h, c)          elements over the threads
-// The candidate of a gru keeps its two products apart: the reset gate stands between them.
+// A gru keeps the two products of its candidate apart, since the reset gate is applied to only one of them.
 // Shared memory: h[hidden], then c (lstm) or reset * h (gru), both rounded up to 4 floats, then the sums: 4 * hidden of an
 // lstm (i, o, f, c), 4 * hidden of a gru (z, r, candidate from x, candidate from h), hidden of an rnn.
+// Example: an lstm of 6 hidden units has h at float 0, c at 8, sums at 16; the sum of gate f of unit 2 is float 16 + 2 * 6 + 2 = 30. With
+// eight warps, warp 3 computes sums 12 to 15 (4 rows at a time); the 24 sums need one pass.
 #pragma once
 
 #include "kernels/recurrent/cell_functions.cuh"
@@ -36,14 +38,14 @@ static_assert(sizeof(RecurrentDirectArgs) <= 768, "an argument slot has 768 byte
 RK_INLINE float4 global4(const float* p) { return *as_global(reinterpret_cast<const float4*>(p)); }
 RK_INLINE float element_or_zero(const float* p, int at) { return p == nullptr ? 0.0f : *as_global(p + at); }
 
-// Shared memory and what else does not change from step to step.
+// Pointers that do not change from step to step, into shared memory and to the weights.
 struct RecurrentPlace {
   float *h, *second, *sums;  // second: c, or reset * h
   const float *w, *r, *bias, *peepholes;
 };
 
-// One factor pair of a sum: rows of a matrix with a vector in shared or global memory. Plain loads: what lies here was written
-// before this rTask began, so L1 may keep it from step to step.
+// One product of a sum: kRecurrentRows rows of a matrix times a vector in shared or global memory. The loads are plain ones: the data was
+// written before this rTask began, so L1 may keep it from step to step.
 struct RecurrentProduct {
   const float* rows[kRecurrentRows];
   const float* vector;
@@ -80,7 +82,7 @@ RK_INLINE void recurrent_sums(const RecurrentDirectArgs& args, const RecurrentPl
   const bool x_is_sum = place.w == nullptr;
 #pragma unroll 1
   for (int n = warp_id() * kRecurrentRows; n < rows; n += Veu::kComputeThreads / kWarp * kRecurrentRows) {
-    // What lane i adds to row i; on its way while the products are.
+    // Lane i adds this to row i. It is loaded before the products, so that it arrives while they are computed.
     const int own = min(first + n + (lane_id() & (kRecurrentRows - 1)), last);
     float addend = from_x && x_is_sum ? *as_global(x + own * args.x_k) : 0.0f;
     if (from_x) addend += element_or_zero(place.bias, own * args.bias_k);
@@ -112,7 +114,7 @@ RK_INLINE void recurrent_sums(const RecurrentDirectArgs& args, const RecurrentPl
   }
 }
 
-// The new h of element j; c is renewed on the way.
+// Returns the new h of element j, and stores the new c.
 RK_INLINE float lstm_element(const RecurrentDirectArgs& args, const RecurrentPlace& place, int j) {
   const int hidden = args.hidden;
   const float* const sums = place.sums + j;
@@ -160,7 +162,7 @@ RK_INLINE void recurrent_step_sums(const RecurrentDirectArgs& args, const Recurr
 
 template <class Veu>
 RK_BODY void recurrent_direct(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const auto& args = task.template arguments<RecurrentDirectArgs>();
   const int hidden = args.hidden, steps = args.steps, batch = static_cast<int>(task.index), thread = static_cast<int>(threadIdx.x);
   const int rounded = (hidden + 3) & ~3;

@@ -171,7 +171,7 @@ class Arguments {
   }
   static ArgValue words(int64_t at) { return arg_of(ExchangeArg{at}); }
   ArgValue tensor(TensorId id) const { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
-  // [T, ...], walked backwards where the cell is.
+  // [T, ...], walked backwards if the cell runs backwards.
   ArgValue sequence(TensorId id) const {
     if (!id.valid()) return null_arg();
     return arg(TensorArg{id, cell_.reverse ? (cell_.steps - 1) * stride(id, 0) : 0});
@@ -204,7 +204,7 @@ std::vector<std::pair<std::string, std::string>> template_args_of(const GangShap
       {"ALONE", text(s.alone)},       {"PLAIN", text(s.plain)},       {"WEIGHTS", text(s.weights)}};
 }
 
-// How much of the weights has no place on chip, for whoever reads the report.
+// For the report: how much of the weights has no place on chip.
 std::string streamed_text(const GangPlan& plan) {
   int64_t streamed = 0, all = 0;
   for (const GangCell& cell : plan.cells) {
@@ -247,7 +247,7 @@ int64_t weights_of(Precision precision) {
   return precision == Precision::fp16 ? rk::kHalves : precision == Precision::bf16 ? rk::kBfloats : rk::kFloats;
 }
 
-// The precision's, if the values allow.
+// The weights' type that the precision asks for, if the values of the weights allow it.
 int64_t weights_of(const Request& request) {
   if (request.precision != Precision::fp16) return weights_of(request.precision);
   for (const RecurrentCell& cell : recurrent_of(request.rop).cells) {
@@ -266,7 +266,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   std::vector<RKernel> rkernels;
   const int64_t weights = weights_of(request);
   int64_t shares_before = 0;
-  // Fewer vEUs leave some for what runs beside it.
+  // With fewer vEUs some are left for rOperators that run beside this one.
   for (int64_t veus = request.vdevice.veus(); veus > 0; veus /= 2) {
     const std::optional<GangPlan> plan = plan_gang(recurrent_of(request.rop), input_sizes, request.vdevice, weights, veus);
     if (!plan) break;

@@ -1,11 +1,11 @@
-// Recurrent cells that run together, each spread over as many vEUs as it takes (compiler/ir/rkernel.h, gang). rTask s of a cell
-// owns some hidden units with all their gates for the whole sequence, so weights are fetched once, and what goes from vEU to
-// vEU is one word for each hidden value of each step (kernels/vdevice/exchange.cuh).
+// Recurrent cells that run together, each spread over several vEUs (compiler/ir/rkernel.h, gang). rTask s of a cell is its share s: it
+// owns some hidden units with all their gates for the whole sequence. So weights are fetched once, and vEUs only exchange
+// one word for each hidden value of each step (kernels/vdevice/exchange.cuh).
 //
-// A step, and why in this order: h of the step before is on its way when a step begins, so first come W x_t, whose x is older,
-// and then R h. Each warp takes a slice of x and h for all rows of the share, so that it waits for no other warp until the eight
-// partial sums of every row are there: one sync_compute a step. Behind it the first warps make h and publish it, while the others
-// begin the next step. What one step leaves unread while the next one writes has two copies: the partial sums.
+// A step, and why in this order: when a step begins, h of the step before is still on its way, but x_t is older. So the product W x_t
+// comes first, then R h. Each warp takes a slice of x and h for all rows of the share. It waits for no other warp until the eight
+// partial sums of every row are there: one sync_compute a step. After that the first warps make h and publish it, while the others
+// begin the next step. Since the others then write new partial sums while the old ones may still be read, partial sums have two copies.
 #pragma once
 
 #include "kernels/recurrent/recurrent_gang_finish.cuh"
@@ -25,7 +25,7 @@ RK_INLINE float gang_initial(const Task<Veu>& task, const TensorRef& from, bool 
 
 template <class Veu, class S>
 struct GangShare {
-  const Task<Veu> task;  // a copy: the caller's lies in local memory
+  const Task<Veu> task;  // a copy, since the caller's task is in local memory
   const GangArgs& args;
   float* const work;
   const float* const image;
@@ -127,7 +127,8 @@ struct GangShare {
     if constexpr (S::kFrom == kFromWords) input_words.ask(GangNumber<0>{}, input_offset(group), rows(group));
     if constexpr (S::kFrom == kFromTensor) input.ask(input_offset(group), rows(group));
   }
-  // What comes behind this group of this step; behind the last one, that again.
+  // Asks for the input of the next group: of this step, or after the step's last group, the first group of the next step. After the last
+  // step it asks for old input again, which nobody uses.
   RK_INLINE void ask_next_input(int step, int group, int steps) {
     const bool group_follows = group + 1 < S::kGroups, goes_on = !group_follows && step + 1 < steps;
     const int next_group = group_follows ? group + 1 : 0;
@@ -168,7 +169,7 @@ struct GangShare {
     int side = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      hand.h = 0.0f;  // the old one need not be kept
+      hand.h = 0.0f;  // so that the compiler need not keep the old h
 #pragma unroll 1
       for (int group = 0; group < S::kGroups; ++group, side ^= S::kSides - 1) {
         product.clear();

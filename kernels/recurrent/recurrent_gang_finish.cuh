@@ -1,4 +1,6 @@
-// From the partial sums of a step to h: four lanes a unit, one a gate (rnn: one lane). Each of the four keeps the unit's numbers.
+// From the partial sums of a step to h. An item is one hidden unit in one row of the batch. Four lanes work on an item, one for each gate
+// (rnn: one lane), and each of the four keeps the unit's state.
+// Example: an lstm share with UNITS 4 and BATCH 2 has 8 items. Thread 21 works on item 21 / 4 = 5, gate 1: unit 5 % 4 = 1, row 5 / 4 = 1.
 #pragma once
 
 #include "kernels/recurrent/recurrent_gang_shape.cuh"
@@ -9,7 +11,7 @@ namespace rk {
 
 RK_INLINE float sigmoid_fast(float x) { return reciprocal_fast(1.0f + exp2_fast(-kLog2E * x)); }
 
-// tanh, or sigmoid, of which one is computed by way of the other; around 0, where that would lose digits, by a polynomial.
+// tanh or sigmoid: tanh(x) is computed as 2 sigmoid(2 x) - 1, and for |x| < 0.5, where that would lose digits, by a polynomial.
 RK_INLINE float tanh_or_sigmoid_fast(float x, bool is_tanh) {
   const float s = reciprocal_fast(1.0f + exp2_fast((is_tanh ? -2.0f * kLog2E : -kLog2E) * x));
   const float square = x * x;
@@ -34,11 +36,11 @@ struct GangItem {
     row = item / S::kUnits;
     valid = valid && first_unit + unit < S::kHidden && group * S::kBatch + row < S::kAllRows;
   }
-  // No lane of this warp has one.
+  // Whether no lane of this warp has an item in this round.
   static RK_INLINE bool is_idle(int round) {
     return round * S::kItemsAtOnce + static_cast<int>(threadIdx.x) / kWarp * (kWarp / S::kItemLanes) >= S::kItems;
   }
-  // Of its row in the partial sums.
+  // Place of the item's row in the first slot of the partial sums.
   RK_INLINE int sum_at() const {
     const bool is_candidate_input = S::kKind == kGru && lane == 3;
     return row * (S::kSlots * S::kSlotStride) + (is_candidate_input ? S::kRows + unit : unit * S::kGates + lane);
@@ -46,7 +48,7 @@ struct GangItem {
   RK_INLINE int bias_at() const { return S::kBiasAt + unit * S::kItemLanes + lane; }
 };
 
-// A tree, so that the additions do not wait for each other.
+// Adds COUNT numbers as a tree, so that the additions do not wait for each other.
 template <int COUNT>
 RK_INLINE float strided_sum(const float* from, int stride) {
   if constexpr (COUNT == 1) {
@@ -56,7 +58,7 @@ RK_INLINE float strided_sum(const float* from, int stride) {
   }
 }
 
-// The new h from this lane's sum. `state`: c of an lstm, else h; renewed.
+// Returns the new h; `sum` is that of this lane's gate. `state` is c of an lstm, else h, and is replaced by the new one.
 template <class S>
 RK_INLINE float gang_plain_cell(float sum, int lane, float& state) {
   if constexpr (S::kKind == kLstm) {
@@ -78,7 +80,8 @@ RK_INLINE float gang_plain_cell(float sum, int lane, float& state) {
   }
 }
 
-// The same for any functions. They are many, so there is one copy of them, in a loop: first the gates, then what needs a gate.
+// The same for any activation functions. Their code is long, so there is one copy, in a loop of two turns: the first turn computes the
+// gates, the second the values that need a gate.
 template <class S>
 RK_INLINE float gang_any_cell(const GangArgs& args, const float* peepholes, float sum, int lane, float& state) {
   const bool lstm = S::kKind == kLstm;
@@ -120,7 +123,7 @@ struct GangState {
   float held;   // h of an lstm that is not plain
 };
 
-// h of a step, and y, which is zero behind the end of a sequence, where the state stays what it is.
+// Returns h of a step and sets y. Behind the end of a sequence y is zero and the state does not change.
 template <class S>
 RK_INLINE float gang_cell(const GangArgs& args, const float* work, const GangItem<S>& item, int step, int row, float sum, GangState& s,
                           float& y) {
@@ -162,9 +165,9 @@ template <class S>
 struct GangHand {
   GangItem<S> item;
   const int first_unit;
-  const float* sums;  // of the first partial sums
-  uint64_t* word;     // of the next step, null: this lane publishes nothing
-  float* y;           // the same
+  const float* sums;  // of this item, in side 0 of the partial sums
+  uint64_t* word;     // of the next step; null: this lane publishes nothing
+  float* y;           // of the next step; null: this lane stores nothing
   int y_t;
   float bias, h;
   GangState state;
@@ -182,7 +185,7 @@ struct GangHand {
     state.state = work[S::kStatesAt + item.item];
     state.held = work[S::kHeldAt + item.item];
   }
-  // `side`: which of the partial sums.
+  // `side`: which of the two copies of the partial sums; `ahead`: the gate's W x + Wb from a tensor, or 0.
   RK_INLINE void step(const GangArgs& args, float* work, int at, int side, uint32_t epoch, float ahead) {
     const float sum = strided_sum<S::kSlots>(sums + side * S::kPartial, S::kSlotStride) + (bias + ahead);
     float to_y;
@@ -203,7 +206,7 @@ struct GangHand {
   }
 };
 
-// The same of one step, for lanes with several items.
+// Finishes one step of a share whose lanes have several items.
 template <class Veu, class S>
 RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* work, uint64_t* own, int first_unit, int step, int group,
                            int side, const float (&ahead)[S::kRounds]) {
@@ -233,7 +236,7 @@ RK_INLINE void gang_finish(const Task<Veu>& task, const GangArgs& args, float* w
   }
 }
 
-// The gates that a tensor has, for the items of this thread; where it has none, any number (see recurrent_gang_slice.cuh).
+// Loads W x + Wb for the items of this thread from a tensor of gates. Lanes without an item load any number (see recurrent_gang_slice.cuh).
 template <class S>
 RK_INLINE void gang_ask_gates(const GangArgs& args, const float* x, int step, int group, int first_unit, float (&gates)[S::kRounds]) {
 #pragma unroll

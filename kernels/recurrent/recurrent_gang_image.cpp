@@ -1,4 +1,4 @@
-// Order of an image: what goes to registers, what goes to shared memory, what is streamed (in each of them R before W,
+// Order of an image: weights for registers, weights for shared memory, weights that are streamed (in each of these R before W,
 // warp by warp), bias, peepholes. A chunk is [row of the lane][lane][4 elements].
 #include "kernels/recurrent/recurrent_gang_image.h"
 

@@ -1,4 +1,5 @@
-// A cell's time per step as a function of its shares, then the shares of all cells so that none is much slower than the rest.
+// First a cell's time per step as a function of its number of shares; then the shares of all cells, so that no cell is much slower than
+// the others.
 #include "kernels/recurrent/recurrent_gang_plan.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr int64_t kRegisterFloats = 96;  // of R, in a thread
 constexpr int64_t kMaxLaneRows = 8;
 constexpr int64_t kMaxExchangeBytes = int64_t{1} << 30;
 
-// What the vDevice says (docs/vdevices.md), read once for all divisions of a rOperator.
+// Costs of the vDevice (docs/vdevices.md), read once for all divisions of a rOperator.
 struct GangCosts {
   explicit GangCosts(const VDevice& d) : vdevice(d) {}
 
@@ -50,8 +51,8 @@ struct StepTime {
   double work_us() const { return input_us + hidden_us + finish_us; }
   double lag_us() const { return hop_us + work_us(); }
   double step_us() const {
-    // Measured: no group hides another's hop, and a long input is not hidden behind one (7 layers of 256 units, I = 1312, fp16, H200: 1.8
-    // us a step, 0.9 with the product ahead).
+    // Measured: the work of one group does not hide the hop of another, and the product of a long input is not hidden behind a hop (7
+    // layers of 256 units, I = 1312, fp16, H200: 1.8 us a step, 0.9 with the product ahead).
     const double before_us = long_input ? hop_us + input_us : std::max(hop_us, input_us);
     return static_cast<double>(groups) * (before_us + hidden_us + finish_us);
   }
@@ -88,7 +89,7 @@ StepTime time_of(const GangCosts& costs, const GangShape& s) {
   StepTime t;
   t.groups = s.groups();
   t.input_us = product_us(costs, s, {kWarps, s.chunks_x(), s.w_shared, s.stream_x()}, shares);
-  // Measured at I = 1312, H = 256 on an H200: a share of so long an input takes more than twice what its parts say.
+  // Measured at I = 1312, H = 256 on an H200: a share with so long an input takes more than twice the sum of its parts.
   t.long_input = s.from == rk::kFromTensor && static_cast<double>(s.input) > costs.long_input_ratio * static_cast<double>(s.hidden);
   if (t.long_input) t.input_us *= costs.long_input_factor;
   t.hidden_us = product_us(costs, s, {kWarps, s.chunks_h(), s.r_shared, s.stream_h()}, shares);
@@ -120,7 +121,7 @@ struct Option {
   StepTime time;
 };
 
-// Gives the weights their places; false if not even the rest fits.
+// Gives the weights their places; false if the share does not fit even with all weights streamed.
 bool place_weights(const VDevice& d, GangShape& s) {
   const int64_t room = d.work_bytes() - s.work_floats() * 4;
   if (room < 0) return false;
@@ -132,7 +133,7 @@ bool place_weights(const VDevice& d, GangShape& s) {
     s.w_shared = std::min((room - s.r_shared * r_bytes) / w_bytes, s.chunks_x());
   };
   place(kRegisterFloats);
-  // What is read again needs registers on its way.
+  // Weights that are streamed need registers while they are loaded.
   if (s.stream_h() + s.stream_x() > 0) place(kRegisterFloats - 8 * s.lane_rows);
   return true;
 }
@@ -281,16 +282,16 @@ class Divider {
   std::vector<std::vector<Option>> options_;  // per cell
 };
 
-// What the shapes cannot say.
+// Whether a gang can compute the network at all, whatever the sizes of its shares.
 bool has_gang(const Recurrent& recurrent, const std::vector<int64_t>& input_sizes) {
   if (recurrent.batch < 1 || recurrent.cells.empty()) return false;
   for (size_t c = 0; c < recurrent.cells.size(); ++c) {
     const RecurrentCell& cell = recurrent.cells[c];
     if (cell.steps < 1 || cell.hidden < 1 || input_sizes[c] < 1) return false;
-    // The reset gate stands between the two products: two exchanges a step.
+    // Here R is multiplied by reset * h, so a step would need two exchanges.
     if (cell.kind == CellKind::gru && !cell.linear_before_reset) return false;
     if (cell.x_cell < 0) continue;
-    // Words know nothing of sequences that have ended.
+    // Words do not say that a sequence has ended.
     const RecurrentCell& from = recurrent.cells[static_cast<size_t>(cell.x_cell)];
     if (cell.lengths != from.lengths || cell.steps != from.steps || cell.reverse != from.reverse) return false;
   }

@@ -16,7 +16,7 @@ struct GangCell {
   GangShape shape;
   int64_t shares = 0;
   bool publishes = false, publishes_c = false;  // h of every step, c of the last one
-  int64_t own_words = 0, c_words = 0;           // where they begin in the exchange
+  int64_t own_words = 0, c_words = 0;           // where the words of h and of c begin in the exchange
   int64_t word_row = 0, word_step = 0;          // words of one batch row, of one step
   int64_t work_bytes = 0;
   double step_us = 0;  // from one step to the next

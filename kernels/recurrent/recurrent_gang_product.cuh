@@ -1,5 +1,5 @@
-// The rows of a share times a warp's slice of x or h, in fp32. Weights are where they are found soonest: R in registers, then
-// shared memory, and what has no place there is read again in each step.
+// The rows of a share times a warp's slice of x or h, in fp32. As many weights of R as fit stay in registers, further weights of R and W
+// in shared memory; the rest is read again in each step. How rows and elements go to lanes: GangShape (recurrent_gang_shape.cuh).
 #pragma once
 
 #include "kernels/recurrent/recurrent_gang_slice.cuh"
@@ -10,14 +10,14 @@ namespace rk {
 template <class S>
 struct GangProduct {
   static constexpr int kRows = S::kLaneRows;
-  // So few rows leave the multiply-adds waiting for each other: the four elements of a chunk get sums of their own.
+  // With only one or two sums a lane, each multiply-add would wait for the one before, so the four elements of a chunk get own sums.
   static constexpr int kSums = kRows * S::kBatch == 1 ? 4 : kRows * S::kBatch == 2 ? 2 : 1;
   static constexpr bool kApart = S::kKind == kGru;  // the candidate's two products
   using Sums = float[kRows][S::kBatch][kSums];
 
   static constexpr int kRowStep = kWarp * S::kLaneWords, kLaneStep = S::kLaneWords;
 
-  // Four weights of a row as they are in memory. They become floats where they are used, so that many can be on their way.
+  // Four weights of a row as they are in memory. They become floats only where they are used, so that many loads can be under way.
   struct Floats {
     float4 v;
     RK_INLINE float4 floats() const { return v; }
@@ -39,7 +39,7 @@ struct GangProduct {
 
   float4 registers[S::kRegisters > 0 ? S::kRegisters : 1][kRows];
   Sums sums;
-  Sums input_sums;  // only where apart
+  Sums input_sums;  // used with kApart only
 
   // Fetches the weights; they are there after cp_async_commit, cp_async_wait and sync_compute.
   RK_INLINE void begin(const float* image, float* work) {
@@ -74,7 +74,7 @@ struct GangProduct {
     sum[2 % kSums] = fmaf(w.z, v.z, sum[2 % kSums]);
     sum[3 % kSums] = fmaf(w.w, v.w, sum[3 % kSums]);
   }
-  // One chunk; `in` is the stage's.
+  // Adds one chunk; `in` points to this lane's four elements of the chunk in the stage.
   static RK_INLINE void add(Sums& to, const float4 (&w)[kRows], const float* in, int slice) {
 #pragma unroll
     for (int b = 0; b < S::kBatch; ++b) {
@@ -96,7 +96,7 @@ struct GangProduct {
     for (int j = 0; j < kRows; ++j) w[j] = Weights::again(from + j * kRowStep);
   }
 
-  // Chunks from shared memory. A row's weights make room for those of the next chunk as soon as they are used.
+  // Chunks from shared memory. As soon as a row's weights are used, the weights of the next chunk are loaded into the same registers.
   struct Reader {
     const float *weights, *in;
     Weights w[kRows];
@@ -139,7 +139,7 @@ struct GangProduct {
       }
     }
   };
-  // between(0) and between(1) are called once each, about the middle and a little before the end.
+  // between(0) is called once in about the middle of the chunks, between(1) once after about three quarters of them.
   template <int kChunks, int kSlice, class Between>
   static RK_INLINE void add_shared(Sums& to, const float* weights, const float* in, const Between& between) {
     if constexpr (kChunks == 0) {
@@ -201,14 +201,16 @@ struct GangProduct {
   static RK_INLINE float total(const float (&sum)[kSums]) {
     return kSums == 4 ? (sum[0] + sum[1 % kSums]) + (sum[2 % kSums] + sum[3 % kSums]) : kSums == 2 ? sum[0] + sum[1 % kSums] : sum[0];
   }
-  // Over those splits of the warp that share a slot.
+  // The sum over those splits of the warp that share a slot.
   static RK_INLINE float of_slot(float v) {
 #pragma unroll
     for (int step = S::kRowLanes; step * S::kSlotsOfWarp < kWarp; step *= 2) v += __shfl_xor_sync(kFullMask, v, step);
     return v;
   }
 
-  // This warp's share of each row, to the partial sums [batch][slot][row].
+  // Stores this warp's part of each row's sum to the partial sums [batch][slot][row].
+  // Example: with SPLIT 4 the splits of a row are 8 lanes apart, and a warp has two slots: lanes 0 to 7 store the sums of splits 0 and 1
+  // to slot 2 w, lanes 16 to 23 those of splits 2 and 3 to slot 2 w + 1.
   RK_INLINE void store(float* partial) {
     constexpr int kSplitsOfSlot = S::kSplit / S::kSlotsOfWarp;
     const bool writes = split() % kSplitsOfSlot == 0;

@@ -1,4 +1,4 @@
-// What a share of a recurrent gang is made of (recurrent_gang.cuh): its arguments, and its sizes, all known when it is compiled.
+// A share of a recurrent gang (recurrent_gang.cuh): its arguments, and its sizes, which are all known when the kernel is compiled.
 #pragma once
 
 #include "kernels/recurrent/cell_functions.cuh"
@@ -6,12 +6,13 @@
 
 namespace rk {
 
-// Strides in elements; a null place is not there. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
+// Strides are in elements; a null TensorRef: there is no such tensor. Word of a hidden state: (step * batch + row) * gang_word_row + unit.
+// Example: a batch of 4 rows and 5 hidden units, so gang_word_row is 6. Unit 1 of row 2 in step 3 is word (3 * 4 + 2) * 6 + 1 = 85.
 struct GangArgs {
   TensorRef image;   // packed, share_floats for each share
   TensorRef x;       // tensor or words
   TensorRef own;     // words of the hidden states that the shares of this cell publish
-  TensorRef last_c;  // words [batch][row] of the last cell states that they publish, or null
+  TensorRef last_c;  // words [batch][row] of the last cell states that the shares publish, or null
   TensorRef y, y_h, y_c, lengths;
   TensorRef h0, c0;  // tensors, or words [batch][row]
   int32_t h0_is_words, c0_is_words;
@@ -22,7 +23,7 @@ struct GangArgs {
   int32_t y_t, y_b, y_k, y_h_b, y_h_k, y_c_b, y_c_k;
   int32_t h0_b, h0_k, c0_b, c0_k;
   int32_t lengths_b;
-  int32_t reverse;  // for the lengths only: x and y are told by strides
+  int32_t reverse;  // used for the lengths only; for x and y the strides say it
   // Read where the shape is not plain.
   int32_t has_peepholes, input_forget;
   float clip;
@@ -35,9 +36,12 @@ constexpr int kGangThreads = kGangWarps * kWarp;
 
 // The batch, ALL_ROWS, goes in groups of BATCH rows. A share has UNITS hidden units with all their gates; row = unit * gates + gate.
 // Warp w takes slice w of the input and of the hidden state for all rows, so it waits for its own slice only, and the eight
-// partial sums of a row meet at the end. Within a
+// partial sums of a row are added at the end. Within a
 // warp, lane = split * (32 / SPLIT) + r has the rows r + j * (32 / SPLIT), j < ROWS, and from every SPLIT * 4 elements of the
 // slice (a chunk) the four of its split.
+// Example: an lstm of 256 hidden units with UNITS 4, SPLIT 2, ROWS 1. A share has 4 * 4 = 16 rows, and a slice of h is 256 / 8 = 32
+// elements, which is 4 chunks of 8. Lane 21 has split 1 and r 5, so row 5: unit 1, gate 1. In warp 3, whose slice begins at element 96,
+// the lane multiplies elements 96 + 2 * 8 + 4 = 116 to 119 of h for chunk 2.
 template <int KIND, int FROM, int INPUT, int HIDDEN, int UNITS, int ROWS, int SPLIT, int R_REGISTERS, int R_SHARED, int W_SHARED,
           int ALL_ROWS, int BATCH, int ALONE, int PLAIN, int WEIGHTS>
 struct GangShape {

@@ -1,8 +1,10 @@
-// A warp's slice of a vector (the input of a step, or the hidden state) on its way to shared memory. It is asked for early and
-// taken late, so that the time between is not lost. Two neighbouring elements a lane. What is behind the vector's end stays as
-// it is in shared memory: zero.
+// A warp's slice of a vector (the input of a step, or the hidden state) on its way to shared memory. ask() starts the loads early, take()
+// waits for them late and stores them, so that the warp works in between. A lane loads pairs of neighbouring elements. Elements of the
+// slice behind the vector's end are not stored: they stay zero in shared memory.
+// Example: a slice of 96 elements is 48 pairs, so two loads a lane and row. Lane 5 has elements 10, 11 in load 0 and 2 * (5 + 32) = 74, 75
+// in load 1. Lane 20 has elements 40, 41 in load 0 and none in load 1, since 2 * (20 + 32) = 104.
 //
-// Odd: lanes that have nothing to read read what another one reads. A load under a condition would be waited for at once, since
+// Odd: a lane that has nothing to read reads an element of another lane. A load under a condition would be waited for at once, since
 // its result has to be merged with what the registers held before.
 #pragma once
 
@@ -16,18 +18,18 @@ template <int SIZE, int SLICE, int BATCH>
 struct GangSlice {
   static constexpr int kPairs = (SLICE / 2 + kWarp - 1) / kWarp;
   static constexpr int kLoads = kPairs * BATCH;
-  static constexpr bool kAhead = kLoads <= 4;  // all of them wait in registers
+  static constexpr bool kAhead = kLoads <= 4;  // few enough for all results to wait in registers
   static constexpr int kAtOnce = kLoads == 0 ? 1 : kAhead ? kLoads : 4;
   static constexpr int kLast = SIZE - (kGangWarps - 1) * SLICE;  // elements of the last warp
 
   static RK_INLINE int local_of(int load) { return 2 * (lane_id() + kWarp * (load % kPairs)); }
   static RK_INLINE int start() { return warp_id() * SLICE; }
-  // Element `local_of(load) + next` is one of the slice's and the vector's.
+  // Whether element `local_of(load) + next` is inside the slice and the vector.
   static RK_INLINE bool has(int load, int next) {
     if (kLast == SLICE) return (load % kPairs + 1) * 2 * kWarp <= SLICE || local_of(load) < SLICE;
     return local_of(load) < SLICE && start() + local_of(load) + next < SIZE;
   }
-  // Where `load` reads; some element that is there if it has none.
+  // The element that `load` reads; if this lane has none, some element that exists.
   static RK_INLINE int place_of(int load) { return has(load, 0) ? start() + local_of(load) : kLast > 0 ? start() : 0; }
 
   static RK_INLINE void put(float* stage, int load, float2 v) {
@@ -41,12 +43,12 @@ struct GangSlice {
   }
 };
 
-// A number for a function to be compiled for: an array in registers has no other index.
+// A number as a type, so that a function is compiled for each number: an array in registers needs constant indices.
 template <int N>
 struct GangNumber {};
 
-// From words, rows of kRow of them. `at` is the start of the first row, or, for one load a row, what the lane reads there.
-// A poll takes as long as the words take to come: POLLS of them may be on their way, one after the other.
+// A slice read from words, kRow words a row. `at` is the start of the first row or, with one load a row, the word that the lane reads in
+// the first row. A poll takes about as long as words take to come, so up to POLLS polls are under way, started one after the other.
 template <int SIZE, int SLICE, int BATCH, int POLLS>
 struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
   using Slice = GangSlice<SIZE, SLICE, BATCH>;
@@ -69,7 +71,7 @@ struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
     Slice::put(stage, load, float2{value_of(pair.first), value_of(pair.second)});
   }
 
-  // Poll N (nothing if there are not so many). `offset` in words, of the first of `rows` rows.
+  // Starts poll N (nothing if N is kPolls or more). `offset` is in words, that of the first of `rows` rows.
   template <int N>
   RK_INLINE void ask(GangNumber<N>, int64_t offset, int rows) {
     if constexpr (Slice::kAhead && N < kPolls) {
@@ -77,7 +79,7 @@ struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
       for (int i = 0; i < Slice::kLoads; ++i) polls[N][i] = poll_load(offset, i, rows);
     }
   }
-  // Behind it nothing of the last polls is under way; until then their registers are nobody else's, who would have to wait.
+  // Waits until no poll is under way. Until this call the polls' registers have no other use, since any other use would have to wait.
   RK_INLINE void settle() const {
 #if defined(__CUDA_ARCH__)
 #pragma unroll
@@ -149,7 +151,7 @@ struct GangWords : GangSlice<SIZE, SLICE, BATCH> {
   }
 };
 
-// From a tensor. `at` is the start of the first row.
+// A slice read from a tensor. `at` is the start of the first row.
 template <int SIZE, int SLICE, int BATCH>
 struct GangTensor : GangSlice<SIZE, SLICE, BATCH> {
   using Slice = GangSlice<SIZE, SLICE, BATCH>;

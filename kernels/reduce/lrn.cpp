@@ -81,7 +81,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const int64_t per_rtask = rkernel.config_value("elements_per_rtask");
   const int64_t begin = index * per_rtask, end = std::min(begin + per_rtask, loop_elements(loop));
   append_runs(loop, 0, rop.outputs[0], graph.tensor(rop.outputs[0]).place.offset, begin, end, out.writes);
-  // Windows reach into other channels. If channels are innermost these are those of the same pixels.
+  // Windows reach into other channels. If channels are innermost, the rTask reads all channels of its pixels.
   if (!loop.empty() && loop.back().strides[2] == kChannel) {
     const int64_t first = begin / loop.back().extent * loop.back().extent;
     const int64_t last = ceil_div(end, loop.back().extent) * loop.back().extent;

@@ -37,7 +37,7 @@ RK_INLINE float lrn_squares(const float* channel0, int32_t stride, int32_t first
 
 template <class Veu>
 RK_BODY void lrn(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const LrnArgs& args = task.template arguments<LrnArgs>();
   const uint32_t limit = (task.index + 1) * args.elements_per_rtask;
   const uint32_t end = limit < args.elements ? limit : args.elements;

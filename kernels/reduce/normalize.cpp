@@ -68,13 +68,13 @@ bool is_possible(const Graph& graph, const ROperator& rop) {
   return is_plain_values(graph.tensor(rop.inputs[0])) && is_plain_values(graph.tensor(rop.outputs[0]));
 }
 
-// Where rows are taken in the order of a table, the body that does it.
+// If rows are taken in the order of a table, makes the phase use the body that does so.
 void append_table(const ROperator& rop, Phase& phase) {
   if (has_table(rop)) phase.body += "_of";
   phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{0}} : null_arg()});
 }
 
-// What x and y lie in, where that is not f32.
+// The types of x and y in memory as template arguments, if they are not f32.
 void append_types(const Request& request, Phase& phase) {
   const DType in = request.graph.tensor(request.rop.inputs[0]).dtype, out = request.graph.tensor(request.rop.outputs[0]).dtype;
   if (!is_narrow(in) && !is_narrow(out)) return;
@@ -148,9 +148,9 @@ bool is_rows(const Request& request, const Rows& rows) {
   return true;
 }
 
-// Threads of a row, a power of two, and vectors of a thread. Two vectors are the shortest way where a rTask's rows then fit beside each
-// other (two rows of 768: 128 threads each); else it is as few threads as can be. Networks' rows are 3 or 4 times a power of two vectors,
-// mostly.
+// Threads of a row, a power of two, and vectors of a thread. Two vectors a thread are fastest if all rows of a rTask then fit beside each
+// other (two rows of 768: 128 threads each); else as few threads as possible are. Rows of networks are mostly 3 or 4 times a power of two
+// vectors.
 struct RowThreads {
   int64_t threads, each;
 };
@@ -203,7 +203,8 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   return rkernel;
 }
 
-// As many rTasks as vEUs, and as few as have a row for all threads: what comes next waits for fewer.
+// Two candidates: as many rTasks as vEUs; and the fewest rTasks whose threads all have a row, since the next rOperator then waits for
+// fewer.
 std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   const int64_t all_threads = request.vdevice.compute_threads;
   const int64_t spread = std::max<int64_t>(1, ceil_div(rows.rows(), request.vdevice.veus()));

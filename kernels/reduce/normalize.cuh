@@ -1,7 +1,7 @@
-// y = (x - mean) / sqrt(variance + epsilon) * scale + bias over every row; not centred, the mean counts as 0. Three walks over the row:
-// the mean, then the sum of squares around it (a difference of two large sums would cancel), then y. A thread keeps its own elements in
-// shared memory in between if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or 16 bits each;
-// scale and bias are fp32. normalize_of takes rows in the order of a table.
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias over every row; if not centred, the mean counts as 0. Three walks over the row:
+// the mean, then the sum of squares around the mean (a difference of two large sums would lose digits), then y. Between the walks a thread
+// keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or
+// 16 bits each; scale and bias are fp32. normalize_of takes rows in the order of a table. Rows, lanes and parts: rows.cuh.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"
@@ -25,7 +25,7 @@ enum NormalizePass : int { kFindMean, kAddSquares, kWriteNormalized, kNormalizeP
 
 template <class Veu, bool kFlat, class In, class Out, bool kTable>
 RK_INLINE void normalize_some(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
   const NormalizeArgs& args = task.template arguments<NormalizeArgs>();
   const RowsArgs& rows = args.rows;
@@ -51,7 +51,7 @@ RK_INLINE void normalize_some(const Task<Veu>& caller) {
     const int64_t scale_row = nest_offset(args.kept_scale, rows.kept_divisors, rows.kept_rank, row);
     const int64_t bias_row = nest_offset(args.kept_bias, rows.kept_divisors, rows.kept_rank, row);
     float mean = 0.0f, factor = 0.0f;
-    // One loop for the three walks: its code is there once.
+    // One loop for the three walks, so that there is one copy of its code.
 #pragma unroll 1
     for (int pass = args.centered != 0 ? kFindMean : kAddSquares; pass < kNormalizePasses; ++pass) {
       const bool is_first = pass == kFindMean || (pass == kAddSquares && args.centered == 0);

@@ -1,9 +1,10 @@
-// What normalize.cuh does, of rows of neighbours in whole groups of four, with scale and bias of one row for all: layer normalisation.
-// 2^n threads have a row, kEach groups of four each, in registers: the mean, then the squares around it, are added up by shuffles, and
-// where the threads are more than a warp, over the warps in shared memory, always in the same order. Threads of one warp need no barrier:
-// 24 rows of 96 are eight threads each with three groups, all rows at the same time. Short: code that runs once a layer costs more than
-// what it does. Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the
-// order of a table.
+// Layer normalisation: as normalize.cuh, for rows of neighbouring elements in whole groups of four (vectors), with one row of scale and
+// bias for all rows. 2^n threads share a row; each has kEach vectors of it in registers. The mean, then the squares around the mean, are
+// added up by shuffles and, if a row has more threads than a warp, over the warps in shared memory, always in the same order. Threads of
+// one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. Limits: x and y are of
+// types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table.
+// Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
+// Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -49,7 +50,7 @@ RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 template <class Veu, int kEach, class In, class Out, bool kTable>
 RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
   float* const shared = task.template work_as<float>();
   const uint32_t log2 = args.threads_log2, vectors = args.vectors, group = threadIdx.x >> log2;
@@ -72,8 +73,8 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
-    // All is on its way before anything is added up. (Scale and bias, too: loaded before the loop, they were waited for before x was asked
-    // for.) What does not exist is zero, and stays out of the squares.
+    // All loads are under way before anything is added up, those of scale and bias, too. (When these were loaded before the loop, they were
+    // waited for before the loads of x began.) Elements that do not exist are zero, and the mean is not subtracted from them.
     float4 x[kEach], scale[kEach], bias[kEach];
     bool exists[kEach];
     float sum = 0.0f;
@@ -99,8 +100,8 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) sum += sum_of4(float4{x[i].x * x[i].x, x[i].y * x[i].y, x[i].z * x[i].z, x[i].w * x[i].w});
-    // The other half of the words: who is here has read the first half, or not all are at this barrier. Without a mean there are two halves
-    // in turn.
+    // These sums use the other half of the words: a thread that passes this sum's barrier has read the first half, since all threads come
+    // to this barrier after reading. Without a mean only this half is used, so a barrier follows at the end of the loop.
     sum = sum_of_row<Veu>(shared + kWarps, log2, sum);
     const float factor = rsqrtf(sum * args.inverse_count + args.epsilon);
 #pragma unroll
@@ -109,7 +110,7 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       const float4 y{v.x * factor * s.x + b.x, v.y * factor * s.y + b.y, v.z * factor * s.z + b.z, v.w * factor * s.w + b.w};
       if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, y);
     }
-    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // else the barrier of the next mean does it
+    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // with a mean the barrier of the next mean is enough
   }
 }
 

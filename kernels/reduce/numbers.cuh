@@ -12,7 +12,7 @@ inline constexpr int kNormalizeRowsRank = 4, kNormalizeLargestEach = 8;  // of n
 inline constexpr uint32_t kWarpLog2 = 5;
 static_assert(1 << kWarpLog2 == kWarp);
 
-// What reduce does to an element, with two results, and to the last one.
+// What reduce does to each element, how it combines two results, and what it does to the final result.
 enum ReducePrepare : int32_t { kPrepareNone, kPrepareAbs, kPrepareSquare, kPrepareExp /*of x - max, which a first pass finds*/ };
 enum ReduceCombine : int32_t { kCombineSum, kCombineMax, kCombineMin, kCombineProduct };
 enum ReduceFinish : int32_t { kFinishNone, kFinishDivide, kFinishSqrt, kFinishLog, kFinishLogPlusMax };

@@ -137,7 +137,7 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
 
 // --- reduce_sum -----------------------------------------------------------------------------------------------------------
 
-// Items side by side in a rTask of reduce_sum; 0: it is not for this.
+// Items side by side in a rTask of reduce_sum; 0 if reduce_sum cannot do the rOperator.
 int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
   const ReduceKind kind = std::get<Reduce>(rop.attrs).kind;
   if ((kind != ReduceKind::sum && kind != ReduceKind::mean) || rows.vector != 4 || rows.kept.size() > 2 || rows.reduced.size() > 1)

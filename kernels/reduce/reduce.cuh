@@ -1,10 +1,11 @@
 // y[row] = finish(combine over r of prepare(x[row, r])): sums, means, extremes, products and norms. kVector 4: four rows that
 // lie next to each other are one float4 (global average pooling of channels-last tensors).
 //
-// With `splits` > 1 the reduced elements are cut as well: rTask = split * rtasks_per_split + rows, and each split writes
+// With `splits` > 1 the reduced elements are cut as well: rTask = split * rtasks_per_split + block of rows, and each split writes
 // unfinished values `split_stride` apart, for a second phase to combine. No atomics: the same result every time.
+// Example: rtasks_per_split 4, reduced_per_split 100. rTask 9 is split 2 and block of rows 1: it reduces elements 200 to 299.
 //
-// In, Out: of x and of y in memory.
+// In and Out are the types of x and of y in memory. Rows, lanes and parts: rows.cuh.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -86,7 +87,7 @@ RK_INLINE void prepare_rowful(int32_t prepare, Rowful<kVector>& x, const Rowful<
   }
 }
 
-// One pass over reduced elements [first, last) of this thread's row, kBatch loads under way. Everything is asked per batch, so
+// One pass over reduced elements [first, last) of this thread's row, kBatch loads under way. Branches are taken once per batch, so
 // that the elements of a batch go through the arithmetic side by side.
 template <class Veu, int kVector, bool kFlat, class In>
 RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& rows, const RowThread& t, const In* in, uint32_t first,
@@ -121,7 +122,7 @@ RK_INLINE Rowful<kVector> reduce_pass(const Task<Veu>& task, const RowsArgs& row
 
 template <class Veu, int kVector, bool kFlat, class In = float, class Out = float>
 RK_BODY void reduce(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const ReduceArgs& args = task.template arguments<ReduceArgs>();
   const RowsArgs& rows = args.rows;
   const RowThread t = row_thread<Veu>(rows);

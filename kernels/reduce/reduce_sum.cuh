@@ -1,8 +1,11 @@
-// y[row] = scale * sum of x[row, r]: what global average pooling of channels-last tensors is. An item is one float4 of rows that lie
-// next to each other; a rTask takes kLanes of them, and its other threads share the reduced elements. Each warp adds up what
-// its lanes have with shuffles, then the first threads add up the warps: one barrier, the same order every time.
+// y[row] = scale * sum of x[row, r], for example global average pooling of channels-last tensors. An item is four rows that lie
+// next to each other, one float4. A rTask takes kLanes items, and its threads share the reduced elements of each item. Each warp adds up
+// its lanes' sums with shuffles, then the first threads add up the warps' sums: one barrier, the same order every time.
+// Example: kLanes 8, 256 threads. Thread 77 adds up reduced elements 77 / 8 = 9, 41, 73, .. of item 77 % 8 = 5. In the end thread 22 adds
+// up the 8 warps' sums of item 22 / 4 = 5, row 22 % 4 = 2.
 //
-// Short, because networks run it once, and code that runs once costs more than what it does. In, Out: of x and of y in memory.
+// The code is short, since networks run it once, and code that runs once costs more than its arithmetic. In and Out are the types of x and
+// of y in memory.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
@@ -33,7 +36,7 @@ RK_INLINE uint32_t reduce_sum_offset(const ReduceSumArgs& args, uint32_t item, i
 template <class Veu, int kLanes, class In = float, class Out = float>
 RK_BODY void reduce_sum(const Task<Veu>& caller) {
   constexpr uint32_t kParts = Veu::kComputeThreads / kLanes, kWarps = Veu::kComputeThreads / kWarp, kBatch = 2;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const ReduceSumArgs& args = task.template arguments<ReduceSumArgs>();
   const uint32_t thread = threadIdx.x, first = task.index * kLanes, reduced = args.reduced, stride = static_cast<uint32_t>(args.stride);
   const In* const in = values_at<In>(task, args.in);

@@ -1,6 +1,8 @@
 // What reductions and softmax share: the kept elements ("rows") and the reduced ones, each a nest of dimensions with strides,
-// and the split of the compute threads into `lanes` rows side by side with `parts` threads on each. Lanes run fastest over
-// threads when rows lie next to each other in memory (channels-last pooling), parts when the reduced elements do.
+// and the split of the compute threads into `lanes` rows side by side with `parts` threads on each. Neighbouring threads are neighbouring
+// lanes (lanes_first) if rows lie next to each other in memory (channels-last pooling), neighbouring parts if the reduced elements do.
+// Example: 256 threads, 8 lanes, 32 parts. With lanes_first thread 77 is lane 77 % 8 = 5, part 77 / 8 = 9; else lane 77 / 32 = 2, part
+// 77 % 32 = 13. Part 9 of a row takes reduced elements 9, 41, 73, ..
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -50,12 +52,13 @@ RK_INLINE RowThread row_thread(const RowsArgs& r) {
   return {threadIdx.x / parts, threadIdx.x & (parts - 1), lanes, parts};
 }
 
-// NaN wins.
+// The larger or smaller number, or NaN if one of the two is NaN.
 RK_INLINE float nan_max(float a, float b) { return a != a || a > b ? a : b; }
 RK_INLINE float nan_min(float a, float b) { return a != a || a < b ? a : b; }
 
 // Combines the parts' values of every lane, always in the same order, eight at a time (a step costs a barrier); all compute
-// threads get their lane's result. `shared` holds one T per thread.
+// threads get their lane's result. `shared` holds one T per thread. Example: 32 parts become 4 and then 1; in the first step part 3
+// combines the values of parts 3, 7, 11, .., 31.
 template <class Veu, class T, class F>
 RK_INLINE T combine_parts(T* shared, const RowThread& t, T v, F combine) {
   T* const mine = shared + t.part * t.lanes + t.lane;

@@ -31,12 +31,12 @@ int64_t rows_per_rtask(const Rows& rows, int64_t rtasks);
 // rk::RowsArgs between two places.
 ArgValue rows_arg(const Rows& rows, const ArgValue& in, const ArgValue& out, int64_t rows_per_rtask);
 
-// For bodies that read a row more than once and write one as long: how many elements a thread keeps in shared memory in between, in whole
-// batches of four; 0 where that is too much.
+// For bodies that read a row more than once and write a row of the same length: how many elements a thread keeps in shared memory between
+// the reads, in whole batches of four; 0 if the row is too long for that.
 int64_t kept_per_thread(const Rows& rows, const VDevice& vdevice);
-// A rKernel of such a family with the one phase; the rows per rTask are in its config.
+// A rKernel with one phase of a family that works on rows; the rows per rTask are in its config.
 RKernel rows_rkernel(const std::string& family, const Rows& rows, int64_t per_rtask, Phase phase);
-// What a rTask of it reads of the first input, and all that it writes.
+// What a rTask of such a rKernel reads of the first input, and all that it writes.
 void append_rows(const Rows& rows, const Graph& graph, const ROperator& rop, const RKernel& rkernel, int64_t index, Accesses& out);
 
 // Rows [begin, end) of the input, in elements of the kept nest, with all that is reduced into them.

@@ -1,5 +1,5 @@
-// y = exp(x - max) / sum of exp(x - max) over every row, or its logarithm. Three walks over the row; a thread keeps its own
-// elements in shared memory in between if the row is short enough (`kept_per_thread`).
+// y = exp(x - max) / sum of exp(x - max) over every row, or its logarithm. Three walks over the row: maximum, sum, y. Between the walks
+// a thread keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Rows, lanes and parts: rows.cuh.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"
@@ -17,7 +17,7 @@ enum SoftmaxPass : int { kFindLargest, kAddUp, kWrite, kSoftmaxPasses };
 
 template <class Veu, bool kFlat>
 RK_BODY void softmax(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   constexpr uint32_t kBatch = 4;  // loads under way per thread
   const SoftmaxArgs& args = task.template arguments<SoftmaxArgs>();
   const RowsArgs& rows = args.rows;
@@ -36,7 +36,7 @@ RK_BODY void softmax(const Task<Veu>& caller) {
     const float* const in = task.address(rows.in) + nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
     float* const out = task.address(rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
     float largest = -INFINITY, sum = 0.0f;
-    // One loop for the three walks: its code is there once. Elements that do not exist are -inf, which changes neither the
+    // One loop for the three walks, so that there is one copy of its code. Elements that do not exist are -inf, which changes neither the
     // maximum nor the sum.
 #pragma unroll 1
     for (int pass = 0; pass < kSoftmaxPasses; ++pass) {

@@ -1,5 +1,7 @@
 // y[n,c,i] = x[n,c] at the place grid[n,i], interpolated between the pixels around it: element by element in the output's memory order.
-// kMode is a SampleMode. Each axis gives kTaps neighbours, outside (-1) or inside of x, with a weight each.
+// kMode is a SampleMode. Along each axis there are SampleTaps::kCount neighbouring pixels with a weight each; the place of a neighbour
+// outside of x is -1. Example: linear, an extent of 4, not align_corners: place 0.0 is pixel ((0 + 1) * 4 - 1) / 2 = 1.5, so the
+// neighbours are pixels 1 and 2 with weights 0.5 and 0.5.
 #pragma once
 
 #include "kernels/sample/numbers.cuh"
@@ -106,7 +108,7 @@ RK_INLINE float sample(const GridSampleArgs& args, const float* image, float x, 
 
 template <class Veu, int kMode>
 RK_BODY void grid_sample(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const GridSampleArgs& args = task.template arguments<GridSampleArgs>();
   const uint32_t limit = (task.index + 1) * args.elements_per_rtask;
   const uint32_t end = limit < args.elements ? limit : args.elements;

@@ -10,7 +10,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr double kUsualPixels = 9;  // of a bin: nobody knows before the run
+constexpr double kUsualPixels = 9;  // pixels of a bin; a guess, since the number is known at run time only
 
 RKernel rkernel_of(const Request& request, int64_t rtasks) {
   const ROperator& rop = request.rop;

@@ -1,5 +1,5 @@
 // y[r,c] = the largest pixel of each bin of rectangle rois[r] of x: element by element in the output's memory order;
-// kernels/shared/regions.h says where the bins are. NaN in a bin is the result.
+// kernels/shared/regions.h says where the bins are. If a bin has a NaN, the result is NaN.
 #pragma once
 
 #include "kernels/shared/regions.h"
@@ -24,7 +24,7 @@ static_assert(sizeof(MaxRoiPoolArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu>
 RK_BODY void max_roi_pool(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const MaxRoiPoolArgs& args = task.template arguments<MaxRoiPoolArgs>();
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1

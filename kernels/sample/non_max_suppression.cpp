@@ -11,7 +11,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kUsualRounds = 100;  // how many boxes there are to choose nobody knows before the run
+constexpr int64_t kUsualRounds = 100;  // a guess: how many boxes stay is known at run time only
 
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;

@@ -1,7 +1,8 @@
-// The boxes of one class of one image that stay: rTask r is class r % classes of image r / classes. In each round all threads look for the
-// box of the highest score among their own (thread t has boxes t, t + threads, ..), and drop those that overlap it too much.
-// Shared memory: the best of each warp (score and number), then a bit for each box, which is set when it is out: word w of thread t has its
-// boxes 32 w to 32 w + 31.
+// The boxes of one class of one image that stay: rTask r is class r % classes of image r / classes. Thread t has boxes t, t + threads, ..
+// In each round all threads together find the box of the highest score, and then each drops those of its boxes that overlap it too much.
+// Shared memory: the best box of each warp (score and number), then a bit for each box, which is set when the box is out: word w of thread
+// t has the bits of the thread's boxes 32 w to 32 w + 31.
+// Example: with 256 threads box 9000 = 35 * 256 + 40 is box 35 of thread 40: bit 3 of the thread's word 1.
 #pragma once
 
 #include "kernels/shared/overlap.h"
@@ -14,7 +15,7 @@ struct NonMaxSuppressionArgs {
   TensorRef boxes, scores, out;
   int32_t box_strides[3], score_strides[3], out_strides[3];
   Divisor classes;
-  uint32_t count, most, words;  // boxes of an image; that may stay; of bits for each thread
+  uint32_t count, most, words;  // boxes of an image; boxes that may stay; words of bits for each thread
   float overlap, least_score;
   int32_t has_threshold, by_centre;
 };
@@ -26,7 +27,7 @@ struct BestBox {
   float score;
   uint32_t number;  // kNoBox: none
 
-  // Of equal scores the first.
+  // Takes the other box if its score is higher or, with equal scores, its number is lower.
   RK_INLINE void take(float other_score, uint32_t other) {
     const bool is_better = other != kNoBox && (number == kNoBox || other_score > score || (other_score == score && other < number));
     score = is_better ? other_score : score;
@@ -42,7 +43,7 @@ RK_INLINE BoxEdges edges_at(const NonMaxSuppressionArgs& args, const float* boxe
 
 template <class Veu>
 RK_BODY void non_max_suppression(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NonMaxSuppressionArgs& args = task.template arguments<NonMaxSuppressionArgs>();
   constexpr uint32_t kThreads = Veu::kComputeThreads, kWarps = kThreads / kWarp;
   uint32_t which;

@@ -1,4 +1,4 @@
-// What both halves of this folder's families must agree on; see kernels/vdevice/numbers.cuh.
+// Numbers that both the host code and the bodies of this folder's families use; see kernels/vdevice/numbers.cuh.
 #pragma once
 
 #include <cstdint>

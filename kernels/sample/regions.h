@@ -1,5 +1,5 @@
-// What the families of RoiAlign and MaxRoiPool have in common: the loop over results [region, channel, row, column], and the arguments that
-// follow from it.
+// Functions that the families of RoiAlign and MaxRoiPool share: the loop over results [region, channel, row, column], and the arguments
+// that follow from that loop.
 #pragma once
 
 #include "compiler/ir/graph.h"

@@ -1,4 +1,5 @@
-// Host side of resample.cuh. The tables' operands never reach the device as they are: they are packed with the input's strides in them.
+// Host side of resample.cuh. The rOperator's operands for indices and weights are packed into tables of taps, with the input's strides
+// multiplied in.
 #include "kernels/sample/resample.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ struct Tap {  // rk::ResampleTap
   float weight;
 };
 
-// What the body calls an axis: those that the rOperator lacks come first, and have one tap.
+// An axis of the body. The body has three: axes that the rOperator lacks come first, and have one tap.
 struct Axis {
   size_t dimension = 0;
   int64_t coordinates = 0, taps = 1, first = 0;  // first: in the packed taps
@@ -30,7 +31,7 @@ struct Axis {
 std::array<Axis, kAxes> axes_of(const Graph& graph, const ROperator& rop) {
   const std::vector<int64_t>& axes = std::get<Resample>(rop.attrs).axes;
   std::array<Axis, kAxes> out;
-  int64_t first = 1;  // tap 0 is that of no axis
+  int64_t first = 1;  // tap 0 is for axes that the rOperator lacks
   for (size_t a = 0; a < axes.size(); ++a) {
     Axis& axis = out[kAxes - axes.size() + a];
     axis.indices = rop.inputs[1 + 2 * a];

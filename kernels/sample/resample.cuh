@@ -1,7 +1,9 @@
 // y = x with other extents along up to three axes: y[o0,o1,o2] = sum over taps of w0 * w1 * w2 * x[i0,i1,i2], where each axis has a table
 // of taps per output coordinate: an offset in x and a weight. Nearest, linear, cubic and antialiased resizing are tables. An item is one
-// element, or four neighbours (kVector) that have all taps in common, in the output's memory order. kRows and kColumns are the taps of the
-// two innermost axes, 0: as many as the arguments say.
+// element, or four neighbours (kVector) that have all taps in common, in the output's memory order. kRows and kColumns are the numbers of
+// taps of the two innermost axes; 0: as many as the arguments say.
+// Example: doubling an axis of 2 pixels linearly, half-pixel centres, stride 1: output 1 lies at (1 + 0.5) / 2 - 0.5 = 0.25, so its two
+// taps are offset 0 with weight 0.75 and offset 1 with weight 0.25.
 #pragma once
 
 #include "kernels/sample/numbers.cuh"
@@ -19,8 +21,8 @@ struct ResampleArgs {
   TensorRef in, out, taps;                                    // taps: ResampleTap, packed
   Nest nest;                                                  // of the output, in items
   int32_t out_strides[kNestRank], in_strides[kNestRank];      // in_strides: 0 along the axes
-  int32_t tap_strides[kResampleAxes][kNestRank];              // from one coordinate's taps to the next's; 0 along what is not this axis
-  uint32_t first_tap[kResampleAxes], taps_of[kResampleAxes];  // of each axis; what is no axis has one tap of weight 1
+  int32_t tap_strides[kResampleAxes][kNestRank];              // from one coordinate's taps to the next's; 0 along other dimensions
+  uint32_t first_tap[kResampleAxes], taps_of[kResampleAxes];  // of each axis; an axis that is not used has one tap of weight 1
   uint32_t items, items_per_rtask;
   float outside;
 };
@@ -62,7 +64,7 @@ RK_INLINE float4 resample_sum(const ResampleArgs& args, const float* in, const R
 
 template <class Veu, int kVector, int kRows, int kColumns>
 RK_BODY void resample(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const ResampleArgs& args = task.template arguments<ResampleArgs>();
   const ResampleTap* const taps = reinterpret_cast<const ResampleTap*>(task.address(args.taps));
   const uint32_t end = min((task.index + 1) * args.items_per_rtask, args.items);

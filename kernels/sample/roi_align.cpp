@@ -10,7 +10,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kUsualRatio = 2;  // where it is adaptive, nobody knows before the run
+constexpr int64_t kUsualRatio = 2;  // a guess where the ratio is adaptive and known at run time only
 
 RKernel rkernel_of(const Request& request, int64_t rtasks) {
   const ROperator& rop = request.rop;

@@ -1,5 +1,5 @@
-// y[r,c] = x[batch[r],c] in rectangle rois[r], in bins: the mean (or the largest term) of some places of each bin, interpolated between
-// pixels. Element by element in the output's memory order; kernels/shared/regions.h says where the places are.
+// y[r,c] = x[batch[r],c] in the bins of rectangle rois[r]: for each bin the mean (or the largest term) of x at some places of the bin,
+// interpolated between pixels. Element by element in the output's memory order; kernels/shared/regions.h says where the places are.
 #pragma once
 
 #include "kernels/shared/regions.h"
@@ -61,7 +61,7 @@ RK_INLINE float roi_bin(const RoiAlignArgs& args, const float* image, const Regi
 
 template <class Veu, bool kLargest>
 RK_BODY void roi_align(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const RoiAlignArgs& args = task.template arguments<RoiAlignArgs>();
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1

@@ -1,5 +1,5 @@
-// y[n,c,i] = x[n,c] at the place grid[n,i] of a volume: as grid_sample.cuh, whose neighbours of a coordinate these are, with a third one.
-// kMode is linear or nearest.
+// y[n,c,i] = x[n,c] at the place grid[n,i] of a volume: as grid_sample.cuh, and with its functions, but with three coordinates instead of
+// two. kMode is linear or nearest.
 #pragma once
 
 #include "kernels/sample/grid_sample.cuh"
@@ -49,7 +49,7 @@ RK_INLINE float volume_sample_at(const VolumeSampleArgs& args, const float* imag
 
 template <class Veu, int kMode>
 RK_BODY void volume_sample(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const VolumeSampleArgs& args = task.template arguments<VolumeSampleArgs>();
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1

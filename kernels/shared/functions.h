@@ -3,16 +3,16 @@
 //
 //   name        of the function: ElementwiseOp (compiler/ir/ops.h), rk::ChainOp, the text form of graphs
 //   arity       operands: x, then y, then z
-//   attributes  () or ("name", default) or two of them. They are floats and come as the operands behind the last one
+//   attributes  () or ("name", default) or two of these pairs. Attributes are floats and become the operands after the last real one
 //   types       what x may be: reals, wholes (integers), numbers (both), truths (bool), all. `where` has its condition in x
 //   result      same: of the type of x (of `where`: of y); truth: bool
-//   speed       how the device does it (kernels/elementwise/functions.cuh): wide = all elements of a thread side by side; four = four of
-//               them side by side: dear, but models are full of it; little = one by one, and short code; rare = one by one, long code
+//   speed       how the device computes it (kernels/elementwise/functions.cuh): wide = all elements of a thread side by side; four = four
+//               elements side by side, for costly but frequent functions; little = one by one, short code; rare = one by one, long code
 //   price       what the interpreted chain pays per element, in flops at efficiency 0.25
 //   onnx        () or ("Name", {versions}): the operator that is this function and nothing else, with every since_version of ONNX's
-//               change log. What needs more thought has an importer of its own in compiler/frontend
-//   formula     over x, y, z of type T: float, double and, for whole types, int64_t or uint64_t, of which the low bits count. What
-//               needs more than an expression is a function above the list. NaN passes through all of them, also through min, max, clip
+//               change log. Operators that are more than one function have an importer of their own in compiler/frontend
+//   formula     over x, y, z of type T: float, double and, for whole types, int64_t or uint64_t, of which the low bits count. A formula
+//               that is more than an expression is a function above the list. NaN passes through all formulas, also min, max, clip
 #pragma once
 
 #include <cmath>
@@ -99,7 +99,7 @@ RK_FUNCTION T magnitude(T x) {
     return x < T{0} ? negative(x) : x;
 }
 
-// numpy's for whole numbers: x / 0 = 0, x % 0 = 0, and the smallest one / -1 wraps; nothing traps.
+// Whole numbers divide as numpy divides them: x / 0 = 0, x % 0 = 0, and the smallest number / -1 wraps; nothing traps.
 template <class T>
 RK_FUNCTION T quotient(T x, T y) {
   if constexpr (kIsReal<T>) {
@@ -126,7 +126,7 @@ RK_FUNCTION T floor_mod(T x, T y) {
   const T rest = remainder_of(x, y);
   return rest != T{0} && (rest < T{0}) != (y < T{0}) ? sum(rest, y) : rest;
 }
-// Whole: the exact power, wrapped; to a negative power 1 / x^-y towards zero, and 0 of 0.
+// Of whole numbers: the exact power, wrapped; for a negative y 1 / x^-y rounded towards zero, and 0 for x = 0.
 template <class T>
 RK_FUNCTION T power(T x, T y) {
   if constexpr (kIsReal<T>) {
@@ -193,7 +193,7 @@ template <class T>
 RK_FUNCTION bool is_infinite(T x) {
   return x - x != x - x && x == x;
 }
-// By 64 places and more everything is shifted out.
+// A shift by 64 places or more shifts everything out.
 template <class T>
 RK_FUNCTION T left_shift(T x, T y) {
   return static_cast<uint64_t>(y) < 64 ? static_cast<T>(static_cast<uint64_t>(x) << static_cast<uint64_t>(y)) : T{0};
@@ -288,7 +288,7 @@ enum class Types : uint8_t { reals, wholes, numbers, truths, all };
 enum class Result : uint8_t { same, truth };
 enum class Speed : uint8_t { wide, four, little, rare };
 
-// Whether a function of some types has a form in T. A truth is 0 or 1 in any of them.
+// Whether a function that takes kTypes has a form that computes in T. A truth is 0 or 1 in every T.
 template <class T, Types kTypes>
 constexpr bool kHasForm = kTypes != (kIsReal<T> ? Types::wholes : Types::reals);
 template <class T>

@@ -1,8 +1,8 @@
 // Element types as numbers, for the reference and the device alike: a value is computed as a double or, for integers and bool, as an
 // int64_t (u64: uint64_t), and rounded or wrapped to its element type when it is stored.
 //
-// A float that does not fit an integer type becomes what x86 makes of it (ONNX leaves it open, numpy's test data have these values);
-// bool is stored as a byte, and any byte but 0 reads as true.
+// A float that does not fit an integer type becomes the integer that x86's conversion gives (ONNX leaves this open; numpy's test data
+// have x86's values). bool is stored as a byte, and any byte but 0 reads as true.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ RK_FUNCTION double double_of_bits(uint64_t bits) {
   return x;
 }
 
-// A float of kExponent and kFraction bits (f16: 5 and 10, bf16: 8 and 7) as a double, and the other way round, to nearest, ties to even;
-// beyond the range: infinity. Straight from double: a detour over float would round twice.
+// `widened` makes a double of a float of kExponent and kFraction bits (f16: 5 and 10, bf16: 8 and 7); `narrowed` goes the other way round,
+// to nearest, ties to even, and to infinity beyond the range. It narrows straight from double, since by way of float it would round twice.
 template <int kExponent, int kFraction>
 RK_FUNCTION double widened(uint32_t bits) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
   const uint64_t sign = static_cast<uint64_t>(bits >> (kExponent + kFraction) & 1u) << 63;
   const uint32_t exponent = bits >> kFraction & ((1u << kExponent) - 1), fraction = bits & ((1u << kFraction) - 1);
-  if (exponent == 0) {  // zero, or so many of the smallest
+  if (exponent == 0) {  // zero or a subnormal number: `fraction` times the smallest one
     const double unit = double_of_bits(static_cast<uint64_t>(1023 + 1 - kBias - kFraction) << 52);
     const double magnitude = static_cast<double>(fraction) * unit;
     return sign != 0 ? -magnitude : magnitude;
@@ -59,11 +59,11 @@ RK_FUNCTION uint32_t narrowed(double x) {
   uint64_t kept = significand >> shift;
   const uint64_t rest = significand & ((uint64_t{1} << shift) - 1), half = uint64_t{1} << (shift - 1);
   if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
-  if (exponent > 0) kept += static_cast<uint64_t>(exponent - 1) << kFraction;  // its own leading one counts as one more
+  if (exponent > 0) kept += static_cast<uint64_t>(exponent - 1) << kFraction;  // the leading one of `kept` adds 1 to the exponent
   return sign | static_cast<uint32_t>(kept < kInfinite ? kept : kInfinite);
 }
 
-// Towards zero; the smallest integer of so many bits stands for everything that does not fit.
+// Rounds towards zero; numbers that do not fit become the smallest integer of 64 (32) bits.
 RK_FUNCTION int64_t truncated64(double x) {
   return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? static_cast<int64_t>(x) : INT64_MIN;
 }
@@ -123,7 +123,7 @@ RK_FUNCTION uint64_t element_bits(T x, uint32_t type) {
     return static_cast<uint64_t>(wrapped(static_cast<int64_t>(x), type));
 }
 
-// The bits of an element as a number. Only types that T is for: a double reads anything, an integer no floats.
+// The bits of an element as a number of type T. T = double reads elements of any type; an integer T reads no float types.
 template <class T>
 RK_FUNCTION T number_of_bits(uint64_t bits, uint32_t type) {
   if constexpr (functions::kIsReal<T>) {
@@ -145,7 +145,7 @@ RK_FUNCTION T number_of_bits(uint64_t bits, uint32_t type) {
   }
 }
 
-// What a step's result is before the next one reads it.
+// The result of one step of a chain, rounded or wrapped to type `type`, as the next step reads it.
 template <class T>
 RK_FUNCTION T settled(T x, uint32_t type) {
   if constexpr (functions::kIsReal<T>)

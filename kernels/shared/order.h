@@ -9,12 +9,12 @@ namespace rk {
 
 struct ElementOrder {
   bool largest;         // first, else the smallest
-  bool last_of_equals;  // of equal elements the one that stands behind comes first
+  bool last_of_equals;  // of equal elements the one at the higher place comes first
   bool nan_first;
 };
 
-// Whether x, which stands at i, comes before y, which stands at j. Never true both ways round, nor of an element and itself; and of two
-// elements at different places always true one way round.
+// Whether x, which stands at i, comes before y, which stands at j. This is a total order: of two elements at different places exactly one
+// comes before the other, and no element comes before itself.
 template <class T>
 RK_FUNCTION bool comes_before(T x, int64_t i, T y, int64_t j, const ElementOrder& order) {
   if constexpr (functions::kIsReal<T>) {

@@ -1,5 +1,5 @@
 // Boxes and how far two of them overlap, for NonMaxSuppression. The reference and the device compare by the same float arithmetic. Boxes
-// come at run time: one without an area, or with a NaN, overlaps nothing.
+// are known at run time only: a box without an area, or with a NaN, overlaps nothing.
 #pragma once
 
 #include "kernels/shared/functions.h"
@@ -10,7 +10,7 @@ struct BoxEdges {
   float top, left, bottom, right;
 };
 
-// Of two corners y, x, y, x in any order, or of the centre x, y, the width and the height.
+// Edges of the box given by two corners y, x, y, x in any order, or by centre x, centre y, width and height.
 RK_FUNCTION BoxEdges box_edges(float a, float b, float c, float d, bool by_centre) {
   if (by_centre) return {b - d * 0.5f, a - c * 0.5f, b + d * 0.5f, a + c * 0.5f};
   return {a < c ? a : c, b < d ? b : d, a < c ? c : a, b < d ? d : b};

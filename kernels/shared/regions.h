@@ -1,6 +1,6 @@
 // Rectangles of images, for RoiAlign and MaxRoiPool: where their bins lie along one dimension. The reference and the device find them by
-// the same float arithmetic, because counts and ends jump. Rectangles come at run time, so any float must do: NaN, infinities, and what is
-// far outside of the image.
+// the same float arithmetic, since a tiny difference could change a count or an end by a whole pixel. Rectangles are known at run time
+// only, so any float must be handled: NaN, infinities, and places far outside of the image.
 #pragma once
 
 #include <cmath>
@@ -10,15 +10,15 @@
 
 namespace rk {
 
-constexpr int32_t kRegionSamples = 256;  // at most so many places of a bin along a dimension
+constexpr int32_t kRegionSamples = 256;  // the most places of a bin along a dimension
 
-// Towards zero, far numbers cut off; NaN is 0.
+// Rounds towards zero and clamps to +-16777216; NaN is 0.
 RK_FUNCTION int32_t region_whole(float x) {
   constexpr float kFar = 16777216.0f;
   return x >= kFar ? 16777216 : x <= -kFar ? -16777216 : x == x ? static_cast<int32_t>(x) : 0;
 }
 
-// The image that a rectangle is of; a number outside takes the nearest.
+// The image that a rectangle belongs to; a number outside of the range becomes the nearest image.
 RK_FUNCTION int32_t region_image(float batch, int32_t images) {
   const int32_t image = region_whole(batch);
   return image < 0 ? 0 : image < images ? image : images - 1;
@@ -47,7 +47,7 @@ RK_FUNCTION float region_place(const RegionSide& side, int32_t bin, int32_t samp
          (static_cast<float>(sample) + 0.5f) * side.bin / static_cast<float>(side.samples);
 }
 
-// A place between two pixels: more than a pixel outside is nothing, nearer than that is the border.
+// The two pixels around a place. A place more than one pixel outside of the image has none; one nearer than that takes the border pixel.
 struct RegionPixels {
   int32_t low, high;  // -1: nothing
   float weight;       // of high

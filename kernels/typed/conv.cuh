@@ -1,5 +1,5 @@
-// y = conv(x, w) + bias of elements of any type: exact and wrapping for integers, in double for floats. Two spatial dimensions; with one
-// the height is 1. One result a thread.
+// y = conv(x, w) + bias of elements of any type: exact and wrapping for integers, in double for floats. Two spatial dimensions; if the
+// model has one, the height is 1. One result a thread.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -21,7 +21,7 @@ static_assert(sizeof(TypedConvArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class T>
 RK_BODY void typed_conv(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedConvArgs& args = task.template arguments<TypedConvArgs>();
   const void* const in = task.address(args.in);
   const void* const weights = task.address(args.weights);

@@ -1,5 +1,7 @@
 // Copies of elements of any type, bit by bit; Cell is an unsigned integer of the element's size. The elements are numbered by two nests,
-// one for either side, so that a Reshape needs no scratch. One element a thread.
+// one for the input and one for the output, so that a Reshape needs no scratch. One element a thread.
+// Example: a transposed [3, 2] input with strides 1, 3 copied to a dense [2, 3] output: element 4 is (1, 1) of the output's nest, offset 4,
+// and (2, 0) of the input's nest, offset 2 * 1 + 0 * 3 = 2.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -22,7 +24,7 @@ RK_INLINE int64_t nest_offset(const Nest& nest, const int32_t* strides, uint32_t
 
 template <class Veu, class Cell>
 RK_BODY void typed_copy(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedCopyArgs& args = task.template arguments<TypedCopyArgs>();
   const Cell* const in = reinterpret_cast<const Cell*>(task.address(args.in));
   Cell* const out = reinterpret_cast<Cell*>(task.address(args.out));

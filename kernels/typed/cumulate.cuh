@@ -1,6 +1,7 @@
 // CumSum and CumProd along one dimension, for elements of any type: the reference's arithmetic (compiler/ops/cumulate.cpp). T is double for
-// floats, int64_t for integers, uint64_t for u64. kLanes threads (1 or a warp) share a line, each with a piece of it: a warp first
-// combines what its lanes' pieces come to, so that every lane knows what lies before its own.
+// floats, int64_t for integers, uint64_t for u64. kLanes threads (1 or a warp) share a line, each with a piece of the line: a warp first
+// combines the totals of its lanes' pieces, so that every lane knows the total of all pieces before its own.
+// Example: a line of 100 elements for 32 lanes has pieces of 4: lane 5 has elements 20 to 23, lanes 25 to 31 have none.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -27,7 +28,7 @@ RK_INLINE T cumulated(T x, T y) {
     return functions::sum(x, y);
 }
 
-// What the lanes before this one have, combined.
+// The totals of the lanes before this one, combined.
 template <bool kProduct, class T>
 RK_INLINE T before_lane(T own, uint32_t lane) {
   T sum = own;
@@ -43,7 +44,7 @@ RK_INLINE T before_lane(T own, uint32_t lane) {
 template <class Veu, class T, bool kProduct, int kLanes>
 RK_BODY void typed_cumulate(const Task<Veu>& caller) {
   static_assert(kLanes == 1 || kLanes == kWarp, "lines belong to a thread or to a warp");
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedCumulateArgs& args = task.template arguments<TypedCumulateArgs>();
   const void* const in = task.address(args.in);
   const uint32_t lane = threadIdx.x % kLanes, piece = (args.extent + kLanes - 1) / kLanes;

@@ -20,7 +20,7 @@ static_assert(sizeof(TypedGatherArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class Cell>
 RK_BODY void typed_gather(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedGatherArgs& args = task.template arguments<TypedGatherArgs>();
   const Cell* const in = reinterpret_cast<const Cell*>(task.address(args.in));
   Cell* const out = reinterpret_cast<Cell*>(task.address(args.out));

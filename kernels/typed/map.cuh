@@ -1,7 +1,7 @@
 // y = chain(x0, x1, ..) element by element, for operands of any element type: what kernels/elementwise/elementwise.cuh does for f32. The
 // arithmetic is the reference's (compiler/ops/elementwise.cpp): T is double for floats, int64_t for integers and bool, uint64_t for u64,
 // and each step's result is rounded or wrapped to its element type. Each chain is a body of its own; a thread does one element at a
-// time. Right for everything, and fast for nothing.
+// time. This body is right for all types and not fast for any.
 #pragma once
 
 #include "kernels/elementwise/functions.cuh"
@@ -23,6 +23,7 @@ struct TypedMapArgs {
 static_assert(sizeof(TypedMapArgs) <= 768, "an argument slot has 768 bytes");
 
 // A step as a template argument: function, x, y, z, type of the result, from the lowest byte on.
+// Example: 0x07ff212019 is function 0x19 = 25 (add) of input 0 (0x20) and input 1 (0x21), no z (0xff), with a result of type 7 (kI64).
 RK_INLINE constexpr uint32_t map_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
 
 // The formula of function kOp.
@@ -61,7 +62,7 @@ RK_INLINE T map_chain(const TypedMapArgs& args, const T (&inputs)[kInputs]) {
 
 template <class Veu, class T, int kInputs, uint64_t... kSteps>
 RK_BODY void typed_map(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedMapArgs& args = task.template arguments<TypedMapArgs>();
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1

@@ -19,7 +19,7 @@ static_assert(sizeof(TypedMatMulArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class T>
 RK_BODY void typed_matmul(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedMatMulArgs& args = task.template arguments<TypedMatMulArgs>();
   const void* const a = task.address(args.a);
   const void* const b = task.address(args.b);

@@ -1,5 +1,7 @@
-// The places of the true elements of x, in their order, then -1; and how many they are. One rTask: every thread has a piece of x, counts
-// what is true there, and writes behind the pieces before it.
+// The places of the true elements of x, in their order, then -1; and how many true elements there are. One rTask: every thread has a piece
+// of x, counts the true elements of its piece, and writes their places behind those of the pieces before.
+// Example: x has 1000 elements, so pieces of 4 for 256 threads: thread 5 has elements 20 to 23. If threads 0 to 4 count 7 true elements,
+// thread 5 writes its places from number 7 on.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -17,7 +19,7 @@ static_assert(sizeof(TypedNonZeroArgs) <= 768, "an argument slot has 768 bytes")
 // Shared memory: a number for each thread.
 template <class Veu>
 RK_BODY void typed_non_zero(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedNonZeroArgs& args = task.template arguments<TypedNonZeroArgs>();
   const uint8_t* const in = reinterpret_cast<const uint8_t*>(task.address(args.in));
   uint64_t* const places = reinterpret_cast<uint64_t*>(task.address(args.places));

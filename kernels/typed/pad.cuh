@@ -14,7 +14,7 @@ static_assert(sizeof(TypedPadArgs) <= 768, "an argument slot has 768 bytes");
 
 template <class Veu, class Cell>
 RK_BODY void typed_pad(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedPadArgs& args = task.template arguments<TypedPadArgs>();
   const Cell* const in = reinterpret_cast<const Cell*>(task.address(args.copy.in));
   Cell* const out = reinterpret_cast<Cell*>(task.address(args.copy.out));

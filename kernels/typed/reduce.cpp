@@ -18,7 +18,7 @@ static_assert(static_cast<int>(ReduceKind::sum) == rk::kReduceSum && static_cast
 
 struct Sets {
   Loop kept;     // operands: output, input
-  Loop reduced;  // operand: input; in the order of the dimensions, which is the order of adding
+  Loop reduced;  // operand: input; dimensions in the model's order, since that is the order of adding
 };
 
 Sets sets_of(const Graph& graph, const ROperator& rop) {

@@ -42,7 +42,7 @@ RK_INLINE T most_of(uint32_t type) {
   }
 }
 
-// f(so far, x) over a set of numbers of type U.
+// Folds the numbers of one set, as type U: so_far = f(so_far, x) for each x.
 template <class U, class F>
 RK_INLINE U fold_set(const TypedReduceArgs& args, const void* in, int64_t start, U so_far, F f) {
 #pragma unroll 1
@@ -70,7 +70,7 @@ RK_INLINE double reduce_real(const TypedReduceArgs& args, const void* in, int64_
 
 template <class Veu, class T, int32_t kKind>
 RK_BODY void typed_reduce(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedReduceArgs& args = task.template arguments<TypedReduceArgs>();
   const void* const in = task.address(args.in);
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);

@@ -1,6 +1,7 @@
-// Scatter, for elements of any type. One result a thread, which looks through the indices that may name it, and takes the updates
-// that do in their order: so an answer never depends on who comes first, and nothing is written twice. An index counts from the end
-// if it is negative; one outside of x names no element.
+// Scatter, for elements of any type. Each thread computes one result. The thread looks through the indices that may name its result, and
+// applies the updates whose indices do, in their order. So the result never depends on which thread comes first, and nothing is written
+// twice. An index counts from the end if it is negative; an index outside of x names no element.
+// Example: axis 0, x of extent 5, indices 1, -2, 1, 9. The thread of element 1 applies updates 0 and 2, that of element 3 update 1.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
@@ -33,7 +34,7 @@ static_assert(sizeof(TypedScatterArgs) <= 768, "an argument slot has 768 bytes")
 struct ScatterPlace {
   int64_t out, in, index, update;
   int64_t target;  // coordinate along the axis
-  bool reached;    // by updates, if one has its index
+  bool reached;    // whether the element can be named by an update, as far as the dimensions other than the axis say
 };
 
 RK_INLINE ScatterPlace scatter_place(const TypedScatterArgs& args, uint32_t element) {
@@ -70,7 +71,7 @@ RK_INLINE T scattered(T x, T y) {
 // The last update counts. Cell is an unsigned integer of the element's size.
 template <class Veu, class Cell>
 RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
   const void* const indices = task.address(args.indices);
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
@@ -92,7 +93,7 @@ RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
 // T is double for floats, int64_t for integers and bool, uint64_t for u64; rounded or wrapped after each update.
 template <class Veu, class T, int32_t kFunction>
 RK_BODY void typed_scatter(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
   const void* const indices = task.address(args.indices);
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);

@@ -1,9 +1,10 @@
 // TopK: of every line along one dimension the first k elements of an order (kernels/shared/order.h) and where they stood, for elements of
-// any type. T is what they are compared as: float for f32, f16 and bf16, double, int64_t or uint64_t.
+// any type. T is the type in which elements are compared: float for f32, f16 and bf16, double, int64_t or uint64_t.
 //
-// top_k_rounds finds one element after the other: each round looks for the first of those that come behind the last one. kLanes threads
-// (1 or a warp) share a line. top_k_ranks has a thread for every element, which counts the elements before it; that is its place. Rounds
-// read k * extent elements of a line, ranks at most extent * extent; kernels/typed/top_k.cpp chooses by cost.
+// top_k_rounds finds one element after the other: each round looks for the first element that comes after the one found last. kLanes
+// threads (1 or a warp) share a line. top_k_ranks has a thread for every element; the thread counts the elements that come before its own,
+// and that count is the element's place in the result. Rounds read k * extent elements of a line, ranks at most extent * extent;
+// kernels/typed/top_k.cpp chooses by cost.
 #pragma once
 
 #include "kernels/shared/order.h"
@@ -49,7 +50,7 @@ template <class Veu, class T, int kLanes>
 RK_BODY void typed_top_k_rounds(const Task<Veu>& caller) {
   static_assert(kLanes == 1 || kLanes == kWarp, "lines belong to a thread or to a warp");
   constexpr uint32_t kNone = 0xffffffffu;
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedTopKArgs& args = task.template arguments<TypedTopKArgs>();
   const ElementOrder order{args.largest != 0, args.last_of_equals != 0, args.nan_first != 0};
   const void* const in = task.address(args.in);
@@ -91,7 +92,7 @@ RK_BODY void typed_top_k_rounds(const Task<Veu>& caller) {
 
 template <class Veu, class T>
 RK_BODY void typed_top_k_ranks(const Task<Veu>& caller) {
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedTopKArgs& args = task.template arguments<TypedTopKArgs>();
   const ElementOrder order{args.largest != 0, args.last_of_equals != 0, args.nan_first != 0};
   const void* const in = task.address(args.in);

@@ -1,4 +1,5 @@
-// Families for elements of any type: plain bodies, right for whatever the fast ones of f32 do not take. And what they have in common.
+// Families for elements of any type: simple bodies for all rOperators that the fast families for f32 do not take; and the functions that
+// these families share.
 #pragma once
 
 #include <string>
@@ -37,7 +38,7 @@ Loop merged(Loop loop);
 // template arguments and its own arguments; `reads` elements and `flops` a result.
 RKernel typed_rkernel(const Request& request, const std::string& name, int64_t elements, double reads, double flops);
 int64_t elements_per_rtask(const Request& request, int64_t elements);
-// What such a rTask touches: its share of the result, which is written in the order of the loop's operand 0, and all of the inputs.
+// What a rTask of a typed_rkernel touches: its share of the result, written in the order of the loop's operand 0, and all of the inputs.
 void typed_accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, const Loop& loop, int64_t index, Accesses& out);
 
 // Family::accesses where the loop is a function of the rOperator.

@@ -1,12 +1,14 @@
 // Boxes of input values: pixels x 32 channels (64 of 16 bits) of a channels-last tensor, copied to shared memory by the GPU's copy engine
-// (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. That is a convolution's input with
-// its halo and its padding, read once for all taps, and no thread computes an address.
+// (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. A box holds a convolution's input with
+// halo and padding. The input is read once for all taps of the filter, and no thread computes an address.
 //
-// A pixel is a row of 128 bytes; its eight 16-byte cells are permuted: cell c of row r lies at (c ^ r % 8), so that eight
-// neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
+// A pixel is a row of 128 bytes. The eight 16-byte cells of a row are permuted: cell c of row r lies in place c ^ (r % 8) of the row, so
+// that eight neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
+// Example: cell 2 of row 5 lies in place 2 ^ 5 = 7, which is byte 5 * 128 + 7 * 16 = 752 of the box. Cell 2 of rows 0 to 7 lies in
+// places 2, 3, 0, 1, 6, 7, 4, 5: eight different ones.
 //
-// Memory order: the values were stored by other vEUs through the generic proxy and are read through the async proxy. The
-// waiter has polled the event with acquire; proxy_fence() between that and the copies orders the two proxies.
+// Memory order: other vEUs stored the values through the generic proxy; the copy engine reads them through the async proxy. The
+// waiter polls the event with acquire, and then calls proxy_fence(), which orders the two proxies, before it starts the copies.
 #pragma once
 
 #include "kernels/vdevice/sync.cuh"
@@ -21,7 +23,8 @@ struct alignas(64) TensorMap {  // CUtensorMap
 };
 #endif
 
-// Division by a number fixed at compile time of the model: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
+// Division by a number that is fixed when the model is compiled: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
+// Example: divisor 7 can be multiplier 2454267027 and shift 2. For x = 100 the upper word of the product is 57, and 57 >> 2 = 14.
 struct Divisor {
   uint32_t divisor;
   uint32_t multiplier;  // 0: the divisor is 1
@@ -40,7 +43,7 @@ RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
   return q;
 }
 
-// InputBoxes of compiler/ir/rkernel.h.
+// A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
 struct InputCopy {
   uint32_t boxes;  // 0: the phase has none
   uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
@@ -52,7 +55,10 @@ struct InputCopy {
   Divisor tiles, tiles_w, tiles_h, splits, n_blocks;
 };
 
-// The first box of a rTask, and how many follow each other along the channels.
+// The first box of a rTask, and how many boxes follow each other along the channels. rTasks are numbered, outermost first, by group,
+// block of output channels, split, image, row of tiles, column of tiles; `tiles` counts those of all images.
+// Example: tiles_w 3, tiles_h 2, two images (tiles 12), splits 2, n_blocks 1. rTask 43 is tile 43 % 12 = 7 of block 43 / 12 = 3. Block 3
+// is split 1 of group 1. Tile 7 is column 7 % 3 = 1, row 2 % 2 = 0, image 1.
 struct BoxPlace {
   int32_t channel, w, h, image;
   uint32_t boxes;
@@ -77,23 +83,23 @@ RK_INLINE void prefetch_map(const TensorMap* map) {
 #endif
 }
 
-// Between a Wait and the first copy of what was waited for.
+// The waiter calls this after a rTask's Waits have passed and before the first copy of the rTask's inputs.
 RK_INLINE void proxy_fence() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 
-// Between what a body did to shared memory and the copies of boxes to the same bytes.
+// The waiter calls this when a body has used bytes of shared memory and boxes are about to be copied to the same bytes.
 RK_INLINE void proxy_fence_shared() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, and arrives on `full` (made with
-// count 1) when all are there. With boxes_per_copy that is one copy, else one for each. One lane calls both, in this order; what
-// is waited for may come between them.
+// expect_boxes and copy_boxes together copy `count` boxes that follow each other along the channels, from `place` plus `channels` on.
+// `full`, a barrier of count 1, completes its phase when all boxes are there. If boxes_per_copy is more than 1, one copy brings all
+// boxes, else each box is one copy. One lane calls both functions, expect_boxes first; it may wait for events between the two calls.
 RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;

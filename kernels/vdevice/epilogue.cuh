@@ -6,7 +6,7 @@
 
 namespace rk {
 
-// Wrong by at most 3e-7; of results that are small because x is, by -x * 1e-7 of themselves. Below -87 it is 0.
+// The error is at most 3e-7. For negative x, where the result is small, the relative error is up to -x * 1e-7. Below x = -87 it is 0.
 RK_INLINE float sigmoid(float x) { return reciprocal_fast(1.0f + exp2_fast(x * -kLog2E)); }
 
 // The larger one, or NaN if one of them is.
@@ -38,8 +38,8 @@ RK_INLINE float clip(float x, float low, float high) {
   return t > high ? high : t;
 }
 
-// erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26): in a row of several
-// values no step waits for the one before. An epilogue of 64 x 64 values with erff took 3 us.
+// erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
+// branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
 RK_INLINE float erf_fast(float x) {
   const float a = fabsf(x), t = reciprocal_fast(fmaf(0.3275911f, a, 1.0f));
   float p = fmaf(1.061405429f, t, -1.453152027f);
@@ -53,8 +53,8 @@ RK_INLINE float gelu(float x) { return 0.5f * x * (1.0f + erf_fast(x * 0.7071067
 RK_INLINE float silu(float x) { return x * sigmoid(x); }
 RK_INLINE float hard_swish(float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); }
 
-// The activations that follow products in nearly all networks beside relu and clip. Four values have no branch between them, so
-// that their steps overlap: with a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
+// The smooth activations: with relu and clip, nearly all that follow products in networks. smooth4 has no branch between its four values,
+// so that their steps overlap. With a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
 RK_INLINE bool is_smooth(int32_t kind) { return kind == kGelu || kind == kSilu || kind == kHardSwish; }
 RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w)};
@@ -86,24 +86,24 @@ struct EpilogueArgs {
   float a, b;
 };
 
-// No activation, relu and clip are one clamp, by infinities if need be; NaN passes through.
+// No activation, relu and clip are all this clamp: `low` and `high` are infinite where there is no bound. NaN passes through.
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
   return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
           min_nan(max_nan(v.w, low), high)};
 }
 
-// acc plus bias (already added by the caller), residual value r (0 if there is none).
+// The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).
 RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
   if (e.residual_after_activation) return activate(e.activation, acc, e.a, e.b) + r;
   return activate(e.activation, acc + r, e.a, e.b);
 }
 
-// What needs more than two comparisons: all of it once per copy of an unrolled epilogue would be kilobytes of code
-// that runs once, so there is one copy for all.
+// Activations that need more than two comparisons. A function that is not inlined: a copy of all activations in each step of an
+// unrolled epilogue would be kilobytes of code that runs once.
 RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
   if (is_smooth(kind)) return smooth4(kind, v);
 #pragma unroll 1
-  for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // a carousel keeps the vector in registers
+  for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // turned by one a step: v stays in registers
   return v;
 }
 

@@ -1,7 +1,8 @@
 // Data-as-flag between the rTasks of a gang (compiler/ir/rkernel.h): a word of 8 bytes carries a float in its low half and the
 // epoch in its high half. One store publishes both, so a reader that finds this run's epoch has the value: no event, no
-// fence, one trip through L2. Every word is written once in a run, so nothing is ever handed back; words are zero before the
-// first run, whose epoch is 1. What a reader finds orders nothing but the word itself.
+// fence, one trip through L2. Every word is written once in a run, so readers never have to say that they are done with a word. Words
+// are zero before the first run, and the first run has epoch 1. Finding a word says nothing about other memory.
+// Example: 1.5 in run 3 is the word 0x00000003'3fc00000; a reader of run 4 polls until the high half is 4.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"
@@ -36,7 +37,7 @@ RK_INLINE uint64_t poll_word(const uint64_t* word) {
 #endif
 }
 
-// Two neighbours, 16-byte aligned; each is whole, the pair need not be.
+// Two neighbouring words, 16-byte aligned. Each word is read whole; the two may be of different times.
 RK_INLINE WordPair poll_words(const uint64_t* words) {
 #if defined(__CUDA_ARCH__)
   WordPair seen;
@@ -58,7 +59,7 @@ RK_INLINE void pause(int clocks) {
 #endif
 }
 
-// The patience of one waiting thread: false once the program drains, because of this wait or of another one.
+// How long one thread waits for words. lasts() is false once the program drains, because of this wait or of another one.
 struct Patience {
   uint32_t spins = 0;
   uint64_t start = 0;
@@ -80,7 +81,7 @@ struct Patience {
   }
 };
 
-// The value of a word, when it is there. In a draining program at once, and then it is any number.
+// Waits for a word of this run and returns its value. In a draining program it returns at once, with any number.
 template <class Veu>
 RK_INLINE float await_word(const Task<Veu>& task, const uint64_t* word) {
   uint64_t seen = poll_word(word);

@@ -1,4 +1,4 @@
-// The GPU's own approximations, a few units in the last place each, for code whose latency counts.
+// The GPU's own approximations, each wrong by a few units in the last place, for code whose latency counts.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"

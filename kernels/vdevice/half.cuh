@@ -1,4 +1,5 @@
-// Pairs of 16-bit numbers, low half first, as floats.
+// Pairs of 16-bit floating-point numbers (fp16, bf16) in one 32-bit word, to and from two floats. The first number is in the lower half.
+// Example: the fp16 pair (1.0, 2.0) is 0x40003c00, the bf16 pair 0x40003f80.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -8,7 +9,7 @@ namespace rk {
 #if defined(TAMP_CUDA_ON_CPU)
 inline float float_of_half(uint32_t bits) {
   const uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
-  if (exponent == 0) {  // zero, or so many units of 2^-24
+  if (exponent == 0) {  // zero or a subnormal number: the mantissa counts units of 2^-24
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return sign != 0 ? -magnitude : magnitude;
   }

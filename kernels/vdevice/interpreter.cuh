@@ -1,15 +1,18 @@
-// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a
-// compile-time plan; what is odd here is that the plan is a table, not code, since code that runs once is as dear as a
-// barrier, and that waiting, signalling and fetching weights have warps of their own).
+// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
+// plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
+// fetching weights have warps of their own.
 //
-// Warps 0..7 compute and signal; then come the loader and the waiter. They hand on through mbarriers in the control
-// block: waiter -ready, inputs-> compute -free-> waiter for the slots, loader -full-> compute -empty->
-// loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run
-// ahead as far as slots and stages allow; nothing is ever handed back.
+// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). They hand work to
+// each other through mbarriers in the control block:
+//   slots         waiter -ready, inputs-> compute -free-> waiter
+//   weight stages loader -full-> compute -empty-> loader
+//   input stages  waiter -input_full-> compute -input_empty-> waiter
+// Loader and waiter may run ahead as far as slots and stages are free. Example: with 4 slots the waiter fills slots 0, 1, 2, 3 for rTasks
+// 0 to 3 of its lane; for rTask 4 it waits for `free` of slot 0, which the compute warps arrive on after rTask 0.
 //
-// A program that has boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009): control block and weight
-// stages lie where they do, but a body over inputs has the bytes of the input stages for its work, too. The waiter starts the next
-// copy of boxes when that body has ended. (What was copied before, earlier bodies of the lane have consumed.)
+// A program that has both boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009). Control block and weight
+// stages have the same place in both. A body "over inputs" uses the bytes of the input stages for its work, too. The waiter starts the
+// next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
 #pragma once
 
 #include "kernels/vdevice/placement.cuh"
@@ -35,7 +38,7 @@ struct Record {
   uint32_t chunks_per_rtask;
   uint32_t rtasks_per_block;
   uint32_t blocks;
-  uint32_t over_inputs;     // the body's work begins where the input stages do; Program::kOverInputs
+  uint32_t over_inputs;     // not 0: the body's work begins where the input stages begin; needs Program::kOverInputs
   uint64_t weights_offset;  // bytes
   const void* args;
   InputCopy input;
@@ -71,16 +74,16 @@ constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 5120;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
-inline constexpr uint32_t kStartsEarly = 2;  // not a parity
+inline constexpr uint32_t kStartsEarly = 2;  // in Slot::inputs_phase; parities are 0 and 1
 
-// What the waiter hands to the compute warps. The task is here and not in their own memory: 256 threads' copies of it do not stay in the L1
-// cache, of which the rings leave little, and a body that reads its own from L2 begins 0.3 us later.
+// What the waiter hands to the compute warps. The task is in shared memory: if each of the 256 threads had a copy of its own, the copies
+// would not stay in L1, of which the rings leave little, and a body that reads its task from L2 begins 0.3 us later.
 template <class Veu>
 struct alignas(16) Slot {
   Task<Veu> task;
   uint16_t body;
   uint16_t signal;
-  uint32_t inputs_phase;  // of `inputs`, to be waited for, or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
+  uint32_t inputs_phase;  // parity of `inputs` to wait for; or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
   uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
@@ -128,7 +131,7 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 #endif
 }
 
-// Says to the stand-in whose accesses to device memory this thread makes from here on (tamp run --races).
+// Tells the stand-in for which rTask this thread accesses device memory from here on (tamp run --races).
 template <class Veu>
 RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -168,7 +171,8 @@ RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Ve
   }
 }
 
-// Until the events have all their signals of this run. One lane calls it.
+// Waits until the events have all their signals of this run. One lane calls this.
+// Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
 RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch) {
   if (instruction.wait[0] == kNone16) return;
   const uint32_t* word[kWaits];
@@ -183,7 +187,7 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
   uint64_t start = 0;
 #pragma unroll 1
   for (uint32_t spins = 1;; ++spins) {
-    // Counters wrap; the difference does not.
+    // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
     int late = -1;
     uint32_t seen = 0;
 #pragma unroll
@@ -209,8 +213,8 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
   (void)start;
 }
 
-// The copies of a rTask's boxes of input values, by one lane: a stage at a time, when it is free. What comes before the rTask's
-// Waits, and what after.
+// One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the
+// rTask's Waits: it waits for the first stage. copy_inputs comes after the Waits and copies.
 template <class Veu>
 RK_INLINE void begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control) {
   const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
@@ -235,16 +239,17 @@ RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, con
   }
 }
 
-// Before the first copy behind a body over inputs, which had slot number `over`: until it has ended. `slot` is the number of the copy's
-// own; once `over` has been used again, the waiter has waited for it already.
+// Called before the first copy of boxes after a body over inputs; waits until that body has ended. `over` is the number of the body's
+// slot, `slot` the number of the slot that the boxes are for, both counted from the start of the kernel. If slot - over is kSlots or more,
+// the body's slot has been used again, so the waiter has waited for the body's end already.
 template <class Veu>
 RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32_t slot) {
   if (slot - over < kSlots) wait(control.free[over % kSlots], (over / kSlots) & 1u);
   proxy_fence_shared();  // the body stored there through the generic proxy
 }
 
-// Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then the copies of boxes, and `inputs`. From the
-// waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
+// Fills slots: first the arguments (they depend on nothing) and the arrival on `ready`; then the waits; then the copies of boxes, or the
+// arrival on `inputs`. From the waits on only the first lane works, with as little as possible between the last signal and the first box.
 template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   const uint32_t end = tables.lane_begin[control.veu + 1];
@@ -252,8 +257,8 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
   uint32_t chunk = 0;
-  uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
-  uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
+  uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
+  uint32_t over = 0;  // first lane only: 1 plus the slot number of the last body over inputs; 0: none, or boxes copied since
 #pragma unroll 1
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
@@ -317,7 +322,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
         if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
       }
-      if (uses_slot && input.boxes == 0) {  // else nobody would wait for it
+      if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
         arrive(control.inputs[s]);
         inputs_phases ^= 1u << s;
       }
@@ -335,8 +340,8 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #endif
 }
 
-// Runs the bodies. Thread 0 signals: a warp of its own for that would let the next rTask begin 0.5 us earlier, but to hand on to it
-// takes 0.1 us of the critical path, and the next rTask mostly waits for inputs then.
+// Runs the bodies. Thread 0 signals. With a separate warp for signals the next rTask would begin 0.5 us earlier, but handing over to that
+// warp takes 0.1 us of the critical path, and the next rTask mostly waits for inputs at that time.
 template <class Program>
 RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control) {
   using Veu = typename Program::Veu;
@@ -352,7 +357,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
       accesses_of<Veu>(control, slot.task.record, slot.task.index);
       Program::run(body, slot.task);
     }
-    // Read again: what is kept over a call is saved by the body, in memory.
+    // The slot is read again: the body would have to save a value kept over the call, in memory.
     const uint16_t event = slot.signal;
     const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
     sync_compute<Veu>();
@@ -396,7 +401,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
     }
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
-    for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
+    for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,
                    work,

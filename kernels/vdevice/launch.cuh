@@ -15,7 +15,7 @@ struct Report {
   uint32_t veu;
   uint32_t record;  // the rTask that waits; kNone16: none
   uint32_t index;
-  uint32_t event;  // or kExchange: a word that another rTask of its gang should have published
+  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask of its gang should have published
   uint32_t seen, wanted;
 };
 constexpr uint32_t kExchange = 0xffffffffu;
@@ -24,11 +24,11 @@ struct Launch {
   uint64_t bases[kMaxBases];
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
-  const uint32_t* veu_of_block;  // numbers vEUs by where blocks are put (placement.cuh); null: each block has its own number
+  const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
   uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
-  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
+  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
@@ -40,7 +40,7 @@ RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return st
 // Which vEU this block is.
 RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
 
-// Records who waits in vain and turns the program to draining: from now on every wait passes.
+// Reports the rTask whose wait outlived its budget and makes the program drain: from now on every wait passes.
 RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;

@@ -1,9 +1,9 @@
 // Loads, stores and asynchronous copies.
 //
 // Activations are written inside this kernel, so they are never read through the non-coherent path: load1/load4 read
-// L2 (ld.global.cg) and cp_async16 copies from L2; what threads of a vEU read several times load4_near may find in L1. Weights
-// are written by nobody: load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and
-// the waits are empty.
+// L2 (ld.global.cg), and cp_async16 copies from L2. load1_near/load4_near may hit L1; they are for activations that threads of a vEU
+// read several times. Nobody writes weights, so load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75), the
+// copy is done at once and the waits are empty.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -32,8 +32,8 @@ RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
 #endif
 }
 
-// Any memory. Sound, as every plain load is: the waiter's acquire, which is between the producer's store and this load, drops the SM's L1
-// (sync.cuh), and what this vEU has stored itself it sees there.
+// Loads through L1, of any memory. L1 never has an old value here: the waiter's acquire lies between the producer's store and this load
+// and drops the SM's L1 (sync.cuh), and a vEU's own stores are seen in its L1.
 RK_INLINE float load1_near(const float* p) { return *p; }
 RK_INLINE float4 load4_near(const float* p) { return *reinterpret_cast<const float4*>(p); }  // p is 16-byte aligned
 
@@ -63,8 +63,8 @@ RK_INLINE float4 load_weight4(const float* p) {
 #endif
 }
 
-// A pointer whose memory the compiler cannot see (they come out of structs) said to be shared or global memory. Worth it: a
-// generic access takes the long way, and may alias everything, so that arguments would be read again after every store.
+// These tell the compiler that a pointer is to shared or to global memory, which it cannot see for pointers that come out of structs.
+// Without that the access is a generic one: slower, and it may alias everything, so that arguments are read again after every store.
 template <class T>
 RK_INLINE T* as_shared(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -84,7 +84,7 @@ RK_INLINE void store1(float* p, float v) { *as_global(p) = v; }
 RK_INLINE void store4(float* p, float4 v) { *as_global(reinterpret_cast<float4*>(p)) = v; }
 
 // 16 bytes of shared memory, `offset` bytes from `base`, aligned. For pointers of which the compiler cannot see that they are
-// to shared memory: it would take the slower way of a generic access. Ordered with the other functions of this folder.
+// to shared memory and would make slower generic accesses. Accesses by these functions keep their order among the folder's functions.
 RK_INLINE float4 load_shared4(const void* base, int offset) {
 #if defined(__CUDA_ARCH__)
   float4 v;
@@ -135,8 +135,8 @@ RK_INLINE void store_shared2(void* base, int offset, float2 v) {
 #endif
 }
 
-// x, computed before what follows. The compiler would put it in front of its use, to save a register: between a product and its
-// store, where everybody waits.
+// Returns x, and makes the compiler compute x here. To save a register the compiler would compute x just before its use: between a
+// product and the store of the product, where all threads wait.
 RK_INLINE int computed_now(int x) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(x));
@@ -144,8 +144,8 @@ RK_INLINE int computed_now(int x) {
   return x;
 }
 
-// Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
-// there after commit + wait by this thread, for other threads after a barrier on top.
+// Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The copying thread sees the
+// data after its own cp_async_commit and cp_async_wait, other threads after a barrier that follows these.
 RK_INLINE void cp_async16(void* smem, const void* gmem, bool valid) {
 #if RK_HAS_CP_ASYNC
   const int bytes = valid ? 16 : 0;

@@ -4,11 +4,14 @@
 //   a[0] = A[g][t]  a[1] = A[g+8][t]  a[2] = A[g][t+4]  a[3] = A[g+8][t+4]
 //   b[0] = B[t][g]  b[1] = B[t+4][g]
 //   d[0] = D[g][2t] d[1] = D[g][2t+1] d[2] = D[g+8][2t] d[3] = D[g+8][2t+1]
-// (PTX ISA, mma.m16n8k8 for .tf32). The GPU reads the upper 19 bits of an operand and ignores the rest. to_tf32 adds a part
-// of half of the last place that remains before that, in proportion to the mantissa: what is cut off and what is added
-// cancel on average, tf32 numbers stay what they are, the error is below 0.7 of a last place (0.5 is rounding to nearest), and
-// it is one multiply-add, which keeps NaN. (cvt.rna.tf32 is two dependent instructions on sm_90; x + 0x1000 as integers makes
-// the GPU's own NaN, 0x7fffffff, a zero.)
+// (PTX ISA, mma.m16n8k8 for .tf32). Example: lane 13 has g = 3 and t = 1, so a = A[3][1], A[11][1], A[3][5], A[11][5],
+// b = B[1][3], B[5][3] and d = D[3][2], D[3][3], D[11][2], D[11][3].
+//
+// The GPU reads the upper 19 bits of an operand and ignores the lower 13. That would make numbers too small on average. So to_tf32 first
+// adds x * kTf32Share, a part of half a unit of the last place that is kept. Then what is added and what is cut off cancel on average;
+// a number that is tf32 already stays the same; the error is below 0.7 of a last place (rounding to nearest: 0.5). It is one
+// multiply-add, which keeps NaN. (cvt.rna.tf32 is two dependent instructions on sm_90. Adding 0x1000 to the bits of x would turn the
+// GPU's own NaN, 0x7fffffff, into a zero.)
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -53,7 +56,7 @@ RK_INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 // mma_f16, mma_bf16: D[16][8] += A[16][16] * B[16][8], two 16-bit values a word, the one at the smaller k in the lower half. A lane holds
 //   a[0] = A[g][2t, 2t+1]  a[1] = A[g+8][2t, 2t+1]  a[2] = A[g][2t+8, 2t+9]  a[3] = A[g+8][2t+8, 2t+9]
 //   b[0] = B[2t, 2t+1][g]  b[1] = B[2t+8, 2t+9][g]
-// and d as above. (PTX ISA, mma.m16n8k16.)
+// and d as above. (PTX ISA, mma.m16n8k16.) Example: a[2] of lane 13 (g = 3, t = 1) is A[3][10] in the lower half, A[3][11] in the upper.
 RK_INLINE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::mma_f16(d, a, b);
@@ -80,6 +83,7 @@ RK_INLINE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 // Four 8 x 16-byte matrices from shared memory. Lane l gives the address (base plus offset in bytes) of row l % 8 of matrix l / 8;
 // afterwards r[i] of lane l holds word l % 4 of row l / 4 of matrix i. With rows of 4 tf32 values this is exactly operand A of mma_tf32
 // when the matrices are (rows 0-7, k 0-3), (rows 8-15, k 0-3), (rows 0-7, k 4-7), (rows 8-15, k 4-7).
+// Example: lane 13 gives the address of row 5 of matrix 1 and gets word 1 of row 3 of each matrix: A[3][1], A[11][1], A[3][5], A[11][5].
 RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::ldmatrix4(r, static_cast<const char*>(base) + offset);
@@ -92,9 +96,10 @@ RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// D[64][64] += A[64][8] * B[8][64] by a warpgroup: four warps from a multiple of four. Warp w holds rows 16 w and on of A and D, as for
-// mma_tf32, d[j] being columns 8 j and on. B is in shared memory, a column 128 bytes with its cells permuted as boxes have them
-// (boxes.cuh). Between begin and end, which all 128 threads call together, nothing may change A; D is there after end. (PTX ISA, wgmma.)
+// D[64][64] += A[64][8] * B[8][64] by a warpgroup: four warps, the first one's number a multiple of four. Warp w of the four holds rows
+// 16 w to 16 w + 15 of A and D in the lanes that mma_tf32 has them in; d[j] is columns 8 j to 8 j + 7. B is in shared memory: a column is
+// 128 bytes, with its cells permuted as in boxes (boxes.cuh). All 128 threads call begin_wide and end_wide together. Between the two
+// calls nothing may change A; D is complete after end_wide. (PTX ISA, wgmma.)
 // `step`: bytes from 8 columns to the next 8, a multiple of 128.
 RK_INLINE uint64_t wide_operand(const void* base, int offset, int step = 1024) {
   const uint32_t at = smem_address(base) + static_cast<uint32_t>(offset);
@@ -114,7 +119,7 @@ RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
         "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-// The same with A in shared memory, too, a row 128 bytes as a column of B, for 64 and 128 columns.
+// The same for 16-bit values and 64 or 128 columns, with A in shared memory, too: a row of A is 128 bytes, as a column of B.
 #define RK_DEEP_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define RK_DEEP_64(types)                                                                                                               \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                                      \

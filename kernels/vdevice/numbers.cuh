@@ -9,17 +9,18 @@ namespace rk {
 inline constexpr int kWarp = 32;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
 inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
-inline constexpr int kBoxChannels = 32;                         // f32 ones of a pixel there
+inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
-inline constexpr int kWaits = 3;                                // of an instruction; further waits take one of their own
+inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
 
 // Time stamps of an instruction in a trace.
 enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
 
-// What rounding to tf32 by cutting takes from a number on average: 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2.
+// The part of a number that cutting it to tf32 takes away on average: 2^-11, half a last place, divided by the mean mantissa of
+// logarithmically distributed numbers, 1 / ln 2.
 inline constexpr float kTf32Share = 3.384e-4f;
 
 }  // namespace rk

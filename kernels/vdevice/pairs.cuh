@@ -8,7 +8,8 @@
 
 namespace rk {
 
-// The bytes of `word` that the selector's four digits name, the lowest digit for the lowest byte: 0 to 3, 0 the lowest; 4: a zero.
+// Byte i of the result is the byte of `word` that hexadecimal digit i of the selector names (0 is the lowest); digit 4 gives a zero byte.
+// Example: pick_bytes(0x44332211, 0x4140) is 0x00220011.
 RK_INLINE uint32_t pick_bytes(uint32_t word, uint32_t selector) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(word, 0, selector);

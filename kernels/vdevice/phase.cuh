@@ -1,12 +1,12 @@
 // One phase of one rOperator as a kernel of its own (graph execution, docs/adr/0007): the same bodies as the interpreter runs,
 // with the same rings of weights and of input boxes, but no events: the end of a kernel is what others wait for.
 //
-// Block b runs rTasks b, b + grid, ... of the phase. A kernel is compiled for one body and carries only that body's code,
-// registers, shared memory and service warps. What is odd: arguments come as kernel parameters and are copied to shared
-// memory, where bodies expect them.
+// Block b runs rTasks b, b + grid, ... of the phase: with 100 blocks and 250 rTasks block 7 runs rTasks 7 and 107 and 207. A kernel is
+// compiled for one body and carries only that body's code, registers, shared memory and service warps. Arguments come as kernel
+// parameters and are copied to shared memory, where bodies expect them.
 //
-// A kernel may be resident while the one before it runs (docs/adr/0012). Until that one has ended it touches nothing that a kernel writes:
-// its barriers, its parameters, the descriptors of its boxes and its weights are all that it begins with.
+// A kernel may be resident while the kernel before it runs (docs/adr/0012). Until the earlier kernel has ended, the later one touches
+// nothing that a kernel writes, only its own barriers, its parameters, the descriptors of its boxes and its weights.
 #pragma once
 
 #include "kernels/vdevice/dependent.cuh"
@@ -14,7 +14,7 @@
 
 namespace rk {
 
-// What differs from launch to launch of one body; Record of the interpreter with the arguments themselves.
+// The parameters that differ from launch to launch of one body: the interpreter's Record, with the arguments themselves.
 template <class Args>
 struct PhaseCall {
   uint32_t rtasks;
@@ -24,7 +24,7 @@ struct PhaseCall {
   Padded<Args> args;
 };
 
-// Of Launch what a phase needs.
+// The members of Launch that a phase needs.
 template <class Veu>
 struct PhaseBases {
   uint64_t bases[Veu::kBases];
@@ -32,7 +32,7 @@ struct PhaseBases {
   uint32_t next_comes_early;  // 1: the next kernel may come when this one begins to work; 0: when its blocks end
 };
 
-// A body's Veu has as many stages as its rTasks can use: no weights is one stage of no bytes.
+// A body's Veu has as many stages as its rTasks can use. Without weights it has one weight stage of no bytes.
 template <class Veu>
 constexpr bool kHasWeights = Veu::kWeightStageBytes > 0;
 template <class Veu>

@@ -1,6 +1,6 @@
-// The floor that every body stands on: the same source compiles with nvcc (sm_75 to sm_120) and, with the stand-in of
-// runtime_stub/cuda_on_cpu in the include path, with g++. All PTX of tamp sits in this folder, each piece behind a named
-// function with three branches: the GPU's, the stand-in's (TAMP_CUDA_ON_CPU), and nvcc's host pass, which never runs.
+// What every body includes: macros and small functions that let the same source compile with nvcc (sm_75 to sm_120) and, with the
+// stand-in of runtime_stub/cuda_on_cpu in the include path, with g++. All PTX of tamp is in this folder, each piece in a named
+// function with three branches: for the GPU, for the stand-in (TAMP_CUDA_ON_CPU), and for nvcc's host pass, which never runs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 #include "kernels/vdevice/numbers.cuh"
 
-// A body is called from the interpreter loop through a switch; not inlining it keeps its registers its own and lets
-// many rOperators share one copy of its code (docs/adr/0002).
+// The interpreter loop calls a body through a switch. Bodies are not inlined, so that the registers of one body do not count for
+// the others and many rOperators share one copy of a body's code (docs/adr/0002).
 #if defined(TAMP_CUDA_ON_CPU)
 #define RK_BODY inline
 #else
@@ -19,7 +19,7 @@
 #endif
 #define RK_INLINE __device__ __forceinline__
 
-// Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp): g++ warns of it.
+// Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp), since g++ warns of the pragma.
 #if defined(__CUDACC__)
 #define RK_PRAGMA(text) _Pragma(#text)
 #else

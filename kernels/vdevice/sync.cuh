@@ -1,10 +1,10 @@
 // Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll).
 //
-// Memory order, once for all: the compute threads store an rTask's results; sync_compute orders them before thread 0's
-// releasing red, which adds to the event. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and
-// arrives on the slot's `inputs` barrier, for which the compute threads wait before they load. Each arrow is a release/acquire pair of the
-// PTX memory model, and causality order is transitive over them. Relaxed polls and one fence() behind them would be 0.3 us slower: a fence
-// takes 640 cycles there, on the critical path.
+// How one rTask's stores reach the loads of another: the compute threads store an rTask's results. sync_compute orders the stores before
+// thread 0's releasing red, which adds to the event. On the reading vEU the waiter polls the event with acquire loads (which drop the
+// SM's L1) and then arrives on the slot's `inputs` barrier. The compute threads wait for that barrier before they load. Each of these
+// steps is a release/acquire pair of the PTX memory model, and causality order is transitive over the pairs. Relaxed polls with one fence
+// after them would be 0.3 us slower: the fence takes 640 cycles, on the critical path.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -14,7 +14,7 @@ namespace rk {
 #if defined(TAMP_CUDA_ON_CPU)
 using Barrier = cuda_on_cpu::Barrier;
 #else
-// An mbarrier in shared memory. sm_75 has none: there the word holds {pending:16, count:16, phase:32}.
+// An mbarrier in shared memory. sm_75 has no mbarriers: there the word holds {pending:16, count:16, phase:32}, lowest bits first.
 struct alignas(8) Barrier {
   uint64_t word;
 };
@@ -30,7 +30,7 @@ RK_INLINE void sync_compute() {
 #endif
 }
 
-// kThreads compute threads, whole warps, among themselves: named barrier `id`, from 2 (0 and 1 are taken).
+// Synchronises kThreads compute threads, whole warps, among themselves by named barrier `id`, which is 2 or more (0 and 1 are taken).
 template <int kThreads>
 RK_INLINE void sync_group(int id) {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -40,7 +40,7 @@ RK_INLINE void sync_group(int id) {
 #endif
 }
 
-// All threads of the vEU, once, after the barriers are made; also shows them to the async proxy.
+// Synchronises all threads of the vEU, once, after the barriers are made; also shows the barriers to the async proxy.
 RK_INLINE void sync_all() {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::named_barrier(0, blockDim.x);
@@ -79,9 +79,9 @@ RK_INLINE void arrive(Barrier& barrier) {
 #endif
 }
 
-// Who tells a barrier that a warp, or all compute threads, are done: one thread, behind a barrier of theirs, for causality order is
-// transitive. racecheck of compute-sanitizer knows of an mbarrier only which threads arrived there, and reports what the others did; with
-// -DTAMP_EACH_THREAD_ARRIVES each of them arrives, and nothing else is different (docs/sanitizers.md).
+// When a warp, or all compute threads, are done, one of these threads arrives on the mbarrier, after the threads have synchronised. One
+// arrival is enough, since causality order is transitive. But racecheck of compute-sanitizer trusts only threads that arrived themselves
+// and reports races of the others. With -DTAMP_EACH_THREAD_ARRIVES each thread arrives; nothing else differs (docs/sanitizers.md).
 #if defined(TAMP_EACH_THREAD_ARRIVES)
 inline constexpr bool kEachArrives = true;
 #else
@@ -127,8 +127,8 @@ RK_INLINE uint64_t now_ns() {
 #endif
 }
 
-// Waits for the phase of this parity to complete. All arrivals come from the same vEU, so nothing but a bug in a body
-// can make it wait for ever; after kBarrierBudgetNs it traps (the stand-in finds the deadlock exactly).
+// Waits for the barrier's phase of this parity to complete. All arrivals come from the same vEU, so only a bug in a body can make the
+// wait endless; after kBarrierBudgetNs the kernel traps (the stand-in finds such a deadlock exactly).
 inline constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
 RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
   uint32_t spins = 0;
@@ -145,7 +145,7 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::wait(barrier, parity);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Five instructions; bodies have many of these. A try takes 20 ns at least, 2^32 of them more than kBarrierBudgetNs.
+  // Only five instructions, since bodies have many waits. A try takes 20 ns at least, so 2^32 tries take more than kBarrierBudgetNs.
   asm volatile(
       "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@done bra DONE;\n\t"
@@ -153,7 +153,7 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 #elif defined(__CUDA_ARCH__)
-  // The usual short wait stays in the caller, what may be long is one copy of code.
+  // The usual short wait is inlined; the rare long wait is one function for all callers.
 #pragma unroll 1
   for (int i = 0; i < 64; ++i) {
     if (passed(barrier, parity)) return;
@@ -171,8 +171,8 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
-// How long the weights stay in L2: a share of the lines until the next run, the others as short as can be, where all of them do
-// not fit (`kept` is not 0: without it each run drives out what the next one reads first).
+// How long weights stay in L2. Where they do not all fit, `kept` is more than 0: that share of the lines stays until the next run, and
+// the other lines leave first. Without that each run would drive out the weights that the next run reads first.
 RK_INLINE uint64_t weights_policy(float kept) {
   uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -186,7 +186,7 @@ RK_INLINE uint64_t weights_policy(float kept) {
   return policy;
 }
 
-// Lanes of the loader warp that copy weights, and what they wait by.
+// How many lanes of the loader warp copy weights, and how these lanes wait for an empty stage.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kCopyLanes = kWarp;
 #else
@@ -244,7 +244,7 @@ RK_INLINE uint32_t poll(const uint32_t* event) {
 #endif
 }
 
-// The same, and what comes after it comes after what the signals came after.
+// The same with acquire: loads after this poll see all stores that came before the signals it counted.
 RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
 #if defined(__CUDA_ARCH__)
   uint32_t seen;
@@ -255,7 +255,7 @@ RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
 #endif
 }
 
-// Behind all that was done before it.
+// Adds 1 to the event, with release: whoever acquires it sees all that was stored before.
 RK_INLINE void signal(uint32_t* event) {
 #if defined(__CUDA_ARCH__)
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(event) : "memory");

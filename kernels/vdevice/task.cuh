@@ -5,10 +5,10 @@
 //   - `task.work` is shared memory of the body's Phase::work_bytes, free of earlier users, 128-byte aligned;
 //   - between its threads it synchronises with sync_compute<Veu>() only (never __syncthreads: the service warps do not
 //     take part), __syncwarp and the warp functions of this folder;
-//   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order, every compute warp each of them;
+//   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order; every compute warp acquires and releases each chunk;
 //   - with Phase::boxes it starts before the rTask's Waits have passed, must not read activations before its first
 //     inputs.acquire(), and consumes exactly the chunks that the waiter copies;
-//   - when it returns, all its cp.async groups are waited for. The interpreter synchronises the compute threads after it.
+//   - before it returns, it waits for all its cp.async groups. The interpreter synchronises the compute threads after the body.
 #pragma once
 
 #include "kernels/vdevice/launch.cuh"
@@ -25,6 +25,7 @@ struct TensorRef {
 constexpr uint32_t kNullBase = 0xffffffffu;
 
 // The consumer's side of the weight ring. Chunk number `next` counts from the start of the kernel.
+// Example: with 4 stages chunk 13 is in stage 1, in round 3 of the ring, so its `full` barrier is awaited with parity 1.
 template <class Veu>
 struct WeightPipe {
   const char* stages;
@@ -46,9 +47,9 @@ struct WeightPipe {
   }
 };
 
-// The same for bodies that take many chunks: what is needed of the ring is kept, not computed again. `base` is the byte of the
-// current chunk from `stages`. The ring of input stages (Phase::boxes) has this side only; after the first acquire() all
-// that the rTask's Waits are for may be read.
+// The same for bodies that take many chunks: stage and parity are kept instead of computed from `next` each time. The current chunk
+// begins `base` bytes after `stages`. Bodies consume the ring of input stages (Phase::boxes) through this struct only. After the first
+// acquire() of an input stage, the body may read everything that the rTask's Waits are for.
 template <int STAGES, int STAGE_BYTES>
 struct StagePipe {
   char* stages;
@@ -92,7 +93,7 @@ struct Task {
   char* work;
   const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
   WeightPipe<Veu> weights;  // a body copies it before use
-  const Launch* launch;     // for exchange.cuh, as are:
+  const Launch* launch;     // for exchange.cuh, as are `epoch` and `record`
   uint32_t epoch;           // of this run, from 1
   uint32_t record;
   InputRing inputs{};  // with Phase::boxes

@@ -1,5 +1,5 @@
 // Activations as they lie in memory: fp32, or 16 bits (Half: fp16, Bfloat: bf16), which bodies read and write as floats. Arithmetic is
-// fp32 whatever the memory holds. load1/load4 and store1/store4 of memory.cuh for the narrow ones: four values are 8 aligned bytes.
+// fp32 whatever the memory holds. load1/load4 and store1/store4 are as in memory.cuh, here for 16-bit values: four are 8 aligned bytes.
 #pragma once
 
 #include <type_traits>
@@ -35,7 +35,7 @@ RK_INLINE uint32_t pair_of(float low, float high) {
     return bfloats_of(low, high);
 }
 
-// Four values, 8 bytes, as they are.
+// Four values, 8 bytes, not yet widened to floats.
 template <class Value>
 RK_INLINE uint2 load_pairs2(const Value* p) {
 #if defined(__CUDA_ARCH__)
@@ -45,7 +45,7 @@ RK_INLINE uint2 load_pairs2(const Value* p) {
 #endif
 }
 
-// Four values as they are loaded: what is only on its way need not be waited for, as to widen it would.
+// Four values as they are in memory. A load into Raw4 can still be under way while other code runs; floats() widens and so waits for it.
 template <class Value>
 struct Raw4 {
   uint2 pairs;

@@ -3,6 +3,8 @@
 //
 // An item is kVector channels of kPixels neighbouring output pixels of one row. Items are numbered with channels innermost
 // (channels-last tensors: neighbouring threads touch neighbouring channels) or with pixels innermost.
+// Example: channels innermost, channel_blocks 16, column_blocks 4, rows 14. Item 1000 = ((1 * 14 + 1) * 4 + 2) * 16 + 8 is batch 1,
+// row 1, column block 2, channel block 8. With kVector 4 and kPixels 2 that is channels 32 to 35 of columns 4 and 5.
 #pragma once
 
 #include "kernels/vdevice/epilogue.cuh"
@@ -59,7 +61,7 @@ RK_INLINE float4 load_channels(const Value* p) {
   return kVector == 4 ? load4(p) : float4{load1(p), 0, 0, 0};
 }
 
-// What neighbouring threads load, too.
+// For values that neighbouring threads load, too: may hit L1.
 template <int kVector, class Value>
 RK_INLINE float4 load_channels_near(const Value* p) {
   if constexpr (kVector == 4)
@@ -73,8 +75,8 @@ RK_INLINE float4 load_weights(const float* p) {
   return kVector == 4 ? load_weight4(p) : float4{load_weight1(p), 0, 0, 0};
 }
 
-// Bias, residual, activation and store of kVector channels of kPixels output pixels from `column` on, as far as the row goes. Value: of
-// the results and the residual in memory.
+// Bias, residual, activation and store of one item, cut off at the end of the row. Value is the type that the results and the residual
+// have in memory.
 template <int kVector, int kPixels, class Value = float, class Veu>
 RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const EpilogueArgs& e, const WindowItem& item,
                             float4 (&acc)[kPixels]) {
@@ -86,7 +88,7 @@ RK_INLINE void window_store(const Task<Veu>& task, const WindowArgs& w, const Ep
   if (residual != nullptr) residual += item.batch * s[0] + channel * s[1] + item.row * s[2] + column * s[3];
   Value* out = values_at<Value>(task, w.out) + window_offset(w.out_strides, item.batch, channel, item.row, column);
   const int32_t pixels = w.out_width - column < kPixels ? w.out_width - column : kPixels;
-  // Not unrolled, see finish4; the accumulators move up instead of being picked by an index.
+  // Not unrolled, to keep the code small. The accumulators move up by one each time, since an index into registers must be a constant.
 #pragma unroll 1
   for (int32_t p = 0; p < pixels; ++p, out += w.out_strides[3]) {
     float4 r = splat(0.0f);

@@ -32,7 +32,7 @@ inline void init(Barrier& barrier, uint32_t count) {
 
 inline void arrive(Barrier& barrier) { arrive_in(*current->block, barrier); }
 
-// True when the phase of this parity has completed. The answer no counts as a poll.
+// True when the phase of this parity has completed. An answer of false counts as a poll.
 inline bool passed(Barrier& barrier, uint32_t parity) {
   check(*current->block, barrier);
   if ((barrier.phase & 1u) != parity) return true;
@@ -76,8 +76,8 @@ inline void named_barrier(uint32_t id, uint32_t threads) {
 
 // --- asynchronous copies -----------------------------------------------------------------------------------------------
 
-// The destination is lost at once and gets its data at the wait, the two ends of what a GPU may do: a wait or a barrier
-// that is missing on either side shows.
+// The destination's old bytes are lost at once, and the data arrive only at the wait: the earliest and the latest time at which a GPU may
+// write. So a missing wait or barrier, before or after the copy, gives wrong results.
 inline void cp_async(void* smem, const void* gmem, uint32_t bytes, bool valid) {
   if (!in_shared(smem, bytes)) fail("cp.async of %u bytes to byte %ld, outside shared memory", bytes, shared_offset(*current->block, smem));
   if (!aligned(smem, bytes) || (valid && !aligned(gmem, bytes))) fail("cp.async of %u bytes from %p to %p: not aligned", bytes, gmem, smem);
@@ -206,7 +206,7 @@ inline T atomicCAS(T* word, std::type_identity_t<T> expected, std::type_identity
   return cuda_on_cpu::atomic(word, [=](T old) { return old == expected ? desired : old; });
 }
 
-// One OS thread runs all: what was stored is visible.
+// One OS thread runs all CUDA threads, so every store is visible at once.
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}

@@ -1,10 +1,10 @@
 // Stand-in, part 2: fibers and the order in which they run.
 //
-// A vEU is a Block, a CUDA thread a Fiber. A fiber runs until it must wait; then it jumps straight to the next one, so a
-// switch costs some 10 ns and waiting costs nothing. Fibers of one warp follow each other as long as one of them is
-// ready (their stacks are in the cache), mostly; other warps and other vEUs are drawn at random. The only fibers that
-// spin are those that poll memory: a round in which all that can run have polled, and nothing else happened, several
-// times over, is a deadlock (end_round).
+// A vEU is a Block, a CUDA thread a Fiber. A fiber runs until it must wait; then it jumps straight to the next fiber, so a
+// switch costs some 10 ns and waiting costs nothing. As long as a fiber of the same warp is ready, the next fiber is mostly one of that
+// warp (whose stacks are in the cache); else a warp of any vEU is drawn at random. The only fibers that
+// spin are those that poll memory. If all fibers that can run have only polled, for several rounds in a row, that is a deadlock
+// (end_round).
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -43,7 +43,7 @@ struct AsyncCopy {
   uint32_t group;
 };
 
-// Whose accesses to device memory a thread makes: kernels/vdevice/interpreter.cuh, accesses_of.
+// The rTask for which a thread accesses device memory: kernels/vdevice/interpreter.cuh, accesses_of.
 struct RTask {
   uint32_t record, index;
 };
@@ -70,7 +70,7 @@ struct Fiber {
 };
 
 // One warp-wide function under way, for one mask of lanes. Values are kept twice, because a quick lane may be in the next
-// collective while a slow one has not yet read the results of this one; it cannot get further than that.
+// collective while a slow lane has not yet read the results of this one. The quick lane cannot get further than that.
 struct Meeting {
   uint32_t mask, arrived;
   const char* function;
@@ -99,7 +99,7 @@ struct alignas(8) Barrier {
 };
 static_assert(sizeof(Barrier) == 8);
 
-// What the copy engine knows of a tensor; kernels/vdevice/boxes.cuh. The GPU's has 128 bytes that nobody may look into.
+// What the copy engine knows of a tensor; kernels/vdevice/boxes.cuh. The GPU's descriptor is 128 bytes of undocumented content.
 struct alignas(64) TensorMap {
   const char* base;
   int64_t extents[4], strides[4];  // channel, w, h, image; bytes, so that strides[0] is those of a value
@@ -160,7 +160,7 @@ inline constinit Fiber* current = nullptr;
 inline constinit Launch* launch = nullptr;
 inline constinit uint64_t random_state = 0;
 
-// Is told of accesses to device memory where `tamp run --races` wants to know of them (cpu_races.h), else null.
+// Gets all accesses to device memory for `tamp run --races` (cpu_races.h); null without --races.
 struct Watcher {
   virtual void launch(bool cooperative) = 0;                     // begins
   virtual void bases(const uint64_t* addresses, int count) = 0;  // rk::Launch::bases
@@ -214,7 +214,7 @@ inline void switch_to(Fiber& next) {
   __builtin_unreachable();  // nobody jumps back: the fibers are abandoned
 }
 
-// What a GPU would answer with a fault, or not at all: says who did it and ends the launch with cudaErrorLaunchFailure.
+// For errors at which a GPU would fault or stay silent: names the thread and ends the launch with cudaErrorLaunchFailure.
 [[noreturn, gnu::format(printf, 1, 2), gnu::cold, gnu::noinline]] inline void fail(const char* format, ...) {
   std::fprintf(stderr, "cuda_on_cpu: vEU %u, thread %u: ", current->block_idx.x, current->thread_idx.x);
   va_list arguments;
@@ -234,7 +234,7 @@ inline void make_ready(Warp& warp, uint32_t lanes) {
   launch->ready.push_back(&block);
 }
 
-// Takes the vEU from those that can do something, if it cannot.
+// Removes the vEU from the list of those that can do something, if it can do nothing.
 inline void leave_ready(Block& block) {
   if (block.ready != 0 || !block.copies.empty() || block.ready_at == kNowhere) return;
   Block* const last = launch->ready.back();
@@ -308,14 +308,14 @@ inline void finish_a_copy(Block& block) {
   block.copies.pop_back();
   leave_ready(block);
   const RTask mine = current->rtask;
-  current->rtask = copy.rtask;  // whoever happens to run makes these accesses for another one
+  current->rtask = copy.rtask;  // the running thread makes these accesses for the rTask that issued the copy
   carry_out(copy);
   current->rtask = mine;
   launch->progress = true;
   arrive_in(block, *copy.full);
 }
 
-// Lanes need not be drawn quite evenly; this is the fast path of every collective.
+// The fast path of every collective, so lanes are not drawn quite evenly.
 inline Fiber& draw_lane(const Warp& warp) {
   const uint32_t turn = draw() & 31;
   const uint32_t rotated = (warp.ready >> turn) | (warp.ready << ((32 - turn) & 31));
@@ -371,7 +371,7 @@ inline void park(Parked parked, const void* object) {
 constexpr uint32_t kQuietRounds = 4;       // before stuck() is true
 constexpr uint32_t kMaxQuietRounds = 256;  // of a kernel that goes on polling when it was told
 
-// True once every thread that can run polls in vain. A poll loop asks this where a GPU's asks the clock.
+// True once every thread that can run polls in vain. Poll loops ask this on the stand-in and the clock on a GPU.
 inline bool stuck() { return launch->stuck; }
 
 inline bool all_ready_have_polled(uint32_t& ready_count) {

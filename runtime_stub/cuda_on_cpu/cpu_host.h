@@ -112,7 +112,7 @@ inline void set_multiprocessors(int count) { host_state().multiprocessors = coun
 
 // The machine pretends to have no device, or one.
 inline void set_devices(int count) { host_state().devices = count; }
-// The device pretends that a kernel died on it: a GPU tells this with whatever is asked of it later.
+// The device pretends that a kernel died on it: as on a GPU, all later calls return the error.
 inline void kill_device(cudaError_t error) { host_state().died = error; }
 
 inline cudaError_t allocate(void** pointer, size_t bytes) {

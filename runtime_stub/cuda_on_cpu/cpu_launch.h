@@ -28,7 +28,7 @@ constexpr size_t kStackBytes = 64 * 1024;
 
 constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// Memory that ends at a page nobody may touch. Filled with ones; the fringes that are not the user's must stay so.
+// Memory that ends at a page nobody may touch. It is filled with ones; the bytes around the user's part must stay ones.
 struct Guarded {
   char* mapped = nullptr;
   size_t mapped_bytes = 0;
@@ -69,8 +69,8 @@ inline bool unmap_guarded(const Guarded& block) {
 // --- stacks ------------------------------------------------------------------------------------------------------------
 
 // Kept from launch to launch; pages that a thread never touched cost nothing. The stacks of a warp lie side by side, with a page below
-// // them that nobody may touch. (Such a page below each stack would be more mappings than a process may have.) Between stacks lies a mark,
-// at the upper end of each, where memory is in use anyway.
+// them that nobody may touch. (Such a page below each stack would be more mappings than a process may have.) Between two stacks lies a
+// mark, at the upper end of the lower one, where memory is in use anyway.
 struct Stacks {
   static constexpr uint64_t kMark = 0x7c0ffee5ca1ab1e5;
   std::vector<char*> warps;
@@ -102,7 +102,7 @@ struct Stacks {
   }
 };
 
-// Not std::mutex: who compiles a model reads these headers every time, and <mutex> alone is a tenth of that.
+// Not std::mutex: every compilation of a model reads these headers, and <mutex> alone would be a tenth of that.
 class Mutex {
  public:
   void lock() { pthread_mutex_lock(&mutex_); }
@@ -135,7 +135,7 @@ inline Process& process() {
 
 // --- seed --------------------------------------------------------------------------------------------------------------
 
-// The order of everything that follows in this process depends on the seed alone.
+// From here on, the order in which fibers run in this process depends on the seed alone.
 inline void set_seed(uint64_t seed) {
   uint64_t z = seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,9 +1,9 @@
-// Stand-in, part 7: what every rTask touches of device memory, byte by byte, for `tamp run --races`.
+// Stand-in, part 7: records which bytes of device memory every rTask touches, for `tamp run --races`.
 //
 // NAME.cu is compiled with g++ -fsanitize=thread, which calls a function for every load and store; those functions are here, in
 // the place of the sanitizer's own. (-fsanitize=kernel-address would do it as well, but leaves out a store behind a load of the same
-// address.) The stand-in itself tells of the copies that it makes for a thread. Included by the program's main file, which is not
-// compiled so, once.
+// address.) The stand-in itself reports the copies that it makes for a thread. The program's main file includes this file, once, and is
+// compiled without that option.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Stand-in, part 4: functions of a whole warp. Lanes come one by one and leave a value; the last one does what is to be
-// done for all (the others are parked, so pointers into their stacks are good) and lets them go on.
+// Stand-in, part 4: functions of a whole warp. Lanes come one by one and leave a value; the last lane does the work of
+// all (the other lanes are parked, so pointers into their stacks are good) and lets them go on.
 #pragma once
 
 #include <cstdint>
@@ -108,8 +108,8 @@ inline float float_of_half(uint32_t bits) {
 }
 inline float tf32(uint32_t bits) { return float_of(bits & 0xffffe000u); }
 
-// D[16][8] += A[16][K] * B[K][8] of a warp; who holds what is in kernels/vdevice/mma.cuh. Sums in fp32, k upwards. `value` is number
-// `part` of a word.
+// D[16][8] += A[16][K] * B[K][8] of a warp; which lane holds which elements is in kernels/vdevice/mma.cuh. Sums in fp32, k upwards.
+// `value` returns number `part` of a word.
 template <int K, float (*value)(uint32_t word, uint32_t part)>
 inline void mma_for_all(uint64_t* lanes) {
   using Half = float __attribute__((vector_size(16)));

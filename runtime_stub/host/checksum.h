@@ -1,6 +1,7 @@
 // The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
-// Four lanes of 8-byte words in the manner of XXH64, because one multiplication waits for the one before it: 9 GB/s on one core of a
-// server, as fast as the data come. A change within one word is always noticed, any other but for one in 2^64. No defence against malice.
+// Four lanes of 8-byte words in the manner of XXH64, because in a single lane each multiplication would wait for the one before: 9 GB/s on
+// one core of a server, as fast as the data come. A change within one word is always noticed; any other change goes unnoticed with
+// probability 2^-64. No defence against malice.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ class Checksum {
  public:
   static constexpr size_t kBlock = 32;  // bytes
 
-  // Pieces one behind the other; all but the last are a multiple of kBlock long.
+  // Adds the next piece of the data. All pieces but the last are a multiple of kBlock long.
   void add(const void* data, size_t bytes) {
     const char* const from = static_cast<const char*>(data);
     size_t at = 0;

@@ -1,5 +1,5 @@
-// A run whose inputs and outputs are DLPack's tensors. The structs are those of dlpack.h 0.8 and 1.x as they lie in memory, so that a
-// generated project needs no header of another library; NAME.h declares the outer one's name only.
+// A run whose inputs and outputs are DLPack's tensors. The structs have the same layout in memory as those of dlpack.h 0.8 and 1.x, so that
+// a generated project needs no header of another library; NAME.h only declares the name DLManagedTensor.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -56,7 +56,7 @@ inline dl::Type dl_type(const tamp_port& port) {
   return {code, static_cast<uint8_t>(std::atoi(dtype.c_str() + dtype.find_first_of("0123456789"))), 1};
 }
 
-// "f32", "bool", or "code 5 with 64 bits" of what tamp has no word for.
+// "f32", "bool", or, for a type that tamp has no name for, "code 5 with 64 bits".
 inline std::string dl_type_text(const dl::Type& type) {
   const std::string bits = std::to_string(type.bits);
   const std::string lanes = type.lanes == 1 ? std::string() : std::string(" in ") + std::to_string(type.lanes) + " lanes";
@@ -90,7 +90,7 @@ inline bool has_shape(const dl::Tensor& tensor, const tamp_port& port) {
   return true;
 }
 
-// Strides of extents of 1 say nothing.
+// Strides along extents of 1 do not count.
 inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
   if (tensor.strides == nullptr || port.bytes == 0) return true;
   int64_t stride = 1;
@@ -101,7 +101,7 @@ inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
   return true;
 }
 
-// Empty: it is what the port wants. Else what is wrong.
+// Returns what is wrong with the tensor for the port; empty if nothing is.
 inline std::string misfit(const dl::ManagedTensor* managed, const tamp_port& port, int device) {
   const std::string wanted = ", wanted " + std::string(port.dtype) + extents_text(port.shape, port.rank);
   if (managed == nullptr) return "a null tensor" + wanted;
@@ -127,7 +127,7 @@ inline void* data_of(const dl::ManagedTensor& managed) {
   return managed.tensor.data == nullptr ? nullptr : static_cast<char*>(managed.tensor.data) + managed.tensor.byte_offset;
 }
 
-// A tensor that was made here; nobody but its deleter needs it.
+// A tensor that was made here, with all that its deleter frees.
 struct OwnTensor {
   dl::ManagedTensor managed{};
   std::vector<int64_t> shape, strides;
@@ -163,7 +163,7 @@ inline tamp_status make_tensor(Instance& instance, const tamp_port& port, dl::Ma
   return TAMP_OK;
 }
 
-// run() of tensors. Those of `outputs` that are null are made, and are null again if anything fails.
+// run() with DLPack tensors. Tensors of `outputs` that are null are made here, and are set to null again if anything fails.
 inline tamp_status run_tensors(Instance* instance, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const Model& model = *instance->model;

@@ -1,8 +1,8 @@
 // The host half of a generated program: create, run, status, destroy. Its text stands in each NAME.cu; the generated C
 // functions are one line each on top of it. Nothing here is global; every CUDA call is checked.
 //
-// Odd: an instance belongs to the device that was current at create, may be used from one thread at a time, and one run
-// at a time (two runs of one instance must be ordered by their streams; two instances are independent).
+// Odd: an instance belongs to the device that was current at create. Only one thread at a time may use the instance, and only one run
+// at a time may be under way (two runs of one instance must be ordered by their streams; two instances are independent).
 #pragma once
 
 #include <cuda.h>
@@ -29,7 +29,7 @@ namespace tamp_host {
 struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
-  int32_t box_w, box_h, boxes;  // boxes: of one copy, one behind the other along the channels
+  int32_t box_w, box_h, boxes;  // boxes: how many one copy brings, one after the other along the channels
   int32_t value_bytes;          // 4, or 2
 };
 
@@ -289,7 +289,7 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   return TAMP_OK;
 }
 
-// What the copy engine wants to know of a tensor.
+// Makes the copy engine's descriptor of a tensor.
 inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, std::string& message) {
 #if defined(TAMP_CUDA_ON_CPU)
   (void)message;
@@ -345,8 +345,8 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
-// Gives vEUs that follow each other SMs that do (kernels/vdevice/placement.cuh): by a launch of the same shape, whose blocks say where they
-// are. On the stand-in, which has no SMs, vEUs are numbered from behind, so that a numbering is in use there, too.
+// Gives neighbouring vEUs neighbouring SMs (kernels/vdevice/placement.cuh): a launch of the same shape finds out on which SM each block
+// is. The stand-in has no SMs; there vEUs are numbered in reverse, so that a numbering is tested there, too.
 inline tamp_status place_veus(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
@@ -371,8 +371,8 @@ inline tamp_status place_veus(Instance& instance) {
   return TAMP_OK;
 }
 
-// The share of the weights that L2 shall keep from run to run; 0, nothing is said, where all of them fit. (alexnet on an H200, whose
-// weights are 122 MB: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 where nothing is said.)
+// The share of the weights that L2 shall keep from run to run; 0, which tells L2 nothing, if all weights fit. (alexnet on an H200, with
+// 122 MB of weights: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 if L2 is told nothing.)
 inline float weights_kept(const Model& model) {
   int device = 0, l2_bytes = 0;
   if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess) return 0;
@@ -445,7 +445,7 @@ inline tamp_status create(const Model& model, const tamp_options* options, Insta
   return status;
 }
 
-// What the device reported of a wait in vain, if anything.
+// The device's report of a wait that outlived its budget, if there is one.
 inline tamp_status reported(Instance* instance) {
   const volatile rk::Report* const report = instance->report;
   if (report->valid == 0) return TAMP_OK;
@@ -461,7 +461,7 @@ inline tamp_status reported(Instance* instance) {
                   std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
 }
 
-// The report; else the error of a kernel that died, which CUDA tells with every call that comes later; else that of the last launch.
+// The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.
 inline tamp_status status(Instance* instance) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const tamp_status waited = reported(instance);
@@ -493,7 +493,7 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
-// Inputs are read while outputs are being written, so that in place the numbers would be wrong.
+// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
   for (int o = 0; o < model.output_count; ++o) {

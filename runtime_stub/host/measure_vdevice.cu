@@ -1,5 +1,6 @@
-// The program that `tamp devices --measure` builds with nvcc for the GPU at hand and runs: what a vDevice says of edges, bandwidths and rates.
-// It stands alone. Prints `product NAME`, then lines `key value`; exit code 1 and a message on stderr where CUDA refuses something.
+// The program that `tamp devices --measure` builds with nvcc for the GPU at hand and runs. It measures the edges, bandwidths and rates of
+// a vDevice, and needs no other file of tamp. Prints `product NAME`, then lines `key value`; exit code 1 and a message on stderr if CUDA
+// refuses something.
 //
 // A vEU is one block of 256 threads here, one an SM, all resident (cooperative launch). Times are medians of kRuns runs, by CUDA events.
 #include <cuda_runtime.h>
@@ -184,7 +185,7 @@ int main() {
     void* arguments[] = {const_cast<uint32_t**>(&events), const_cast<uint32_t**>(&words), &base, &rounds};
     require(cudaLaunchCooperativeKernel(kernel, static_cast<unsigned>(sms), kVeuThreads, arguments, 0, stream), "cudaLaunchCooperativeKernel");
   };
-  // Events only grow; what they are before a run is what all runs before it added.
+  // Events only grow: before a run an event has the sum of what all runs before added.
   const double all_us = median_us(stream, [&] {
     cooperative(reinterpret_cast<const void*>(rounds_of_all));
     base += static_cast<uint32_t>(rounds * sms);

@@ -2,10 +2,11 @@
 // body. They are spread over a few streams so that branches of the network run side by side; the caller's stream forks into
 // them and joins them again, also while it is being captured, and then they become the branches of the caller's CUDA graph.
 //
-// A step that needs nothing but the step before it in its stream is launched as that one's programmatic dependent (docs/adr/0012): its
-// blocks may be on the SMs, with their weights on the way, when the other ends. Capture keeps that as an edge of the same kind.
+// A step that needs nothing but the step before it in its stream is launched as a programmatic dependent of that step (docs/adr/0012): when
+// the earlier step ends, blocks of the later one may already be on the SMs and loading their weights. Capture keeps this as an edge of the
+// same kind.
 //
-// Odd: nothing is captured here, because addresses of inputs and outputs may differ from run to run. Who wants a CUDA graph
+// Odd: nothing is captured here, because addresses of inputs and outputs may differ from run to run. A user who wants a CUDA graph
 // captures NAME_run.
 #pragma once
 
@@ -26,7 +27,7 @@ struct PhaseGrid {
   bool next_comes_early = false;  // rk::PhaseBases
 };
 
-// What the device makes of a kernel.
+// What a kernel can do on this device.
 struct PhaseLimits {
   int resident = 0;         // blocks that one SM holds
   bool can_depend = false;  // its code waits for the kernel before it
@@ -118,12 +119,12 @@ constexpr PhaseKernel phase_kernel_of() {
   return {PhaseLauncher<Body>::kSmemBytes, &PhaseLauncher<Body>::prepare, &PhaseLauncher<Body>::launch};
 }
 
-// Whether blocks of the next kernel should come while all of this one's run. They go to the SMs that have most room: where this kernel is
-// on every SM, or leaves one for each block of the next, they are spread as if they were alone. Else they would pile up on the SMs that
-// this one leaves free, and stay there.
+// Whether blocks of the next kernel should come while all blocks of this kernel run. The GPU puts blocks on the SMs that have most room. If
+// this kernel is on every SM, or leaves a free SM for each block of the next kernel, the next kernel's blocks are spread evenly. Else they
+// would pile up on the few SMs that this kernel leaves free, and stay there.
 inline bool should_come_early(unsigned blocks, unsigned next_blocks, unsigned sms) { return blocks >= sms || blocks + next_blocks <= sms; }
 
-// How each step is launched, from what the device makes of its kernel.
+// Decides how each step is launched, from what its kernel can do on this device.
 inline void plan_grids(const Phases& phases, const std::vector<PhaseLimits>& limits, unsigned sms, bool has_dependents,
                        std::vector<PhaseGrid>& grids) {
   grids.assign(static_cast<size_t>(phases.step_count), {});

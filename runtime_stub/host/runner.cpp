@@ -258,7 +258,7 @@ void write_outputs(const Job& job, const std::vector<std::vector<char>>& outputs
 }
 
 #if defined(TAMP_TRACE)
-// Behind what is in the file already.
+// Appends to the file.
 void write_trace(const Job& job, const Instance& instance) {
   int columns = 0, instructions = 0;
   const uint64_t* const stamps = MODEL(trace)(instance.context, &columns, &instructions);
@@ -279,7 +279,7 @@ void write_arena(const Job& job, const Instance& instance) {
 #if defined(TAMP_STAGES)
 #include "runtime_stub/host/stages.h"
 
-// Behind them the program has to give what it gave before.
+// After the stages were timed, the program must give the same results as before.
 void time_stages(const Job& job, Instance& instance) {
   start(instance);
   const std::vector<std::vector<char>> before = finish(instance);

@@ -1,14 +1,15 @@
-// Times stages of a program, for `--measure` of the policies of IOS (docs/policies.md). It is a part of runner.cpp where TAMP_STAGES is
-// defined, and stands behind the generated source, whose insides it uses: the launches of graph execution one by one, or the interpreter
-// with lanes that are not the program's.
+// Times stages of a program, for `--measure` of the policies of IOS (docs/policies.md). This file is a part of runner.cpp if TAMP_STAGES is
+// defined. It comes after the generated source and uses functions from inside of it: the launches of graph execution one by one, or the
+// interpreter, with other lanes than the program's.
 //
-// A stage runs once, and once more with copies of it behind it; what the copies add is the stage's time as one of many. In graph execution
-// the copies are launched here, in one CUDA graph; in the persistent kernel the lanes have them, and are one launch.
+// A stage is run once alone, and once followed by copies of itself. The time that the copies add is the stage's time as one of many. In
+// graph execution the copies are launched here, in one CUDA graph; in persistent execution the lanes contain the copies, in one launch.
 //
-// It is included in the runner's own namespace, which has read all headers that it needs.
+// runner.cpp includes this file inside its own namespace, after all headers that this file needs.
 //
-// The file of stages. Graph execution: a line each, groups of launches: "0 1|2" is launch 1 behind launch 0, and launch 2 beside them.
-// Persistent: codegen::lane_table of pairs of lanes, one behind another; what is printed of a pair is what the second takes more.
+// The file of stages. Graph execution: one line for each stage, with groups of launches: "0 1|2" is launch 1 after launch 0, and launch 2
+// beside these two. Persistent execution: codegen::lane_table of pairs of lanes, one after another; the number printed for a pair is how
+// much longer the second takes than the first.
 #pragma once
 
 namespace stages {
@@ -22,7 +23,7 @@ constexpr int kCopies = 1, kRounds = 1;  // its times say nothing
 constexpr int kCopies = 8, kRounds = 5;
 #endif
 
-// What NAME_run launches with. It is asked for by a run that launches nothing.
+// Gets the parameters with which NAME_run launches, by a run that launches nothing.
 class Hook {
  public:
   explicit Hook(Instance& instance) {
@@ -140,7 +141,7 @@ class Timer {
   void add_stream() {
     events_.emplace_back();
     CHECK_CUDA(cudaEventCreateWithFlags(&events_.back(), cudaEventDisableTiming));
-    if (events_.size() == 1) return;  // the first group's is the instance's
+    if (events_.size() == 1) return;  // the first group uses the instance's stream
     streams_.emplace_back();
     CHECK_CUDA(cudaStreamCreateWithFlags(&streams_.back(), cudaStreamNonBlocking));
   }
@@ -161,7 +162,8 @@ class Timer {
     }
   }
 
-  // As prepare_phases has it for launches that follow each other. `goes_on`: after itself, `again`: before itself.
+  // Launches as prepare_phases plans it for launches that follow each other. `goes_on`: a copy of the group comes before; `again`: a copy
+  // of the group follows.
   void enqueue_group(const std::vector<int>& group, cudaStream_t stream, bool goes_on, bool again) const {
     for (size_t k = 0; k < group.size(); ++k) {
       const host::PhaseStep& step = phases_.steps[group[k]];
@@ -185,7 +187,7 @@ class Timer {
 
 #else
 
-// Lanes, where they lie on the device.
+// Addresses of lanes on the device.
 struct Lanes {
   const device::Instruction* instructions;
   const uint32_t* lane_begin;

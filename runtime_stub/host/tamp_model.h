@@ -28,7 +28,7 @@ inline std::string type_text(const tamp_port& port) {
 
 #if defined(__cpp_lib_span)
 
-// What a span says of its elements. Of the 16-bit types of other libraries (__half, __nv_bfloat16) no more than their size.
+// The kind of a span's elements. For the 16-bit types of other libraries (__half, __nv_bfloat16) only their size is known.
 enum class Kind : char { floating = 'f', integer = 'i', natural = 'u', boolean = 'b', other = '?', bytes = 'B' };
 
 template <class T>
@@ -73,7 +73,7 @@ std::string elements_text(const Memory<Pointer>& given) {
   return std::string("elements of ") + static_cast<char>(given.kind) + std::to_string(given.bytes_each * 8);
 }
 
-// Empty: it fits. Else what is wrong.
+// Returns why the memory does not fit the port; empty if it fits.
 template <class Pointer>
 std::string misfit(const Memory<Pointer>& given, const tamp_port& port) {
   std::size_t wanted = port.bytes;
@@ -88,8 +88,8 @@ std::string misfit(const Memory<Pointer>& given, const tamp_port& port) {
 
 #endif
 
-// Owns a context; every failure is a std::runtime_error with the message of the C function. One that was moved from has none, and may only
-// be assigned to or destroyed.
+// Owns a context; every failure is a std::runtime_error with the message of the C function. An object that was moved from has no context,
+// and may only be assigned to or destroyed.
 template <class Api>
 class ModelOf {
  public:
@@ -125,7 +125,7 @@ class ModelOf {
   }
 #endif
 
-  // As the C function; and with outputs that are made here, which the caller gives back by their deleters.
+  // The first is as the C function. The second makes all outputs, and the caller frees them by their deleters.
   void run_dlpack(DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream = nullptr) {
     require(Api::run_dlpack(context(), inputs, outputs, stream));
   }

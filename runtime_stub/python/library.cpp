@@ -1,4 +1,5 @@
-// Behind a generated source in one translation unit, this makes the shared library that the Python package loads (library.h):
+// Together with a generated source, which comes first in the same translation unit, this file makes the shared library that the Python
+// package loads (library.h):
 //
 //   #define TAMP_MODEL resnet18
 //   #include "resnet18.cu"
@@ -33,7 +34,7 @@ inline bool is_capturing(cudaStream_t stream) {
 struct Program {
   MODEL(context) * context = nullptr;
   int device = 0;
-  // Runs share the arena: one in another stream than the last comes after it.
+  // Runs share the arena: a run in another stream than the last run's waits for the last run.
   cudaEvent_t done = nullptr;
   cudaStream_t last_stream = nullptr;
   bool has_run = false;
@@ -120,7 +121,7 @@ inline int open(int32_t device, const char* weights, void** program) {
   return failed;
 }
 
-// Device memory of the program's own, made when it is first needed.
+// Device memory that belongs to the program, allocated when it is first needed.
 inline int own_memory(Program& self, void*& memory, size_t bytes) {
   if (memory == nullptr && bytes > 0) TAMP_TRY(self.message, cudaMalloc(&memory, bytes));
   return 0;

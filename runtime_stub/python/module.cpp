@@ -1,5 +1,5 @@
-// tamp._native: loads the shared library of a compiled model and runs it; arrays of any library by DLPack. What is checked of arguments is
-// checked in model.py; here are pointers.
+// tamp._native: loads the shared library of a compiled model and runs it; takes arrays of any library by DLPack. _model.py has checked the
+// arguments; the functions here take pointers.
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

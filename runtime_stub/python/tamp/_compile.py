@@ -100,7 +100,7 @@ def _files_in(arguments: list[str]) -> list[pathlib.Path]:
 def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], work: pathlib.Path) -> list[str]:
     """Returns the files of external weights, relative to the model's folder."""
     refusals, depfile = work / "refusals.json", work / "depfile"
-    # In the model's folder: messages, the source's head and the list of files then have no more of its path than its name.
+    # Run in the model's folder, so that messages, the source's head and the list of files contain the model's name, not its path.
     done = _program.call("compile", "-q", "-o", folder, *arguments, "--refusals", refusals, "--depfile", depfile, "--", file.name, folder=file.parent)
     if done.returncode != 0:
         raise CompileError(_program.error_of(done), json.loads(refusals.read_text()) if refusals.exists() else None)
@@ -118,8 +118,8 @@ def _build(folder: pathlib.Path, machine: _program.Machine, work: pathlib.Path) 
     if not machine.compiler:
         wanted = "g++ 11 or newer and libboost-context-dev" if machine.device == "cpu" else "nvcc of the CUDA Toolkit"
         raise CompileError(f"models are built with {wanted}, which is not found in PATH")
-    # Nothing but tamp_library is seen from outside: two programs of one name may be in one process (two batches of a model), and torch puts
-    # the symbols of CUDA's runtime where every library finds them.
+    # Only tamp_library is visible from outside: one process may load two programs of the same name (two batches of a model), and torch
+    # makes the symbols of CUDA's runtime visible to every library.
     command = [machine.compiler, "-std=c++20", "-I", str(folder), "-I", str(_program.LIBRARY_SOURCES), "-shared", "-o", str(folder / "library.so")]
     if machine.device == "cuda":
         command += ["-O3", f"-arch={arch}", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-Xlinker", "--exclude-libs=ALL", str(source)]

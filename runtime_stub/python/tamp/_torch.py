@@ -113,7 +113,7 @@ class _Compiled:
             raise CompileError("gradients are needed, and tamp only infers; call it in torch.no_grad() or torch.inference_mode()")
         self._graph = graph
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        # Held, so that no other tensor gets their identity; with the versions that the compiled model has of them.
+        # The tensors are held so that no other tensor gets their identity; their versions are those that the compiled model has.
         self._constants = {i: value for i, (node, value) in enumerate(zip(nodes, inputs)) if _is_constant(node, value)}
         self._versions = {i: _version(value) for i, value in self._constants.items()}
         varying = [value for i, value in enumerate(inputs) if i not in self._constants]
