@@ -1,6 +1,6 @@
-// Two sweeps. Backwards, because a Concat or a graph output says where its operands' makers are to write: each result that is
-// computed is either committed to a place that something behind it wants, or gets memory of its own in its preferred order.
-// Forwards, views follow from where their sources lie, and copies are put in where that does not work out.
+// Two sweeps. Backwards, because a Concat or a graph output says where its operands' makers are to write: each result that is computed is
+// either committed to a place that something behind it wants, or gets memory of its own in its preferred order. Forwards, views follow from
+// where their sources lie, and copies are put in where no strides express the view.
 #include "compiler/passes/assign_layout.h"
 
 #include <algorithm>
@@ -110,9 +110,9 @@ class LayoutAssigner {
     if (wanted && accepts_as_source(rop.inputs[0], *wanted)) place(rop.inputs[0]) = *wanted;
   }
 
-  // A view that strides cannot say of how its operand prefers to lie, but of how it can be made, too: heads of attention that are put side
-  // by side, [1,12,128,64] to [1,128,12,64] to [1,128,768]. Only where neighbours in memory stay neighbours: for a body that writes single
-  // elements a copy is cheaper.
+  // A view that strides cannot express in its operand's preferred order, but can in another order that the operand can be made in, too:
+  // heads of attention that are put side by side, [1,12,128,64] to [1,128,12,64] to [1,128,768]. Only where neighbours in memory stay
+  // neighbours: for a body that writes single elements a copy is cheaper.
   bool saves_copy(const ROperator& rop) const {
     const TensorId source = rop.inputs[0], made = rop.outputs[0];
     if (view_place(graph_, rop, {BufferId(), 0, preferred_[source.index()]})) return false;

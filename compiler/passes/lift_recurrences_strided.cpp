@@ -1,5 +1,5 @@
-// Strides that divide each other are the places of a number system: the source is reshaped so that each wanted dimension is a range
-// of one of its dimensions, sliced, and its dimensions are put in order.
+// Strides that divide each other are like the digits of a number: of strides 100, 10, 1 each is a multiple of the next. The source is
+// reshaped so that each wanted dimension is a range of one dimension (a digit), then sliced, then its dimensions are put in order.
 #include "compiler/passes/lift_recurrences_strided.h"
 
 #include <algorithm>

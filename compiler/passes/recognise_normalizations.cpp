@@ -1,4 +1,5 @@
-// The match begins at the quotient and goes back to x; scale and bias are looked for behind it. What has other readers stays.
+// The match begins at the quotient and goes back to x; scale and bias are looked for behind the quotient. Steps with other readers are not
+// matched.
 #include "compiler/passes/recognise_normalizations.h"
 
 #include <set>

@@ -114,7 +114,7 @@ struct Group {
   double us = 0;
 };
 
-// What only links used need not be stored.
+// Results that only links read need not be stored.
 Graph drop_unused_results(Graph graph) {
   const Uses uses = uses_of(graph);
   for (ROperator& rop : graph.rops) {
@@ -186,7 +186,7 @@ class Stacker {
  private:
   // --- who needs whom ---
 
-  // Per rOperator: the recurrent ones that it depends on. Only these are few, so a set a rOperator is small.
+  // Per rOperator: the recurrent ones that it depends on. Recurrent rOperators are few, so these sets are small.
   void find_dependencies() {
     number_.assign(graph_.rops.size(), SIZE_MAX);
     size_t count = 0;
