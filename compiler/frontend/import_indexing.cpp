@@ -1,9 +1,9 @@
-// Operators that take elements from places, or put them there, which other tensors name. All but Scatter are said as Gather from x with its
-// leading dimensions as one, whose indices are arithmetic on the given ones: folded where they are constants, a chain of integers
-// otherwise.
+// Operators that read or write elements at places that another tensor, the indices, names. All but Scatter become a Gather from x with its
+// leading dimensions joined to one. The Gather's indices are computed from the given ones by integer arithmetic, which is folded where the
+// indices are constants. Example: GatherND at (1, 2) of x[3,4,5] is Gather of row 1 * 4 + 2 = 6 of x[12,5].
 //
-// A wild index among constants is refused here. At run time reading takes the nearest element along the dimension, writing leaves the
-// update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
+// An index out of range is refused here if it is constant. At run time reading takes the nearest element along the dimension, writing
+// leaves the update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64
   return n.constant_range(0, extent, step, shape);
 }
 
-// In i64; those of constants are checked. `extent` is what `axis` of x has.
+// Indices as i64; constant ones are checked. `extent` is x's along `axis`.
 TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_t axis) {
   const DType dtype = n.dtype(indices);
   if (dtype != DType::i64 && dtype != DType::i32) throw n.bad(fmt::format("indices are {}, expected i64", name_of(dtype)));
@@ -41,19 +41,19 @@ TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_
   return n.cast(indices, DType::i64);
 }
 
-// Counted from the beginning.
+// Indices counted from the beginning: negative ones have `extent` added.
 TensorId from_beginning(NodeImport& n, TensorId indices, int64_t extent) {
   const TensorId is_negative = n.elementwise(ElementwiseOp::less, {indices, n.constant_i64(0)});
   return n.elementwise(ElementwiseOp::where, {is_negative, plus(n, indices, n.constant_i64(extent)), indices});
 }
 
-// And the nearest that there is.
+// Indices counted from the beginning, those out of range replaced by the nearest valid ones.
 TensorId nearest(NodeImport& n, TensorId indices, int64_t extent) {
   const TensorId counted = from_beginning(n, indices, extent);
   return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {counted, n.constant_i64(0)}), n.constant_i64(extent - 1)});
 }
 
-// Nothing of that type and shape.
+// A tensor without elements, of that type and shape.
 TensorId empty(NodeImport& n, DType dtype, const Shape& shape) { return n.expand(n.cast(n.constant_f32(0), dtype), shape); }
 
 Shape part_of(const Shape& shape, size_t begin, size_t end) {
@@ -344,7 +344,7 @@ void import_reverse_sequence(NodeImport& n) {
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, 2), place}));
 }
 
-// Of all elements behind each other without an axis.
+// Compress: without an axis, of all elements in row-major order.
 void import_compress(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);

@@ -1,5 +1,5 @@
-// Quantised tensors: integers q that stand for (q - zero point) * scale. Everything is said in operators that exist: differences and
-// products of i32, which are exact, and f32 arithmetic where ONNX has floats.
+// Quantised tensors: integers q that stand for (q - zero point) * scale. Everything becomes other operators: differences and products of
+// i32, which are exact, and f32 arithmetic where ONNX has floats.
 #include <fmt/format.h>
 
 #include <limits>
@@ -177,7 +177,7 @@ void import_qlinear_matmul(NodeImport& n) {
   n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, n.dtype(zero_point)));
 }
 
-// Pads are zero points: zeros of what is multiplied.
+// Pads are zero points, which stand for 0.
 void import_conv_integer(NodeImport& n) {
   n.expect_inputs(2, 4);
   n.expect_outputs(1);

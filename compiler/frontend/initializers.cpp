@@ -1,6 +1,6 @@
-// A tensor's values are in exactly one of: raw_data, the typed field of its element type, an external file. Narrow types
-// travel in wider fields (int32_data holds bools, halves as bit patterns, and all integers up to 32 bits); what does not
-// fit the element type is refused rather than cut off.
+// A tensor's values are in exactly one of: raw_data, the typed field of its element type, an external file. Narrow types travel in wider
+// fields (int32_data holds bools, halves as bit patterns, and all integers up to 32 bits); values that do not fit the element type are
+// refused, not cut off.
 #include "compiler/frontend/initializers.h"
 
 #include <fmt/format.h>

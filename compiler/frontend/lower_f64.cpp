@@ -1,4 +1,4 @@
-// Right, not fast: every step is a rOperator of its own, and a window is made of copies of what it sees.
+// Exact, not fast: every step is a rOperator of its own, and every window is a copy of the elements that it covers.
 #include "compiler/frontend/lower_f64.h"
 
 #include <algorithm>

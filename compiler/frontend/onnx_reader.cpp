@@ -1,5 +1,4 @@
-// The way of a model through the frontend: file, versions, wiring, inputs and initializers, nodes in order, outputs, and
-// the claims of value_info last.
+// Reads a model step by step: file, versions, wiring, inputs and initializers, nodes in order, outputs, and last the claims of value_info.
 #include "compiler/frontend/onnx_reader.h"
 
 #include <fmt/format.h>
@@ -275,9 +274,9 @@ class Reader {
     if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype) {
       throw bad_input(fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype)));
     }
-    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // it speaks of another batch
+    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // the claim is about another batch
     bool fits = claim.dims->size() == tensor.shape.size();
-    const auto padded = builder_.padded.find(found->second);  // the claim may be of fewer entries
+    const auto padded = builder_.padded.find(found->second);  // the claim may count only the valid entries
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
       const DeclaredDim& dim = (*claim.dims)[d];
       const bool is_padded = padded != builder_.padded.end() && padded->second.axis == static_cast<int64_t>(d);
@@ -298,7 +297,7 @@ class Reader {
       if (found->second.valid()) wanted.push_back(output.name());
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
-    builder_.may_read_padded = true;           // a copy of it is one
+    builder_.may_read_padded = true;           // a copy takes each entry by itself
     for (const std::string& name : wanted) name_output(name, names);
     for (size_t i = 0; i < wanted.size(); ++i) add_count(wanted[i], static_cast<int64_t>(i), names);
   }

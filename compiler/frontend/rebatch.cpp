@@ -21,7 +21,7 @@ namespace {
 
 // Some minutes of the reference on one core, in ops::work_of's steps.
 constexpr int64_t kMostWork = int64_t{400'000'000'000};
-// Of the largest element of a tensor: sums may be in another order.
+// Tolerance, relative to the largest element of a tensor: sums may be in another order.
 constexpr double kTolerance = 1e-3;
 
 using Values = std::map<std::string, ops::Value>;  // by the tensors' names
@@ -107,8 +107,8 @@ double largest(const ops::Value& value) {
 
 bool near(double a, double b, double limit) { return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= limit; }
 
-// `some` holds elements from..from+a of the batch b that `all` holds, along an axis; where an extent is several dimensions in one, the
-// batch is one of these, with `before` of them around it.
+// Whether `some`, of batch a, equals elements from .. from + a of `all`, of batch b, along dimension `dim`. An extent may join several
+// dimensions of which the batch is one; `before` is the product of those in front of the batch.
 bool holds_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b, size_t dim, int64_t before, int64_t from,
                 double limit) {
   int64_t outer = before, inner = some.shape[dim] / (a * before);
@@ -185,7 +185,7 @@ class Proof {
   void check(const std::string& name, const std::string& node, const Values& some, int64_t a, const Values& all, int64_t b,
              int64_t first) const {
     const auto few = some.find(name), many = all.find(name);
-    if (few == some.end() || many == all.end()) return;  // a step that one of them does not need
+    if (few == some.end() || many == all.end()) return;  // a step that one of the two graphs does not have
     const std::optional<Axis> axis = axis_of(few->second.shape, a, many->second.shape, b);
     if (!axis) {
       refuse(node, name,

@@ -27,14 +27,15 @@ double place_of(const ResizeRule& rule, const ResizeAxis& axis, int64_t o) {
   return half_pixel;
 }
 
-// Scales are floats, so that 3 may come out as 2.9999998: what is as near to a whole or a half as floats can tell is meant to be it.
+// Scales are floats, so a place that should be 3 may come out as 2.9999998. Places that a float cannot tell from a whole or a half number
+// are set to that number.
 double settled(double x) {
   constexpr double kFloats = 3e-7;
   const double halves = std::nearbyint(2 * x) / 2;
   return std::abs(x - halves) <= kFloats * std::max(1.0, std::abs(x)) ? halves : x;
 }
 
-// What one neighbour at `distance` counts; antialiasing makes the curve wider, by the scale.
+// The weight of a neighbour at `distance`; antialiasing makes the curve wider, by the scale.
 double linear_curve(double distance) { return std::max(0.0, 1 - std::abs(distance)); }
 double cubic_curve(double distance, double a) {
   const double x = std::abs(distance);
@@ -44,7 +45,7 @@ double cubic_curve(double distance, double a) {
 
 double narrowing(const ResizeRule& rule, double scale) { return rule.antialias ? std::min(scale, 1.0) : 1.0; }
 
-// Elements from the one left of a place to the leftmost that counts.
+// How many elements the leftmost one with a weight is away from the element left of a place.
 int64_t left_of(const ResizeRule& rule, double scale) {
   if (rule.mode == ResizeMode::nearest) return 0;
   const double reach = (rule.mode == ResizeMode::linear ? 1 : 2) / narrowing(rule, scale);
