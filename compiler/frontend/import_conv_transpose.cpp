@@ -1,6 +1,7 @@
-// ConvTranspose, said as a Conv. Without strides it is a Conv by the kernel turned round. With a stride s every s-th element of the result
-// sees every s-th tap: the taps of each of the s phases become output channels of one Conv, whose results are then put side by side. So a
-// stride of 2 with a kernel of 2 x 2 (U-Net) is a product with four times the channels and one copy.
+// ConvTranspose as a Conv. Without strides it is a Conv with the kernel turned round. With a stride s, an element of the result uses only
+// every s-th tap, and which ones depends on its position modulo s, its phase: the taps of each of the s phases become output channels of
+// one Conv, whose results are then put side by side. So a stride of 2 with a kernel of 2 x 2 (U-Net) is a product with four times the
+// channels and one copy.
 //
 //   one dimension, stride 2, taps a b c d:   y[2q] = x[q] a + x[q-1] c,   y[2q+1] = x[q] b + x[q-1] d
 //   the Conv's kernels, turned round: (c, a) and (d, b)

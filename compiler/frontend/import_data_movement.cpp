@@ -274,12 +274,12 @@ void import_pad(NodeImport& n) {
   const TensorId padded = n.add(pad, {x});
   if (narrow) return n.result(0, padded);
   n.expect_same_dtype({x, value});
-  pad.value = 0;  // of what says where x is
+  pad.value = 0;  // of the tensor that marks where x is
   const TensorId is_inside = n.add(pad, {n.expand(n.constant_bool(true), shape)});
   n.result(0, n.elementwise(ElementwiseOp::where, {is_inside, padded, n.reshape(value, {})}));
 }
 
-// A wild index among constants is found here; one of run time takes the nearest element that there is (kernels/typed/gather.cuh).
+// An index out of range is refused here if it is constant; at run time it takes the nearest element (kernels/typed/gather.cuh).
 namespace {
 
 // With --batch: constant indices [1, ..] into rows that hold the whole batch, one element's behind the other's, are those of its first

@@ -202,7 +202,7 @@ class Einsum {
     return term;
   }
 
-  // Without the indices that are not among `kept`.
+  // Sums over the indices that are not among `kept`.
   Term sum_out(const Term& term, const Indices& kept) {
     Reduce reduce{ReduceKind::sum, {}, /*keepdims=*/false};
     Term result{term.id, {}};
@@ -221,7 +221,8 @@ class Einsum {
     return result;
   }
 
-  // With the dimensions in the order of `indices`, extent 1 where it has none; all extents as others say.
+  // The term with its dimensions in the order of `indices`, extent 1 where it lacks an index; with `repeat`, repeated to the extents of the
+  // other operands.
   TensorId arranged(const Term& term, const Indices& indices, bool repeat = true) {
     Ints perm;
     Shape shape, whole;

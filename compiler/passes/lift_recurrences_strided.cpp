@@ -48,8 +48,8 @@ std::optional<std::vector<Digit>> digits_of(int64_t count, const Strided& wanted
   return digits;
 }
 
-// A digit that lies along several of the source's dimensions becomes one for each where that says the same: `from` then need not be
-// reshaped first.
+// A digit that lies along several of the source's dimensions is split into one for each dimension where that means the same: `from` then
+// need not be reshaped first.
 std::vector<Digit> along_dimensions(const std::vector<Digit>& digits, const Shape& from) {
   std::vector<Digit> split;
   size_t d = 0;

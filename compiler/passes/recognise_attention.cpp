@@ -93,8 +93,8 @@ class AttentionMatcher {
     return graph_.tensor(scores).shape == graph_.tensor(graph_.rops[found.steps.back()].inputs[0]).shape;
   }
 
-  // Several constants that are added one after another, with Reshapes between (windows that a mask is for are a dimension of their own).
-  // A Reshape leaves the order of elements, so their sum is one constant.
+  // Several constants may be added one after another, with Reshapes in between (for a mask of windows, the windows are a dimension of their
+  // own). A Reshape leaves the order of elements, so their sum is one constant.
   struct ConstantSums {
     TensorId scores;
     std::vector<AddedConstant> constants;
