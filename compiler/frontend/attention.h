@@ -8,7 +8,7 @@
 
 namespace tamp::frontend {
 
-// Which keys a query looks at. Both broadcast to [B,N,queries,keys].
+// Which keys a query looks at. `bias` and `kept` broadcast to [B,N,queries,keys].
 struct AttentionMask {
   TensorId bias;  // is added to the scores; may be none
   // Bool; the weight of a key is 0 where `kept` is false. Needed only if all keys of a query may be masked, for which Softmax would give

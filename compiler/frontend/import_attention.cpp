@@ -63,7 +63,7 @@ class Attention {
     return size;
   }
 
-  // How many heads an operand has; three dimensions do not say it.
+  // How many heads an operand has: an attribute says it if the operand has three dimensions.
   int64_t heads(const char* attribute, size_t input, const char* name) {
     const std::optional<int64_t> given = n_.find_int(attribute);
     const Shape shape = n_.shape(n_.in(input));

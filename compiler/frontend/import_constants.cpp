@@ -87,7 +87,7 @@ void import_constant(NodeImport& n) {
   n.result(0, n.constant(value_of_attribute(n, *given[0])));
 }
 
-// Not folded where it is large: repeating one number costs the device nothing.
+// A large tensor is not folded: repeating one number costs the device nothing.
 void import_constant_of_shape(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_outputs(1);

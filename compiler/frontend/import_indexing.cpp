@@ -119,8 +119,9 @@ struct Scattering {
   ScatterKind kind = ScatterKind::none;
 };
 
-// With constant indices that only replace, what each element becomes is known: it is a Gather from x and the updates behind each other. The
-// table has an entry for each element (or, with `rows`, for each row of x, whose indices are for whole rows).
+// With constant indices and plain replacement it is known where each element of the result comes from. So the result is a Gather from x and
+// the updates, joined one behind the other. The table has an entry for each element (or, with `rows`, for each row of x, whose indices are
+// for whole rows).
 bool has_table(NodeImport& n, const Scattering& s, bool rows) {
   constexpr int64_t kFewUpdates = 4;  // looking for them costs less than copying
   const Shape x = n.shape(s.x), updates = n.shape(s.updates);
@@ -234,7 +235,8 @@ void import_scatter_elements(NodeImport& n) {
   n.result(0, scattered(n, {x, indices, updates, axis, kind}, /*rows=*/false));
 }
 
-// Behind the place that write_indices name (of each batch; none: at the beginning), along one axis; with mode circular around its end.
+// TensorScatter: writes the update at the place that write_indices names for each batch (at the beginning if there are none), along one
+// axis; with mode circular it continues at the beginning of the axis.
 void import_tensor_scatter(NodeImport& n) {
   n.expect_inputs(2, 3);
   n.expect_outputs(1);
@@ -267,7 +269,7 @@ void import_tensor_scatter(NodeImport& n) {
     Shape across(shape.size(), 1);
     across[0] = shape[0];
     place = plus(n, n.reshape(n.cast(first, DType::i64), across), place);
-    // At run time: a wild place of mode linear is outside, and no element counted from the end.
+    // At run time and in mode linear, a negative place is out of range, not counted from the end.
     if (mode == "circular")
       place = n.elementwise(ElementwiseOp::mod, {place, n.constant_i64(shape[along])});
     else
@@ -277,7 +279,8 @@ void import_tensor_scatter(NodeImport& n) {
   n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
 }
 
-// Rows of x with its selected dimensions as one; a row that is outside in any of them is numbered behind the last one.
+// Row numbers in x with its selected dimensions joined to one. A row that is out of range in any of these dimensions gets a number behind
+// the last row.
 void import_scatter_nd(NodeImport& n) {
   n.expect_inputs(3, 3);
   n.expect_outputs(1);

@@ -99,7 +99,7 @@ class MsHeads {
   TensorId q_, k_, v_;  // [B,heads,length,size]
 };
 
-// One product makes queries, keys and values of the input.
+// Attention: one product makes queries, keys and values from the input.
 class MsAttention : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -179,7 +179,7 @@ class MsAttention : MsHeads {
   int64_t heads_ = 1;
 };
 
-// Queries, keys and values come ready, or packed into one tensor.
+// MultiHeadAttention: queries, keys and values are inputs, or packed into one tensor.
 class MsMultiHead : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -296,8 +296,8 @@ class MsMultiHead : MsHeads {
   int64_t heads_ = 1;
 };
 
-// Several heads of queries share one of keys and values. The lengths of the sequences come at run time: new keys are put behind the past's
-// keys that count, and a query looks only at keys that are not behind itself.
+// GroupQueryAttention: several heads of queries share one head of keys and values. The lengths of the sequences come at run time: new keys
+// are put behind the past's keys that count, and a query looks only at keys that are not behind itself.
 class MsGroupQuery : MsHeads {
  public:
   using MsHeads::MsHeads;

@@ -139,7 +139,7 @@ TensorId resampled(NodeImport& n, TensorId x, std::vector<Table> tables, float o
   return n.add(attrs, inputs);
 }
 
-// Those that shrink X most come first.
+// The order of axes: axes that shrink X most come first.
 TensorId resized(NodeImport& n, TensorId x, std::vector<Table> tables, bool copies, float outside) {
   std::stable_sort(tables.begin(), tables.end(), [](const Table& a, const Table& b) { return a.growth < b.growth; });
   const DType dtype = n.dtype(x);

@@ -57,10 +57,10 @@ std::optional<size_t> batch_dim(NodeImport& n, TensorId x) {
   return found;
 }
 
-// With --batch: the shape that a Reshape of a model of another batch should have, or `wanted` where that will do. What grows is an extent
-// that is the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants [197,8,768]), else the one that begins where
-// the batch does ([197,12,64] of [197,8,768] wants [197,96,64]), but for the last, which holds features ([197,768] of [197,8,12,64]
-// wants [1576,768]). A guess that is wrong does not pass the proof (rebatch.h).
+// With --batch: the shape that a Reshape written for the model's own batch should have at the new batch, or `wanted` where that fits as it
+// is. The extent that grows is one that equals the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants
+// [197,8,768]), else the extent that begins where the batch begins ([197,12,64] of [197,8,768] wants [197,96,64]), except the last extent,
+// which holds features ([197,768] of [197,8,12,64] wants [1576,768]). A wrong guess does not pass the proof (rebatch.h).
 Ints with_new_batch(NodeImport& n, const Shape& shape, const Ints& wanted) {
   const int64_t own = n.new_batch().own, batch = n.new_batch().wanted, count = element_count(shape);
   const std::optional<size_t> dim = own == 0 ? std::nullopt : batch_dim(n, n.in(0));

@@ -31,7 +31,7 @@ struct Limits {
   int64_t low, high;
 };
 
-// What a typed field of wider integers may hold for the element type. f16 and bf16: bit patterns.
+// The range of values for the element type in a typed field of wider integers. f16 and bf16: bit patterns.
 Limits limits_of(DType dtype) {
   switch (dtype) {
     case DType::boolean: return {0, 1};

@@ -24,7 +24,7 @@
 namespace tamp::frontend {
 namespace {
 
-// Exporters name all results of a recurrent node; what nobody reads need not be stored.
+// Exporters name all results of a recurrent node; results that nobody reads need not be stored.
 Graph drop_unread_results(Graph graph) {
   const Uses uses = uses_of(graph);
   const auto unread = [&](TensorId id) { return uses.consumers[id.index()].empty() && !uses.is_output[id.index()]; };
@@ -70,7 +70,7 @@ Shapes shapes_of(const Graph& graph) {
 
 class Reader {
  public:
-  // `shapes`: with the model's own batch, for a model that is read with another one.
+  // `shapes`: the shapes of tensors with the model's own batch, if the model is read with another batch.
   Reader(const std::string& path, const ReadOptions& options, Shapes shapes = nullptr)
       : path_(path), file_(file_text(path)), options_(options), shapes_(std::move(shapes)) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -149,7 +149,7 @@ class Reader {
     return value;
   }
 
-  // What --freeze names must be inputs, and no defaults of inputs.
+  // --freeze may name only inputs, and none that have a default.
   void check_frozen() const {
     std::vector<std::string> names;
     std::set<std::string> found;
@@ -302,7 +302,7 @@ class Reader {
     for (size_t i = 0; i < wanted.size(); ++i) add_count(wanted[i], static_cast<int64_t>(i), names);
   }
 
-  // What says how many of a padded output's entries are valid is an output, too.
+  // The tensor that says how many entries of a padded output are valid becomes an output too.
   void add_count(const std::string& name, int64_t output, std::set<std::string>& names) {
     const auto padded = builder_.padded.find(scope_.values.at(name));
     if (padded == builder_.padded.end()) return;

@@ -26,13 +26,13 @@ constexpr double kTolerance = 1e-3;
 
 using Values = std::map<std::string, ops::Value>;  // by the tensors' names
 
-// What a tensor's shape says of the batch: nothing, or which dimension grows with it.
+// How a tensor's shape depends on the batch: not at all, or one dimension grows with the batch.
 struct Axis {
   bool follows = false;
   size_t dim = 0;
 };
 
-// The element of an input: the same for element `sample` of the batch wherever it stands.
+// An input's value for element `sample` of the batch: the same in every batch.
 double element(DType dtype, uint64_t input, int64_t sample, int64_t i) {
   uint64_t x = (input * 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(sample) << 40) ^ static_cast<uint64_t>(i);
   for (int round = 0; round < 3; ++round) x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
@@ -79,7 +79,7 @@ Values run_all(const Graph& graph, const std::vector<ops::Value>& inputs) {
   return named;
 }
 
-// None if shapes at batches a and b are not those of a tensor with or without a batch.
+// None if the shapes at batches a and b fit neither a tensor that grows with the batch nor one that does not.
 std::optional<Axis> axis_of(const Shape& at_a, int64_t a, const Shape& at_b, int64_t b) {
   if (at_a.size() != at_b.size()) return std::nullopt;
   Axis axis;
@@ -156,7 +156,7 @@ class Proof {
     for (const TensorId id : many.outputs) require_batch_in(few, many.tensor(id));
   }
 
-  // The shapes at a third batch must be on the line through those of two.
+  // Extents must be linear in the batch: the shapes at two batches predict those at a third.
   void require_shapes(const Graph& few, int64_t a, const Graph& many, int64_t b, const Graph& wanted) const {
     std::map<std::string, Shape> at_a, at_b;
     for (const Tensor& tensor : few.tensors) at_a[tensor.name] = tensor.shape;

@@ -7,7 +7,7 @@
 namespace tamp::frontend {
 namespace {
 
-// Where element o of the resized axis lies in the original one. The length that ONNX divides by is in * scale, whole or not.
+// The position of element o of the resized axis on the original axis. ONNX divides by the length in * scale, which need not be whole.
 double place_of(const ResizeRule& rule, const ResizeAxis& axis, int64_t o) {
   const auto x = static_cast<double>(o), in = static_cast<double>(axis.in);
   const double length = in * axis.scale;
@@ -76,7 +76,7 @@ std::vector<double> curve_weights(const ResizeRule& rule, const ResizeAxis& axis
       if (first + t < 0 || first + t >= axis.in) inside[static_cast<size_t>(t)] = 0;
     }
     const double left = std::accumulate(inside.begin(), inside.end(), 0.0);
-    if (left != 0) {  // else all of them are outside, and stay what they were
+    if (left != 0) {  // else all taps are outside, and their weights stay as they are
       sum = left;
       weights = inside;
     }
@@ -109,7 +109,7 @@ TapTable tap_table(const ResizeRule& rule, const ResizeAxis& axis) {
   TapTable table;
   table.taps = taps_of(rule, axis.scale);
   for (int64_t o = 0; o < axis.out; ++o) {
-    // A place far outside is the border's as well; so that it has a number, it is brought near.
+    // A place far outside takes the border's elements; it is moved near the border so that it fits an integer.
     const double last = static_cast<double>(axis.in - 1), place = place_of(rule, axis, o);
     const double far = static_cast<double>(axis.in + table.taps);
     const double x = std::clamp(std::isnan(place) ? 0 : place, -far, last + far);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLaneColumns = 600;
 
-// What the lanes say about one rOperator.
+// The facts about one rOperator that are collected from the lanes.
 struct Row {
   int64_t rtasks = 0, waits = 0;
   std::set<size_t> veus;

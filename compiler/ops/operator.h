@@ -27,7 +27,7 @@ class Given {
   int64_t elements() const;  // of all together
   const OperandList& all() const { return operands_; }
 
-  // At least `least` operands, the first of which are all there, and at most `most`.
+  // Error unless there are at least `least` operands, none of the first `least` left out, and at most `most`.
   void expect(size_t least, size_t most) const;
   void expect(size_t exactly) const { expect(exactly, exactly); }
   // One entry for each dimension of the first operand (or `rank` of them).

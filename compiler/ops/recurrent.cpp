@@ -38,7 +38,7 @@ struct States {
   std::vector<T> y, h, c;
 };
 
-// One cell at work. Gates lie as [B, G*H]; `now` points to those of one step, which begin as the input's share.
+// The evaluation of one cell. Gates lie as [B, G*H]; `now` points to the gates of one step, which hold the input's share at first.
 template <class T>
 class CellRun {
  public:

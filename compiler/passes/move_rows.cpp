@@ -404,7 +404,7 @@ class GatherLifter {
     return true;
   }
 
-  // What makes the rows, if nobody else reads them.
+  // The rOperator that makes the rows, if nothing else reads them.
   std::optional<size_t> worker_behind(TensorId id) const {
     while (true) {
       const ROperatorId producer = uses_.producer[id.index()];

@@ -72,7 +72,7 @@ class Tracer {
     return Stretch{rop.inputs[0], at.begin};
   }
 
-  // One dimension is cut, and the stretch lies in one row of what is left of it.
+  // For a Slice that cuts one dimension, if the stretch lies within one row of the rest.
   std::optional<Stretch> through(const Slice& op, const ROperator& rop, const Stretch& at, int64_t count) const {
     const Shape &from = graph_.tensor(rop.inputs[0]).shape, &to = graph_.tensor(rop.outputs[0]).shape;
     std::optional<size_t> cut;

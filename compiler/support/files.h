@@ -36,7 +36,7 @@ struct FileDescriptor {
   FileDescriptor& operator=(const FileDescriptor&) = delete;
 };
 
-// Where the system wants temporary files.
+// The system's folder for temporary files.
 std::filesystem::path temporary_parent();
 
 // `path` itself if it exists, else the nearest folder above it that does.
