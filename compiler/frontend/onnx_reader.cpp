@@ -48,7 +48,7 @@ Graph drop_unread_results(Graph graph) {
   return remove_dead(std::move(graph));
 }
 
-// Of nodes, and of outputs; those of the graphs that nodes hold, too, which also see the names around them.
+// Adds the names that nodes and outputs read. Graphs that nodes hold are included, because they see the names around them.
 void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names) {
   for (const auto& output : graph.output()) names.insert(output.name());
   for (const auto& node : graph.node()) {
@@ -134,7 +134,7 @@ class Reader {
     }
   }
 
-  // External values that nobody reads are checked and left where they are; those of one range are read once, for all.
+  // External values that nobody reads are checked but not loaded. Initializers that name the same range of a file share one copy.
   ops::Value read_initializer(onnx::TensorProto& proto, bool is_read, const std::string& where) {
     if (proto.data_location() != onnx::TensorProto::EXTERNAL) return read_tensor(proto, source_, where);
     ops::Value value = read_tensor(proto, {source_.folder, /*load_weights=*/false}, where);

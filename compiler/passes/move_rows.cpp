@@ -87,7 +87,7 @@ OpAttrs for_rank(const OpAttrs& attrs, size_t rank) {
   return made;
 }
 
-// What both sweeps make.
+// Tensors, Reshapes and tables that both sweeps add to the graph.
 class RowMaker {
  public:
   explicit RowMaker(Graph& graph) : graph_(graph) {}
@@ -117,11 +117,11 @@ class RowMaker {
 
 // ---- forwards ----
 
-// Row r is row table[r] of `base`.
+// A tensor whose row r is row table[r] of `base`. Example: table {2, 0, 1}: its rows are base's rows 2, 0 and 1.
 struct MovedRows {
   TensorId base;
   RowTable table;
-  std::optional<Placement> view;  // of a base that lies row by row, if strides can say it
+  std::optional<Placement> view;  // the tensor's place as a view of a base that lies row by row, if strides can express it
 };
 
 class RowSinker {
@@ -352,7 +352,7 @@ class GatherLifter {
  public:
   explicit GatherLifter(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_(graph_) {}
 
-  // The last Gather that can be lifted, one step up. Whether there was one.
+  // Lifts the last Gather that can be lifted over one rOperator. Returns whether there was one.
   bool step() {
     for (size_t i = graph_.rops.size(); i-- > 0;) {
       if (lift(i)) return true;

@@ -167,7 +167,7 @@ Graph recognise_excitation(Graph graph, const Estimator& estimator) {
     const std::optional<ExcitationMatch> match = matcher.match(i);
     if (!match) continue;
     std::optional<size_t> depthwise = matcher.depthwise_that_makes(match->squeezed);
-    if (depthwise && taken[*depthwise]) depthwise.reset();  // by another excitation of the same map
+    if (depthwise && taken[*depthwise]) depthwise.reset();  // another excitation of the same map has taken it
     std::optional<Excited> made = depthwise ? maker.made(*match, depthwise) : std::nullopt;
     if (!made) {
       depthwise.reset();
