@@ -86,7 +86,7 @@ class Linker {
     if (before != made.end()) link(i, before->second);
   }
 
-  // Links step `i` behind step `b` if it follows it in a chain.
+  // Links step `i` behind step `b` if the two are neighbours in a chain.
   bool link(size_t i, size_t b) {
     const Cell &cell = cells_[i], &before = cells_[b];
     Link &made = links_[i], &from = links_[b];
