@@ -94,7 +94,7 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
   throw bad_input(fmt::format("precision '{}' is not known; known: fp32, tf32, fp16, bf16", printable(name)));
 }
 
-// `unplaced`: what the last pass, which gives tensors their places, gets.
+// `unplaced` receives the graph before the last pass, which gives tensors their places.
 Graph run_passes(Graph graph, const Estimator& estimator, int64_t cell, Dump& dump, std::optional<Graph>& unplaced) {
   bool placed = false;
   const std::vector<passes::Pass> pipeline = passes::pipeline(estimator, cell);
@@ -111,7 +111,7 @@ Graph run_passes(Graph graph, const Estimator& estimator, int64_t cell, Dump& du
   return graph;
 }
 
-// The rTasks of a gang run at the same time, which those of one kernel a phase do not.
+// Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not.
 bool may_have_gangs(const CompileOptions& options) { return options.execution == schedule::Execution::persistent; }
 
 template <class Op>
@@ -119,16 +119,17 @@ bool has(const Graph& graph) {
   return std::any_of(graph.rops.begin(), graph.rops.end(), [](const ROperator& rop) { return std::holds_alternative<Op>(rop.attrs); });
 }
 
-// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where there are both,
-// convolutions may have boxes, and gangs the room of the stages (compiler/ir/over_inputs.h).
+// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where a graph has both,
+// convolutions may have boxes, and gangs use the room of the input stages (compiler/ir/over_inputs.h).
 bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
 }
 
-// Products by wgmma are faster from some eight steps of the loop on, and every further body is code that the SMs' instruction caches must
-// hold: so all of a program's, or none. On average over its one-tap products; on an H200 squeezenet1_0 (160 channels) takes 81 us with them
-// and 79 without, resnet50 (480) 246 and 251, resnet50 with them for more than 256 channels alone 255.
-// In fp16 and bf16, where such bodies have tiles that others have not, from so many pixels on as well.
+// Whether a program's one-tap products use wgmma. Products by wgmma are faster from about eight steps of the loop on, and every further
+// body is code that the SMs' instruction caches must hold: so all of a program's products use wgmma, or none. The average of their channels
+// decides: on an H200 squeezenet1_0 (160 channels) takes 81 us with them and 79 without, resnet50 (480) 246 and 251, resnet50 with them for
+// more than 256 channels alone 255. In fp16 and bf16, wgmma is also used from kManyPixels pixels on average: there its bodies have tiles
+// that other bodies do not have.
 bool has_wide_products(const Graph& graph, const VDevice& vdevice, Precision precision) {
   constexpr int64_t kLeastChannels = 256, kManyPixels = 4096;
   if (vdevice.arch != "sm_90a" || precision == Precision::fp32) return false;
@@ -155,8 +156,8 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   return d;
 }
 
-// What passes may ask. Whatever else there is, a gang has the room of the stages; where there can be none, nobody makes recurrences for
-// one.
+// The Estimator for passes. A gang always has the room of the input stages. Where there can be no gangs, recurrences have no estimate, so
+// passes do not make any for gangs.
 Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
   return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](
              const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {
@@ -167,7 +168,7 @@ Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs)
   };
 }
 
-// The same for a placed graph: where both are possible, as the estimates say.
+// The same for a placed graph. Where shared memory can be used with boxes and without, the estimates decide.
 VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
   const VDevice fit = fitted(graph, vdevice, precision), without = vdevice.without_inputs();
   if (fit.input_stages == 0 || !has<Recurrent>(graph)) return fit;
@@ -180,9 +181,9 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
 bool may_narrow(const Prepared& prepared) {
   return prepared.narrow_activations && (prepared.precision == Precision::fp16 || prepared.precision == Precision::bf16);
 }
-int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4; }  // as of passes/assign_layout.h
+int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4; }  // `cell` of passes/assign_layout.h
 
-// Of a placed graph, in fp16 and bf16: activations in 16 bits wherever there are bodies for it.
+// For a placed graph in fp16 or bf16: stores activations in 16 bits wherever there are bodies for that.
 Graph narrowed(Graph graph, const Prepared& prepared) {
   const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
   if (!may_narrow(prepared)) return graph;
@@ -194,7 +195,7 @@ Graph narrowed(Graph graph, const Prepared& prepared) {
   return graph;
 }
 
-// Which rOperators' results stay in fp32, of those that were asked to lie in 16 bits.
+// The rOperators whose results stay in fp32 although activations may lie in 16 bits.
 void log_wide_activations(const Prepared& prepared) {
   if (prepared.precision != Precision::fp16 && prepared.precision != Precision::bf16) return;
   const Graph& graph = prepared.graph;
@@ -272,7 +273,7 @@ std::string schedule_of(const CompileOptions& options) {
 RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& options, const select::Records* records,
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
-  const bool persistent = options.execution == schedule::Execution::persistent;  // records are of it
+  const bool persistent = options.execution == schedule::Execution::persistent;  // records were measured in this execution
   const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared); };
   const std::optional<Merger> merger =
       prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow, cell_of(prepared))) : std::nullopt;

@@ -1,4 +1,4 @@
-// ONNX file -> RProgram: the table of contents of the compiler.
+// From an ONNX file to an RProgram: the stages of the compiler, which compile.cpp runs in order.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,29 @@
 
 namespace tamp {
 
-// Times the stages of IOS on a device, in programs of the model that was read as `source`.
+// Measures on a device how long stages of IOS (a scheduling policy, docs/policies.md) take. `source` is the model as it was read.
 using MeasureStages = std::function<std::vector<std::vector<double>>(const Graph& source, const std::vector<schedule::StageJob>& jobs)>;
 
-// The only carrier of flags.
+// The options of a compilation. Flags of the command line reach the compiler in this struct only.
 struct CompileOptions {
   std::string vdevice = "h200";
   std::string precision;           // empty = the vDevice's default
-  bool narrow_activations = true;  // in fp16 and bf16: they lie in 16 bits where they can (passes/narrow_activations.h)
+  bool narrow_activations = true;  // with fp16 and bf16: store activations in 16 bits where possible (passes/narrow_activations.h)
   schedule::Policy policy = schedule::Policy::best;
   schedule::Execution execution = schedule::Execution::persistent;
   std::map<std::string, int64_t> dims;
   std::map<std::string, ops::Value> frozen;  // inputs that become constants
   int64_t batch = 0;                         // 0 = as the model says
-  std::string records;                       // of measurements: a file, "none", or empty = those in this program
+  std::string records;                       // of measurements: a file, "none", or empty = those built into tamp
   schedule::IosOptions ios;
-  MeasureStages measure;  // for the policies of IOS; none: their stages are simulated
+  MeasureStages measure;  // for the policies of IOS; empty = times of stages are simulated
   int64_t search_plans = schedule::ScheduleOptions{}.search_plans;
-  std::string schedule;       // a file to take instead of a policy; empty = none
-  std::string schedule_text;  // the schedule in that file, where it is a part of it; empty: all of it
+  std::string schedule;       // a file with a schedule to use instead of a policy; empty = none
+  std::string schedule_text;  // the schedule's text if it is only a part of that file; empty = the whole file
   std::string dump_dir;       // empty = no dumps
-  // Every buffer gets memory of its own, so that all that rOperators made is still there after a run.
+  // Every buffer gets memory of its own, so that the results of all rOperators are still there after a run.
   bool keep_all = false;
-  // A schedule of another batch or vDevice whose decisions are taken instead of a policy (schedule/carry_over.h).
+  // A schedule made for another batch or vDevice. If given, its decisions replace a policy (schedule/carry_over.h).
   const RProgram* like = nullptr;
 };
 
@@ -48,28 +48,29 @@ struct Compiled {
 // Error as in read_onnx, schedule::schedule and parse; InternalError if the verifier refuses the result.
 Compiled compile(const std::string& model_path, const CompileOptions& options);
 
-// The same in two steps, for who wants several rPrograms of one model. `plan` verifies its result, too, and reads neither files
-// nor CompileOptions::records.
+// compile() in two steps, for callers that want several rPrograms of one model. `plan` verifies its result as compile() does; it reads no
+// files and ignores CompileOptions::records.
 struct Prepared {
   Graph source, graph;  // as read; placed
   VDevice vdevice;      // as the rKernels see it
   Precision precision = Precision::fp32;
   bool narrow_activations = true;  // CompileOptions'
-  // The graph before its tensors got places, for policies that change it; none: `graph` is to stay as it is.
+  // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.
   std::optional<Graph> unplaced;
 };
 Prepared prepare(const std::string& model_path, const CompileOptions& options);
 RProgram plan(const Prepared& prepared, const CompileOptions& options, const select::Records* records,
               const std::vector<std::string>* forced = nullptr);
 
-// Makes `prepared.graph` the one that the policy would make of it, for good: for who plans several rPrograms whose rOperators have to be
-// the same.
+// Replaces `prepared.graph` by the graph that the policy would change it to, for callers that plan several rPrograms with the same
+// rOperators.
 void settle_graph(Prepared& prepared, const CompileOptions& options, const select::Records* records);
 
-// What a policy may ask about merging convolutions of a graph without places, which outlives it.
+// The Merger (compiler/ir/merge.h) with which policies merge convolutions of `unplaced`, a graph whose tensors have no places yet.
+// `unplaced` must outlive the Merger.
 Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow = {}, int64_t cell = 4);
 
-// What CompileOptions::records names. Error (bad input) on a file that is not of records.
+// The records that CompileOptions::records names. Error (bad input) if the file holds no records.
 select::Records read_records(const std::string& name);
 
 }  // namespace tamp

@@ -59,7 +59,7 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
   const DType dtype = n.dtype(q);
 
   AttentionParts parts;
-  const bool is_f64 = dtype == DType::f64;  // the factor of a MatMul is f32
+  const bool is_f64 = dtype == DType::f64;  // a MatMul's factor is f32, too narrow for f64
   if (is_f64) q = n.elementwise(ElementwiseOp::mul, {q, n.constant(f64_scalar(options.scale))});
   const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, is_f64 ? 1 : static_cast<float>(options.scale), 1};
   parts.scores = joined(n.add(scores, {grouped(q, queries, shared), grouped(k, keys, 1), TensorId()}), keys[2]);

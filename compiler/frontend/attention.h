@@ -1,5 +1,5 @@
-// Scaled dot product attention in operators that there are: two products with a Softmax between them. What ONNX's Attention and ONNX
-// Runtime's have in common; they differ in how operands lie and in what masks mean.
+// Scaled dot product attention, expressed as two products with a Softmax between them. It is shared by the importers of ONNX's Attention
+// and of ONNX Runtime's, which differ in how operands lie and in what masks mean.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,25 @@
 
 namespace tamp::frontend {
 
-// Which keys a query looks at. Both broadcast to [B,N,queries,keys].
+// Which keys a query looks at. `bias` and `kept` broadcast to [B,N,queries,keys].
 struct AttentionMask {
   TensorId bias;  // is added to the scores; may be none
-  // Bool; weights are 0 where it is false. Only where all keys of a query may be masked, of which Softmax would make NaN; else none.
+  // Bool; the weight of a key is 0 where `kept` is false. Needed only if all keys of a query may be masked, for which Softmax would give
+  // NaN; else none.
   TensorId kept;
 };
 
 struct AttentionOptions {
-  double scale = 1;                     // of scores that are no f64 rounded to f32
+  double scale = 1;                     // rounded to f32 unless scores are f64
   float softcap = 0;                    // 0: none
-  std::optional<DType> softmax_type{};  // none: that of the scores
+  std::optional<DType> softmax_type{};  // none: the type of the scores
 };
 
 struct AttentionParts {
   TensorId scores;   // scale * q * k'
   TensorId capped;   // scores between -softcap and softcap
-  TensorId biased;   // and what the mask adds
-  TensorId weights;  // softmax of that
+  TensorId biased;   // capped, plus the mask's bias
+  TensorId weights;  // softmax of `biased`
   TensorId y;        // weights * v, [B,N,queries,V]
 };
 
@@ -43,7 +44,7 @@ struct Rotary {
 // x[B,S,N,D] or x[B,N,S,D] by cosines and sines that broadcast to x[.., .., .., size / 2].
 TensorId rotated(NodeImport& n, const Rotary& rotary, TensorId x, TensorId cosine, TensorId sine);
 
-// table[ids, :]. A wild id of run time takes the nearest row that there is, as Gather does; one that is known now is refused.
+// table[ids, :]. An id out of range takes the nearest row if it comes at run time, as in Gather; an id that is known now is refused.
 TensorId take_rows(NodeImport& n, TensorId table, TensorId ids, const char* table_name);
 TensorId scalar_of(NodeImport& n, float value, DType dtype);
 // 0 where `kept` is true, else `otherwise`.

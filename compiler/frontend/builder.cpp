@@ -22,7 +22,7 @@ int64_t bytes_of_all(const std::vector<ops::TensorType>& types) {
   return bytes;
 }
 
-// f32 has all their values.
+// Element types whose values f32 holds exactly.
 bool fits_f32(const OpAttrs& attrs, DType dtype) {
   if (dtype == DType::f16 || dtype == DType::bf16) return true;
   const auto* pool = std::get_if<Pool>(&attrs);

@@ -1,5 +1,5 @@
 // The graph under construction: adds rOperators, folds those whose operands are all constants, keeps names unique. Where the device
-// computes an operator in f32 only, f16 and bf16 (and 8-bit integers of MaxPool) are cast there and back.
+// computes an operator in f32 only, operands of f16 and bf16 (and 8-bit integers of MaxPool) are cast to f32 and the results back.
 #pragma once
 
 #include <map>
@@ -15,7 +15,8 @@
 
 namespace tamp::frontend {
 
-// A model of some bytes can ask for terabytes of constants (Expand, ConstantOfShape, Range). What folding may take is ops::kFoldTotalWork.
+// Limits on constants that folding makes: a model of a few bytes can ask for terabytes (Expand, ConstantOfShape, Range). The limit on
+// folding's time is ops::kFoldTotalWork.
 inline constexpr int64_t kFoldTensorBytes = int64_t{64} << 20;
 inline constexpr int64_t kFoldTotalBytes = int64_t{512} << 20;
 
@@ -32,22 +33,22 @@ class UniqueNames {
 class Builder {
  public:
   Graph graph;
-  // Tensors of which only so many entries along `axis` are valid as `count` (i64[1]) says at run time (padded.h).
+  // Tensors whose number of valid entries along `axis` is known only at run time; the tensor `count` (i64[1]) holds it (padded.h).
   struct Padded {
     TensorId count;
     int64_t axis = 0;
   };
   std::map<TensorId, Padded> padded;
-  // --batch: the first extent of the inputs as the model has it, and as it is to be; both 0 where the model keeps its own.
+  // --batch: the first extent of the inputs in the model, and the wanted one; both are 0 where the model keeps its own batch.
   struct Batch {
     int64_t own = 0, wanted = 0;
     std::shared_ptr<const std::map<std::string, Shape>> shapes;  // of tensors with the model's own batch, by name
   };
   Batch batch;
-  bool may_read_padded = false;  // what is emitted now takes each entry by itself; anything else that reads such a tensor is refused
+  bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
-  // One rOperator; what it makes follows from attributes and operands (ops::infer). `name` is a wish. Results that are folded become
-  // constants and add no rOperator.
+  // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results
+  // can be folded, they become constants and no rOperator is added.
   struct Request {
     OpAttrs attrs;
     std::vector<TensorId> inputs;
@@ -57,13 +58,13 @@ class Builder {
   };
   TensorId emit(Request request) { return emit_all(std::move(request)).at(0); }
   std::vector<TensorId> emit_all(Request request);
-  // What it would make. Error with request.where in front if the operands do not fit.
+  // The types of the results that emit(request) would make. Error, beginning with request.where, if the operands do not fit.
   std::vector<ops::TensorType> infer(const Request& request) const;
 
   TensorId add_value(const std::string& name, ops::Value value);
   // x[i] along the first dimension of a constant. Nodes that share weights share their parts.
   TensorId constant_part(TensorId id, int64_t i);
-  // Takes the bytes of a new constant off the budget; Error (bad input) if there is not so much left.
+  // Takes the bytes of a new constant off the budget; Error (bad input) if less is left.
   void charge(int64_t bytes, const std::string& where);
 
   bool is_constant(TensorId id) const { return graph.tensor(id).role == Role::constant; }

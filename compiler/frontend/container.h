@@ -1,5 +1,5 @@
-// The file around the model: bytes -> ModelProto, and what must hold of a model before its graph is looked at.
-// ModelProto is only forward-declared here, so that onnx.pb.h stays in the .cpp files of this folder.
+// Reads a model's file into a ModelProto, and checks its versions before the graph is looked at. ModelProto is only forward-declared here,
+// so that onnx.pb.h stays in the .cpp files of this folder.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Types and shapes that a model declares: of its inputs, where they are needed, and of outputs and value_info, where they
-// are claims to be checked. Also the binding of symbolic dimensions.
+// Types and shapes that a model declares. Those of inputs are needed; those of outputs and value_info are claims, which are checked. Also
+// the binding of symbolic dimensions to numbers.
 #pragma once
 
 #include <map>
@@ -39,14 +39,15 @@ class DimBinding {
 
   // Gives the symbols of a declared type the extents of a value. Error (bad input), beginning with `where`, if they do not fit.
   void bind_to(const DeclaredType& type, const Shape& shape, const std::string& where);
-  // Gives a symbol a value by another option than --dim, which `why` names: "--batch 8". Error (bad input) if it has another one.
+  // Gives a symbol a value by another option than --dim, which `why` names: "--batch 8". Error (bad input) if the symbol has another value
+  // already.
   void bind_symbol(const std::string& symbol, int64_t extent, const std::string& why);
 
   // Notes the symbols of an input; none if one of them is not bound. Error (bad input): no rank, negative extent.
   std::optional<Shape> bind(const DeclaredType& type, const std::string& where);
   // Error (bad input) if a name was given that is no symbol.
   void check_names() const;
-  // What lists all symbols without a value and how to give them one; empty if there are none.
+  // A message that lists all symbols without a value and says how to give them one; empty if there are none.
   std::string unbound() const;
 
  private:

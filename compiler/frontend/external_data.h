@@ -1,5 +1,5 @@
-// Tensor data in files of their own beside the model. A model names those files, so every name is an attack until it is
-// proved to stay inside the model's folder.
+// Tensor data in files of their own beside the model. A model names those files, so every name is treated as an attack until the file is
+// proved to lie inside the model's folder.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Which files a model is made of, for build systems.
+// Lists the files that a model is made of, for build systems.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ const OpRow& call_row() {
   return row;
 }
 
-// While it lives; bodies within nodes say it anew for each of their nodes.
+// Sets Builder::may_read_padded as long as this object lives; nodes of bodies set it for themselves again.
 class AllowPadding {
  public:
   AllowPadding(Builder& builder, bool allowed) : builder_(builder), before_(builder.may_read_padded) { builder_.may_read_padded = allowed; }

@@ -1,4 +1,4 @@
-// Nodes -> rOperators: those of the model's graph, and those of the bodies that control flow is unrolled from.
+// From nodes to rOperators: nodes of the model's graph, and nodes of bodies (If, Loop, Scan, functions), which are unrolled.
 //
 // Odd: refusals are collected, not thrown at the first. A node that is refused leaves its results without a tensor
 // ("refused" below), nodes that read those are passed over in silence, and the rest is still looked at; so a user sees
@@ -24,7 +24,8 @@ class NodeProto;
 
 namespace tamp::frontend {
 
-// A Loop, or functions that call each other, of some bytes can ask for any number of nodes. A node with many operands counts as several.
+// Limits on unrolling: a Loop, or functions that call each other, can ask for any number of nodes in a few bytes. A node with many operands
+// counts as several.
 inline constexpr int64_t kMaxUnrolledNodes = 100'000;
 inline constexpr size_t kMaxFunctionDepth = 64;                           // calls within calls
 inline constexpr int64_t kMaxFunctionBytes = int64_t{512} * 1024 * 1024;  // of all bodies: they may hold constants
@@ -41,7 +42,7 @@ class GraphImport {
  public:
   GraphImport(Builder& builder, Refusals& refusals, const onnx::ModelProto& model, int64_t opset, TensorSource source);
 
-  // Node number `index` of the model's graph. What find_refusals has refused already is passed over.
+  // Node number `index` of the model's graph. Nodes that find_refusals has refused already are passed over.
   void import_node(onnx::NodeProto& proto, size_t index, Scope& scope, const std::string& file);
 
  private:

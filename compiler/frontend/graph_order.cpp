@@ -1,5 +1,5 @@
-// Exporters write nodes in order, but ONNX files in the wild do not always; so they are sorted, and only what cannot be
-// sorted is refused. All walks are linear in the size of the file: chains of thousands of nodes are normal.
+// Exporters write nodes in order, but ONNX files in the wild do not always; so nodes are sorted, and only a graph that cannot be sorted is
+// refused. All walks are linear in the size of the file: chains of thousands of nodes are normal.
 #include "compiler/frontend/graph_order.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // ONNX's Attention and RotaryEmbedding.
 //
 // Odd: a query that may look at no key at all gives zeros, not NaN. Whether there can be one is known where all masks are constants;
-// otherwise the weights are selected once more after the Softmax. In one place the versions' texts changed without a new version:
-// softcap comes before the mask, as it says today (after it, a masked key would get a finite score).
+// otherwise the weights are selected once more after the Softmax. In one place the versions' texts changed without a new version: softcap
+// comes before the mask, as the text says today (behind the mask, softcap would make a masked key's score finite).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class Attention {
     return size;
   }
 
-  // How many heads an operand has; three dimensions do not say it.
+  // How many heads an operand has: an attribute says it if the operand has three dimensions.
   int64_t heads(const char* attribute, size_t input, const char* name) {
     const std::optional<int64_t> given = n_.find_int(attribute);
     const Shape shape = n_.shape(n_.in(input));

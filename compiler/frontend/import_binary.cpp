@@ -1,5 +1,5 @@
-// The functions whose rows say all there is to know, and functions of two or more operands, with numpy's broadcasting; before version 7
-// with the old one (attributes `broadcast` and `axis`), which is a Reshape of B and then the same.
+// Functions whose row in kernels/shared/functions.h is all that is needed, and functions of two or more operands, with numpy's
+// broadcasting. Before version 7 broadcasting followed the attributes `broadcast` and `axis`: B is reshaped first, then the same.
 #include <fmt/format.h>
 
 #include <array>

@@ -61,7 +61,7 @@ ops::Value range(NodeImport& n, DType dtype, T start, T limit, T delta) {
   n.charge(*count * static_cast<int64_t>(sizeof(T)));
   std::vector<T> numbers;
   for (int64_t i = 0; i < *count; ++i) {
-    if constexpr (std::is_integral_v<T>) {  // unsigned: i * delta may pass through what T cannot hold
+    if constexpr (std::is_integral_v<T>) {  // unsigned, because i * delta may overflow T on the way
       numbers.push_back(static_cast<T>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(delta)));
     } else {
       numbers.push_back(start + static_cast<T>(i) * delta);
@@ -87,7 +87,7 @@ void import_constant(NodeImport& n) {
   n.result(0, n.constant(value_of_attribute(n, *given[0])));
 }
 
-// Not folded where it is large: repeating one number costs the device nothing.
+// A large tensor is not folded: repeating one number costs the device nothing.
 void import_constant_of_shape(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_outputs(1);

@@ -1,5 +1,6 @@
-// If, Loop, and Scan of which all is known at import: the branch that is taken takes the node's place, and a body is written out once
-// for each iteration. What a program decides only when it runs has no place in a fixed schedule and is refused.
+// If, Loop and Scan whose conditions and trip counts are known at import. The branch that an If takes replaces the node, and a body is
+// written out once for each iteration. Conditions and trip counts that are known only at run time have no place in a fixed schedule and are
+// refused.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Conv. Three spatial dimensions become two: the taps along the first of them become channels, which a Conv of the other two then sums.
+// Conv. Three spatial dimensions become two: the taps along the first of them become channels, and a Conv over the other two dimensions
+// sums them.
 #include <fmt/format.h>
 
 #include "compiler/frontend/importers.h"

@@ -1,6 +1,7 @@
-// ConvTranspose, said as a Conv. Without strides it is a Conv by the kernel turned round. With a stride s every s-th element of the result
-// sees every s-th tap: the taps of each of the s phases become output channels of one Conv, whose results are then put side by side. So a
-// stride of 2 with a kernel of 2 x 2 (U-Net) is a product with four times the channels and one copy.
+// ConvTranspose as a Conv. Without strides it is a Conv with the kernel turned round. With a stride s, an element of the result uses only
+// every s-th tap, and which ones depends on its position modulo s, its phase: the taps of each of the s phases become output channels of
+// one Conv, whose results are then put side by side. So a stride of 2 with a kernel of 2 x 2 (U-Net) is a product with four times the
+// channels and one copy.
 //
 //   one dimension, stride 2, taps a b c d:   y[2q] = x[q] a + x[q-1] c,   y[2q+1] = x[q] b + x[q-1] d
 //   the Conv's kernels, turned round: (c, a) and (d, b)
@@ -22,15 +23,15 @@ namespace {
 // One spatial dimension of a transposed convolution, and how a Conv computes the part of it that is wanted.
 struct Axis {
   int64_t in = 1, kernel = 1, stride = 1, dilation = 1;
-  int64_t begin = 0, out = 1;  // the wanted part of what all taps of all elements give, which may go on with zeros
+  int64_t begin = 0, out = 1;  // the wanted part of the full result of all taps; behind the full result it may go on with zeros
 
-  // The Conv's. With a stride, dilated taps are filled up with zeros.
+  // The Conv's taps and their dilation. With a stride above 1, zeros are put between dilated taps first.
   int64_t taps() const { return stride == 1 ? kernel : ceil_div((kernel - 1) * dilation + 1, stride); }
   int64_t step() const { return stride == 1 ? dilation : 1; }
-  // Its results [first, last], each of them `stride` elements.
+  // The Conv's results that are needed, [first, last]; each holds `stride` elements of the wanted result.
   int64_t first() const { return begin / stride; }
   int64_t last() const { return std::min((begin + out - 1) / stride, in - 1 + (taps() - 1) * step()); }
-  // How much of the wanted part they are.
+  // How many elements of the wanted part these results make.
   int64_t made() const { return std::min(out, (last() + 1) * stride - begin); }
 };
 
@@ -155,7 +156,7 @@ TensorId phases_side_by_side(NodeImport& n, TensorId y, const Transposed& op) {
   return n.reshape(n.add(Transpose{perm}, {n.reshape(y, apart.shape)}), together);
 }
 
-// The Conv of which the wanted part is made. What its pads cannot leave out is cut off.
+// The Conv whose results make the wanted part. Elements that its pads cannot leave out are cut off afterwards.
 TensorId conv_part(NodeImport& n, TensorId x, TensorId w, TensorId bias, const Transposed& op) {
   SpatialWindow window;
   Ints cuts;

@@ -178,7 +178,7 @@ void import_identity(NodeImport& n) {
 namespace {
 
 // With --batch: a constant that was written out for the model's own batch beside tensors of the new one (the class token of a vision
-// transformer, [1,1,768] before [8,196,768]) is repeated where its own extent is one. Others are left to the shape rule.
+// transformer, [1,1,768] before [8,196,768]) is repeated where its own extent is one. Other constants are left to the check of shapes.
 void repeat_for_new_batch(NodeImport& n, int64_t axis, std::vector<TensorId>& parts) {
   const int64_t own = n.new_batch().own, batch = n.new_batch().wanted;
   if (own != 1) return;
@@ -274,17 +274,17 @@ void import_pad(NodeImport& n) {
   const TensorId padded = n.add(pad, {x});
   if (narrow) return n.result(0, padded);
   n.expect_same_dtype({x, value});
-  pad.value = 0;  // of what says where x is
+  pad.value = 0;  // of the tensor that marks where x is
   const TensorId is_inside = n.add(pad, {n.expand(n.constant_bool(true), shape)});
   n.result(0, n.elementwise(ElementwiseOp::where, {is_inside, padded, n.reshape(value, {})}));
 }
 
-// A wild index among constants is found here; one of run time takes the nearest element that there is (kernels/typed/gather.cuh).
+// An index out of range is refused here if it is constant; at run time it takes the nearest element (kernels/typed/gather.cuh).
 namespace {
 
-// With --batch: constant indices [1, ..] into rows that hold the whole batch, one element's behind the other's, are those of its first
-// element: an attention mask that was flattened is taken from by 0 to 127 where the batch was 1, and wants 128 to 255 for the second
-// element. A guess that is wrong does not pass the proof (rebatch.h).
+// With --batch: constant indices [1, ..] may point into rows that hold the whole batch, the rows of one element behind those of the other.
+// They are then taken to be the indices of the first element, and those of the others are added. Example: a flattened attention mask has
+// indices 0 to 127 where the batch was 1; the second element gets 128 to 255. A wrong guess does not pass the proof (rebatch.h).
 TensorId indices_of_new_batch(NodeImport& n, TensorId x, int64_t axis, TensorId indices) {
   const int64_t own = n.new_batch().own, batch = n.new_batch().wanted;
   const Shape from = n.shape(x), shape = n.shape(indices);

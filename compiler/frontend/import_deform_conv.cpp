@@ -1,5 +1,5 @@
-// DeformConv: each tap of a convolution is sampled at a place of its own, then all of them are multiplied by the weights. So a GridSample
-// whose places are pixels, a product with the mask, and a Conv of one tap whose channels are the taps.
+// DeformConv: each tap of a convolution is sampled at a place of its own, then all of them are multiplied by the weights. So it becomes a
+// GridSample whose places are pixels, a product with the mask, and a Conv of one tap whose input channels are the sampled taps.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct Deformed {
   int64_t taps() const { return window.kernel[0] * window.kernel[1]; }
 };
 
-// [1, 1, taps, 2, rows, columns]: (y, x) of each tap where nothing is deformed.
+// [1, 1, taps, 2, rows, columns]: (y, x) of each tap with offsets of zero.
 TensorId plain_places(NodeImport& n, const Deformed& op) {
   const SpatialWindow& w = op.window;
   n.charge(op.taps() * 2 * op.rows * op.columns * static_cast<int64_t>(sizeof(float)));

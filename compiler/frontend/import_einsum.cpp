@@ -1,5 +1,5 @@
-// Einsum, operand by operand: diagonals of repeated indices, sums over indices that nothing else reads, then each operand's product
-// with what came before: a MatMul where an index is summed over, else an elementwise product.
+// Einsum, operand by operand. For each operand: take the diagonals of repeated indices, sum over indices that nothing else reads, then
+// multiply by the product of the operands before, as a MatMul if an index is summed over, else elementwise.
 //
 // Indices are numbers: a letter is its character, and the dimensions that an ellipsis stands for are kEllipsis + their distance from the
 // ellipsis' end, so that operands' ellipses align at their ends as numpy's broadcasting does.
@@ -167,7 +167,8 @@ class Einsum {
     return id;
   }
 
-  // x[.., i, .., i, ..] of every index that is there twice: both dimensions to the end, as one, of which every (extent + 1)th is taken.
+  // Takes the diagonal x[.., i, .., i, ..] of every index that appears twice: both dimensions are moved to the end and joined to one, of
+  // which every (extent + 1)th element is taken. With extent 3: elements 0, 4, 8 of 9.
   Term diagonals(Term term) {
     for (size_t d = 0; d < term.indices.size(); ++d) {
       const auto other = std::find(term.indices.begin() + static_cast<std::ptrdiff_t>(d) + 1, term.indices.end(), term.indices[d]);
@@ -201,7 +202,7 @@ class Einsum {
     return term;
   }
 
-  // Without the indices that are not among `kept`.
+  // Sums over the indices that are not among `kept`.
   Term sum_out(const Term& term, const Indices& kept) {
     Reduce reduce{ReduceKind::sum, {}, /*keepdims=*/false};
     Term result{term.id, {}};
@@ -220,7 +221,8 @@ class Einsum {
     return result;
   }
 
-  // With the dimensions in the order of `indices`, extent 1 where it has none; all extents as others say.
+  // The term with its dimensions in the order of `indices`, extent 1 where it lacks an index; with `repeat`, repeated to the extents of the
+  // other operands.
   TensorId arranged(const Term& term, const Indices& indices, bool repeat = true) {
     Ints perm;
     Shape shape, whole;

@@ -1,9 +1,9 @@
-// Operators that take elements from places, or put them there, which other tensors name. All but Scatter are said as Gather from x with its
-// leading dimensions as one, whose indices are arithmetic on the given ones: folded where they are constants, a chain of integers
-// otherwise.
+// Operators that read or write elements at places that another tensor, the indices, names. All but Scatter become a Gather from x with its
+// leading dimensions joined to one. The Gather's indices are computed from the given ones by integer arithmetic, which is folded where the
+// indices are constants. Example: GatherND at (1, 2) of x[3,4,5] is Gather of row 1 * 4 + 2 = 6 of x[12,5].
 //
-// A wild index among constants is refused here. At run time reading takes the nearest element along the dimension, writing leaves the
-// update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
+// An index out of range is refused here if it is constant. At run time reading takes the nearest element along the dimension, writing
+// leaves the update out (docs/reference/models.md); nothing outside of a tensor is ever touched.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TensorId counting(NodeImport& n, int64_t extent, size_t rank, size_t axis, int64
   return n.constant_range(0, extent, step, shape);
 }
 
-// In i64; those of constants are checked. `extent` is what `axis` of x has.
+// Indices as i64; constant ones are checked. `extent` is x's along `axis`.
 TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_t axis) {
   const DType dtype = n.dtype(indices);
   if (dtype != DType::i64 && dtype != DType::i32) throw n.bad(fmt::format("indices are {}, expected i64", name_of(dtype)));
@@ -41,19 +41,19 @@ TensorId checked_indices(NodeImport& n, TensorId indices, int64_t extent, int64_
   return n.cast(indices, DType::i64);
 }
 
-// Counted from the beginning.
+// Indices counted from the beginning: negative ones have `extent` added.
 TensorId from_beginning(NodeImport& n, TensorId indices, int64_t extent) {
   const TensorId is_negative = n.elementwise(ElementwiseOp::less, {indices, n.constant_i64(0)});
   return n.elementwise(ElementwiseOp::where, {is_negative, plus(n, indices, n.constant_i64(extent)), indices});
 }
 
-// And the nearest that there is.
+// Indices counted from the beginning, those out of range replaced by the nearest valid ones.
 TensorId nearest(NodeImport& n, TensorId indices, int64_t extent) {
   const TensorId counted = from_beginning(n, indices, extent);
   return n.elementwise(ElementwiseOp::min, {n.elementwise(ElementwiseOp::max, {counted, n.constant_i64(0)}), n.constant_i64(extent - 1)});
 }
 
-// Nothing of that type and shape.
+// A tensor without elements, of that type and shape.
 TensorId empty(NodeImport& n, DType dtype, const Shape& shape) { return n.expand(n.cast(n.constant_f32(0), dtype), shape); }
 
 Shape part_of(const Shape& shape, size_t begin, size_t end) {
@@ -119,8 +119,9 @@ struct Scattering {
   ScatterKind kind = ScatterKind::none;
 };
 
-// With constant indices that only replace, what each element becomes is known: it is a Gather from x and the updates behind each other. The
-// table has an entry for each element (or, with `rows`, for each row of x, whose indices are for whole rows).
+// With constant indices and plain replacement it is known where each element of the result comes from. So the result is a Gather from x and
+// the updates, joined one behind the other. The table has an entry for each element (or, with `rows`, for each row of x, whose indices are
+// for whole rows).
 bool has_table(NodeImport& n, const Scattering& s, bool rows) {
   constexpr int64_t kFewUpdates = 4;  // looking for them costs less than copying
   const Shape x = n.shape(s.x), updates = n.shape(s.updates);
@@ -234,7 +235,8 @@ void import_scatter_elements(NodeImport& n) {
   n.result(0, scattered(n, {x, indices, updates, axis, kind}, /*rows=*/false));
 }
 
-// Behind the place that write_indices name (of each batch; none: at the beginning), along one axis; with mode circular around its end.
+// TensorScatter: writes the update at the place that write_indices names for each batch (at the beginning if there are none), along one
+// axis; with mode circular it continues at the beginning of the axis.
 void import_tensor_scatter(NodeImport& n) {
   n.expect_inputs(2, 3);
   n.expect_outputs(1);
@@ -267,7 +269,7 @@ void import_tensor_scatter(NodeImport& n) {
     Shape across(shape.size(), 1);
     across[0] = shape[0];
     place = plus(n, n.reshape(n.cast(first, DType::i64), across), place);
-    // At run time: a wild place of mode linear is outside, and no element counted from the end.
+    // At run time and in mode linear, a negative place is out of range, not counted from the end.
     if (mode == "circular")
       place = n.elementwise(ElementwiseOp::mod, {place, n.constant_i64(shape[along])});
     else
@@ -277,7 +279,8 @@ void import_tensor_scatter(NodeImport& n) {
   n.result(0, n.add(Scatter{axis, ScatterKind::none}, {x, place, updates}));
 }
 
-// Rows of x with its selected dimensions as one; a row that is outside in any of them is numbered behind the last one.
+// Row numbers in x with its selected dimensions joined to one. A row that is out of range in any of these dimensions gets a number behind
+// the last row.
 void import_scatter_nd(NodeImport& n) {
   n.expect_inputs(3, 3);
   n.expect_outputs(1);
@@ -344,7 +347,7 @@ void import_reverse_sequence(NodeImport& n) {
   n.result(0, n.add(Gather{0}, {with_joint_front(n, x, 2), place}));
 }
 
-// Of all elements behind each other without an axis.
+// Compress: without an axis, of all elements in row-major order.
 void import_compress(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);

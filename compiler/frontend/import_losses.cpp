@@ -1,5 +1,5 @@
 // NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, in Gathers, elementwise functions and sums. In f32 where operands are narrower,
-// and rounded once at the end. A target that is known only at run time and names no class takes the nearest.
+// and rounded once at the end. A target that is known only at run time and is no valid class takes the nearest class.
 #include <fmt/format.h>
 
 #include "compiler/frontend/importers.h"
@@ -72,7 +72,7 @@ class Loss {
     }
   }
 
-  // A mean counts the weights.
+  // A mean is divided by the sum of the weights.
   TensorId reduced(TensorId loss, TensorId weight) {
     if (reduction_ == Reduction::none) return n_.reshape(loss, target_);
     const bool is_sum = reduction_ == Reduction::sum || weight.valid();

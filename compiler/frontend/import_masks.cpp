@@ -25,7 +25,7 @@ Shape upright(int64_t extent, size_t behind) {
 
 }  // namespace
 
-// An index from the end counts from version 11 on; one outside gives off values only.
+// Indices that count from the end are allowed from version 11 on; an index out of range gives off values only.
 void import_one_hot(NodeImport& n) {
   n.expect_inputs(3, 3);
   n.expect_outputs(1);

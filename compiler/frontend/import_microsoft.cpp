@@ -1,5 +1,5 @@
-// Operators of the domain com.microsoft, which ONNX Runtime's optimiser writes into models of transformers in place of the operators
-// that it joins.
+// Operators of the domain com.microsoft, which ONNX Runtime's optimiser writes into models of transformers: each joins several ONNX
+// operators.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -81,7 +81,7 @@ void import_embed_layer_normalization(NodeImport& n) {
   enum Input : size_t { kIds, kSegments, kWords, kPositions, kSegmentTable, kGamma, kBeta, kMask, kPositionIds };
   n.expect_inputs(7, 9);
   n.expect_outputs(3);
-  n.attr_int("mask_index_type", 0);  // what the second output is for others; its values are the same
+  n.attr_int("mask_index_type", 0);  // says what other tools use the second output for; its values are the same
   const TensorId ids = n.in(kIds);
   const Shape shape = n.shape(ids);
   if (shape.size() != 2) throw n.bad(fmt::format("input input_ids has shape {}, expected [batch,length]", shape_text(shape)));

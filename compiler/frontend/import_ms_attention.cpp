@@ -1,5 +1,5 @@
-// Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft. What they share with ONNX's is in attention.h; here is
-// how they lie, what a past is, and which keys count.
+// Attention, MultiHeadAttention and GroupQueryAttention of the domain com.microsoft. The part that they share with ONNX's Attention is in
+// attention.h. Here is how their operands lie, what a past is, and which keys count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What they have in common: heads, and a past before them.
+// The common part of the three operators: heads, and keys and values of a past.
 class MsHeads {
  public:
   explicit MsHeads(NodeImport& n) : n_(n) {}
@@ -47,8 +47,8 @@ class MsHeads {
     return n_.constant_i64(numbers, shape);
   }
 
-  // Of [B], the number of keys that count; of [B,keys] or [B,length,keys], 1 where a key counts. What does not is not masked but gets
-  // attribute 'mask_filter_value' added.
+  // The mask: of shape [B] the number of keys that count; of shape [B,keys] or [B,length,keys] 1 where a key counts. Keys that do not count
+  // are not excluded: the attribute 'mask_filter_value' is added to their scores.
   TensorId counting_keys(size_t input, const char* name) {
     const TensorId given = n_.in(input);
     const Shape shape = n_.shape(given);
@@ -99,7 +99,7 @@ class MsHeads {
   TensorId q_, k_, v_;  // [B,heads,length,size]
 };
 
-// One product makes queries, keys and values of the input.
+// Attention: one product makes queries, keys and values from the input.
 class MsAttention : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -179,7 +179,7 @@ class MsAttention : MsHeads {
   int64_t heads_ = 1;
 };
 
-// Queries, keys and values come ready, or packed into one tensor.
+// MultiHeadAttention: queries, keys and values are inputs, or packed into one tensor.
 class MsMultiHead : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -296,8 +296,8 @@ class MsMultiHead : MsHeads {
   int64_t heads_ = 1;
 };
 
-// Several heads of queries share one of keys and values. The lengths of the sequences come at run time: keys are put behind those of the
-// past that count, and a query looks at what is not behind itself.
+// GroupQueryAttention: several heads of queries share one head of keys and values. The lengths of the sequences come at run time: new keys
+// are put behind the past's keys that count, and a query looks only at keys that are not behind itself.
 class MsGroupQuery : MsHeads {
  public:
   using MsHeads::MsHeads;
@@ -371,7 +371,7 @@ class MsGroupQuery : MsHeads {
     v_ = split_heads(n_, value, of_keys);
   }
 
-  // past_b, how many keys each sequence has before its queries, and how long the present is.
+  // Finds how many keys each sequence has before its queries, and how long the present is.
   void read_lengths() {
     const Ints total = n_.ints(kTotal, "total_sequence_length");
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
@@ -428,7 +428,7 @@ class MsGroupQuery : MsHeads {
     k_ = rotated(n_, rotary, k_, cosines, sines);
   }
 
-  // The past as far as it counts, the new ones behind it, zeros to the end.
+  // The entries of the past that count, then the new ones, then zeros to the end.
   TensorId with_past(TensorId fresh, size_t past_input) {
     const Shape shape = n_.shape(fresh);
     Pad pad{Ints(4, 0), Ints(4, 0)};
@@ -441,7 +441,7 @@ class MsGroupQuery : MsHeads {
     if (present_ != past_) past = n_.add(pad, {past});
     const TensorId is_past = n_.elementwise(ElementwiseOp::less, {counting(present_, {1, 1, present_, 1}), before_});
     past = n_.elementwise(ElementwiseOp::where, {is_past, past, scalar_of(n_, 0, n_.dtype(fresh))});
-    TensorId place = places();  // a wild one is behind the end, and no key counted from there
+    TensorId place = places();  // a negative one is set behind the end: Scatter would count it from the end
     place = n_.elementwise(ElementwiseOp::where, {n_.elementwise(ElementwiseOp::less, {place, whole(0)}), whole(present_), place});
     return n_.add(Scatter{2, ScatterKind::none}, {past, place, fresh});
   }

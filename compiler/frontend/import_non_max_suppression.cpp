@@ -1,4 +1,5 @@
-// NonMaxSuppression. How many boxes stay is known only at run time: the result has room for as many as can, and a count.
+// NonMaxSuppression. How many boxes stay is known only at run time: the result has room for as many boxes as can stay, and a count says how
+// many did.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// BatchNormalization, LRN, Softmax and LogSoftmax, Dropout: what an inference-only compiler reads differently from a
-// training framework.
+// BatchNormalization, LRN, Softmax and LogSoftmax, Dropout: operators that a compiler for inference reads differently from a training
+// framework.
 #include <fmt/format.h>
 
 #include "compiler/frontend/importers.h"

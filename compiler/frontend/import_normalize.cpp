@@ -1,5 +1,5 @@
-// LayerNormalization and its relatives -> Normalize. Group normalisation is Normalize of the channels cut into groups; what has no mean
-// and variance (LpNormalization) is a Reduce and a quotient.
+// LayerNormalization and its relatives -> Normalize. Group normalisation is Normalize of the channels cut into groups. LpNormalization,
+// which has no mean and variance, is a Reduce and a quotient.
 #include "compiler/frontend/import_normalize.h"
 
 #include <fmt/format.h>

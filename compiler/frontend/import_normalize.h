@@ -1,4 +1,4 @@
-// What import_normalize.cpp lends to importers of operators that normalise among other things.
+// Functions of import_normalize.cpp for other importers, whose operators normalise among other things.
 #pragma once
 
 #include "compiler/frontend/importers.h"

@@ -24,7 +24,7 @@ int64_t wanted_count(NodeImport& n) {
   return k[0];
 }
 
-// Where the largest or smallest element of every line stands; extent 1 along the axis. NaN is larger and smaller than everything.
+// Where the largest or smallest element of every line stands; extent 1 along the axis. NaN counts as largest, and as smallest.
 TensorId place_of_first(NodeImport& n, TensorId x, int64_t axis, bool largest, bool last_of_equals) {
   const Shape shape = n.shape(x);
   if (shape[static_cast<size_t>(axis)] == 0) throw n.bad(fmt::format("axis {} of {} has no elements", axis, shape_text(shape)));
@@ -48,7 +48,7 @@ std::vector<T> numbers_of(const ops::Value& value) {
   return numbers;
 }
 
-// -0 is 0, and every NaN the same, behind everything.
+// -0 equals 0, all NaNs are equal, and NaN comes behind everything.
 int compared(double a, double b) {
   if (a != a || b != b) return (a != a) - (b != b);
   return (a > b) - (a < b);
@@ -56,9 +56,9 @@ int compared(double a, double b) {
 int compared(int64_t a, int64_t b) { return (a > b) - (a < b); }
 int compared(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
-// What Unique finds among the parts of a constant: `count` of them, each of all elements x[o, part, i].
+// The result of Unique for the parts of a constant. There are `count` parts; a part is all elements x[o, part, i].
 struct Parts {
-  std::vector<int64_t> first, inverse, counts;  // of each different part where it stands first; of each part which one it is
+  std::vector<int64_t> first, inverse, counts;  // first: where each different part first stands; inverse: which of these each part is
 };
 template <class T>
 Parts different_parts(const std::vector<T>& x, int64_t outer, int64_t count, int64_t inner, bool sorted) {
@@ -156,7 +156,7 @@ void import_cumulate(NodeImport& n, bool product) {
   n.result(0, n.add(cumulate, {x}));
 }
 
-// How many parts differ is known of constants only.
+// The number of different parts is known for constants only.
 void import_unique(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_outputs(4);

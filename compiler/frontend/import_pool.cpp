@@ -35,7 +35,7 @@ bool does_nothing(const Pool& pool, size_t d) {
   return pool.kernel[d] == 1 && pool.strides[d] == 1 && pool.pads_begin[d] == 0 && pool.pads_end[d] == 0;
 }
 
-// The dimension d alone, as the rows of an image whose columns are all that comes behind it.
+// Pools dimension d alone, as the rows of an image whose columns are all dimensions behind d.
 Pool pool_along(const Pool& pool, size_t d) {
   Pool one = pool;
   one.kernel = {pool.kernel[d], 1};
@@ -78,7 +78,7 @@ TensorId pooled(NodeImport& n, const Pool& pool, TensorId x) {
   return pool.kernel.size() > 2 ? pool_volume(n, pool, x) : add_pool(n, pool, x);
 }
 
-// A window must see something of the input.
+// Every window must cover an element of the input.
 void expect_small_pads(NodeImport& n, const SpatialWindow& window) {
   for (size_t d = 0; d < window.kernel.size(); ++d) {
     if (std::max(window.pads_begin[d], window.pads_end[d]) < window.reach(d)) continue;

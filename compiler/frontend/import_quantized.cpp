@@ -1,5 +1,5 @@
-// Quantised tensors: integers q that stand for (q - zero point) * scale. Everything is said in operators that exist: differences and
-// products of i32, which are exact, and f32 arithmetic where ONNX has floats.
+// Quantised tensors: integers q that stand for (q - zero point) * scale. Everything becomes other operators: differences and products of
+// i32, which are exact, and f32 arithmetic where ONNX has floats.
 #include <fmt/format.h>
 
 #include <limits>
@@ -77,7 +77,7 @@ TensorId of_columns(NodeImport& n, TensorId parameter) {
   return element_count(n.shape(parameter)) == 1 ? n.reshape(parameter, {}) : parameter;
 }
 
-// Of a convolution's weights: one number or one per output channel, as the first of `rank` dimensions.
+// The zero point or scale of a convolution's weights: one number, or one per output channel, shaped as the first of `rank` dimensions.
 TensorId of_channels(NodeImport& n, TensorId parameter, int64_t rank) {
   const Shape shape = n.shape(parameter);
   if (element_count(shape) == 1) return n.reshape(parameter, {});
@@ -125,7 +125,7 @@ void import_dequantize_linear(NodeImport& n) {
   n.result(0, n.cast(n.elementwise(ElementwiseOp::mul, {n.cast(whole, DType::f32), scale}), to));
 }
 
-// To u8, with the scale and zero point that the elements of x ask for; 0 is always one of the values.
+// Quantises x to u8. Scale and zero point follow from the range of x's elements, extended to contain 0.
 void import_dynamic_quantize_linear(NodeImport& n) {
   n.expect_inputs(1, 1);
   n.expect_outputs(3);
@@ -177,7 +177,7 @@ void import_qlinear_matmul(NodeImport& n) {
   n.result(0, quantized(n, n.elementwise(ElementwiseOp::mul, {product, scale}), zero_point, n.dtype(zero_point)));
 }
 
-// Pads are zero points: zeros of what is multiplied.
+// Pads are zero points, which stand for 0.
 void import_conv_integer(NodeImport& n) {
   n.expect_inputs(2, 4);
   n.expect_outputs(1);

@@ -50,7 +50,7 @@ void import_max_roi_pool(NodeImport& n) {
   n.result(0, n.add(pool, {n.in(0), n.cast(n.in(1), DType::f32)}));
 }
 
-// Of what is too much or missing, half is in front, rounded down.
+// Half of the excess, or of the missing elements, is cut or added in front, rounded down.
 void import_center_crop_pad(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);

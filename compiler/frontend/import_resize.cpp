@@ -1,5 +1,5 @@
-// Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes; or, where an element
-// is the copy of one other and no float, a Gather per axis.
+// Resize and Upsample: per axis a table of which elements make which (resize_taps.h), then one Resample for all axes. Where each element is
+// a copy of one other and not a float, a Gather per axis instead.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ void set_roi(NodeImport& n, std::vector<ResizeAxis>& axes, bool by_scales) {
     axes[a].roi_begin = static_cast<double>(roi[a]);
     axes[a].roi_end = static_cast<double>(roi[a + axes.size()]);
     if (!std::isfinite(axes[a].roi_begin) || !std::isfinite(axes[a].roi_end)) throw n.bad("input roi has a value that is not finite");
-    // What extent a part of the input has after scaling is said in two ways.
+    // The extent of a part of the input after scaling is specified in two ways.
     if (by_scales && (axes[a].roi_begin != 0 || axes[a].roi_end != 1))
       throw n.refuse("input roi of a part of X together with scales, supported: with sizes");
   }
@@ -139,7 +139,7 @@ TensorId resampled(NodeImport& n, TensorId x, std::vector<Table> tables, float o
   return n.add(attrs, inputs);
 }
 
-// Those that shrink X most come first.
+// The order of axes: axes that shrink X most come first.
 TensorId resized(NodeImport& n, TensorId x, std::vector<Table> tables, bool copies, float outside) {
   std::stable_sort(tables.begin(), tables.end(), [](const Table& a, const Table& b) { return a.growth < b.growth; });
   const DType dtype = n.dtype(x);

@@ -42,7 +42,7 @@ Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow
   return result;
 }
 
-// Where the batch is in `x`: in the one extent that is another one with the model's own batch. Empty if that is not known.
+// The dimension of `x` that holds the batch: the one whose extent differs from that with the model's own batch. Empty if not known.
 std::optional<size_t> batch_dim(NodeImport& n, TensorId x) {
   const Builder::Batch& batch = n.new_batch();
   if (!batch.shapes || !batch.shapes->contains(n.tensor_name(x))) return std::nullopt;
@@ -57,15 +57,15 @@ std::optional<size_t> batch_dim(NodeImport& n, TensorId x) {
   return found;
 }
 
-// With --batch: the shape that a Reshape of a model of another batch should have, or `wanted` where that will do. What grows is an extent
-// that is the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants [197,8,768]), else the one that begins where
-// the batch does ([197,12,64] of [197,8,768] wants [197,96,64]), but for the last, which holds features ([197,768] of [197,8,12,64]
-// wants [1576,768]). A guess that is wrong does not pass the proof (rebatch.h).
+// With --batch: the shape that a Reshape written for the model's own batch should have at the new batch, or `wanted` where that fits as it
+// is. The extent that grows is one that equals the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants
+// [197,8,768]), else the extent that begins where the batch begins ([197,12,64] of [197,8,768] wants [197,96,64]), except the last extent,
+// which holds features ([197,768] of [197,8,12,64] wants [1576,768]). A wrong guess does not pass the proof (rebatch.h).
 Ints with_new_batch(NodeImport& n, const Shape& shape, const Ints& wanted) {
   const int64_t own = n.new_batch().own, batch = n.new_batch().wanted, count = element_count(shape);
   const std::optional<size_t> dim = own == 0 ? std::nullopt : batch_dim(n, n.in(0));
   if (!dim || count == 0) return wanted;
-  // The batch begins behind so many elements, or further inside of that extent.
+  // The batch begins behind between `first` and `last` elements: at that extent or inside of it.
   const int64_t first = element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(*dim)));
   const int64_t last = first * (shape[*dim] / batch);
   Ints written = wanted;
@@ -76,7 +76,7 @@ Ints with_new_batch(NodeImport& n, const Shape& shape, const Ints& wanted) {
     if (written[d] != -1) known *= written[d];
   }
   const bool has_free = std::find(written.begin(), written.end(), -1) != written.end();
-  // A -1 takes the batch wherever it stands; that is as it should be where the old batch is not written beside it.
+  // A -1 takes up the new batch wherever it stands. That is right unless the old batch is written beside the -1.
   const bool fits = has_free ? count % known == 0 : count == known;
   if (fits && !(has_free && *dim == 0 && written[0] == own)) return wanted;
 
@@ -114,7 +114,7 @@ constexpr int64_t kMaxBlock = 1 << 15;  // its square is an extent
 struct Blocks {
   Shape shape;
   int64_t size = 0;
-  bool depth_first = false;  // mode CRD: an element's own depth counts before its place in the block
+  bool depth_first = false;  // mode CRD: the element's depth is the outer dimension, its place in the block the inner one
 };
 Blocks blocks_of(NodeImport& n, bool has_mode) {
   n.expect_inputs(1, 1);

@@ -1,4 +1,5 @@
-// One function per ONNX operator or family of alike ones; op_table.cpp says which is for which, and for which versions.
+// One function per ONNX operator or family of similar operators. op_table.cpp says which function imports which operator, and in which
+// versions.
 #pragma once
 
 #include "compiler/frontend/node_import.h"
@@ -60,7 +61,7 @@ void import_cast_like(NodeImport& n);
 void import_is_inf(NodeImport& n);
 
 // import_binary.cpp
-void import_function(NodeImport& n, ElementwiseOp op);  // whose row says all
+void import_function(NodeImport& n, ElementwiseOp op);  // functions whose row in functions.h is all that is needed
 void import_bit_shift(NodeImport& n);
 void import_pow(NodeImport& n);
 void import_mod(NodeImport& n);

@@ -1,6 +1,6 @@
-// A tensor's values are in exactly one of: raw_data, the typed field of its element type, an external file. Narrow types
-// travel in wider fields (int32_data holds bools, halves as bit patterns, and all integers up to 32 bits); what does not
-// fit the element type is refused rather than cut off.
+// A tensor's values are in exactly one of: raw_data, the typed field of its element type, an external file. Narrow types travel in wider
+// fields (int32_data holds bools, halves as bit patterns, and all integers up to 32 bits); values that do not fit the element type are
+// refused, not cut off.
 #include "compiler/frontend/initializers.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ struct Limits {
   int64_t low, high;
 };
 
-// What a typed field of wider integers may hold for the element type. f16 and bf16: bit patterns.
+// The range of values for the element type in a typed field of wider integers. f16 and bf16: bit patterns.
 Limits limits_of(DType dtype) {
   switch (dtype) {
     case DType::boolean: return {0, 1};

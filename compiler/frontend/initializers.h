@@ -1,4 +1,4 @@
-// TensorProto -> values. The one place that believes nothing about dims, element type, and where the bytes are.
+// TensorProto -> values. All checks of a tensor's dims, its element type and the place of its bytes are here; none of these is trusted.
 #pragma once
 
 #include <optional>

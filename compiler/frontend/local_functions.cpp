@@ -1,5 +1,5 @@
-// Odd: fields that came to ONNX's protobuf after the oldest version that tamp is built with (a function's default attributes, overloads)
-// are read by their numbers, from the fields that the library does not know.
+// Odd: some fields (a function's default attributes, overloads) are newer than the oldest ONNX that tamp is built with. They are read by
+// their field numbers from the unknown fields that protobuf keeps.
 #include "compiler/frontend/local_functions.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Functions that a model brings along (ModelProto.functions): a call of one is a node whose body is the function's, with the call's
-// attributes in the places that refer to them.
+// Functions that a model defines itself (ModelProto.functions). A call of such a function is read as a node with a body: the function's,
+// with the call's attributes filled in where the body refers to them.
 #pragma once
 
 #include <map>
@@ -18,10 +18,10 @@ namespace tamp::frontend {
 
 class LocalFunctions {
  public:
-  explicit LocalFunctions(const onnx::ModelProto& model);  // which must live on
+  explicit LocalFunctions(const onnx::ModelProto& model);  // which must outlive this object
 
   const onnx::FunctionProto* find(const onnx::NodeProto& node) const;  // null: it calls none of the model's own
-  // What cannot be told apart: two functions of one domain, name, and overload. Empty = nothing.
+  // The name of a function that is defined twice, with the same domain, name and overload. Empty = none is.
   const std::string& twice() const { return twice_; }
 
  private:

@@ -1,4 +1,4 @@
-// Right, not fast: every step is a rOperator of its own, and a window is made of copies of what it sees.
+// Exact, not fast: every step is a rOperator of its own, and every window is a copy of the elements that it covers.
 #include "compiler/frontend/lower_f64.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class Lowering {
  public:
   Lowering(Builder& builder, const Builder::Request& request) : builder_(builder), request_(request) {}
 
-  // Less the largest, so that exp() does not overflow.
+  // The largest element is subtracted so that exp() does not overflow.
   TensorId run(const Softmax& op) {
     const TensorId x = in(0);
     if (element_count(shape(x)) == 0) return elementwise(ElementwiseOp::identity, {x});
@@ -96,7 +96,7 @@ class Lowering {
     return emit(Reduce{kind, {axis + 1}, /*keepdims=*/false}, {windows});
   }
 
-  // How many elements each window of an average counts, for all spatial dimensions together.
+  // The number that each window of an average divides by, for all spatial dimensions together.
   TensorId window_sizes(const Pool& op, const Shape& from, const Shape& to) {
     std::vector<double> sizes = {1};
     for (size_t d = 0; d < op.kernel.size(); ++d) {

@@ -1,5 +1,5 @@
-// Normalisations and pools of f64 at run time. Their own bodies compute in f32, which has not the digits; those of any type
-// (kernels/typed) have them.
+// Normalisations and pools of f64 at run time. The bodies of these operators compute in f32, which has too few digits for f64. So the
+// operators are expressed in others, whose bodies take any type (kernels/typed).
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tamp::frontend {
 
-// What `request` makes of f64 operands, said in reductions, elementwise functions and Gathers; none if its operator is not one of Softmax,
+// Emits `request`, which has f64 operands, as reductions, elementwise functions and Gathers. None if its operator is not one of Softmax,
 // Normalize, BatchNorm, Lrn and Pool.
 std::optional<TensorId> lower_f64(Builder& builder, const Builder::Request& request);
 

@@ -1,5 +1,5 @@
-// What the importer of one operator works with: its node's operands and attributes, checked, and the means to emit
-// rOperators. Every refusal is made here, so that it names file, node, operator, and version in one form.
+// The interface that an importer of one operator works with: its node's operands and attributes, checked, and functions to emit rOperators.
+// Every refusal is made here, so that all of them name file, node, operator and version in one form.
 //
 // An attribute that no getter asked for is unknown in this version of the operator, which finish() reports: importers
 // must ask for attributes only in the versions that have them.
@@ -87,7 +87,7 @@ class NodeImport {
   TensorId add(OpAttrs attrs, std::vector<TensorId> inputs);
   // One rOperator with several results; its name is the node's with `suffix`.
   std::vector<TensorId> add_all(OpAttrs attrs, std::vector<TensorId> inputs, std::string_view suffix = "");
-  // What it would make.
+  // The types of the results that add() would make.
   std::vector<ops::TensorType> infer(OpAttrs attrs, std::vector<TensorId> inputs) const;
   TensorId part(TensorId id, int64_t i);  // x[i] along the first dimension; of a constant made once for all nodes
   TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
@@ -105,7 +105,8 @@ class NodeImport {
   Shape broadcast(const Shape& a, const Shape& b) const;
   void charge(int64_t bytes) { builder_.charge(bytes, context_.where); }
 
-  // Bodies: rOperators of their nodes, here. Returns their outputs. Throws AlreadyRefused if one of them is refused.
+  // Emits the rOperators of a body's nodes at this place, and returns the body's outputs. Throws AlreadyRefused if one of its nodes is
+  // refused.
   std::vector<TensorId> run_body(std::string_view name, const std::vector<TensorId>& inputs, int64_t iteration = -1);
   size_t body_outputs(std::string_view name);
 
@@ -113,11 +114,11 @@ class NodeImport {
   bool wants(size_t k) const { return k < node_.outputs.size() && !node_.outputs[k].empty(); }
   void expect_outputs(size_t max) const;
   void result(size_t k, TensorId id);
-  // One whose entries along `axis` are valid up to `count` (i64[1]), which may be known only at run time.
+  // A result whose entries along `axis` are valid up to `count` (i64[1]), which may be known only at run time.
   void padded_result(size_t k, TensorId id, TensorId count, int64_t axis);
 
-  // Unknown attributes, missing results; gives new tensors the names of the node's outputs. Returns one id per output
-  // (none where it is left out).
+  // To be called last: reports unknown attributes and missing results, and gives new tensors the names of the node's outputs. Returns one
+  // id per output (none where it is left out).
   std::vector<TensorId> finish();
 
  private:

@@ -1,5 +1,4 @@
-// The way of a model through the frontend: file, versions, wiring, inputs and initializers, nodes in order, outputs, and
-// the claims of value_info last.
+// Reads a model step by step: file, versions, wiring, inputs and initializers, nodes in order, outputs, and last the claims of value_info.
 #include "compiler/frontend/onnx_reader.h"
 
 #include <fmt/format.h>
@@ -25,7 +24,7 @@
 namespace tamp::frontend {
 namespace {
 
-// Exporters name all results of a recurrent node; what nobody reads need not be stored.
+// Exporters name all results of a recurrent node; results that nobody reads need not be stored.
 Graph drop_unread_results(Graph graph) {
   const Uses uses = uses_of(graph);
   const auto unread = [&](TensorId id) { return uses.consumers[id.index()].empty() && !uses.is_output[id.index()]; };
@@ -49,7 +48,7 @@ Graph drop_unread_results(Graph graph) {
   return remove_dead(std::move(graph));
 }
 
-// Of nodes, and of outputs; those of the graphs that nodes hold, too, which also see the names around them.
+// Adds the names that nodes and outputs read. Graphs that nodes hold are included, because they see the names around them.
 void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names) {
   for (const auto& output : graph.output()) names.insert(output.name());
   for (const auto& node : graph.node()) {
@@ -71,7 +70,7 @@ Shapes shapes_of(const Graph& graph) {
 
 class Reader {
  public:
-  // `shapes`: with the model's own batch, for a model that is read with another one.
+  // `shapes`: the shapes of tensors with the model's own batch, if the model is read with another batch.
   Reader(const std::string& path, const ReadOptions& options, Shapes shapes = nullptr)
       : path_(path), file_(file_text(path)), options_(options), shapes_(std::move(shapes)) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -135,7 +134,7 @@ class Reader {
     }
   }
 
-  // External values that nobody reads are checked and left where they are; those of one range are read once, for all.
+  // External values that nobody reads are checked but not loaded. Initializers that name the same range of a file share one copy.
   ops::Value read_initializer(onnx::TensorProto& proto, bool is_read, const std::string& where) {
     if (proto.data_location() != onnx::TensorProto::EXTERNAL) return read_tensor(proto, source_, where);
     ops::Value value = read_tensor(proto, {source_.folder, /*load_weights=*/false}, where);
@@ -150,7 +149,7 @@ class Reader {
     return value;
   }
 
-  // What --freeze names must be inputs, and no defaults of inputs.
+  // --freeze may name only inputs, and none that have a default.
   void check_frozen() const {
     std::vector<std::string> names;
     std::set<std::string> found;
@@ -275,9 +274,9 @@ class Reader {
     if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype) {
       throw bad_input(fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype)));
     }
-    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // it speaks of another batch
+    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // the claim is about another batch
     bool fits = claim.dims->size() == tensor.shape.size();
-    const auto padded = builder_.padded.find(found->second);  // the claim may be of fewer entries
+    const auto padded = builder_.padded.find(found->second);  // the claim may count only the valid entries
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
       const DeclaredDim& dim = (*claim.dims)[d];
       const bool is_padded = padded != builder_.padded.end() && padded->second.axis == static_cast<int64_t>(d);
@@ -298,12 +297,12 @@ class Reader {
       if (found->second.valid()) wanted.push_back(output.name());
     }
     if (wanted.size() < names.size()) return;  // one was refused, and the refusals say why
-    builder_.may_read_padded = true;           // a copy of it is one
+    builder_.may_read_padded = true;           // a copy takes each entry by itself
     for (const std::string& name : wanted) name_output(name, names);
     for (size_t i = 0; i < wanted.size(); ++i) add_count(wanted[i], static_cast<int64_t>(i), names);
   }
 
-  // What says how many of a padded output's entries are valid is an output, too.
+  // The tensor that says how many entries of a padded output are valid becomes an output too.
   void add_count(const std::string& name, int64_t output, std::set<std::string>& names) {
     const auto padded = builder_.padded.find(scope_.values.at(name));
     if (padded == builder_.padded.end()) return;

@@ -1,5 +1,5 @@
-// ONNX file -> Graph. Everything in a model is untrusted: every failure is an Error of one line that names the file, the
-// node and its operator, the attribute or tensor, what was found and what is supported.
+// From an ONNX file to a Graph. Nothing in a model is trusted: every failure is an Error of one line that names the file, the node and its
+// operator, the attribute or tensor, what was found and what is supported.
 #pragma once
 
 #include <map>
@@ -36,7 +36,7 @@ struct ModelSummary {
   std::string producer;
   std::vector<Port> inputs, outputs;
   std::vector<std::pair<std::string, int64_t>> histogram;  // operator, count; most frequent first
-  std::vector<std::string> unsupported;                    // as far as names and declared types tell: what read_onnx says is complete
+  std::vector<std::string> unsupported;                    // found by names and declared types alone; read_onnx's list is complete
   std::string missing_file;                                // the first file of external data that is not there, or empty
   int64_t nodes = 0, parameters = 0, parameter_bytes = 0;
 };

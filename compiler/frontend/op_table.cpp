@@ -1,5 +1,5 @@
-// versions: every since_version that ONNX's change log lists for the operator, those that only widen its element types too; so
-// that a model's opset always finds the definition that it means, and never an older or newer one.
+// `versions` lists every since_version in ONNX's change log of the operator, also versions that only widen its element types. So a model's
+// opset always finds the definition that it means, never an older or newer one.
 #include "compiler/frontend/op_table.h"
 
 #include <fmt/format.h>

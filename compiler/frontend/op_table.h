@@ -1,4 +1,4 @@
-// The one list of what is supported. A row of it is needed for a new operator, and an importer; nothing else.
+// The list of supported operators. A new operator needs a row here and an importer, nothing else.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ inline constexpr int64_t kMicrosoftVersion = 1;  // the only one there is
 
 const std::vector<OpRow>& op_table();  // sorted by domain and name
 
-// Which definition of an operator a model of `opset` (of the default domain) means. An operator that is missing, or was not there yet,
-// gives no row and the reason in words.
+// The definition of an operator that a model of `opset` (of the default domain) means. If the operator is unknown, or newer than the opset,
+// there is no row and `refusal` says why.
 struct OpChoice {
   const OpRow* row = nullptr;
   int version = 0;

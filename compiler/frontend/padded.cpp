@@ -33,7 +33,7 @@ class Passing {
   Passing(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, size_t padded, int64_t axis)
       : builder_(builder), node_(node), inputs_(inputs), padded_(padded), axis_(axis) {}
 
-  // The dimension of the result; none where entries do not stay what they are.
+  // The padded dimension of the result; none if an entry of the result may depend on several entries of the operand.
   std::optional<int64_t> run() const {
     const std::string& op = node_.op_type;
     if (is_elementwise(op)) return elementwise();
@@ -48,7 +48,7 @@ class Passing {
   const Shape& shape(size_t i) const { return builder_.graph.tensor(inputs_[i]).shape; }
   int64_t rank() const { return static_cast<int64_t>(shape(padded_).size()); }
 
-  // The other operands are the same for all entries, and no larger.
+  // Other operands must have extent 1 along the padded dimension and no more dimensions than the padded operand.
   std::optional<int64_t> elementwise() const {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (i == padded_ || !inputs_[i].valid()) continue;
@@ -76,7 +76,7 @@ class Passing {
     return axis_ < along ? axis_ : axis_ - 1 + index_rank;
   }
 
-  // A place for each entry: the last dimension holds coordinates.
+  // GatherND with padded indices: each entry is a place, whose coordinates lie along the last dimension.
   std::optional<int64_t> gathered_places() const {
     if (padded_ != 1 || axis_ == rank() - 1 || attribute<int64_t>(node_, "batch_dims").value_or(0) != 0) return std::nullopt;
     return axis_;

@@ -1,5 +1,5 @@
-// Tensors of the largest size that they can have, of which only so many entries along one dimension are valid as another tensor says at run
-// time; behind these they hold -1, or what was made of it.
+// Tensors whose size is known only at run time, such as NonZero's result. They have the largest size possible; another tensor says at run
+// time how many entries along one dimension are valid. The entries behind these hold -1, or what operators have made of -1.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace tamp::frontend {
 
-// What the first result of `node` has of that, if an operand has it: only operators that make each entry of the result of one entry of the
-// operand. Error (unsupported) if it is another one: it would take the padding for entries. `is_onnx`: of the default domain.
+// How the first result of `node` is padded if an operand is. Only operators that make each entry of the result from one entry of the
+// operand are allowed; others would take the padding for entries, and are an Error (unsupported). `is_onnx`: the operator is of the default
+// domain.
 std::optional<Builder::Padded> padding_after(const Builder& builder, const Node& node, const std::vector<TensorId>& inputs, bool is_onnx,
                                              const std::string& where);
 

@@ -21,18 +21,18 @@ namespace {
 
 // Some minutes of the reference on one core, in ops::work_of's steps.
 constexpr int64_t kMostWork = int64_t{400'000'000'000};
-// Of the largest element of a tensor: sums may be in another order.
+// Tolerance, relative to the largest element of a tensor: sums may be in another order.
 constexpr double kTolerance = 1e-3;
 
 using Values = std::map<std::string, ops::Value>;  // by the tensors' names
 
-// What a tensor's shape says of the batch: nothing, or which dimension grows with it.
+// How a tensor's shape depends on the batch: not at all, or one dimension grows with the batch.
 struct Axis {
   bool follows = false;
   size_t dim = 0;
 };
 
-// The element of an input: the same for element `sample` of the batch wherever it stands.
+// An input's value for element `sample` of the batch: the same in every batch.
 double element(DType dtype, uint64_t input, int64_t sample, int64_t i) {
   uint64_t x = (input * 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(sample) << 40) ^ static_cast<uint64_t>(i);
   for (int round = 0; round < 3; ++round) x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
@@ -79,7 +79,7 @@ Values run_all(const Graph& graph, const std::vector<ops::Value>& inputs) {
   return named;
 }
 
-// None if shapes at batches a and b are not those of a tensor with or without a batch.
+// None if the shapes at batches a and b fit neither a tensor that grows with the batch nor one that does not.
 std::optional<Axis> axis_of(const Shape& at_a, int64_t a, const Shape& at_b, int64_t b) {
   if (at_a.size() != at_b.size()) return std::nullopt;
   Axis axis;
@@ -107,8 +107,8 @@ double largest(const ops::Value& value) {
 
 bool near(double a, double b, double limit) { return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= limit; }
 
-// `some` holds elements from..from+a of the batch b that `all` holds, along an axis; where an extent is several dimensions in one, the
-// batch is one of these, with `before` of them around it.
+// Whether `some`, of batch a, equals elements from .. from + a of `all`, of batch b, along dimension `dim`. An extent may join several
+// dimensions of which the batch is one; `before` is the product of those in front of the batch.
 bool holds_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b, size_t dim, int64_t before, int64_t from,
                 double limit) {
   int64_t outer = before, inner = some.shape[dim] / (a * before);
@@ -156,7 +156,7 @@ class Proof {
     for (const TensorId id : many.outputs) require_batch_in(few, many.tensor(id));
   }
 
-  // The shapes at a third batch must be on the line through those of two.
+  // Extents must be linear in the batch: the shapes at two batches predict those at a third.
   void require_shapes(const Graph& few, int64_t a, const Graph& many, int64_t b, const Graph& wanted) const {
     std::map<std::string, Shape> at_a, at_b;
     for (const Tensor& tensor : few.tensors) at_a[tensor.name] = tensor.shape;
@@ -185,7 +185,7 @@ class Proof {
   void check(const std::string& name, const std::string& node, const Values& some, int64_t a, const Values& all, int64_t b,
              int64_t first) const {
     const auto few = some.find(name), many = all.find(name);
-    if (few == some.end() || many == all.end()) return;  // a step that one of them does not need
+    if (few == some.end() || many == all.end()) return;  // a step that one of the two graphs does not have
     const std::optional<Axis> axis = axis_of(few->second.shape, a, many->second.shape, b);
     if (!axis) {
       refuse(node, name,

@@ -1,4 +1,4 @@
-// A model with a million nodes of one unknown operator needs no million lines: the list ends at kMaxLines.
+// A model with a million nodes of one unknown operator would give a million lines, so the list ends at kMaxLines.
 #include "compiler/frontend/refusals.h"
 
 #include <fmt/format.h>

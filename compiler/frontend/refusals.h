@@ -1,4 +1,4 @@
-// What a model asks for and tamp does not do: all of it, in the order of the file.
+// The list of all that a model asks for and tamp does not support, in the order of the file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class NodeProto;
 
 namespace tamp::frontend {
 
-// Thrown where something cannot be imported because of what is on the list already.
+// Thrown where something cannot be imported because of a refusal that is on the list already.
 struct AlreadyRefused {};
 
 struct Refusals {
@@ -30,7 +30,8 @@ struct Refusals {
 
   void add(const std::string& text) { lines.push_back({-1, text, {"", "", text}}); }
   void add(const std::string& where, const std::string& why, const onnx::NodeProto& node, int64_t position);  // `where`: its node_text
-  // Takes `action`'s refusal into the list; the second is about a node, and what is thrown begins with `where`.
+  // Runs `action` and adds its refusal, if it throws one, to the list. The second form is for refusals about a node, whose messages begin
+  // with `where`.
   template <class F>
   void collect(F&& action) {
     if (const std::optional<std::string> text = refusal_of(action)) add(*text);

@@ -7,7 +7,7 @@
 namespace tamp::frontend {
 namespace {
 
-// Where element o of the resized axis lies in the original one. The length that ONNX divides by is in * scale, whole or not.
+// The position of element o of the resized axis on the original axis. ONNX divides by the length in * scale, which need not be whole.
 double place_of(const ResizeRule& rule, const ResizeAxis& axis, int64_t o) {
   const auto x = static_cast<double>(o), in = static_cast<double>(axis.in);
   const double length = in * axis.scale;
@@ -27,14 +27,15 @@ double place_of(const ResizeRule& rule, const ResizeAxis& axis, int64_t o) {
   return half_pixel;
 }
 
-// Scales are floats, so that 3 may come out as 2.9999998: what is as near to a whole or a half as floats can tell is meant to be it.
+// Scales are floats, so a place that should be 3 may come out as 2.9999998. Places that a float cannot tell from a whole or a half number
+// are set to that number.
 double settled(double x) {
   constexpr double kFloats = 3e-7;
   const double halves = std::nearbyint(2 * x) / 2;
   return std::abs(x - halves) <= kFloats * std::max(1.0, std::abs(x)) ? halves : x;
 }
 
-// What one neighbour at `distance` counts; antialiasing makes the curve wider, by the scale.
+// The weight of a neighbour at `distance`; antialiasing makes the curve wider, by the scale.
 double linear_curve(double distance) { return std::max(0.0, 1 - std::abs(distance)); }
 double cubic_curve(double distance, double a) {
   const double x = std::abs(distance);
@@ -44,7 +45,7 @@ double cubic_curve(double distance, double a) {
 
 double narrowing(const ResizeRule& rule, double scale) { return rule.antialias ? std::min(scale, 1.0) : 1.0; }
 
-// Elements from the one left of a place to the leftmost that counts.
+// How many elements the leftmost one with a weight is away from the element left of a place.
 int64_t left_of(const ResizeRule& rule, double scale) {
   if (rule.mode == ResizeMode::nearest) return 0;
   const double reach = (rule.mode == ResizeMode::linear ? 1 : 2) / narrowing(rule, scale);
@@ -75,7 +76,7 @@ std::vector<double> curve_weights(const ResizeRule& rule, const ResizeAxis& axis
       if (first + t < 0 || first + t >= axis.in) inside[static_cast<size_t>(t)] = 0;
     }
     const double left = std::accumulate(inside.begin(), inside.end(), 0.0);
-    if (left != 0) {  // else all of them are outside, and stay what they were
+    if (left != 0) {  // else all taps are outside, and their weights stay as they are
       sum = left;
       weights = inside;
     }
@@ -108,7 +109,7 @@ TapTable tap_table(const ResizeRule& rule, const ResizeAxis& axis) {
   TapTable table;
   table.taps = taps_of(rule, axis.scale);
   for (int64_t o = 0; o < axis.out; ++o) {
-    // A place far outside is the border's as well; so that it has a number, it is brought near.
+    // A place far outside takes the border's elements; it is moved near the border so that it fits an integer.
     const double last = static_cast<double>(axis.in - 1), place = place_of(rule, axis, o);
     const double far = static_cast<double>(axis.in + table.taps);
     const double x = std::clamp(std::isnan(place) ? 0 : place, -far, last + far);

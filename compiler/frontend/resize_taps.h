@@ -1,4 +1,6 @@
-// Which elements of an axis make which of the resized one, and with what weights: ONNX's Resize, one axis at a time.
+// The taps of ONNX's Resize, one axis at a time: for each element of the resized axis, the elements of the original axis that it is made
+// of, and their weights. Example: linear, half_pixel, in 2, out 4: element 1 lies at (1 + 0.5) / 2 - 0.5 = 0.25, so it is 0.75 x[0] + 0.25
+// x[1].
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct ResizeAxis {
   double roi_begin = 0, roi_end = 1;  // tf_crop_and_resize
 };
 
-// out rows of `taps` entries. An index of -1 (tf_crop_and_resize): the element is outside of the input.
+// `out` rows of `taps` entries. An index of -1 (tf_crop_and_resize only): the element lies outside of the input.
 struct TapTable {
   int64_t taps = 0;
   std::vector<int64_t> indices;

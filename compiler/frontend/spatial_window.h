@@ -1,12 +1,12 @@
-// The attributes of operators that slide a window over the spatial dimensions of X[N,C,spatial..], checked. auto_pad is resolved here:
-// what leaves has explicit pads.
+// The attributes of operators that slide a window over the spatial dimensions of X[N,C,spatial..], checked. auto_pad is resolved here: the
+// results have explicit pads.
 #pragma once
 
 #include "compiler/frontend/node_import.h"
 
 namespace tamp::frontend {
 
-// Larger attributes would overflow the arithmetic with them and mean nothing.
+// Larger attributes make no sense, and arithmetic with them could overflow.
 inline constexpr int64_t kMaxAttribute = int64_t{1} << 30;
 
 struct SpatialWindow {

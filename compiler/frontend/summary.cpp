@@ -1,5 +1,5 @@
-// summarize_onnx and read_tensor_pb: what is looked at without being compiled. The summary reads no weights and trusts no
-// shape; it only tells.
+// summarize_onnx and read_tensor_pb: files that are looked at without being compiled. The summary reads no weights and checks no shapes; it
+// only reports.
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 

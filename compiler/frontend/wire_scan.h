@@ -1,4 +1,4 @@
-// A look at a protobuf file before it is parsed: how many objects would the parser make of it?
+// Looks at a protobuf file before it is parsed: how many objects would the parser make?
 #pragma once
 
 namespace tamp::frontend {

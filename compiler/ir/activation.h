@@ -6,8 +6,8 @@
 
 namespace tamp {
 
-// What a rKernel applies to its accumulator before it stores: y = act(acc + bias + residual), or act(acc + bias) +
-// residual if the activation comes first. Only Conv, MatMul and Pool-like rOperators carry one.
+// The activation that a rKernel applies to its accumulator before storing: y = act(acc + bias + residual), or act(acc + bias) + residual if
+// the activation comes first. Only Conv, MatMul and Pool-like rOperators have such an activation.
 enum class Activation : uint8_t { none, relu, clip, sigmoid, tanh, hard_sigmoid, hard_swish, leaky_relu, silu, gelu };
 std::span<const char* const> names_of(Activation);
 

@@ -13,7 +13,7 @@ const char* name_of(DType dtype);  // "f32", "i64", "bool"
 bool is_float(DType dtype);
 bool is_integer(DType dtype);  // not bool
 
-// What is computed with: the operands of every multiplication, and what is stored. fp32 accumulation in all of them.
+// The type of the operands of every multiplication, and of stored results. Sums are accumulated in fp32 with all four.
 enum class Precision : uint8_t { fp32, tf32, fp16, bf16 };
 const char* name_of(Precision precision);
 

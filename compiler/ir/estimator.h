@@ -1,4 +1,4 @@
-// What a pass may ask about the vDevice, and all that it may ask: how long a rOperator would take that it thinks of making.
+// The one question that a pass may ask about the vDevice: how long would this rOperator take? The pass asks before it makes the rOperator.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,10 @@ struct Estimate {
   double us = 0;  // microseconds with the whole vDevice to itself, by the rKernel that is fastest
 };
 
-// Of a rOperator that need not be in the graph, as long as its operands are. Tensors need no place, constants no data. None: no rKernel
-// takes it, or none that is worth making the rOperator for, or its kind is one that nobody estimates before tensors have places
-// (kernels/catalogue.h, Family::estimate). Empty: there is no vDevice to ask about, and passes that need one do nothing.
+// Estimates `rop`, which need not be in `graph`; its operands must be. Tensors need no place, and constants need no data. The result is
+// none if no rKernel takes the rOperator, if no rKernel that takes it makes it worth while, or if rOperators of its kind are not estimated
+// before tensors have places (kernels/catalogue.h, Family::estimate). An empty Estimator means that there is no vDevice to ask about;
+// passes that need an Estimator then do nothing.
 using Estimator = std::function<std::optional<Estimate>(const Graph& graph, const ROperator& rop)>;
 
 }  // namespace tamp

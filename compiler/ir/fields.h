@@ -32,7 +32,8 @@ struct Pair {
 template <class T>
 Pair(T&, T&) -> Pair<T>;
 
-// Of the first result: its shape for a list, its element type for a type. Not `wanted` where this operator has none.
+// Marks an attribute that repeats a property of the first result: the result's shape if the attribute is a list, its element type if the
+// attribute is a type. `wanted` is false where this operator has no such attribute.
 struct OfResult {
   bool wanted = true;
 };

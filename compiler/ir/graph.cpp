@@ -132,7 +132,7 @@ void verify(const Graph& graph) {
   }
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
-    // Once placed, what no rOperator makes is a view of memory that others write.
+    // In a placed graph a tensor that no rOperator makes is a view of memory that other rOperators write.
     const bool is_view = tensor.role == Role::activation && tensor.place.buffer.valid() && !computed[i];
     for (const int64_t extent : tensor.shape) TAMP_CHECK(extent >= 0, "negative extent in '" + tensor.name + "'");
     TAMP_CHECK((tensor.role == Role::constant) == (tensor.data != nullptr), "data and role of '" + tensor.name + "' disagree");

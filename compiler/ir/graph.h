@@ -31,8 +31,9 @@ struct ROperator {
   std::vector<std::string> origin;  // names of the ONNX nodes that it came from, first to last
 };
 
-// A graph output of the largest size that it can have, of which only so many entries along `axis` are valid as another output says at run
-// time (i64[1]); behind these it is padded. Both are positions in Graph::outputs.
+// A graph output whose size is known only at run time. The tensor has the largest size possible; another output, `count` (i64[1]), says at
+// run time how many entries along `axis` are valid, and the entries behind these are padding. `output` and `count` are positions in
+// Graph::outputs.
 struct PaddedOutput {
   int64_t output = 0, count = 0;
   int64_t axis = 0;
@@ -59,8 +60,8 @@ TensorId add_f32_constant(Graph& graph, std::string name, Shape shape, const std
 // All tensors that a rOperator reads: inputs and what its epilogue reads, none ids left out.
 std::vector<TensorId> reads_of(const ROperator& rop);
 
-// Per tensor: the rOperator that makes it (or none), and those that read it, each as often as it does (epilogue reads included;
-// graph outputs are not in it). So one consumer is one read.
+// Per tensor: the rOperator that makes it (or none), and the rOperators that read it, epilogues' reads included. A rOperator that reads a
+// tensor twice is listed twice, so one consumer is one read. Graph outputs are no consumers.
 struct Uses {
   std::vector<ROperatorId> producer;
   std::vector<std::vector<ROperatorId>> consumers;

@@ -1,5 +1,5 @@
-// Convolutions on the same input that become one (IOS-Merge, docs/policies.md): what a policy that wants that may ask. As Estimator is for
-// passes, this is for policies: they know nothing of passes, but may see a graph that a pass made for them.
+// Merging convolutions that read the same input into one convolution (IOS-Merge, docs/policies.md). Policies do not call passes. A policy
+// that considers merging asks a Merger instead, which returns the graph that the pass would make.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace tamp {
 
-// Names of the rOperators that become one.
+// Names of the rOperators that become one rOperator.
 using Merge = std::vector<std::string>;
 
 struct Merger {
-  std::vector<Merge> classes;  // of each, any two or more may be merged
-  // The placed graph with these merged, and nothing else. Error (bad input) if one of them cannot be.
+  std::vector<Merge> classes;  // any two or more rOperators of a class may be merged
+  // The placed graph with these merges and no other change. Error (bad input) if a merge is not possible.
   std::function<Graph(const std::vector<Merge>& merges)> merged;
 };
 

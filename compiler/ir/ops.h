@@ -48,8 +48,9 @@ struct DepthwisePrologue {
 };
 
 // Y = conv(X, W) + B. X[N,C,spatial..], W[M,C/group,kernel..], B[M]?. One or two spatial dimensions; the frontend makes these of three.
-// passes/fuse_depthwise puts in front of it what would be rOperators of their own: an activation of X (pads stay zeros), then
-// a depthwise convolution, whose operands are DW[C,1,its kernel..] and DB[C]? behind the Conv's own: inputs X, W, B?, DW?, DB?.
+// passes/fuse_depthwise may put two steps in front that were rOperators of their own: an activation of X (pads stay zeros), then a
+// depthwise convolution. The operands of the depthwise convolution, DW[C,1,its kernel..] and DB[C]?, come behind the Conv's own: inputs X,
+// W, B?, DW?, DB?.
 struct Conv {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;  // auto_pad is resolved at import
@@ -133,8 +134,8 @@ struct PoolIndices {
   }
 };
 
-// Y of `shape` is zeros, but for Y[I[i]] = X[i], counted row by row. X, and I of X's shape (i64). An index outside of Y writes nothing; of
-// equal indices the last counts.
+// Y, of shape `shape`, is zero except Y[I[i]] = X[i], elements counted row by row. Inputs X, and I of X's shape (i64). An index outside of
+// Y writes nothing; of equal indices the last counts.
 struct MaxUnpool {
   std::vector<int64_t> shape;
   bool operator==(const MaxUnpool&) const = default;
@@ -196,11 +197,12 @@ struct Attention {
   }
 };
 
-// The first half of squeeze-and-excite, the mean of every channel and a product with it, in parts that ChannelExcite adds up: X[N,C,H,W],
-// W[R,C,1,1] to S[N,R,P], R rounded up to whole fours (zeros), where part b * T + t, of T = ceil(H / rows), has the channels of block b
-// (kSqueezeBlock of them) and the rows of pixels from t * rows on (as many):  S[n,r,part] = 1/(H*W) * the sum over its channels and pixels
-// of W[r,c] * X[n,c,h,w]. With `depthwise` X goes through a depthwise convolution first, whose result is the second one: inputs X, W,
-// DW?[C,1,its kernel..], DB?[C]. passes/recognise_excitation makes both.
+// The first half of squeeze-and-excite: the mean of every channel, multiplied by W. The result is left in parts, which ChannelExcite adds
+// up. X[N,C,H,W], W[R,C,1,1] -> S[N,R,P], with R rounded up to a multiple of four (the added rows are zeros). With T = ceil(H / rows), part
+// b * T + t covers the channels of block b (kSqueezeBlock channels each) and `rows` rows of pixels from row t * rows on: S[n,r,part] =
+// 1/(H*W) * the sum of W[r,c] * X[n,c,h,w] over these channels and pixels. Example: C = 64, H = 14, rows = 7 give T = 2 and P = 4; part 3
+// covers channels 32 to 63 and rows 7 to 13. With `depthwise`, X goes through a depthwise convolution first, and the convolution's result
+// is the second result: inputs X, W, DW?[C,1,its kernel..], DB?[C]. passes/recognise_excitation makes ChannelSqueeze and ChannelExcite.
 struct ChannelSqueeze {
   int64_t rows = 1;
   std::optional<DepthwisePrologue> depthwise{};
@@ -260,10 +262,10 @@ struct BatchNorm {
   }
 };
 
-// y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if
-// not `centered`, x / sqrt(mean of x^2 + epsilon) * scale + bias. Inputs X, scale?, B?, which broadcast one way to X. Layer, instance,
-// group and root mean square normalisation are this. passes/move_rows may add rows? (i64[R], constant): of X[N,C], normalised along C, row
-// r of the result [R,C] is that of row rows[r] of X then, and scale and B are of one row for all.
+// y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if not
+// `centered`, x / sqrt(mean of x^2 + epsilon) * scale + bias. Inputs X, scale?, B?, which broadcast one way to X. Layer, instance, group
+// and root mean square normalisation are this. passes/move_rows may add a fourth input, rows? (i64[R], constant). X is then [N,C] and
+// normalised along C, row r of the result [R,C] is row rows[r] of X, normalised, and scale and B are one row that holds for all rows.
 struct Normalize {
   std::vector<int64_t> axes;
   bool centered = true;
@@ -470,10 +472,10 @@ struct MaxRoiPool {
   }
 };
 
-// The boxes of each image that stay, class by class: of those whose score is more than least_score (where there is a threshold) the one of
-// the highest score stays, then the next that overlaps none that stayed by more than `overlap` (intersection over union), and so on, at
-// most `most`; of equal scores the first comes first, and NaN never. Inputs boxes f32[B,N,4] (two corners y, x, y, x, or with
-// by_centre x, y, width, height), scores f32[B,C,N]; the result i64[B,C,most] has the boxes' numbers, then -1.
+// Selects boxes of each image, class by class. Only boxes with a score above least_score count, if there is a threshold. They are taken
+// from the highest score down, at most `most`; a box that overlaps one taken before by more than `overlap` (intersection over union) is
+// left out. Of equal scores the first box comes first; a box with a NaN score is never taken. Inputs boxes f32[B,N,4] (two corners y, x, y,
+// x, or with by_centre x, y, width, height), scores f32[B,C,N]; the result i64[B,C,most] has the boxes' numbers, then -1.
 struct NonMaxSuppression {
   int64_t most = 0;
   float overlap = 0, least_score = 0;
@@ -492,8 +494,8 @@ struct NonMaxSuppression {
   }
 };
 
-// Where X (bool[N]) is true: two results, i64[N] with the places of its true elements in their order, then -1, and i64[1], how many they
-// are.
+// Where X (bool[N]) is true: two results, i64[N] with the positions of the true elements in ascending order, then -1, and i64[1] with their
+// number.
 struct NonZero {
   bool operator==(const NonZero&) const = default;
 
@@ -502,8 +504,8 @@ struct NonZero {
   static void fields(Self&, F&&) {}
 };
 
-// The first `k` elements along `axis` in their order, and where they stood there (i64): two results. Of equal elements the one that stood
-// before the other comes first, with last_of_equals the other one. NaN comes before everything, or, without nan_first, behind it.
+// Two results: the first `k` elements along `axis` in sorted order, and their positions in X along `axis` (i64). Of equal elements the
+// earlier one comes first, or with last_of_equals the later one. NaN comes before everything, or, without nan_first, behind it.
 struct TopK {
   int64_t axis = 0, k = 1;
   bool largest = true;  // first, else the smallest

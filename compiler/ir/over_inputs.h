@@ -1,16 +1,16 @@
-// The second layout of shared memory, of programs that have both boxes of input values and bodies that need much of it: such a body
-// takes the room of the ring of input stages on top of its own, and the copies into the ring wait for its end (docs/adr/0009,
-// kernels/vdevice/interpreter.cuh).
+// The second layout of shared memory. It is for programs that have both boxes of input values and bodies that need much shared memory. Such
+// a body uses the room of the ring of input stages in addition to its own work space, and copies into the ring wait until the body has
+// ended (docs/adr/0009, kernels/vdevice/interpreter.cuh).
 #pragma once
 
 #include "compiler/ir/vdevice.h"
 
 namespace tamp {
 
-// The vDevice of a program that has boxes (VDevice::with_inputs), as a rOperator sees it that copies none itself.
+// The vDevice of a program with boxes (VDevice::with_inputs), as seen by a rOperator that copies no boxes itself.
 inline VDevice over_inputs(const VDevice& vdevice) { return vdevice.with_inputs().without_inputs(); }
 
-// Whether a body with so much work space of its own runs over the input stages of that program.
+// Whether a body that needs `work_bytes` of work space runs over the input stages. `vdevice` is that of a program with boxes.
 inline bool is_over_inputs(int64_t work_bytes, const VDevice& vdevice) {
   return vdevice.input_stages > 0 && work_bytes > vdevice.work_bytes();
 }

@@ -225,7 +225,7 @@ std::string rop_text(const Graph& graph, const ROperator& rop, const std::vector
                      epilogue_text(rop.epilogue, names), join(types, ", "), comment);
 }
 
-// Views of placed tensors: no rOperator makes them any more.
+// Views, in a placed graph: tensors that no rOperator makes any more.
 bool is_placed_view(const Graph& graph, const Uses& uses, size_t i) {
   const Tensor& tensor = graph.tensors[i];
   return tensor.role == Role::activation && !uses.producer[i].valid() && tensor.place.buffer.valid();

@@ -1,5 +1,5 @@
-// A rProgram for people: a summary, one line per rOperator, then what every vEU does. Ranges of rTasks of one phase are run
-// together ("conv1 [3, 135, 267]"), "<event" is a Wait and ">event" a signal. Names come from the model: printable() only.
+// A rProgram for people: a summary, one line per rOperator, then what every vEU does. rTasks of one phase are put together ("conv1 [3, 135,
+// 267]"), "<event" is a Wait and ">event" a signal. Names come from the model: printable() only.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kLaneColumns = 600;
 
-// What the lanes say about one rOperator.
+// The facts about one rOperator that are collected from the lanes.
 struct Row {
   int64_t rtasks = 0, waits = 0;
   std::set<size_t> veus;
-  std::set<EventId> events;  // that it waits for
+  std::set<EventId> events;  // that the rOperator waits for
 };
 
 std::string event_name(const RProgram& program, EventId id) { return printable(program.events[id.index()].name, 40); }

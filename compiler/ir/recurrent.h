@@ -38,7 +38,8 @@ struct CellFunction {
   bool operator==(const CellFunction&) const = default;
 };
 
-// f, g, h where the model says nothing: sigmoid, tanh, tanh; rnn: tanh. What the kind does not use is sigmoid.
+// The functions f, g, h of a model that names none. lstm: sigmoid, tanh, tanh; gru: sigmoid, tanh; rnn: tanh. Functions that the kind does
+// not use are sigmoid.
 constexpr std::array<CellFunction, 3> default_functions(CellKind kind) {
   constexpr CellFunction s{CellFunctionKind::sigmoid, 0, 0}, t{CellFunctionKind::tanh, 0, 0};
   if (kind == CellKind::lstm) return {s, t, t};

@@ -55,7 +55,7 @@ std::vector<Run> box_runs(const Tensor& tensor, const std::vector<int64_t>& begi
     if (end[i] - begin[i] > 1 && tensor.place.strides[i] != 0) axes.push_back({end[i] - begin[i], tensor.place.strides[i]});
   }
   std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-  // Axes that lie densely in each other are one.
+  // Axes that lie densely in each other are joined to one.
   for (size_t i = axes.size(); i-- > 1;) {
     if (axes[i - 1].stride != axes[i].stride * axes[i].extent) continue;
     axes[i - 1] = {axes[i - 1].extent * axes[i].extent, axes[i].stride};

@@ -4,9 +4,9 @@
 // A rKernel has one or more phases. The rTasks of a phase are independent of each other; phase p+1 starts when phase p
 // is done (split-K: partial sums, then their sum). Most have one phase.
 //
-// A *gang* is the exception (recurrent networks): the rTasks of all its phases run at the same time, each on a vEU of its own,
-// and talk to each other while they run, through words that say themselves whether they are there (data-as-flag;
-// kernels/vdevice/exchange.cuh). Events stand before and behind the whole gang only.
+// A *gang* is the exception (recurrent networks): the rTasks of all its phases run at the same time, each on a vEU of its own, and exchange
+// values while they run. Every exchanged word carries the epoch that says whether its value is there (data-as-flag;
+// kernels/vdevice/exchange.cuh). There are events before and behind the whole gang, none inside it.
 #pragma once
 
 #include <array>
@@ -59,14 +59,14 @@ struct Cost {
   double activation_bytes = 0;   // read plus written, L2
   double weight_bytes = 0;       // read, L2 or DRAM
   double calibrated_cycles = 0;  // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
-  double latency_us = 0;         // what the body waits for by its nature, on top of the rest: a gang's steps
-  double correction = 0;         // by records of measurements (select/records.h): the rTask takes this times what the rest says; 0: none
-  double kernel_factor = 1;      // in graph execution it takes so many times as long: there nothing comes before its kernel begins
+  double latency_us = 0;         // time that the body always waits, added to the rest: a gang's steps
+  double correction = 0;         // from records (select/records.h): the rTask takes this times what the other fields say; 0: no record
+  double kernel_factor = 1;      // in graph execution the rTask takes this many times as long: nothing is copied ahead
 };
 
-// Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t
-// uses block (t / rtasks_per_block) % blocks, chunk by chunk. chunk_bytes is a multiple of 16 and at most
-// VDevice::weight_stage_bytes. No ring: chunks_per_rtask = 0.
+// Weights that come through the ring of shared-memory stages: the packed image is a sequence of equal blocks; rTask t uses block (t /
+// rtasks_per_block) % blocks, chunk by chunk. Example: with rtasks_per_block = 4 and blocks = 2, rTask 9 uses block 9 / 4 % 2 = 0, and
+// rTask 13 block 1. chunk_bytes is a multiple of 16 and at most VDevice::weight_stage_bytes. No ring: chunks_per_rtask = 0.
 struct RingWeights {
   int64_t chunk_bytes = 0;
   int64_t chunks_per_rtask = 0;
@@ -74,9 +74,10 @@ struct RingWeights {
   int64_t blocks = 1;
 };
 
-// Input values that come through the ring of input stages (kernels/vdevice/boxes.cuh): the waiter copies boxes of pixels x
-// 32 channels, zeros where the tensor ends, as soon as the rTask's Waits have passed. rTask t of a phase is
-// ((group * n_blocks + n_block) * splits + split) * tiles + tile, tile = (image * tiles_h + tile_h) * tiles_w + tile_w.
+// Input values that come through the ring of input stages (kernels/vdevice/boxes.cuh): the waiter copies boxes of pixels x 32 channels,
+// zeros where the tensor ends, as soon as the rTask's Waits have passed. rTask t of a phase is ((group * n_blocks + n_block) * splits +
+// split) * tiles + tile, tile = (image * tiles_h + tile_h) * tiles_w + tile_w. Example: with n_blocks = 2, splits = 1 and tiles of 5 x 2 (w
+// x h) on one image, rTask 18 is group 0, n_block 1, split 0, tile 8, which is tile_h 1, tile_w 3.
 struct InputBoxes {
   static constexpr int64_t kBoxRowBytes = 128;
   TensorId tensor;                               // in the arena
@@ -88,8 +89,9 @@ struct InputBoxes {
   int64_t splits = 1, n_blocks = 1;
   int64_t group_channels = 0;                                   // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
-  // Above 1: a chunk is one copy of as many boxes without gaps, the last chunk, too (what it then reads of the next channels nobody uses).
-  // extents[0] and group_channels are multiples of channels() then. (The copy engine takes 100 cycles to be told of a copy.)
+  // Above 1: one copy brings a whole chunk, this many boxes without gaps between them. The last chunk is as long; channels that it reads
+  // beyond its own are not used. extents[0] and group_channels are then multiples of channels(). (The reason: starting one copy takes the
+  // copy engine 100 cycles.)
   int64_t boxes_per_copy = 1;
   int64_t value_bytes = 4;                                         // of the tensor's elements; a pixel of a box has 128 bytes
   int64_t channels() const { return kBoxRowBytes / value_bytes; }  // of a box
@@ -119,14 +121,14 @@ struct RKernel {
   int64_t scratch_elements = 0;                         // f32 words of scratch shared by the phases
   std::vector<std::pair<std::string, int64_t>> config;  // the family's own numbers ({"block_m", 64}), for pack and accesses
   bool gang = false;                                    // all rTasks of all phases at the same time
-  int64_t exchange_words = 0;                           // of 8 bytes, zero before the first run, nobody else's; gangs only
+  int64_t exchange_words = 0;                           // of 8 bytes, zero before the first run, shared with nothing else; gangs only
   bool measured = false;                                // its correction comes from a record of itself
   int64_t config_value(const std::string& key) const;   // TAMP_CHECK if absent
   int64_t rtasks() const;                               // of all phases
 };
 
-// Memory that a rTask touches, as runs of elements relative to the start of the tensor's *buffer*: for i < count the
-// elements [offset + i * stride, offset + i * stride + length). Reads may be stated too wide, except of scratch; writes are exact.
+// Memory that a rTask touches, as runs of elements relative to the start of the tensor's *buffer*: for i < count the elements [offset + i *
+// stride, offset + i * stride + length). Reads may name more elements than the rTask reads, except of scratch; writes are exact.
 struct Run {
   int64_t offset = 0, count = 1, stride = 0, length = 0;
 };

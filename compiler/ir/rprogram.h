@@ -1,4 +1,4 @@
-// rProgram: what every vEU runs, fixed at compile time (Rammer sections 3 and 4). All that codegen gets.
+// rProgram: what every vEU runs, fixed at compile time (Rammer sections 3 and 4). Code generation gets nothing else.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct WeightBlob {
 struct PhaseLaunch {
   ROperatorId rop;
   int32_t phase = 0;
-  std::vector<int32_t> after;  // launches that must be done before it, ascending; not those that these imply
+  std::vector<int32_t> after;  // launches that must be done before, ascending; not those that these wait for
   int32_t stream = 0;
   bool dependent = false;  // launched as the programmatic dependent of the launch before it in its stream (schedule/streams.h)
 };
@@ -67,9 +67,9 @@ struct RProgram {
   Precision precision = Precision::fp32;
   std::string policy;                           // as `tamp compile --policy` has it
   Graph graph;                                  // placed; one RKernel per rOperator
-  std::vector<Merge> merges;                    // convolutions of the model that the policy made one of, few or none
+  std::vector<Merge> merges;                    // convolutions of the model that the policy merged; few or none
   std::vector<RKernel> rkernels;                // per rOperator
-  int64_t depth = 0;                            // the longest chain of rOperators that need each other: of the graph, not of the policy
+  int64_t depth = 0;                            // rOperators in the graph's longest chain of dependences, whatever the policy
   std::vector<std::vector<Instruction>> lanes;  // per vEU
   std::vector<Event> events;
   std::optional<std::vector<PhaseLaunch>> launches;  // graph execution, in order; none = one persistent kernel

@@ -57,8 +57,9 @@ bool is_row_major(const Tensor& tensor);                     // placed densely i
 // Channels (dimension 1 of four) lie next to each other, and every pixel begins at a multiple of 16 bytes: the copy engine
 // can cut boxes from it (kernels/vdevice/boxes.cuh).
 bool lies_for_boxes(const Tensor& tensor);
-// From so many channels on, pixels of a channels-last tensor are padded to multiples of four elements, or eight (passes/memory_order.h):
-// pads are a small part of them then. So the copy engine can cut boxes from every such tensor of f32.
+// Channels-last tensors with at least this many channels have their pixels padded to multiples of four elements, or of eight
+// (passes/memory_order.h): with so many channels the padding is a small part of a pixel. The copy engine can then cut boxes from every such
+// tensor of f32.
 inline constexpr int64_t kPaddedChannels = 32;
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.

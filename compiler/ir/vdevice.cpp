@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr std::string_view kFolder = "compiler/ir/vdevices/";
 
-// For messages; of an array or an object only that it is one, as it may be large or nest deeply.
+// A value for messages. For an array or an object only the word: it may be large or nest deeply.
 std::string shown(const json& value) { return value.is_structured() ? value.type_name() : printable(value.dump(), 40); }
 
 // Reads one field after another; remembers which names are known so that a misspelt one is refused.
@@ -38,7 +38,7 @@ class FieldReader {
     known_.insert(name);
     if (object_.contains(name)) read(name, out);
   }
-  // As it is, without a copy, which would follow its depth; null: not there.
+  // The field as it is, null if absent. No copy is made: copying recurses as deeply as the value nests.
   const json* optional(const char* name) {
     known_.insert(name);
     const auto at = object_.find(name);
@@ -79,7 +79,7 @@ void expect_stages(const FieldReader& fields, const char* stages_name, int64_t s
   fields.expect(bytes >= 4096 && bytes % 1024 == 0 && bytes <= 65536, bytes_name, "must be a multiple of 1024 from 4096 to 65536");
 }
 
-// Both kinds of programs must leave room for their bodies.
+// Programs with boxes and programs without must both leave room for bodies.
 void expect_rings(const FieldReader& fields, const VDevice& d) {
   expect_stages(fields, "weight_stages", d.weight_stages, "weight_stage_bytes", d.weight_stage_bytes);
   if (d.input_stages != 0) {
@@ -91,7 +91,7 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
-// "sm_90", "sm_100a"; the stand-in launches whatever a GPU can.
+// "sm_90", "sm_100a"; the stand-in on the CPU has all kinds of launches.
 bool has_dependent_launch(const std::string& arch) { return arch == "cpu" || std::atoi(arch.c_str() + 3) >= 90; }
 
 using Costs = std::map<std::string, double, std::less<>>;
@@ -106,7 +106,7 @@ double read_cost(const json& value, const std::string& name, const std::string& 
   const auto refuse = [&](const std::string& what) { throw bad_input(fmt::format("{}: field 'costs.{}' {}", source, name, what)); };
   if (!value.is_number()) refuse(fmt::format("has the wrong type: {}; expected a number", shown(value)));
   const double cost = value.get<double>();
-  // So that no estimate is infinite, or 0 / 0.
+  // These bounds keep estimates from becoming infinite or 0 / 0.
   if (!(cost >= 1e-6 && cost <= 1e9)) refuse(fmt::format("is {}, expected 0.000001 to 1000000000", value.dump()));
   if (name.ends_with("efficiency") && cost > 1) refuse(fmt::format("is {}, expected at most 1: it is a share of the peak", value.dump()));
   return cost;
@@ -139,7 +139,7 @@ Costs read_costs(const json& costs, const Costs& known, const std::string& sourc
   return out;
 }
 
-// What is in the h200's file. Names hold no dots, so that a path is said in one way.
+// The costs in the h200's file. Names hold no dots, so that each path has one spelling.
 void flatten(const json& group, const std::string& prefix, Costs& out) {
   for (const auto& [key, value] : group.items()) {
     TAMP_CHECK(key.find('.') == std::string::npos, "a cost's name has a dot: " + key);

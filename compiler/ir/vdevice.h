@@ -22,7 +22,8 @@ struct VDevice {
   std::string name;         // "h200"
   std::string description;  // "NVIDIA H200 SXM, 132 SMs"
   std::string arch;         // nvcc -arch, "sm_90a"
-  // Products that it fits, as nvidia-smi names them, less a maker's "NVIDIA", "Tesla" or "GeForce" in front; "*" at the end: any end.
+  // The GPU products that this vDevice describes, by nvidia-smi's names without "NVIDIA", "Tesla" or "GeForce" in front. A "*" at the end
+  // stands for any text.
   std::vector<std::string> gpus;
   int64_t sms = 0;
   int64_t veus_per_sm = 1;
@@ -34,10 +35,10 @@ struct VDevice {
   int64_t weight_stage_bytes = 0;
   int64_t input_stages = 0;  // the same for boxes of input values (InputBoxes); 0: the device cannot copy boxes
   int64_t input_stage_bytes = 0;
-  int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring of programs that have both
+  int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring in programs that have both rings
   int64_t registers_per_sm = 65536;
   bool wide_products =
-      false;  // of a program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
+      false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;
@@ -47,25 +48,25 @@ struct VDevice {
   double clock_ghz = 1;
   double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
-  double lone_veu_shares = 3;   // of L2 or DRAM, fair ones, that a vEU gets at most while others are idle: its own loads in flight limit it
+  double lone_veu_shares = 3;   // fair shares of L2 or DRAM that one vEU gets at most while others are idle (limit: its loads in flight)
   double edge_us = 0.5;         // counter signal to wait seen on another vEU, where all vEUs signal
-  double edge_spread_us = 0;    // so much less where a single one does; between, by their share
-  double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; two edges where not given
+  double edge_spread_us = 0;    // edge_us is this much less where a single vEU signals; between one and all in proportion
+  double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; twice edge_us where not given
   // From a kernel to one that is launched as its programmatic dependent (docs/adr/0012); none: the device has no such launches.
   std::optional<double> dependent_kernel_edge_us;
   double same_veu_us = 0.1;  // from one rTask to the next on the same vEU
-  double signal_us = 0;      // more, if the first of them signals
+  double signal_us = 0;      // added to same_veu_us if the first of the two rTasks signals
   double rtask_us = 0.3;     // fixed cost of one rTask
   double barrier_us = 1.0;   // a grid-wide boundary between rPrograms
   double launch_us = 3.5;
-  // What bodies cost, per rKernel family: "pool.strip_turn_us", "staged_conv.64x32.fixed_cycles" (docs/vdevices.md lists them with units
-  // and meanings). Only those that the file gives.
+  // Costs of bodies, per rKernel family: "pool.strip_turn_us", "staged_conv.64x32.fixed_cycles" (docs/vdevices.md lists the costs with
+  // units and meanings). Holds only the costs that the file gives.
   std::map<std::string, double, std::less<>> costs;
-  // One of them; the h200's where the file gives none. TAMP_CHECK if that has none, either.
+  // The cost of that name, or the h200's where the file gives none. TAMP_CHECK if the h200 has none either.
   double cost(std::string_view cost_name) const;
 
   VDevice with_inputs() const;     // for a program that copies boxes of input values
-  VDevice without_inputs() const;  // for one that does not: all shared memory for weights and bodies
+  VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
   int64_t veus() const { return sms * veus_per_sm; }
   int64_t threads() const;     // compute_threads plus the service warps
   int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the rings and the control block
@@ -75,12 +76,13 @@ struct VDevice {
 inline constexpr int64_t kControlBytes = 5120;
 inline constexpr int64_t kServiceThreads = 64;  // loader and waiter warps
 
-// All costs that there are, and the default of each: those of the h200.
+// All costs that exist, each with its default, the h200's.
 const std::map<std::string, double, std::less<>>& default_costs();
 
 // Names of the built-in vDevices, in the order of `tamp devices`.
 std::vector<std::string> builtin_vdevices();
-// The built-in vDevice that fits the GPU that nvidia-smi calls `product`, and of several the one that names more of it; empty: none does.
+// The built-in vDevice for the GPU that nvidia-smi calls `product`. If several fit, the one with the longest matching name; empty if none
+// fits.
 std::string vdevice_of_gpu(std::string_view product);
 // A built-in name, or a path that ends in .json. Error (bad input) names the file, the field, found and expected.
 VDevice read_vdevice(const std::string& name_or_path);

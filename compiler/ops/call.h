@@ -1,5 +1,5 @@
-// What every operator's file needs: the call it answers (graph, rOperator, values), its operands as arrays of one number
-// type, and the way back to a Value of the output tensor's element type. Internal to compiler/ops.
+// Shared by all operators' files: the call that an operator answers (graph, rOperator, values), its operands as arrays of one number type,
+// and the way back to a Value of the output tensor's element type. Internal to compiler/ops.
 #pragma once
 
 #include <optional>

@@ -8,7 +8,7 @@ namespace {
 
 int64_t parts_of(int64_t extent, int64_t size) { return (extent + size - 1) / size; }
 
-// X as the product sees it.
+// The shape of the product's operand: X's, or that of the depthwise convolution of X.
 Shape squeezed_shape(const ChannelSqueeze& op, const Given& given) {
   const Shape& x = given.shape(0);
   if (op.depthwise.has_value() != given.has(kSqueezeWeights))

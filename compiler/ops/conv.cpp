@@ -100,7 +100,7 @@ void activate_all(const ActivationCall& activation, std::vector<T>& x) {
   for (T& element : x) element = static_cast<T>(activate(activation, static_cast<double>(element)));
 }
 
-// What the Conv's own product multiplies, where that is not X itself.
+// The Conv's input after its prologue (activation, depthwise convolution), if it has one.
 template <class T>
 std::vector<T> after_prologue(const Call& call, const Conv& attrs, const T* input) {
   const Shape& x = call.input(0).shape;
@@ -132,7 +132,7 @@ Value conv_as(const Call& call, const Conv& attrs) {
   return output_from(call, result);
 }
 
-// What the Conv's own product multiplies: X, or the depthwise convolution of it.
+// The shape that the Conv's own product multiplies: X's, or that of the depthwise convolution of X.
 Shape multiplied_shape(const Conv& op, const Given& given) {
   const Shape& x = given.shape(0);
   if (op.depthwise.has_value() != given.has(kDepthwiseWeights))

@@ -18,8 +18,8 @@ struct Strip {
 
 using Operands = std::vector<const Strip*>;
 
-// One function on operands that are all floats, or all integers and bools; `out` is of the same kind, and gets the results before
-// they are rounded or wrapped (a truth: 0 or 1). Error (unsupported), beginning with `where`: the function has no such form.
+// One function on operands that are all floats, or all integers and bools; `out` is of the same kind; the results in it are not yet rounded
+// or wrapped (a truth is 0 or 1). Error (unsupported), beginning with `where`: the function has no such form.
 void run_function(const ElementwiseStep& step, const Operands& operands, const std::string& where, Strip& out);
 
 }  // namespace tamp::ops

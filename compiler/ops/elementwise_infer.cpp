@@ -1,4 +1,4 @@
-// What is known of an Elementwise without computing it.
+// Types, work and layout of an Elementwise, found without computing it.
 #include "compiler/ops/operator.h"
 
 namespace tamp::ops {

@@ -1,5 +1,5 @@
-// What a rKernel applies before it stores, as a step of its own on the finished value: y = act(x + bias + residual), or
-// act(x + bias) + residual. Added up in double and rounded once.
+// The epilogue, which a rKernel applies before it stores, as a separate step on the finished value: y = act(x + bias + residual), or act(x
+// + bias) + residual. Added up in double and rounded once.
 #include "compiler/ops/call.h"
 #include "compiler/ops/functions.h"
 

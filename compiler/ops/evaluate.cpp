@@ -32,7 +32,7 @@ void check_input(const Tensor& tensor, const Value& value) {
   }
 }
 
-// How often each tensor is still to be read; graph outputs count as one read that never comes.
+// How often each tensor is still to be read; graph outputs count as one more read, which never comes, so their values stay.
 std::vector<int> count_reads(const Graph& graph) {
   std::vector<int> reads(graph.tensors.size(), 0);
   for (const ROperator& rop : graph.rops) {

@@ -1,5 +1,5 @@
-// GridSample: elements of an image at places that another tensor names, with interpolation between neighbours. One image dimension is
-// always handled like the other, so that what is said of an axis below is said of both.
+// GridSample: elements of an image at places that another tensor names, with interpolation between neighbours. All dimensions of the image
+// are handled alike; comments below speak of one axis.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,14 +10,14 @@
 namespace tamp::ops {
 namespace {
 
-// A place as a coordinate in pixels.
+// The coordinate in pixels of a place as the grid has it.
 double pixel_of(double place, int64_t extent, const GridSample& op) {
   const auto n = static_cast<double>(extent);
   if (op.in_pixels) return place;
   return op.align_corners ? (place + 1) / 2 * (n - 1) : ((place + 1) * n - 1) / 2;
 }
 
-// Thrown back at the borders until it lies between them.
+// x reflected at the borders `low` and `high` until it lies between them.
 double reflected(double x, double low, double high) {
   if (high <= low || !std::isfinite(x)) return low;
   const double span = high - low, distance = std::fabs(x - low);
@@ -25,7 +25,7 @@ double reflected(double x, double low, double high) {
   return low + (rest <= span ? rest : 2 * span - rest);
 }
 
-// A coordinate as the padding lets it be; zeros leave it outside.
+// The coordinate after the padding mode: moved into the image, except with `zeros`, which leaves it outside.
 double padded(double x, int64_t extent, const GridSample& op) {
   const auto n = static_cast<double>(extent);
   if (op.padding == Outside::reflection) x = op.align_corners ? reflected(x, 0, n - 1) : reflected(x, -0.5, n - 0.5);
@@ -51,7 +51,7 @@ int64_t inside(double x, int64_t extent) { return x >= 0 && x <= static_cast<dou
 Neighbours neighbours_of(double place, int64_t extent, const GridSample& op) {
   Neighbours found;
   double x = pixel_of(place, extent, op);
-  if (op.mode == Interpolation::cubic) {  // the padding is of each neighbour
+  if (op.mode == Interpolation::cubic) {  // padding applies to each neighbour
     const double whole = std::floor(x);
     found.weight = cubic_weights(x - whole);
     for (size_t i = 0; i < 4; ++i) found.at[i] = inside(std::trunc(padded(whole - 1 + static_cast<double>(i), extent, op)), extent);
@@ -71,7 +71,7 @@ Neighbours neighbours_of(double place, int64_t extent, const GridSample& op) {
   return found;
 }
 
-// Of a picture.
+// For an image of two dimensions.
 double sample(const double* image, int64_t width, const Neighbours& ys, const Neighbours& xs) {
   double sum = 0;
   for (size_t i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ double sample(const double* image, int64_t width, const Neighbours& ys, const Ne
   return sum;
 }
 
-// Of a volume.
+// For an image of three dimensions.
 double sample(const double* image, int64_t height, int64_t width, const Neighbours& zs, const Neighbours& ys, const Neighbours& xs) {
   double sum = 0;
   for (size_t i = 0; i < 4; ++i) {

@@ -1,5 +1,5 @@
-// The questions that ops.h asks of any operator, handed to the operator's own file; and the verifier, which is: what `infer` says
-// stands in the graph. A user's mistakes are found by the frontend, with the same `infer`, so all failures here are bugs in tamp.
+// Hands the questions of ops.h to the operator's own file. Also the verifier, which checks that the graph's types are those that `infer`
+// gives. A user's mistakes are found by the frontend, with the same `infer`, so all failures here are bugs in tamp.
 #include <algorithm>
 #include <limits>
 

@@ -11,7 +11,7 @@ namespace {
 
 rk::BoxEdges edges_of(const float* box, bool by_centre) { return rk::box_edges(box[0], box[1], box[2], box[3], by_centre); }
 
-// Of one class of one image, best first.
+// The boxes that stay of one class of one image, best first.
 std::vector<int64_t> kept_of(const NonMaxSuppression& op, const float* boxes, const float* scores, int64_t count) {
   std::vector<int64_t> order;
   for (int64_t i = 0; i < count; ++i) {

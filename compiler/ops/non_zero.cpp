@@ -1,4 +1,4 @@
-// NonZero: the places of what is true, and how many they are.
+// NonZero: the positions of true elements, and their number.
 #include <string>
 
 #include "compiler/ops/operator.h"

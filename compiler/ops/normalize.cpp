@@ -60,7 +60,7 @@ TensorTypes infer_rows(const Normalize& op, const Given& given) {
   return {{given.dtype(0), {rows.shape[0], given.shape(0)[1]}}};
 }
 
-// The rows of X in that order.
+// X with its rows in the order of the operand `rows`.
 Value taken_rows(const Call& call) {
   const Value& x = call.input(0);
   const Numbers<int64_t> rows(call.input(kNormalizeRows));

@@ -70,7 +70,7 @@ T decode(Stored x) {
   }
 }
 
-// Such a number as an element of memory of type `dtype`, which Stored belongs to.
+// A number as an element of memory of type `dtype`, whose C++ type is Stored.
 template <class Stored, class T>
 Stored encode(T x, DType dtype) {
   if constexpr (std::is_same_v<Stored, Half>) {

@@ -1,4 +1,4 @@
-// What is written for every operator, in compiler/ops/OPERATOR.cpp; what is missing does not link.
+// The functions that every operator has, in compiler/ops/OPERATOR.cpp. If one is missing, tamp does not link.
 //
 //   infer        the types of the results, or an Error that names operands in ONNX's words ("X has shape [2], expected ...")
 //   evaluate     the reference; one value for each result, of the types that the graph says. infer has accepted the operands.
@@ -27,7 +27,7 @@ class Given {
   int64_t elements() const;  // of all together
   const OperandList& all() const { return operands_; }
 
-  // At least `least` operands, the first of which are all there, and at most `most`.
+  // Error unless there are at least `least` operands, none of the first `least` left out, and at most `most`.
   void expect(size_t least, size_t most) const;
   void expect(size_t exactly) const { expect(exactly, exactly); }
   // One entry for each dimension of the first operand (or `rank` of them).
@@ -49,7 +49,7 @@ using TensorTypes = std::vector<TensorType>;
 TAMP_OPERATORS(TAMP_DECLARE)
 #undef TAMP_DECLARE
 
-// What reading an element costs where it is not only walked over: in a window, or in a loop of a reduction.
+// Work of reading an element in a window or in the loop of a reduction, which costs more than walking over it once.
 inline constexpr int64_t kWorkOfRead = 8;
 int64_t saturating_sum(int64_t a, int64_t b);
 int64_t saturating_product(std::initializer_list<int64_t> factors);

@@ -1,6 +1,6 @@
-// What is known of every internal operator: the types of its results, which the frontend makes and the verifier checks; the CPU
-// reference, used to fold constants and by `tamp run --check`, plain and exact rather than fast, but fast enough for a ResNet-50 in a
-// few seconds; and what passes ask. Each operator answers in compiler/ops/OPERATOR.cpp (operator.h).
+// Functions on every internal operator. `infer` gives the types of its results, for the frontend and the verifier. `evaluate` is the CPU
+// reference, used to fold constants and by `tamp run --check`; it is plain and exact rather than fast, but fast enough for a ResNet-50 in a
+// few seconds. The others answer questions of passes. Each operator's part is in compiler/ops/OPERATOR.cpp (operator.h).
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ std::vector<TensorType> infer(const OpAttrs& attrs, const OperandList& operands)
 int64_t work_of(const OpAttrs& attrs, const OperandList& operands, const std::vector<TensorType>& results);
 int64_t work_of(const Graph& graph, const ROperator& rop);
 
-// A model of a megabyte can ask for hours of folding. More than this is left to the device, or refused.
+// A model of a megabyte can ask for hours of folding. Work beyond this is left to the device, or refused.
 inline constexpr int64_t kFoldTotalWork = int64_t{2'000'000'000};
 
 // How an operator likes its first result to lie in memory.
@@ -47,14 +47,14 @@ enum class Layout : uint8_t {
   channels_last,
   like_largest,  // as its largest operand
   like_equal,    // as its largest operand if that has the result's shape, else row-major
-  view,          // wherever the operand's elements are: strides, no work
+  view,          // the result is where the operand's elements are: strides, no work
 };
 Layout layout_of(const OpAttrs& attrs);
 
-// Whether the result is the operand, given that there is one of each, of one type and shape.
+// Whether the result equals the operand. Asked only of operators with one operand and one result of the same type and shape.
 bool is_identity(const OpAttrs& attrs, const Shape& shape);
 
-// Whether the device has no body for results of `dtype` (never f32) and f32 does instead, where it has all their values.
+// Whether the device has no body for results of `dtype` (never f32), so that f32 is used instead if f32 holds all values of `dtype`.
 bool is_f32_only(const OpAttrs& attrs, DType dtype);
 
 // Runs one rOperator, epilogue included, at the shapes and types that graph gives its output tensors. `value_of` gives

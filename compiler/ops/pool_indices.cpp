@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSpatial = 3;
 
-// The window in three dimensions: those that X does not have come first, with an extent of 1.
+// The window in three dimensions: dimensions that X lacks come first, with an extent of 1.
 std::array<WindowAxis, kSpatial> axes_of(const PoolIndices& op, const Shape& x, const Shape& y) {
   std::array<WindowAxis, kSpatial> axes;
   const size_t missing = kSpatial - op.kernel.size();

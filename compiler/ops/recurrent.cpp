@@ -1,9 +1,9 @@
-// Recurrent: cell by cell, each over its whole sequence. What the input gives to the gates is one matrix product for all steps;
-// then step by step the hidden state's share and the functions. Small networks are computed in double (gemm.h says why).
+// Recurrent: cell by cell, each over its whole sequence. The input's share of the gates is one matrix product for all steps; the hidden
+// state's share and the functions follow step by step. Small networks are computed in double (gemm.h says why).
 //
-// Odd: a sequence of a batch that is shorter than the longest keeps its state in the steps behind its end, and its y is zero
-// there. That one rule is right for both directions: backwards those steps come first, and leave the initial state alone. Only a
-// sequence of no steps has no initial state: its states are zero, as in onnxruntime, which is the measure of what a model means.
+// Odd: a sequence of a batch that is shorter than the longest keeps its state in the steps behind its end, and its y is zero there. The
+// same rule is right for both directions: backwards those steps come first, and leave the initial state as it is. The states of a sequence
+// of no steps are zero, without the initial state, as in onnxruntime, which tamp takes as the measure.
 #include <algorithm>
 
 #include "compiler/ops/functions.h"
@@ -38,7 +38,7 @@ struct States {
   std::vector<T> y, h, c;
 };
 
-// One cell at work. Gates lie as [B, G*H]; `now` points to those of one step, which begin as the input's share.
+// The evaluation of one cell. Gates lie as [B, G*H]; `now` points to the gates of one step, which hold the input's share at first.
 template <class T>
 class CellRun {
  public:
@@ -225,7 +225,7 @@ int64_t multiply_adds(const Call& call, const Recurrent& attrs) {
   return most;
 }
 
-// Of one cell, whose operands are there.
+// The work of one cell, whose operands are there.
 int64_t work_of_cell(const Given& given, const Recurrent& attrs, const RecurrentCell& cell) {
   constexpr int64_t kPerGate = 100, kPerStep = 2000;
   const auto elements = [&](int32_t place) { return place >= 0 ? given.elements(static_cast<size_t>(place)) : 0; };
@@ -239,7 +239,7 @@ class CellChecker {
   CellChecker(const Given& given, const Recurrent& attrs, size_t number)
       : given_(given), attrs_(attrs), cell_(attrs.cells[number]), number_(number), batch_(attrs.batch), hidden_(cell_.hidden) {}
 
-  // Adds the results that it makes, each at its place.
+  // Adds the types of the cell's results, each at its place.
   void check_all(std::vector<std::optional<TensorType>>& made) const {
     const RecurrentCell& cell = cell_;
     const int64_t rows = gates_of(cell.kind) * hidden_;

@@ -47,7 +47,8 @@ TensorTypes infer(const Resample& op, const Given& given) {
   return {{given.dtype(0), result}};
 }
 
-// Outside of one axis is outside: what other axes make of it has weights that sum to 1, but for rounding, so it is put there last.
+// An element that is outside along one axis is `outside`, whatever the other axes say. Their weights sum to 1 only up to rounding, so
+// `outside` is written last.
 std::vector<Value> evaluate(const Resample& op, const Call& call) {
   Shape shape = call.input(0).shape;
   const Numbers<double> input(call.input(0));

@@ -1,5 +1,5 @@
-// RoiAlign: rectangles of images in a fixed number of bins, each from some places between pixels (kernels/shared/regions.h says where). The
-// largest is that of the weighted pixels, not of the places: what ONNX's own data have.
+// RoiAlign: rectangles of images in a fixed number of bins, each from some places between pixels (kernels/shared/regions.h says where).
+// With `largest` the result is the largest weighted pixel, not the largest interpolated place, as in ONNX's own test data.
 #include <array>
 #include <cmath>
 

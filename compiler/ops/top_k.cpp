@@ -1,5 +1,5 @@
-// TopK: of every line along one dimension the first elements of an order, and where they stood. ArgMax and ArgMin are its second result
-// with k = 1.
+// TopK: of every line along one dimension the first elements in sorted order, and their positions in the line. ArgMax and ArgMin are its
+// second result with k = 1.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -1,5 +1,6 @@
-// The sliding window of Conv and Pool: the shape that it gives, and for the reference its two dimensions. With one spatial
-// dimension the height is 1. A Conv or Pool of more has a shape, so that the frontend can ask for it, but is never in a graph.
+// The sliding window of Conv and Pool: the shape of the result, and, for the reference, a window of two dimensions (with one spatial
+// dimension the height is 1). The shape is also known for more spatial dimensions, for the frontend; such a Conv or Pool is never in a
+// graph.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ int64_t reach(const Windowed& op, size_t d) {
 // One dimension of the result. Error if the window does not fit in at all.
 int64_t slid_extent(int64_t in, int64_t reach, int64_t stride, int64_t pad_begin, int64_t pad_end, bool ceil_mode, size_t dimension);
 
-// The shape of what windows over X, the first operand, give.
+// The result's shape for windows over X, the first operand.
 template <class Windowed>
 Shape slid(const Windowed& op, const Given& given, int64_t channels, bool ceil_mode) {
   const Shape& x = given.shape(0);

@@ -1,6 +1,6 @@
-// Two sweeps. Backwards, because a Concat or a graph output says where its operands' makers are to write: each result that is
-// computed is either committed to a place that something behind it wants, or gets memory of its own in its preferred order.
-// Forwards, views follow from where their sources lie, and copies are put in where that does not work out.
+// Two sweeps. The first goes backwards, because a Concat or a graph output decides where the makers of its operands write: each result that
+// is computed either gets a place that a reader wants, or gets memory of its own in its preferred order. Forwards, views follow from where
+// their sources lie, and copies are put in where no strides express the view.
 #include "compiler/passes/assign_layout.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tamp::passes {
 namespace {
 
-// Every graph output is a tensor of its own that a rOperator makes: what is an input, a constant or another output as well is
+// Makes every graph output a tensor of its own that a rOperator makes: an output that is also an input, a constant or another output is
 // copied. The copy has the output's name.
 Graph separate_outputs(Graph graph) {
   std::set<TensorId> seen;
@@ -33,7 +33,7 @@ Graph separate_outputs(Graph graph) {
   return graph;
 }
 
-// Of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
+// The elements of a buffer that begins with the tensor; whole 16-byte cells where pixels are padded.
 int64_t elements_of(const Shape& shape, const std::vector<int64_t>& strides, int64_t cell) {
   const int64_t count = element_count(shape);
   if (count == 0) return 0;
@@ -104,15 +104,15 @@ class LayoutAssigner {
     if (concat) commit_operands(i, *concat);
   }
 
-  // A view whose result has a place: its source gets the matching one if it can. emit() sees whether it did.
+  // For a view whose result has a place: gives the source the matching place if possible. emit() sees whether that was done.
   void commit_source(const ROperator& rop) {
     const std::optional<Placement> wanted = source_place(graph_, rop, place(rop.outputs[0]));
     if (wanted && accepts_as_source(rop.inputs[0], *wanted)) place(rop.inputs[0]) = *wanted;
   }
 
-  // A view that strides cannot say of how its operand prefers to lie, but of how it can be made, too: heads of attention that are put side
-  // by side, [1,12,128,64] to [1,128,12,64] to [1,128,768]. Only where neighbours in memory stay neighbours: for a body that writes single
-  // elements a copy is cheaper.
+  // A view that strides cannot express in its operand's preferred order, but can in another order that the operand can be made in, too:
+  // heads of attention that are put side by side, [1,12,128,64] to [1,128,12,64] to [1,128,768]. Only where neighbours in memory stay
+  // neighbours: for a body that writes single elements a copy is cheaper.
   bool saves_copy(const ROperator& rop) const {
     const TensorId source = rop.inputs[0], made = rop.outputs[0];
     if (view_place(graph_, rop, {BufferId(), 0, preferred_[source.index()]})) return false;
@@ -142,7 +142,8 @@ class LayoutAssigner {
     }
   }
 
-  // Whether the tensor can be made at `wanted` without a copy: it is computed, or a view that can be undone of one that is.
+  // Whether the tensor can be made at `wanted` without a copy: it is computed, or it is a view of a computed tensor and the view can be
+  // undone.
   bool accepts(TensorId id, const Placement& wanted) const {
     if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
     const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
@@ -151,7 +152,8 @@ class LayoutAssigner {
     return source && accepts_as_source(maker.inputs[0], *source);
   }
 
-  // For the sake of one view, other readers must not lose the order of dimensions that suits them.
+  // Whether the operand of a view may get the place that suits the view. If there are other readers, only in the preferred order, which
+  // suits them.
   bool accepts_as_source(TensorId id, const Placement& wanted) const {
     const Shape& shape = graph_.tensor(id).shape;
     const bool suits = order_of(shape, wanted.strides) == order_of(shape, preferred_[id.index()]);
@@ -167,7 +169,7 @@ class LayoutAssigner {
     const int64_t extent = graph_.tensor(rop.inputs[0]).shape[axis];
     if (extent == 0) return false;
     whole.strides[axis] = (place(rop.inputs[1]).offset - whole.offset) / extent;
-    if (whole.strides[axis] == 0) return false;  // one tensor several times
+    if (whole.strides[axis] == 0) return false;  // the same tensor several times
     int64_t start = 0;
     for (const TensorId id : rop.inputs) {
       if (!same_place(part_place(whole, concat.axis, start, graph_.tensor(id).shape), place(id))) return false;
@@ -177,7 +179,7 @@ class LayoutAssigner {
     return true;
   }
 
-  // The preferred order, unless the only reader is a view that row-major order saves from a copy.
+  // The preferred order, unless the only reader is a view that needs a copy in this order and none in row-major order.
   std::vector<int64_t> root_strides(TensorId id) const {
     const std::vector<int64_t> row_major = row_major_strides(graph_.tensor(id).shape);
     if (views_work(id, preferred_[id.index()]) || uses_.consumers[id.index()].size() != 1 || !views_work(id, row_major))
@@ -219,7 +221,8 @@ class LayoutAssigner {
     place(rop.outputs[0]) = *view;
   }
 
-  // The result's place is given. Nothing to do if the source lies so that it is there; else it is copied there.
+  // For a view whose result has a place. Nothing to do if the source lies so that the result is there already; else the result is copied
+  // there.
   void emit_wanted_view(const ROperator& rop) {
     const TensorId source = rop.inputs[0], made = rop.outputs[0];
     const std::optional<Placement> view = view_place(graph_, rop, place(source));
@@ -236,7 +239,7 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // What has a prologue reads its input by boxes: of memory of ours, channels last.
+  // A Conv with a prologue reads its input by boxes, which need a channels-last tensor in memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
     const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);

@@ -9,11 +9,12 @@ namespace tamp::passes {
 // y = Concat(a, b) {axis=1}                      a = Conv(x, w) {...} -> f32[1,8,4,4] @ buf3+0 strides[0,1,48,12]
 //                                                b = Conv(x, v) {...} -> f32[1,4,4,4] @ buf3+8 strides[0,1,48,12]
 //
-// Gives every tensor its place and fills Graph::buffers. Transpose, Slice, Reshape and Concat become strides and are gone
-// afterwards; where strides cannot say it, a copy (Elementwise of one step `identity`) is put in. Left are Conv, MatMul, Pool,
-// Reduce, Softmax, Lrn, Elementwise, Pad and Gather. A tensor that no rOperator makes any more is a view of memory that others write.
-// Graph inputs and outputs are row-major in buffers of their own. What a Conv with a prologue reads is copied where boxes could not be
-// cut from it (compiler/ir/tensor.h, lies_for_boxes). `cell`: elements of 16 bytes of activations, 8 where they may become 16-bit ones.
+// Gives every tensor its place and fills Graph::buffers. Transpose, Slice, Reshape and Concat become strides and are gone afterwards; where
+// strides cannot express the view, a copy (Elementwise of one step `identity`) is put in. Left are Conv, MatMul, Pool, Reduce, Softmax,
+// Lrn, Elementwise, Pad and Gather. A tensor that no rOperator makes any more is a view of memory that other rOperators write. Graph inputs
+// and outputs are row-major in buffers of their own. What a Conv with a prologue reads is copied where boxes could not be cut from it
+// (compiler/ir/tensor.h, lies_for_boxes). `cell`: how many elements of an activation fill 16 bytes: 4, or 8 where activations may become
+// 16-bit later.
 Graph assign_layout(Graph graph, int64_t cell = 4);
 
 }  // namespace tamp::passes

@@ -85,7 +85,7 @@ class Canonicaliser {
     return add_f32_constant(graph_, std::move(name), std::move(shape), values);
   }
 
-  // rop, and after it an Elementwise that adds beta * addend.
+  // Emits `rop` and behind it an Elementwise that adds beta * addend.
   void add_sum(ROperator rop, TensorId addend, float beta) {
     Tensor product = graph_.tensor(rop.outputs[0]);
     product.name = rop.name + ".product";

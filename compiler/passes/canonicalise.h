@@ -10,7 +10,7 @@ namespace tamp::passes {
 //                                       y.product = MatMul(x, w)                     anything else
 //                                       y = Elementwise(y.product, c, beta) {mul(i1, i2), add(i0, s0)}
 //
-// From here on Conv and MatMul have two operands and beta is 1. Only f32.
+// From here on Conv and MatMul have two operands and beta is 1. Changes f32 only.
 Graph canonicalise(Graph graph);
 
 }  // namespace tamp::passes

@@ -69,7 +69,7 @@ bool fold_into_conv(Graph& graph, ROperator& conv, const Affine& affine) {
 bool fold_into_matmul(Graph& graph, ROperator& rop, const Affine& affine) {
   auto& matmul = std::get<MatMul>(rop.attrs);
   const Shape out = graph.tensor(rop.outputs[0]).shape;
-  if (out.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;  // elsewhere dimension 1 is not the column
+  if (out.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;  // with more dimensions, dimension 1 is not the column
   std::optional<std::vector<float>> old_bias = std::vector<float>(static_cast<size_t>(out[1]), 0.0F);
   if (has_operand(rop, 2)) {
     if (!is_f32_constant(graph, rop.inputs[2])) return false;

@@ -43,7 +43,7 @@ class ScaleFolder {
       if (!is_f32_constant(graph_, scale) || graph_.tensor(scaled).shape != graph_.tensor(made).shape) continue;
       if (!fold_into(scaled, scale)) continue;
       replacements_.replace(made, scaled);
-      // What read the product times the scale reads the product.
+      // Readers of the multiplication's result now read `scaled`.
       uses_.consumers[scaled.index()] = uses_.consumers[made.index()];
       return true;
     }

@@ -9,8 +9,8 @@ namespace tamp::passes {
 // t = Transpose(a) {perm=[0,3,1,2]} -> f32[1,96,7,7]                    y = Transpose(a') {perm=[0,3,1,2]} -> f32[1,96,7,7]
 // y = Elementwise(t, s) {mul(i0, i1)} -> f32[1,96,7,7]
 //
-// with the columns of w, and b, times s: a constant of one factor per output channel of a MatMul or Conv with constant weights that nobody
-// else reads. Behind canonicalise, which leaves constant biases in epilogues.
+// w' is w with its columns multiplied by s, and b' is b times s. Needs: a constant s with one factor per output channel of a MatMul or
+// Conv, and constant weights that no other rOperator reads. Runs after canonicalise, which has put constant biases into epilogues.
 Graph fold_scales(Graph graph);
 
 }  // namespace tamp::passes

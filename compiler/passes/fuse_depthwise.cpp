@@ -7,7 +7,7 @@
 namespace tamp::passes {
 namespace {
 
-// Cheap enough to compute once per reader, and 0 at 0: a body may apply it to the zeros of the pads as well.
+// Activations that are cheap enough to compute once per reader, and 0 at 0, because a body may apply them to the zeros of the pads as well.
 std::optional<ActivationCall> input_activation_of(const ElementwiseStep& step) {
   switch (step.op) {
     case ElementwiseOp::relu: return ActivationCall{Activation::relu};

@@ -9,10 +9,10 @@ namespace tamp::passes {
 // m = Conv(r, d) {kernel=[3,3], group=32}
 // y = Conv(m, w) {kernel=[1,1]}
 //
-// A depthwise convolution goes in front of the pointwise one that alone reads it, its bias and activation with it; then an
-// activation goes in front of all the convolutions that read it, each of which computes it again, if that leaves no reader.
-// Needs: constant f32 weights, two spatial dimensions, canonical operands. Keeps: answers, order, origin.
-// Does nothing where `estimator` is empty or has no estimate for the Conv with its prologue.
+// A depthwise convolution, with its bias and activation, becomes the prologue of the pointwise convolution that is its only reader. Then an
+// activation whose readers are all convolutions moves into these convolutions; each of them computes the activation again. Needs: constant
+// f32 weights, two spatial dimensions, canonical operands. Keeps: answers, order, origin. Does nothing where `estimator` is empty or has no
+// estimate for the Conv with its prologue.
 Graph fuse_depthwise(Graph graph, const Estimator& estimator);
 
 }  // namespace tamp::passes

@@ -81,7 +81,7 @@ class ElementwiseFuser {
     return false;
   }
 
-  // Where one of them repeats its input or changes its type, the result's type is stated.
+  // If a step repeats its input or changes the type, the joined chain states the type of its result.
   Elementwise joined_attributes(const ROperator& producer, const ROperator& consumer, std::vector<ElementwiseStep> steps) const {
     const auto &first = std::get<Elementwise>(producer.attrs), &second = std::get<Elementwise>(consumer.attrs);
     const Tensor& result = graph_.tensor(consumer.outputs[0]);

@@ -144,7 +144,7 @@ class EpilogueFuser {
     return uses;
   }
 
-  // `from`, with its epilogue already extended, takes the place of `at` and makes what it made.
+  // `from`, whose epilogue is already extended, takes the place of `at` and makes its result.
   void absorb(ROperatorId from, ROperatorId at) {
     ROperator fused = std::move(graph_.rop(from));
     ROperator& last = graph_.rop(at);

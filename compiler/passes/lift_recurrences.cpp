@@ -38,7 +38,7 @@ class Rewriter {
   }
 
  private:
-  // Somebody may read the last cell state of [begin, end), but none before it.
+  // rOperators outside may read the last cell state of [begin, end), but none of those before.
   void lift(const Chain& chain, size_t begin, size_t end) {
     while (begin + 1 < end) {
       const bool is_reverse = inputs_.runs_backwards(chain, begin);
@@ -128,7 +128,7 @@ class Rewriter {
     return emitter_.shape(state) == matrix ? state : emitter_.add_tensor(graph_.tensor(state).name + ".matrix", matrix);
   }
 
-  // Everybody else reads states as slices of y, the last ones as results of their own.
+  // Readers outside the chain now read states as slices of y; the last states are results of their own.
   void replace_states(const Segment& segment, TensorId y, const std::vector<TensorId>& outputs) {
     for (size_t step = segment.begin; step < segment.end; ++step) {
       const Cell& at = cell(segment, step);
@@ -154,14 +154,14 @@ class Rewriter {
 
   const ROperator& maker(TensorId id) const { return graph_.rop(uses_.producer[id.index()]); }
 
-  // Rows of a tensor [T,B,..] that are the operands of a Concat in order.
+  // Operands of a Concat that are, in order, rows of a tensor [T,B,..].
   struct Run {
     TensorId sequence;
     int64_t row = 0, step = 0;  // of the first operand, and to the next one
     size_t operands = 1;
   };
 
-  // Operands that are hidden states of neighbouring steps become one; if all do, the Concat is a view of y.
+  // Operands of a Concat that are hidden states of neighbouring steps become one operand; if all do, the Concat becomes a view of y.
   void replace_concat(size_t rop) {
     const ROperator& concat = graph_.rops[rop];
     const int64_t axis = std::get<Concat>(concat.attrs).axis;

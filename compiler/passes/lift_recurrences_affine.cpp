@@ -121,7 +121,7 @@ bool Collector::add(State& state, const Rows& rows, float scale) const {
   if (!producer.valid()) return false;
   const ROperator& rop = graph_.rop(producer);
   if (has_epilogue(rop)) return false;
-  // What was computed for all steps at once belongs to no cell alone.
+  // An rOperator that computes for all steps at once belongs to no single cell.
   if (is_whole(graph_, root, *range)) state.inner->push_back(producer.index());
 
   if (std::holds_alternative<MatMul>(rop.attrs)) return add_product(state, rop, *range, scale);

@@ -43,7 +43,7 @@ struct Affine {
   std::vector<Product> products;
 };
 
-// Constants as cells compare them. Equal bytes under different names are equal.
+// Comparisons of the constants of cells. Constants with equal bytes are equal, whatever their names.
 class Constants {
  public:
   explicit Constants(const Graph& graph) : graph_(graph) {}
@@ -68,13 +68,13 @@ class Constants {
   mutable std::unordered_map<size_t, bool> zero_, vector_;
 };
 
-// Puts what it meets into `inner`: the rOperators whose results are the gate's own affair.
+// Finds the affine form of a gate. The rOperators on the way that belong to this gate alone are added to `inner`.
 class Collector {
  public:
   Collector(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants)
       : graph_(graph), uses_(uses), views_(views), constants_(constants) {}
 
-  // The values of `rows` as an affine form; nothing if they are none. A sum of many terms is none either.
+  // The values of `rows` as an affine form; nothing if they have none, or if the sum has too many terms.
   std::optional<Affine> affine_of(const Rows& rows, std::vector<size_t>& inner) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace tamp::passes::lift {
 
-// What gates are products of: `tensor` as in Term, the blocks in the gate order of ONNX.
+// An operand that gates multiply by constant blocks. `tensor` as in Term; the blocks are in the gate order of ONNX.
 struct Part {
   Rows operand;
   TensorId tensor;
@@ -32,8 +32,9 @@ struct Cell {
   std::vector<size_t> inner;                // rOperators of the step, the one that makes h included
 };
 
-// All cells of the graph, in its order. Nobody but the cell reads what its rOperators make, except h, c and what only moves data;
-// no rOperator that computes belongs to two cells. A plain cell is anything of the form act(W x + b): chains tell.
+// All cells of the graph, in its order. Only the cell itself reads the results of its rOperators, except h, c and results of rOperators
+// that only move data. No rOperator that computes belongs to two cells. Anything of the form act(W x + b) counts as a plain cell; whether
+// it is a step of a recurrent network is found when cells are linked to chains.
 std::vector<Cell> find_cells(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants);
 
 // Whether an rOperator that is not marked reads a tensor, or a view or Concat of it.

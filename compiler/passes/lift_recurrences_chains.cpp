@@ -86,7 +86,7 @@ class Linker {
     if (before != made.end()) link(i, before->second);
   }
 
-  // Makes step `i` follow step `b` if it does.
+  // Links step `i` behind step `b` if the two are neighbours in a chain.
   bool link(size_t i, size_t b) {
     const Cell &cell = cells_[i], &before = cells_[b];
     Link &made = links_[i], &from = links_[b];
@@ -128,7 +128,7 @@ class Linker {
     return a.blocks[0] && b.blocks[0] && a.operand.cols == b.operand.cols;
   }
 
-  // The roles of the parts of the step before: as it was linked, or, for the first step, by the weights.
+  // The roles of the parts of the step before: known if that step was linked already; for the first step found by the weights.
   std::optional<Roles> roles_like(const Cell& cell, const Roles& roles, const Cell& before, const Link& from) const {
     if (from.has_roles) {
       const Roles& known = from.roles;

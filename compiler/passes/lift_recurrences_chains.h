@@ -14,11 +14,11 @@ struct Roles {
   std::optional<size_t> state;  // the hidden state before; nothing = zeros
 };
 
-// Steps of one layer in the order of time: equal weights, and the state of one is what the next begins with.
+// Steps of one layer in the order of time: the steps have equal weights, and each step begins with the state that the step before has made.
 struct Chain {
   std::vector<size_t> cells;
   std::vector<Roles> roles;  // per step
-  std::vector<bool> is_cut;  // per step: somebody else reads the cell state it makes
+  std::vector<bool> is_cut;  // per step: an rOperator outside reads the cell state that the step makes
 };
 
 // Chains of two steps and more with an input each, ordered by their first steps.

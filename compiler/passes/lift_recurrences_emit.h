@@ -26,7 +26,7 @@ class Emitter {
                std::vector<std::string> origin = {});
   // The tensor in shape `to` that `wanted` describes; nothing if no views make it. Equal ones are made once.
   std::optional<TensorId> add_view(TensorId from, const Strided& wanted, const Shape& to);
-  // The same as the new maker of `result`, in the place of `old`.
+  // Makes the same views, of which the last one makes `result` in the place of `old`.
   bool remake(TensorId result, TensorId from, const Strided& wanted, const ROperator& old);
   TensorId reshaped(TensorId id, const Shape& to);
   TensorId concat(const std::vector<TensorId>& parts, int64_t axis);
@@ -36,7 +36,7 @@ class Emitter {
   TensorId weights(const Constants& constants, const Cell& cell, const std::vector<size_t>& parts);
   TensorId bias(const Constants& constants, const Cell& cell);  // none if all zero
 
-  // Takes the maker of a tensor away: somebody else makes it.
+  // Removes the rOperator that makes a tensor, because another one is to make the tensor.
   void disown(TensorId id);
   void set_inputs(size_t rop, std::vector<TensorId> inputs) { graph_.rops[rop].inputs = std::move(inputs); }
   Graph finish();

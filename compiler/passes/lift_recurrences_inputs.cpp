@@ -99,7 +99,7 @@ std::optional<TensorId> Inputs::gathered(const Segment& segment) {
   return emitter_.concat(inputs, 2);
 }
 
-// Chains that have been lifted are single rOperators here: what one of their inputs depends on, all of their results do.
+// Chains that have been lifted are single rOperators here, so each of their results depends on all that one of their inputs depends on.
 size_t Inputs::independent_end(const Chain& chain, size_t begin, size_t end) {
   note_states(chain);
   std::unordered_set<int32_t> seen;

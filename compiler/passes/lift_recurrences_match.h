@@ -22,7 +22,8 @@ struct Blend {
   std::vector<size_t> inner;
 };
 
-// What the cell is whose hidden state rOperator number `rop` makes; nothing if it is none. What is inside may be read outside.
+// Matches the cell whose hidden state is made by rOperator number `rop`; nothing if it is no such cell. Whether others read values inside
+// the cell is not checked here.
 class Matcher {
  public:
   Matcher(const Graph& graph, const Uses& uses, const Views& views, const Constants& constants)

@@ -73,7 +73,7 @@ std::optional<Cell> Matcher::gru_of(size_t rop) const {
   return std::nullopt;
 }
 
-// Negated: the gate says how much of n is let in.
+// Negated: the gate is 1 - z, the share of n.
 std::optional<Cell> Matcher::gru_with(const Cell& begun, const Blend& blend, bool is_negated) const {
   Cell cell = begun;
   const TensorId before = is_negated ? blend.kept : blend.other;

@@ -47,7 +47,7 @@ std::optional<Cell> Matcher::lstm_with(Cell cell, TensorId output_gate, TensorId
   if (!left || !right) return std::nullopt;
   cell.inner.insert(cell.inner.end(), {index_of(*left), index_of(*right)});
   const Pair a(left->inputs[0], left->inputs[1]), b(right->inputs[0], right->inputs[1]);
-  // An initial cell state may be the result of something that looks like a gate; take it for one if there is a choice.
+  // An initial cell state may be the result of something that looks like a gate; if there is a choice, such a value is taken for a gate.
   for (const bool gate_as_state : {false, true}) {
     for (const auto& [forgotten, added] : {std::pair(a, b), std::pair(b, a)}) {
       for (const Pair& order : {forgotten, Pair(forgotten.second, forgotten.first)}) {

@@ -9,8 +9,9 @@
 
 namespace tamp::passes::lift {
 
-// A matrix [rows, cols]; element (i, j) is number offset + i * row_stride + j * col_stride of the tensor `root` in row-major order.
-// Strides of extent 1 are 0, so equal matrices compare equal.
+// A matrix [rows, cols]; element (i, j) is number offset + i * row_stride + j * col_stride of the tensor `root` in row-major order. Strides
+// of extent 1 are 0, so equal matrices compare equal. Example: columns 4 to 7 of a root [3,8] have offset 4, rows 3, cols 4, row_stride 8,
+// col_stride 1; element (2, 1) is number 4 + 2 * 8 + 1 = 21.
 struct Rows {
   TensorId root;
   int64_t offset = 0, rows = 0, cols = 0, row_stride = 0, col_stride = 0;

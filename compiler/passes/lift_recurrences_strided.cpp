@@ -1,5 +1,5 @@
-// Strides that divide each other are the places of a number system: the source is reshaped so that each wanted dimension is a range
-// of one of its dimensions, sliced, and its dimensions are put in order.
+// Strides that divide each other are like the digits of a number: of strides 100, 10, 1 each is a multiple of the next. The source is
+// reshaped so that each wanted dimension is a range of one dimension (a digit), then sliced, then its dimensions are put in order.
 #include "compiler/passes/lift_recurrences_strided.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ std::optional<std::vector<Digit>> digits_of(int64_t count, const Strided& wanted
   return digits;
 }
 
-// A digit that lies along several of the source's dimensions becomes one for each where that says the same: `from` then need not be
-// reshaped first.
+// A digit that lies along several of the source's dimensions is split into one for each dimension where that means the same: `from` then
+// need not be reshaped first.
 std::vector<Digit> along_dimensions(const std::vector<Digit>& digits, const Shape& from) {
   std::vector<Digit> split;
   size_t d = 0;

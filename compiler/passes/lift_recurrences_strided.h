@@ -20,8 +20,9 @@ struct ViewStep {
   Shape shape;  // of the result
 };
 
-// The views that make of a tensor of shape `from` what `wanted` says, in shape `to` (with as many elements in the same order); none
-// if that is the tensor itself. Nothing where a dimension repeats or strides are no multiples of each other.
+// The views that turn a tensor of shape `from` into the one that `wanted` describes, in shape `to` (as many elements, in the same order).
+// The list is empty if that is the tensor itself. Nothing where a dimension repeats elements or strides are no multiples of each other.
+// Example: from [3,8], wanted offset 4, extents [3,4], strides [8,1] describes columns 4 to 7, which a Slice makes.
 std::optional<std::vector<ViewStep>> view_steps(const Shape& from, const Strided& wanted, const Shape& to);
 
 }  // namespace tamp::passes::lift

@@ -1,4 +1,4 @@
-// Which order of dimensions a tensor would best have in memory, before anything is placed. Internal to assign_layout.
+// The order of dimensions that each tensor should best have in memory, found before tensors are placed. Internal to assign_layout.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,10 @@ namespace tamp::passes {
 // source, and everything else, and every graph output, is row-major.
 std::vector<std::vector<int64_t>> preferred_strides(const Graph& graph, int64_t cell);
 
-// N,H,W,C or N,L,C; any other rank row-major. Where there are many channels, but no multiple of four, pixels of an image are padded to
-// one, and multiples of four to one of `cell`: 16-byte accesses and the copy engine (lies_for_boxes) want them to begin at 16 bytes.
-// (Not 42 to 48: that the elements behind 42 are nobody's is seen by there being two of them, kernels/vectors.h.)
+// N,H,W,C or N,L,C; any other rank row-major. 16-byte accesses and the copy engine (lies_for_boxes) need pixels that begin at multiples of
+// 16 bytes. So where there are many channels (kPaddedChannels), pixels of an image are padded: to a multiple of four if their number is
+// none, else to a multiple of `cell`. 42 channels become 44, and with a `cell` of 8, 44 channels become 48. (42 do not become 48:
+// kernels/vectors.h takes the elements behind the channels for padding only if pixels have the next multiple of four.)
 std::vector<int64_t> channels_last_strides(const Shape& shape, int64_t cell);
 
 }  // namespace tamp::passes

@@ -16,8 +16,8 @@
 namespace tamp::passes {
 namespace {
 
-// Convolutions with equal keys can be one. Taps of two kernels lie on one grid if what is padded in front of them differs by a multiple of
-// the dilation.
+// Convolutions with equal keys can be merged. Taps of two kernels lie on one grid if what is padded in front of them differs by a multiple
+// of the dilation.
 using Key = std::tuple<TensorId, std::vector<int64_t>, std::vector<int64_t>, Shape, std::vector<int64_t>, Activation, float, float,
                        Activation, float, float>;
 
@@ -37,14 +37,14 @@ std::optional<Key> key_of(const Graph& graph, const ROperator& rop) {
   return Key{rop.inputs[0], conv->strides, conv->dilations, extents, grid, before.kind, before.a, before.b, e.activation, e.a, e.b};
 }
 
-// One kernel that covers those of all, and where each of them lies in it.
+// One kernel that covers the kernels of all convolutions, and the place of each kernel in it.
 struct Cover {
   Conv conv;
   std::vector<std::vector<int64_t>> lead;  // per convolution and dimension: taps of zeros in front of its own
 };
 
-// Along one dimension, a 1 wide kernel without pads and a 3 wide one with one element of them: pads 1, kernel 3, and the first has one
-// tap of zeros in front and one behind it.
+// Example along one dimension: a kernel of 1 without pads and a kernel of 3 with pads of 1 are covered by a kernel of 3 with pads of 1. The
+// first kernel then has one tap of zeros in front and one behind.
 Cover cover_of(const std::vector<const Conv*>& convs) {
   Cover cover{*convs[0], std::vector<std::vector<int64_t>>(convs.size())};
   for (size_t d = 0; d < cover.conv.kernel.size(); ++d) {
@@ -55,7 +55,8 @@ Cover cover_of(const std::vector<const Conv*>& convs) {
       cover.lead[i].push_back((pad - convs[i]->pads_begin[d]) / dilation);
       kernel = std::max(kernel, cover.lead[i][d] + convs[i]->kernel[d]);
     }
-    // What each needs behind the input to give as many elements as it does now; all of these do, so the least.
+    // Each convolution gives its present number of elements with some amount of padding at the end; all of these amounts work, so the least
+    // is taken.
     int64_t& pad_end = cover.conv.pads_end[d];
     for (size_t i = 0; i < convs.size(); ++i) {
       const int64_t behind = kernel - cover.lead[i][d] - convs[i]->kernel[d];
@@ -136,7 +137,7 @@ class Merging {
     return members;
   }
 
-  // The Concat of channels that reads most of them says their order; the others follow.
+  // The Concat of channels that reads most of the convolutions decides their order; those that it does not read come behind.
   void sort_as_read(std::vector<size_t>& members) const {
     std::map<size_t, std::vector<size_t>> by_concat;  // members in the order of its operands
     for (const size_t member : members) {
@@ -164,7 +165,7 @@ class Merging {
   void unite(const std::vector<size_t>& members) {
     ROperator merged = joined(members);
     const TensorId whole = merged.outputs[0];
-    // In front of the first of them: all read the same input, and nobody reads what they make before that.
+    // The merged convolution stands in front of the first of them: all read the same input, and none of their results is read before that.
     const size_t at = *std::min_element(members.begin(), members.end());
     std::map<TensorId, Part> parts;
     int64_t begin = 0;
@@ -257,7 +258,8 @@ class Merging {
     inserted_[at].push_back(std::move(rop));
   }
 
-  // Parts that a Concat puts side by side as they lie already are one operand of it; where that is all that it has, it is nothing.
+  // Parts of the merged result that a Concat puts side by side in the order in which they lie already become one operand of the Concat. If
+  // that is its only operand and the whole result, the Concat is removed.
   void shorten(size_t at, size_t merged_at, const std::map<TensorId, Part>& parts) {
     ROperator& concat = graph_.rops[at];
     std::vector<TensorId> operands;
@@ -280,8 +282,8 @@ class Merging {
     if (concat.inputs.size() != 1) return;
     const TensorId whole = parts.begin()->second.whole;
     ROperator& merged = inserted_[merged_at].front();
-    if (concat.inputs[0] != whole || merged.outputs[0] != whole) return;  // not all, or one more Concat of the same
-    // The convolution makes what the Concat made.
+    if (concat.inputs[0] != whole || merged.outputs[0] != whole) return;  // not the whole result, or a second Concat of it
+    // The convolution now makes the Concat's result.
     const TensorId made = concat.outputs[0];
     for (ROperator& rop : inserted_[merged_at]) {
       if (rop.inputs[0] == whole) rop.inputs[0] = made;

@@ -1,5 +1,6 @@
-// First forwards: a tensor may stand for rows of another one in some order, and what works on each row alone is done in the other one's
-// order. Then backwards: a Gather that is left in front of what is not done row by row goes back up to the first one that can take it.
+// Two sweeps. Forwards: a tensor may be known to be the rows of another tensor, its base, in some order (a table). rOperators that work on
+// each row alone are then done on the base, in the base's order. Backwards: a Gather that is left is moved up over rOperators that work on
+// each row alone, until a Normalize can take its table as an operand.
 #include "compiler/passes/move_rows.h"
 
 #include <algorithm>
@@ -86,7 +87,7 @@ OpAttrs for_rank(const OpAttrs& attrs, size_t rank) {
   return made;
 }
 
-// What both sweeps make.
+// Tensors, Reshapes and tables that both sweeps add to the graph.
 class RowMaker {
  public:
   explicit RowMaker(Graph& graph) : graph_(graph) {}
@@ -116,11 +117,11 @@ class RowMaker {
 
 // ---- forwards ----
 
-// Row r is row table[r] of `base`.
+// A tensor whose row r is row table[r] of `base`. Example: table {2, 0, 1}: its rows are base's rows 2, 0 and 1.
 struct MovedRows {
   TensorId base;
   RowTable table;
-  std::optional<Placement> view;  // of a base that lies row by row, if strides can say it
+  std::optional<Placement> view;  // the tensor's place as a view of a base that lies row by row, if strides can express it
 };
 
 class RowSinker {
@@ -144,7 +145,7 @@ class RowSinker {
     out_.push_back(std::move(rop));
   }
 
-  // What is known of it, or that it is itself, if copies of its rows are worth while and it lies row by row.
+  // What is known of the tensor; else the tensor as its own base, if its rows are long enough to be copied and it lies row by row.
   std::optional<MovedRows> rows(TensorId id) const {
     if (const auto found = rows_.find(id); found != rows_.end()) return found->second;
     const Shape& shape = shape_of(id);
@@ -218,7 +219,7 @@ class RowSinker {
     }
   }
 
-  // The movement done with numbers of rows in their place; nothing if it takes rows apart.
+  // Does the movement on a tensor of row numbers instead of rows; nothing if the movement takes rows apart.
   std::optional<RowTable> moved(const ROperator& rop, const std::vector<MovedRows>& from) const {
     const Shape &in = shape_of(rop.inputs[0]), &to = shape_of(rop.outputs[0]);
     ROperator numbers = rop;
@@ -255,7 +256,7 @@ class RowSinker {
     return table;
   }
 
-  // A Concat of rows of one base to longer rows: one Gather, where it would be copies of what has been copied before.
+  // A Concat that joins rows of one base to longer rows becomes one Gather, instead of copies of copies.
   bool side_by_side(const ROperator& rop, const std::vector<MovedRows>& from) {
     if (std::none_of(from.begin(), from.end(), [](const MovedRows& one) { return !one.view; })) return false;
     RowTable table;
@@ -312,7 +313,8 @@ class RowSinker {
     return true;
   }
 
-  // In whose order the work is done: of what has been moved, a product's result if there is one, which then has the others in its epilogue.
+  // The operand in whose order the work is done. Of the moved operands a product's result is preferred: its epilogue can then take the
+  // others.
   std::optional<MovedRows> lead_of(const ROperator& rop, const RowWork& work) const {
     std::optional<MovedRows> lead;
     for (const size_t i : work.mains) {
@@ -350,7 +352,7 @@ class GatherLifter {
  public:
   explicit GatherLifter(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_(graph_) {}
 
-  // The last Gather that can be lifted, one step up. Whether there was one.
+  // Lifts the last Gather that can be lifted over one rOperator. Returns whether there was one.
   bool step() {
     for (size_t i = graph_.rops.size(); i-- > 0;) {
       if (lift(i)) return true;
@@ -402,7 +404,7 @@ class GatherLifter {
     return true;
   }
 
-  // What makes the rows, if nobody else reads them.
+  // The rOperator that makes the rows, if nothing else reads them.
   std::optional<size_t> worker_behind(TensorId id) const {
     while (true) {
       const ROperatorId producer = uses_.producer[id.index()];

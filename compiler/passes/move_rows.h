@@ -12,9 +12,10 @@ namespace tamp::passes {
 // .. and back: q = p in the order of x
 // y = Elementwise(x, q) {add(i0, i1)} -> f32[1,4,4,32]
 //
-// Data movement that only puts rows (along the last dimension) into another order, and that no strides can say, goes behind what works on
-// each row alone: normalisation along rows, products with constant weights, elementwise steps. There it meets the next one, and both are
-// one, or none. What is left is a Gather with constant indices, or a Normalize that reads its rows where they are. Behind canonicalise.
+// Concerns data movement that only puts rows (along the last dimension) into another order that no strides can express. Such a movement is
+// moved behind rOperators that work on each row alone: normalisation along rows, products with constant weights, elementwise steps. There
+// it meets the next movement, and the two become one, or cancel. A movement that is left becomes a Gather with constant indices, or a
+// Normalize that reads its rows where they are. Runs after canonicalise.
 Graph move_rows(Graph graph);
 
 }  // namespace tamp::passes

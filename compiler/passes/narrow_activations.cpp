@@ -59,7 +59,7 @@ class Narrowing {
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
   }
-  // Whether something had to be widened.
+  // Widens buffers until `rop` has a body. Returns whether any buffer was widened.
   bool settle(const ROperator& rop) {
     const std::vector<size_t> out = narrowed(rop.outputs), in = narrowed(reads_of(rop));
     if ((out.empty() && in.empty()) || takes_(graph_, rop)) return false;
@@ -75,7 +75,7 @@ class Narrowing {
       const DType was = graph_.buffers[some->front()].dtype;
       for (const size_t b : *some) set(b, DType::f32);
       if (takes_(graph_, rop)) return true;
-      if (some == &out)  // try what it reads alone
+      if (some == &out)  // next try: widen only its operands
         for (const size_t b : *some) set(b, was);
     }
     for (const size_t b : out) set(b, DType::f32);

@@ -13,12 +13,11 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 //   a = Conv(x, w) -> f32[1,8,4,4] @ buf3+0 ..      =>   a = Conv(x, w) -> f16[1,8,4,4] @ buf3+0 ..
 //   y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..              y = Pool(a) -> f32[1,8,2,2] @ buf4+0 ..      (nobody reads y in 16 bits)
 //
-// Lets activations of a placed graph lie in `to`, f16 or bf16, wherever everybody who writes or reads their buffer can: for what is
-// computed nothing changes, bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay what
-// they are. All f32 buffers are narrowed at first; where a rOperator finds no body, its results are widened again, or what it reads, or
-// both, until all have one.
-// Where they would be less than half of all elements none is narrow: bodies of both kinds are more code than the SMs' instruction caches
-// hold.
+// Lets activations of a placed graph lie in `to`, f16 or bf16, wherever all rOperators that write or read the buffer have bodies for 16
+// bits. Arithmetic stays in f32: bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay
+// what they are. All f32 buffers are narrowed at first; where a rOperator has no body for that, its results are widened again, or its
+// operands, or both, until all rOperators have bodies. If less than half of all elements would stay narrow, none is narrowed: bodies of
+// both kinds are more code than the SMs' instruction caches hold.
 Graph narrow_activations(Graph graph, DType to, const Takes& takes);
 
 }  // namespace tamp::passes

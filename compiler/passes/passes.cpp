@@ -30,7 +30,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
   return {
       {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
       {"fold_constants", fold_constants},                      // the patterns below ask for constant operands
-      {"slice_gathers", slice_gathers},                        // its indices may have been computed from constants
+      {"slice_gathers", slice_gathers},                        // behind fold_constants, which may make its indices constant
       {"fold_batch_norm", fold_batch_norm},                    // before canonicalise: it still sees the bias as an operand
       {"recognise_activations", recognise_activations},        // before the fusions, which swallow the steps that it matches
       {"recognise_normalizations", recognise_normalizations},  // the same

@@ -15,8 +15,8 @@ struct Pass {
   std::function<Graph(Graph graph)> run;
 };
 
-// What must be done before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that need it
-// do nothing. `cell`: as of assign_layout.
+// The passes that must run before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that
+// need it do nothing. `cell`: as of assign_layout.
 std::vector<Pass> pipeline(const Estimator& estimator = {}, int64_t cell = 4);
 
 }  // namespace tamp::passes

@@ -71,7 +71,7 @@ class ActivationMatcher {
     return TensorId();
   }
 
-  // ONNX nodes of `rop` and of all that it is made of, back to x, in the graph's order.
+  // ONNX nodes of all rOperators that lead from x to `rop`, in the graph's order.
   std::vector<std::string> origin_back_to(size_t rop, TensorId x) const {
     std::set<size_t> found, open = {rop};
     while (!open.empty()) {
@@ -149,7 +149,8 @@ class ActivationMatcher {
     return TensorId();
   }
 
-  // What sums, products and powers that are read once make of one tensor. `steps` that may be opened at most, one in another.
+  // The cubic polynomial of one tensor that sums, products and powers make, each read once. At most `steps` of them are opened, one inside
+  // another.
   std::optional<Cubic> cubic_of(TensorId id, int steps) const {
     if (const std::optional<float> number = scalar_value(graph_, id)) return Cubic{TensorId(), {*number, 0, 0, 0}};
     const ROperator* const sum = maker_of(id, ElementwiseOp::add);

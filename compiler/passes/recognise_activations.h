@@ -10,9 +10,9 @@ namespace tamp::passes {
 // m = Elementwise(x, p) {mul(i0, i1)}
 // y = Elementwise(m, half) {mul(i0, i1)}
 //
-// The product x * p * 0.5 in any order; the same with tanh(sqrt(2/pi) * (x + 0.044715 * x^3)), however the cubic is written => gelu_tanh;
-// also x * hard_sigmoid(x) with slope 1/6 and offset 1/2 => hard_swish. Exporters spell these out where the opset has no operator for them.
-// Needs: every function a rOperator of its own, intermediates read once.
+// The product x * p * 0.5 in any order; the same with tanh(sqrt(2/pi) * (x + 0.044715 * x^3)), however the cubic is written, becomes
+// gelu_tanh; x * hard_sigmoid(x) with slope 1/6 and offset 1/2 becomes hard_swish. Exporters spell these out where the opset has no
+// operator for them. Needs: every function a rOperator of its own, intermediates read once.
 Graph recognise_activations(Graph graph);
 
 }  // namespace tamp::passes

@@ -44,7 +44,7 @@ class AttentionMatcher {
   }
 
  private:
-  // What makes the tensor, if that is read once and by nobody outside of the graph.
+  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
   std::optional<size_t> maker_of(TensorId id) const {
     const ROperatorId producer = uses_.producer[id.index()];
     if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
@@ -89,12 +89,12 @@ class AttentionMatcher {
     found.keys_last = !product->trans_b;
     take_factor(found.q, found);
     take_factor(found.k, found);
-    // All that there is to broadcast is in front of the matrices, and the bias is not what makes the scores larger.
+    // Only the dimensions in front of the matrices may broadcast, and the bias must not enlarge the scores.
     return graph_.tensor(scores).shape == graph_.tensor(graph_.rops[found.steps.back()].inputs[0]).shape;
   }
 
-  // Several constants that are added one after another, with Reshapes between (windows that a mask is for are a dimension of their own).
-  // A Reshape leaves the order of elements, so their sum is one constant.
+  // Several constants may be added one after another, with Reshapes in between (for a mask of windows, the windows are a dimension of their
+  // own). A Reshape leaves the order of elements, so their sum is one constant.
   struct ConstantSums {
     TensorId scores;
     std::vector<AddedConstant> constants;
@@ -165,7 +165,7 @@ class AttentionMatcher {
   Uses uses_;
 };
 
-// The constants' sum in `shape`, with extent 1 along dimensions that it does not vary along. In double: one rounding.
+// The constants' sum in `shape`, with extent 1 along dimensions that the sum does not vary along. Added in double and rounded once.
 TensorId summed(Graph& graph, const std::vector<AddedConstant>& constants, Shape shape, const std::string& name) {
   std::vector<double> sums(static_cast<size_t>(element_count(shape)), 0.0);
   for (const AddedConstant& added : constants) {

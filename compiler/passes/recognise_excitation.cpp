@@ -48,14 +48,14 @@ class ExcitationMatcher {
  private:
   bool is_f32_map(TensorId id) const { return graph_.tensor(id).dtype == DType::f32 && graph_.tensor(id).shape.size() == 4; }
 
-  // What makes the tensor, if that is read once and by nobody outside of the graph.
+  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
   std::optional<size_t> maker_of(TensorId id) const {
     const ROperatorId producer = uses_.producer[id.index()];
     if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
     return producer.index();
   }
 
-  // A Conv with constant weights, nothing in front of it, and of what an epilogue may be only bias and activation.
+  // A Conv with constant weights, no prologue, and an epilogue of at most a bias and an activation.
   const Conv* plain_conv(const ROperator& rop) const {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
     const bool is_plain =
@@ -97,7 +97,7 @@ class ExcitationMaker {
  public:
   ExcitationMaker(Graph& graph, const Graph& before, const Estimator& estimator) : graph_(graph), before_(before), estimator_(estimator) {}
 
-  // By time the best parts. None where there are no bodies for it.
+  // The ChannelSqueeze::rows with the shortest estimated time. None where there is no body for it.
   std::optional<Excited> made(const ExcitationMatch& match, std::optional<size_t> depthwise) {
     Tensor parts;
     parts.name = before_.tensor(before_.rops[match.first].outputs[0]).name + ".parts";
@@ -167,7 +167,7 @@ Graph recognise_excitation(Graph graph, const Estimator& estimator) {
     const std::optional<ExcitationMatch> match = matcher.match(i);
     if (!match) continue;
     std::optional<size_t> depthwise = matcher.depthwise_that_makes(match->squeezed);
-    if (depthwise && taken[*depthwise]) depthwise.reset();  // by another excitation of the same map
+    if (depthwise && taken[*depthwise]) depthwise.reset();  // another excitation of the same map has taken it
     std::optional<Excited> made = depthwise ? maker.made(*match, depthwise) : std::nullopt;
     if (!made) {
       depthwise.reset();

@@ -11,9 +11,9 @@ namespace tamp::passes {
 //   g = Conv(h, v) act=sigmoid
 //   y = Elementwise(x, g) {mul(i0, i1)}
 //
-// Squeeze-and-excite: the pooling with the first product, and the second product with the multiplication, each one rOperator; the first
-// together with the convolution that makes x if that is depthwise, and by itself if not. Where somebody else reads m, h or g, nothing is
-// changed. Parts of the pooling (ChannelSqueeze::rows) are chosen by time.
+// Squeeze-and-excite becomes two rOperators. The pooling and the first product become ChannelSqueeze, together with the convolution that
+// makes x if that is depthwise. The second product and the multiplication become ChannelExcite. Nothing is changed where another rOperator
+// reads m, h or g. ChannelSqueeze::rows, which says into how many parts the pooling is cut, is chosen by estimated time.
 Graph recognise_excitation(Graph graph, const Estimator& estimator);
 
 }  // namespace tamp::passes

@@ -1,4 +1,5 @@
-// The match begins at the quotient and goes back to x; scale and bias are looked for behind it. What has other readers stays.
+// The match begins at the quotient and goes back to x; scale and bias are looked for behind the quotient. Steps with other readers are not
+// matched.
 #include "compiler/passes/recognise_normalizations.h"
 
 #include <set>
@@ -44,7 +45,7 @@ class NormalizationMatcher {
     return found;
   }
 
-  // ONNX nodes of all that `last` is made of, back to the operands of the match, in the graph's order.
+  // ONNX nodes of all rOperators that lead from the operands of the match to `last`, in the graph's order.
   std::vector<std::string> origin_of(const Match& match) const {
     std::set<size_t> found, open = {match.last};
     while (!open.empty()) {
@@ -95,7 +96,7 @@ class NormalizationMatcher {
     return quotient.size() == 2 && is_scalar(quotient[0], 1) ? quotient[1] : TensorId();
   }
 
-  // What is averaged over `axes`, which it sets.
+  // The tensor that is averaged, if `id` is a mean; sets `axes`.
   TensorId averaged_of(TensorId id, std::vector<int64_t>& axes) const {
     const ROperator* rop = maker_of(id);
     const auto* reduce = rop ? std::get_if<Reduce>(&rop->attrs) : nullptr;
@@ -134,7 +135,8 @@ class NormalizationMatcher {
     return averaged.valid() && averaged == difference[0] && found == axes ? averaged : TensorId();
   }
 
-  // The other operand of an `op` that is all that reads `last`'s result, if it broadcasts to `shape`; `last` is that `op` then.
+  // If the only reader of `last`'s result is an `op`, and the op's other operand broadcasts to `shape`: returns that operand and sets
+  // `last` to the reader.
   TensorId take(size_t& last, ElementwiseOp op, const Shape& shape) const {
     const TensorId result = graph_.rops[last].outputs[0];
     const auto& readers = uses_.consumers[result.index()];

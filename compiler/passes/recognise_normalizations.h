@@ -1,4 +1,4 @@
-// Layer and root mean square normalisation as exporters write them where the opset has no operator for it -> Normalize.
+// Layer and root mean square normalisation become Normalize. Exporters write them in single steps where the opset has no operator for them.
 #pragma once
 
 #include "compiler/ir/graph.h"

@@ -1,4 +1,4 @@
-// What several passes need: patterns of constants and single elementwise steps, and rewiring of tensors.
+// Helpers that several passes share: patterns of constants and single elementwise steps, and rewiring of tensors.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ std::optional<std::vector<float>> values_along(const Tensor& constant, const Sha
 // The only value of an f32 constant of one element.
 std::optional<float> scalar_value(const Graph& graph, TensorId id);
 
-// `first`'s ONNX nodes come before `rop`'s own.
+// Puts the ONNX nodes of `first` before those of `rop` in rop.origin.
 void prepend_origin(ROperator& rop, const ROperator& first);
 
 // Notes that tensors are replaced by others and rewires a graph once at the end. Chains of replacements are followed.

@@ -72,7 +72,7 @@ class Tracer {
     return Stretch{rop.inputs[0], at.begin};
   }
 
-  // One dimension is cut, and the stretch lies in one row of what is left of it.
+  // For a Slice that cuts one dimension, if the stretch lies within one row of the rest.
   std::optional<Stretch> through(const Slice& op, const ROperator& rop, const Stretch& at, int64_t count) const {
     const Shape &from = graph_.tensor(rop.inputs[0]).shape, &to = graph_.tensor(rop.outputs[0]).shape;
     std::optional<size_t> cut;
@@ -114,7 +114,7 @@ struct Group {
   double us = 0;
 };
 
-// What only links used need not be stored.
+// Results that only links read need not be stored.
 Graph drop_unused_results(Graph graph) {
   const Uses uses = uses_of(graph);
   for (ROperator& rop : graph.rops) {
@@ -186,7 +186,7 @@ class Stacker {
  private:
   // --- who needs whom ---
 
-  // Per rOperator: the recurrent ones that it depends on. Only these are few, so a set a rOperator is small.
+  // Per rOperator: the recurrent ones that it depends on. Recurrent rOperators are few, so these sets are small.
   void find_dependencies() {
     number_.assign(graph_.rops.size(), SIZE_MAX);
     size_t count = 0;
@@ -285,7 +285,7 @@ class Stacker {
 
   // --- the input product ---
 
-  // With the better way of each cell's input.
+  // The group's time, with the faster way for each cell's input: W x inside the gang, or computed ahead (x_is_gates, which is set).
   double best_us(Group& group) const {
     if (!has_constant_weights(group)) return std::numeric_limits<double>::infinity();
     std::vector<RecurrentCell*> hoistable;
@@ -297,7 +297,7 @@ class Stacker {
     if (!std::isfinite(us)) return all_ahead_us(group, hoistable);
     for (RecurrentCell* const each : hoistable) {
       RecurrentCell& cell = *each;
-      cell.x_is_gates = true;  // finish() makes it true
+      cell.x_is_gates = true;  // a promise, which finish() fulfils
       const double ahead_us = gang_us(group) + product_us(group, cell);
       cell.x_is_gates = ahead_us < us;
       us = std::min(us, ahead_us);
@@ -318,14 +318,14 @@ class Stacker {
     return us;
   }
 
-  // Infinite where no rKernel takes it.
+  // Infinite where no rKernel takes the rOperator.
   double us_of(const Graph& graph, const ROperator& rop) const {
     const std::optional<Estimate> estimate = estimator_(graph, rop);
     return estimate ? estimate->us : std::numeric_limits<double>::infinity();
   }
 
-  // The group as one rOperator. Where the input's product is to be ahead there are no weights for it, and x is still what it is made of:
-  // nobody asks for the size of gates.
+  // The time of the group as one rOperator. For a cell whose input product is to be computed ahead, w is left out; x is still the product's
+  // operand, since estimates do not depend on the size of the gates.
   double gang_us(const Group& group) const {
     Recurrent recurrent = group.recurrent;
     for (RecurrentCell& cell : recurrent.cells) {
@@ -354,7 +354,7 @@ class Stacker {
     return operand < 0 || is_f32_constant(graph_, group.inputs[static_cast<size_t>(operand)]);
   }
 
-  // Nothing else can be a gang, however the input comes.
+  // Only cells with constant weights can be a gang, whichever way the input comes.
   bool has_constant_weights(const Group& group) const {
     return std::all_of(group.recurrent.cells.begin(), group.recurrent.cells.end(), [&](const RecurrentCell& cell) {
       return is_constant_or_none(group, cell.w) && is_constant_or_none(group, cell.r) && is_constant_or_none(group, cell.bias) &&

@@ -19,8 +19,8 @@ std::vector<size_t> order_of(const Shape& shape, const std::vector<int64_t>& str
 // Where the result of the view `rop` lies, given its operand's place. Nothing if a Reshape needs a copy.
 std::optional<Placement> view_place(const Graph& graph, const ROperator& rop, const Placement& source);
 
-// Where the operand must lie for the result to lie at `result`. Nothing for a Slice, which does not say where the rest is, and for
-// a Reshape that no strides can undo.
+// Where the operand must lie for the result to lie at `result`. Nothing for a Slice, which does not determine the place of the elements
+// outside of it, and for a Reshape that no strides can undo.
 std::optional<Placement> source_place(const Graph& graph, const ROperator& rop, const Placement& result);
 
 // The part of `whole` that begins at `start` along `axis`.

@@ -12,7 +12,7 @@ class ViewsLast {
  public:
   explicit ViewsLast(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)) {}
 
-  // Once; `changed` says whether there was anything.
+  // One walk over the graph. Sets `changed` if a step and views were swapped.
   Graph run(bool& changed) {
     std::vector<ROperator> old = graph_.rops;
     std::vector<ROperator> made;
@@ -30,14 +30,14 @@ class ViewsLast {
 
  private:
   struct Swap {
-    size_t operand = 0;         // that is seen through views
-    TensorId product;           // what it is of
+    size_t operand = 0;         // the operand of the step that views make
+    TensorId product;           // the product that the views begin at
     std::vector<int64_t> perm;  // the views as one Transpose; empty where they leave all elements where they are
   };
 
   std::optional<Swap> swap_of(const ROperator& rop) const {
     if (!single_step(rop) || graph_.tensor(rop.outputs[0]).dtype != DType::f32) return std::nullopt;
-    for (const TensorId id : rop.inputs) {  // of two products one is enough, or they would take turns
+    for (const TensorId id : rop.inputs) {  // only one of two products, or the two would be swapped in turns for ever
       if (is_made_by_product(id) && graph_.tensor(id).shape == graph_.tensor(rop.outputs[0]).shape) return std::nullopt;
     }
     for (size_t i = 0; i < rop.inputs.size(); ++i) {
@@ -60,7 +60,7 @@ class ViewsLast {
     return perm.empty() ? std::nullopt : std::optional(Swap{i, product, perm});
   }
 
-  // A step of another kind gains nothing by going through a Transpose, and would leave the steps behind it.
+  // A step of another kind gains nothing by being moved in front of a Transpose, and would be parted from the steps behind it.
   static bool may_join_epilogue(ElementwiseOp op) {
     switch (op) {
       case ElementwiseOp::add:
@@ -94,7 +94,7 @@ class ViewsLast {
     return producer.valid() && !uses_.is_output[id.index()] && uses_.consumers[id.index()].size() == 1 && is_product(graph_.rop(producer));
   }
 
-  // The result of such a one that `id` is a view of, and the views, the last one first.
+  // The result of a product (is_product) that `id` is a view of. Adds the views to `views`, the last one first.
   TensorId product_behind(TensorId id, std::vector<const ROperator*>& views) const {
     while (true) {
       const ROperatorId producer = uses_.producer[id.index()];
@@ -118,7 +118,7 @@ class ViewsLast {
     return true;
   }
 
-  // The one Transpose that several are; empty if there is another view among them.
+  // Several Transposes joined to one; empty if one of the views is no Transpose.
   static std::vector<int64_t> joined_perm(size_t rank, const std::vector<const ROperator*>& views) {
     std::vector<int64_t> perm(rank);
     std::iota(perm.begin(), perm.end(), 0);

@@ -9,9 +9,10 @@ namespace tamp::passes {
 // y = Elementwise(v, r) {add(i0, i1)} -> f32[1,197,768]          s = Elementwise(a, r') {add(i0, i1)} -> f32[197,768]
 //                                                                y = Reshape(s) -> f32[1,197,768]
 //
-// so that fuse_epilogue finds the step behind the product. The views in between must leave all elements where they are in row-major order,
-// each must have one reader, and other operands must have the result's shape, be scalars, or vary along its last dimension alone. Or the
-// views are Transposes, and the step is one that an epilogue takes: then other operands of the result's shape are turned back.
+// Moves views behind an elementwise step, so that fuse_epilogue finds the step right behind the product. The views in between must leave
+// all elements where they are in row-major order, each must have one reader, and other operands must have the result's shape, be scalars,
+// or vary along its last dimension alone. The views may also be Transposes if an epilogue can take the step; other operands of the result's
+// shape are then transposed back.
 Graph views_last(Graph graph);
 
 }  // namespace tamp::passes

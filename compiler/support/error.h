@@ -12,8 +12,8 @@ namespace tamp {
 
 enum class ExitCode : int { ok = 0, bad_input = 1, unsupported = 2, internal = 3, check_failed = 4 };
 
-// One thing that is not supported, as data for tools: the node's name and operator as in the file, both empty where it is not about a node,
-// and why, without them.
+// One thing that is not supported, as data for tools: the node's name and operator as in the file (both empty if the refusal is not about a
+// node), and the reason, which does not repeat them.
 struct Refusal {
   std::string node, op, reason;
 };

@@ -8,13 +8,13 @@
 
 namespace tamp {
 
-// A fresh folder PARENT/PREFIXxxxxxx, as an absolute path, with a name that nobody can guess and for this user alone. It goes with
-// everything in it if a signal ends the program, until it is removed or forgotten. Error (bad input) if it cannot be made.
+// A fresh folder PARENT/PREFIXxxxxxx, as an absolute path, with a name that nobody can guess and for this user alone. If a signal ends the
+// program, the folder is removed with everything in it, unless it was removed or forgotten before. Error (bad input) if it cannot be made.
 std::filesystem::path make_scratch_folder(const std::filesystem::path& parent, std::string_view prefix);
 void remove_scratch_folder(const std::filesystem::path& folder);
 void forget_scratch_folder(const std::filesystem::path& folder);
 
-// One for the time that this lives.
+// A scratch folder that is removed when this object goes.
 class ScratchFolder {
  public:
   ScratchFolder(const std::filesystem::path& parent, std::string_view prefix) : path_(make_scratch_folder(parent, prefix)) {}
@@ -36,7 +36,7 @@ struct FileDescriptor {
   FileDescriptor& operator=(const FileDescriptor&) = delete;
 };
 
-// Where the system wants temporary files.
+// The system's folder for temporary files.
 std::filesystem::path temporary_parent();
 
 // `path` itself if it exists, else the nearest folder above it that does.

@@ -1,4 +1,5 @@
-// FNV-1a over 8-byte words: tells whether bytes are the same as before; no defence against who wants them to seem so.
+// FNV-1a over 8-byte words: tells whether bytes are the same as before. It is no defence against somebody who makes different bytes with
+// the same hash.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,7 @@ namespace tamp {
 
 inline constexpr uint64_t kHashSeed = 0xcbf29ce484222325ULL;
 
-// Goes on from `hash`; the tail is padded with zeros.
+// Continues the hash `hash`; the last word is padded with zeros.
 inline uint64_t hash_bytes(const void* data, size_t bytes, uint64_t hash = kHashSeed) {
   for (size_t at = 0; at < bytes; at += 8) {
     uint64_t word = 0;

@@ -1,4 +1,5 @@
-// Odd: a state of the process, which signals are, and which lives until the process ends, since the thread may need it until then.
+// Odd: a global object, since signals belong to the process. It is never destroyed, since the thread that waits for signals may need it
+// until the process ends.
 #include "compiler/support/interrupt.h"
 
 #include <fmt/format.h>

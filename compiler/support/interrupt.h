@@ -1,4 +1,4 @@
-// What must not outlive the program, also where Ctrl-C, SIGTERM or SIGHUP ends it: folders of unfinished work, and child processes.
+// Removes what must not outlive the program, folders of unfinished work and child processes, when Ctrl-C, SIGTERM or SIGHUP ends it.
 //
 // A thread of its own waits for these signals. It takes the lock that every Uninterrupted shares, and keeps it, so that nobody makes
 // anything new; then it ends the children, removes the folders, and leaves with the exit code 128 + signal.
@@ -14,7 +14,8 @@ namespace tamp {
 // To be called first, while the program has one thread. A signal that is ignored (nohup, a job in the background) stays ignored.
 void end_tidily_on_signals();
 
-// While one lives, no signal ends the program; who makes one when a signal has come waits until the program ends. They do not nest.
+// While an Uninterrupted lives, no signal ends the program. A thread that makes one after a signal has come waits until the program ends.
+// Uninterrupted objects must not nest.
 class Uninterrupted {
  public:
   Uninterrupted();

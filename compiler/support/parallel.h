@@ -6,7 +6,7 @@
 
 namespace tamp {
 
-// So many threads as there are processors.
+// The number of processors.
 size_t processor_count();
 
 // Calls job(0), .., job(count - 1), at most `jobs` at a time. The first exception is thrown on when all have ended.

@@ -1,4 +1,5 @@
-// Names that must differ whatever a model calls its things: a wish is granted once, later ones get a number.
+// Makes names unique, whatever names a model uses: the first wish for a name gets it, later wishes for the same name get a number behind
+// it.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ CodePoint decode_utf8(std::string_view text);
 // Controls, and what is invisible or changes the order of what stands around it.
 bool is_control(char32_t c);
 
-// A whole message with all controls but ends of lines as "\x1b", and so the bytes that are not UTF-8.
+// A whole message in which all controls except ends of lines are written as "\x1b" is, and bytes that are not UTF-8 likewise.
 std::string without_controls(std::string_view text);
 
 }  // namespace tamp
