@@ -28,7 +28,7 @@ function(_tamp_find_prefix result)
   set(${result} ${prefix} PARENT_SCOPE)
 endfunction()
 
-# Makes a folder of TAMP_CUDA_ON_CPU=ON.
+# Makes a folder of the stand-in for TAMP_CUDA_ON_CPU=ON.
 function(_tamp_find_stand_in variable)
   string(TOUPPER "${${variable}}" value)
   if(value MATCHES "^(1|ON|YES|TRUE|Y)$")
@@ -42,7 +42,7 @@ function(_tamp_find_stand_in variable)
   endif()
 endfunction()
 
-# The files behind the colon of what `tamp compile --depfile` wrote, as a list.
+# The files behind the colon in a file that `tamp compile --depfile` wrote, as a list.
 function(_tamp_read_depfile depfile result)
   file(READ ${depfile} text)
   string(REGEX REPLACE "\n$" "" text "${text}")
@@ -119,7 +119,7 @@ function(tamp_add_model name)
     list(APPEND options --embed-weights)
   endif()
 
-  # Before anything can fail: a mended model is then noticed as well.
+  # Before anything can fail: CMake then also notices when the user has mended the model.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${model} ${TAMP_EXECUTABLE})
   string(REPLACE "," ";" batches "${arg_BATCH}")
   list(LENGTH batches count)

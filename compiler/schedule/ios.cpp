@@ -4,10 +4,8 @@
 // rOperator is before or behind, a block into parts of at most ScheduleOptions::ios.part_units, and a part that would take too long to
 // search into halves.
 //
-//
 // In graph execution the stages are as IOS means them: one behind the other, each group a stream. In the persistent kernel they are only an
 // order: a rOperator begins when its data are there.
-//
 //
 // A merge changes the graph, and so where tensors lie. So a first search says which convolutions to merge, the graph is made anew with
 // these merges, and its stages are found like those of any graph. If that plan takes longer than a plan of the unmerged graph, nothing is

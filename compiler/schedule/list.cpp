@@ -2,7 +2,6 @@
 // the end (its upward rank: times and edges) comes next; each of its rTasks goes where it ends earliest, also into a gap between rTasks
 // that are there already.
 //
-//
 // From there a local search goes on as long as the simulator says that the plan ends earlier, within ScheduleOptions::search_plans
 // simulated plans. It exchanges the rKernels of all rOperators of a level, or of one rOperator, and moves rOperators up or down in the
 // order, along the critical path first. It begins with the best of several choices of rKernels: the wavefront policy's, and those that are

@@ -3,7 +3,6 @@
 // predecessors. A wave joins the current rProgram unless a new one, behind a grid-wide boundary, is estimated to be faster. The rPrograms
 // (`Plans` of the listing) become parts of one resident program here, so a boundary costs a barrier and not a launch.
 //
-//
 // Where the listing leaves things open, this is done: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
 // before phase p+1 of any; the rTasks of a gang take a vEU each. Beside "all fastest" and "all resource-efficient" rKernels a third choice
 // is tried, each rOperator's fastest on its part of the vEUs. From the best of these choices the rKernels of a wave are exchanged one by
