@@ -76,8 +76,8 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
 // The text of the file `path`, changed for other weights: `file`.
 std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
-// Division by multiplication: x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31, with multiplier = ceil(2^p / divisor) and p
-// = 31 + ceil(log2 divisor). multiplier 0 stands for a divisor of 1 (rk::Divisor).
+// Division by multiplication: x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31, with multiplier = ceil(2^p / divisor) and
+// p = 31 + ceil(log2 divisor). multiplier 0 stands for a divisor of 1 (rk::Divisor).
 struct Magic {
   uint32_t multiplier = 0, shift = 0;
 };

@@ -75,8 +75,8 @@ Planned ios_merge_merged(const PolicyInput& input);
 Plan list(const PolicyInput& input);
 Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);
-// A plan is taken only if its simulated time is less than this share of the wavefront policy's. A plan that is simulated to be less than 1
-// % faster is mostly not faster when measured; in graph execution neither is one that promises 5 % (docs/policies.md).
+// A plan is taken only if its simulated time is less than this share of the wavefront policy's. A plan that is simulated to be less than
+// 1 % faster is mostly not faster when measured; in graph execution neither is one that promises 5 % (docs/policies.md).
 double worth_of(Execution execution);
 
 // Makes the program from a plan of `program.graph`: lanes, events, places in memory, weights, and launches in graph execution. The
