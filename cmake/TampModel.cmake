@@ -6,9 +6,9 @@
 #                  [EMBED_WEIGHTS])
 #   target_link_libraries(my_program PRIVATE resnet50)      # and #include "resnet50.h"
 #
-# The options are those of `tamp compile` (its --help explains them); without VDEVICE it is auto, this machine's GPU or h200, and CMake says which. With one BATCH the model has that batch and its own name. Several, as in
-# BATCH 1,8, are several models: resnet50_b1 and resnet50_b8, each with a header (resnet50_b8.h), functions and weights of its own; the target
-# resnet50 then has no header and links all of them.
+# The options are those of `tamp compile` (its --help explains them). Without VDEVICE it is auto, this machine's GPU or h200, and CMake says
+# which. With one BATCH the model has that batch and its own name. Several, as in BATCH 1,8, are several models: resnet50_b1 and resnet50_b8,
+# each with a header (resnet50_b8.h), functions and weights of its own; the target resnet50 then has no header and links all of them.
 #
 # `tamp compile` runs when CMake configures, again whenever one of the files that it reads changes (the model, its external weights, a
 # vDevice, schedule or records in a file) or tamp itself does; files that come out the same keep their time stamps, so nothing is built twice.
@@ -28,7 +28,7 @@ function(_tamp_find_prefix result)
   set(${result} ${prefix} PARENT_SCOPE)
 endfunction()
 
-# Makes a folder of TAMP_CUDA_ON_CPU=ON.
+# Makes a folder of the stand-in for TAMP_CUDA_ON_CPU=ON.
 function(_tamp_find_stand_in variable)
   string(TOUPPER "${${variable}}" value)
   if(value MATCHES "^(1|ON|YES|TRUE|Y)$")
@@ -42,7 +42,7 @@ function(_tamp_find_stand_in variable)
   endif()
 endfunction()
 
-# The files behind the colon of what `tamp compile --depfile` wrote, as a list.
+# The files behind the colon in a file that `tamp compile --depfile` wrote, as a list.
 function(_tamp_read_depfile depfile result)
   file(READ ${depfile} text)
   string(REGEX REPLACE "\n$" "" text "${text}")
@@ -119,7 +119,7 @@ function(tamp_add_model name)
     list(APPEND options --embed-weights)
   endif()
 
-  # Before anything can fail: a mended model is then noticed as well.
+  # Before anything can fail: CMake then also notices when the user has mended the model.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${model} ${TAMP_EXECUTABLE})
   string(REPLACE "," ";" batches "${arg_BATCH}")
   list(LENGTH batches count)

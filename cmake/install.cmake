@@ -15,7 +15,7 @@ include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tampConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${CMAKE_BINARY_DIR}/tampConfigVersion.cmake DESTINATION ${tamp_cmake_folder})
 
-# The man page is what --help says of the program that is being installed.
+# The man page is made from the --help of the program that is being installed.
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DTAMP=$<TARGET_FILE:tamp>\" \"-DOUTPUT=${CMAKE_BINARY_DIR}/tamp.1\"
   -P \"${CMAKE_SOURCE_DIR}/cmake/install/man_page.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
 install(FILES ${CMAKE_BINARY_DIR}/tamp.1 DESTINATION share/man/man1)

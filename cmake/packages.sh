@@ -7,7 +7,7 @@ build_packages=(build-essential cmake libonnx-dev libprotobuf-dev protobuf-compi
 python_packages=(python3-dev python3-venv)  # pip install . into a virtual environment, beside build_packages
 test_packages=(catch2 libonnx-testdata chromium dpkg-dev file)  # chromium: pages of tamp inspect --html; dpkg-dev, file: the .deb
 
-# install_packages NAME...: those that are missing, with sudo if need be.
+# install_packages NAME...: installs those that are missing, with sudo if needed.
 install_packages() {
   local name missing=()
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

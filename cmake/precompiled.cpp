@@ -1,1 +1,1 @@
-// Stands for all sources that share precompiled.h.
+// An empty source: precompiled.h is compiled with it, and the result serves all other sources.

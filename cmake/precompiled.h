@@ -1,5 +1,6 @@
-// What nearly every source reads anyway, compiled once with -DTAMP_PRECOMPILE=ON. The sources of a library are then read eight at a time, too, so a
-// name in an unnamed namespace is unique within its library. What users build is without it, so that each file still has to name what it needs.
+// Headers that nearly every source includes, compiled once with -DTAMP_PRECOMPILE=ON. With this option the sources of a library are also
+// compiled eight at a time, so a name in an unnamed namespace must be unique within its library. Users build without the option, so each
+// file still has to include what it needs.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-# Libraries that must be there. tamp_require looks for one, tamp_required stops with all that are missing, by the names of Debian's packages.
+# Finds the libraries that tamp needs. tamp_require looks for one; tamp_required stops with a list of all that are missing, by the names of
+# Debian's packages.
 macro(tamp_require name package)  # and what else find_package takes: a version, COMPONENTS
   find_package(${name} ${ARGN} QUIET)
   if(NOT ${name}_FOUND)

@@ -1,4 +1,4 @@
-// Makes one file of several real ones: follows the quoted #include lines, each file once, dependencies first, between banners.
+// Makes one file of several: follows the quoted #include lines, takes each file once, dependencies first, with banners between the files.
 #pragma once
 
 #include <set>
@@ -9,7 +9,7 @@ namespace tamp::codegen {
 
 // `roots` are paths of embedded files. #pragma once and quoted #include lines are dropped; <...> includes stay.
 std::string amalgamate(const std::vector<std::string>& roots);
-// The same in several parts: what is in `done` is left out, and what is taken is added to it.
+// As above, in several calls: files in `done` are left out, and the files taken are added to it.
 std::string amalgamate(const std::vector<std::string>& roots, std::set<std::string>& done);
 
 // <...> includes must stand outside a model's namespace: takes them out of `text`, each once.

@@ -1,5 +1,5 @@
-// RProgram -> files. Same rProgram, same bytes. Everything is written to a scratch folder first and renamed at the end, so that a
-// failure leaves nothing half-written.
+// Writes an rProgram as files. The same rProgram always gives the same bytes. All files are written to a scratch folder first and renamed
+// at the end, so that a failure leaves nothing half-written.
 #pragma once
 
 #include <map>
@@ -12,18 +12,18 @@
 
 namespace tamp::codegen {
 
-// What tells that a model is the one that a folder was compiled from. Not where it lies: the same model gives the same bytes anywhere.
+// Identifies the model that a folder was compiled from, without the model's path: the same model gives the same bytes anywhere.
 struct ModelOrigin {
   uint64_t content = 0;  // a hash
   std::map<std::string, int64_t> dims;
   std::vector<std::string> frozen = {};  // inputs that were made constants
-  int64_t batch = 0;                     // that was asked for, or 0
+  int64_t batch = 0;                     // the batch that was asked for, or 0
   bool narrow_activations = true;        // CompileOptions'
 };
 
-// The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier, after "m_" where the files or
-// symbols would clash with a keyword, a name or header of the system or of CUDA, or a target of CMake. resnet18 stays resnet18, string
-// becomes m_string.
+// The name of the generated files and symbols of a model that the user calls `wanted`: a legal identifier. It gets "m_" in front where the
+// files or symbols would clash with a keyword, a name or header of the system or of CUDA, or a target of CMake. resnet18 stays resnet18,
+// string becomes m_string.
 std::string safe_name(const std::string& wanted);
 
 // When an instruction is expected to begin and to end, in microseconds from the start of the launch.
@@ -35,19 +35,19 @@ struct EmitOptions {
   std::string name;         // as safe_name() gives it; NAME.cu, NAME.h, ...
   std::string source_name;  // model file name without folder, for the banner
   bool embed_weights = false;
-  std::optional<ModelOrigin> origin = {};  // where files were read
+  std::optional<ModelOrigin> origin = {};  // where the model's files were read
   std::string invocation = {};             // the options that the user gave, for the banner
-  // For people and tools, since codegen neither simulates nor looks for dependencies; empty: not said. As RProgram::lanes, and per
-  // rOperator those that write what it reads, ascending.
+  // For people and tools; the caller computes these two, since codegen neither simulates nor looks for dependencies. Empty: not written.
+  // `planned` has the form of RProgram::lanes; `producers` has per rOperator those that write what it reads, ascending.
   std::vector<std::vector<PlannedSpan>> planned = {};
   std::vector<std::vector<ROperatorId>> producers = {};
-  // For who makes the same program of other weights: a schedule as the file of one has it, and what each rOperator does.
+  // To make the same program with other weights later: the schedule as a schedule file has it, and what each rOperator does.
   std::string schedule = {};
   std::vector<std::string> signatures = {};
 };
 
-// Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. To be asked before any
-// work; changes nothing.
+// Error (bad input) if emit() could not write into `folder`, or would replace what tamp did not write there. Call it before any work; it
+// changes nothing.
 void check_output(const std::string& folder, const EmitOptions& options);
 
 // Writes NAME.cu, NAME.h, NAME.weights (unless embedded), CMakeLists.txt, NAME.rprogram.json into `folder`, after check_output.
@@ -60,25 +60,27 @@ struct PackedWeights {
 };
 PackedWeights pack_weights(const RProgram& program, const EmitOptions& options);
 
-// What the header of a weights file says; none if it is none.
+// The structure in the header of a weights file; none if it is no weights file.
 std::optional<uint64_t> structure_of_weights(const std::string& path);
 
-// Into a folder that check_output accepts, instead of its NAME.weights; NAME.rprogram.json says it then, and `options.origin`.
+// Replaces NAME.weights of a folder that check_output accepts, and updates NAME.rprogram.json with the new weights and `options.origin`.
 void replace_weights(const PackedWeights& weights, const EmitOptions& options, const std::string& folder);
 
-// The names of those files and their bytes; writes nothing.
+// The names and sizes of the files that emit() would write; writes nothing.
 std::vector<std::pair<std::string, int64_t>> emitted_files(const RProgram& program, const EmitOptions& options);
 
-// Lanes of rTasks of `program`, which need not be its own, for its interpreter to run instead (runtime_stub/host/stages.h): words of 4
-// bytes, a multiple of 4 of them: how many they are, how many events, the word of the first row, 0; the first row of each vEU and of none;
-// signals of each event in an epoch; rows, rk::Instruction.
+// Lanes of rTasks of `program`, not necessarily the program's own, as a table that its interpreter runs in their place
+// (runtime_stub/host/stages.h). The table is words of 4 bytes. A header of 4: number of words, number of events, the word where the rows
+// begin, 0. Then the number of each vEU's first row, and of the row behind the last; then per event its signals in an epoch; zeros up to a
+// multiple of 4 words; then the rows, 4 words each (rk::Instruction). For example, two vEUs with two rows and one, and one event: header
+// 20, 1, 8, 0; rows 0, 2, 3; one count; then 3 rows of 4 words from word 8 on.
 std::vector<uint32_t> lane_table(const RProgram& program, const std::vector<std::vector<Instruction>>& lanes,
                                  const std::vector<Event>& events);
 
 // The text of NAME.cu alone (tests, golden files).
 std::string cuda_source(const RProgram& program, const EmitOptions& options);
 
-// The text of NAME.rprogram.json where nothing is written ("files" is empty).
+// The text of NAME.rprogram.json when no files were written ("files" is empty).
 std::string rprogram_text(const RProgram& program, const EmitOptions& options);
 
 }  // namespace tamp::codegen

@@ -1,4 +1,4 @@
-// The sections of the generated files, one function each, called in the order of the output by emit_cuda.cpp.
+// The sections of the generated files, one function each, called by emit_cuda.cpp in the order of the output.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tamp::codegen {
 
-// All that the sections share: computed once.
+// What all sections need, computed once.
 struct Plan {
   const RProgram& program;
   const EmitOptions& options;
@@ -21,15 +21,15 @@ struct Plan {
   std::vector<std::string> bodies;  // distinct bodies as C++ text, in order of first use
   std::vector<uint16_t> body_of_record;
   std::vector<std::vector<int64_t>> blob_of_record;  // per record: index into program.weights, or empty
-  std::vector<size_t> maps;                          // records that have boxes of input values, in the order of the table of maps
-  std::vector<int64_t> map_of_record;                // row of that table, or -1
+  std::vector<size_t> maps;                          // records that have boxes of input values, as in the table of maps
+  std::vector<int64_t> map_of_record;                // per record: row of the table of maps, or -1
   std::vector<int64_t> blob_of_constant;             // per tensor: index into program.weights, or -1
-  int64_t work_bytes = 0;                            // the largest of all phases, rounded up; behind the input stages
+  int64_t work_bytes = 0;                            // the largest of all phases', rounded up; lies behind the input stages
   Bytes weights;
   uint64_t weights_hash = 0;
   bool embeds_weights = false;
-  uint64_t structure = 0;        // of the program: its code's hash, where neither this number nor weights are in it
-  bool has_over_inputs = false;  // rk::Record::over_inputs of any record
+  uint64_t structure = 0;        // hash of the program's code, without this number and without weights
+  bool has_over_inputs = false;  // whether any record has rk::Record::over_inputs
 
   const Phase& phase(size_t record) const;
   size_t record_of(const RTask& rtask) const { return first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase); }
@@ -37,14 +37,14 @@ struct Plan {
 Plan make_plan(const RProgram& program, const EmitOptions& options);
 bool is_over_inputs(const Plan& plan, size_t record);  // rk::Record::over_inputs
 
-// Instructions as rows of the table, which have room for rk::kWaits Waits: what does not fit is waited for in rows of its own ahead.
+// Instructions as rows of the table. A row has room for rk::kWaits Waits; an instruction with more gets extra rows ahead for the rest.
 using LaneRow = Instruction;
 std::vector<LaneRow> lane_rows(const std::vector<Instruction>& lane);
 
-// Where a reader finds things in NAME.cu; lines count from 1.
+// In which lines of NAME.cu things are; lines count from 1.
 struct SourceLines {
   std::vector<int64_t> arguments;  // per record
-  std::vector<int64_t> lane;       // per vEU: the first row of its lane, each row of which takes a line; none in graph execution
+  std::vector<int64_t> lane;       // per vEU: the first row of its lane, one line per row; none in graph execution
   std::vector<SourceWriter::Section> sections;
 };
 
@@ -56,7 +56,7 @@ Source source_of(const Plan& plan);
 uint64_t structure_of(const Plan& plan);
 
 void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines);  // for people: contents, the network, the arena
-void emit_places(SourceWriter& w, const Plan& plan);                          // what addresses are written with
+void emit_places(SourceWriter& w, const Plan& plan);                          // the places that addresses are written with
 void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines);   // one Args object per record
 void emit_records(SourceWriter& w, const Plan& plan);
 void emit_bodies(SourceWriter& w, const Plan& plan);  // Veu, the switch
@@ -64,35 +64,35 @@ void emit_events(SourceWriter& w, const Plan& plan);
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
 void emit_kernel(SourceWriter& w, const Plan& plan);
 void emit_phase_bodies(SourceWriter& w, const Plan& plan);  // graph execution: a kernel for each body
-void emit_phase_steps(SourceWriter& w, const Plan& plan);   // its launches
+void emit_phase_steps(SourceWriter& w, const Plan& plan);   // graph execution: the list of launches
 void emit_host(SourceWriter& w, const Plan& plan);
 
 // How to compile the generated file without CMake.
 std::string build_line(const Plan& plan);
 std::string header_text(const Plan& plan);
 std::string cmake_text(const Plan& plan);
-// Lists `files`.
+// The text of NAME.rprogram.json; it lists `files`.
 std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std::vector<OutputFile>& files);
-// What is in the file `path`, with other weights: `file`.
+// The text of the file `path`, changed for other weights: `file`.
 std::string json_with_weights(const std::string& path, const PackedWeights& weights, const EmitOptions& options, const OutputFile& file);
 
-// x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31: multiplier = ceil(2^p / divisor), p = 31 + ceil(log2 divisor).
-// multiplier 0 stands for a divisor of 1 (rk::Divisor).
+// Division by multiplication: x / divisor == (x * multiplier >> 32) >> shift for 0 <= x < 2^31, with multiplier = ceil(2^p / divisor) and
+// p = 31 + ceil(log2 divisor). multiplier 0 stands for a divisor of 1 (rk::Divisor).
 struct Magic {
   uint32_t multiplier = 0, shift = 0;
 };
 Magic magic_of(int64_t divisor);
 
-// 90 of "sm_90"; 0 for the stand-in's vDevice.
+// The number in the arch: 90 of "sm_90"; 0 for the stand-in's vDevice.
 int compute_capability(const VDevice& vdevice);
 
 std::string divisor_text(int64_t divisor);  // rk::Divisor
-// rk::InputCopy of a record that has boxes, else empty.
+// The rk::InputCopy of a record that has boxes; empty if it has none.
 std::string input_text(const Plan& plan, size_t record);
-int64_t ring_offset(const Plan& plan, size_t record);  // byte of its ring's weights
-// ".chunk_bytes = 4096, ...": the fields about weights of a record or call. All of them, since g++ warns of a field that is left out.
+int64_t ring_offset(const Plan& plan, size_t record);  // byte where the record's ring of weights begins
+// ".chunk_bytes = 4096, ...": all fields about weights of a record or call, since g++ warns of a field that is left out.
 std::string ring_text(const Plan& plan, size_t record);
-// Opens the rk::PhaseCall of a record up to the fields of its arguments.
+// Writes the beginning of the rk::PhaseCall of a record, up to the fields of its arguments.
 void open_call(SourceWriter& w, const Plan& plan, size_t record);
 
 // "f32[1,3,224,224]"
@@ -100,7 +100,7 @@ std::string describe(const Tensor& tensor);
 // "conv1: Conv + relu  f32[1,3,224,224], f32[64,3,7,7] -> f32[1,64,112,112]"
 std::string headline(const Graph& graph, const ROperator& rop);
 
-// What lies in the arena, by offset.
+// A part of the arena; parts are listed by offset.
 struct ArenaPart {
   int64_t offset = 0, bytes = 0;
   std::string what;                             // "scratch", "exchange", or empty: a buffer

@@ -13,7 +13,7 @@
 namespace tamp::codegen {
 namespace {
 
-constexpr size_t kMostOrigins = 12;  // named in a comment; NAME.rprogram.json has all of them
+constexpr size_t kMostOrigins = 12;  // of origins named in a comment; NAME.rprogram.json has all of them
 
 // One record's view of the plan.
 class Printer {
@@ -35,7 +35,7 @@ class Printer {
                       value.value);
   }
 
-  // What the addresses of a value are of, for a comment; empty if there are none.
+  // For a comment: which tensors the addresses of a value belong to; empty if there are no addresses.
   std::string what(const ArgValue& value) const {
     std::vector<std::string> names;
     collect(value, names);
@@ -52,7 +52,7 @@ class Printer {
   }
 
   static std::string place(const char* base, int64_t bytes) { return fmt::format("{}({})", base, bytes); }
-  // The first byte of an input or output needs no saying.
+  // A position in an input or output; byte 0 is not written.
   static std::string port(const char* kind, int64_t number, int64_t bytes) {
     return bytes == 0 ? fmt::format("{}({})", kind, number) : fmt::format("{}({}, {})", kind, number, bytes);
   }

@@ -1,4 +1,4 @@
-// The order of what is in NAME.cu, and the writing of all files.
+// Orders the sections of NAME.cu, and writes all files.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace tamp::codegen {
 namespace {
 
-constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text it is about 2.5 times that
+constexpr int64_t kMostEmbeddedBytes = int64_t{64} << 20;  // as text the weights are about 2.5 times as long
 
 // The headers of the bodies in use, then the interpreter or the kernel around one body.
 std::vector<std::string> device_roots(const Plan& plan) {
@@ -31,7 +31,8 @@ std::vector<std::string> device_roots(const Plan& plan) {
 
 const char* host_root(const Plan& plan) { return plan.program.launches ? "runtime_stub/host/phases.h" : "runtime_stub/host/instance.h"; }
 
-// For an older architecture, nvcc's default among them, the bodies would be traps: a kernel that dies instead of a message.
+// On an older architecture, nvcc's default among them, the bodies would compile to traps. This check gives a message instead of a kernel
+// that dies.
 void emit_architecture_check(SourceWriter& w, const Plan& plan) {
   const int capability = compute_capability(plan.program.vdevice);
   if (capability == 0) return;
@@ -59,7 +60,7 @@ void emit_phases(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   emit_phase_steps(w, plan);
 }
 
-// All behind the head.
+// Everything after the head.
 void emit_code(SourceWriter& w, const Plan& plan, SourceLines& lines) {
   std::set<std::string> done, includes;
   std::string device = amalgamate(device_roots(plan), done), host = amalgamate({host_root(plan), "runtime_stub/host/dlpack.h"}, done);
@@ -99,7 +100,7 @@ void require_embeddable(const RProgram& program, const EmitOptions& options) {
                   bytes_text(program.weight_bytes), bytes_text(kMostEmbeddedBytes), options.name));
 }
 
-// Calls `use` with all files, whose texts live as long.
+// Calls `use` with all files; their texts live as long as the call.
 template <class Use>
 void with_files(const RProgram& program, const EmitOptions& options, const Use& use) {
   const Plan plan = make_plan(program, options);
@@ -116,7 +117,7 @@ void with_files(const RProgram& program, const EmitOptions& options, const Use& 
 
 }  // namespace
 
-// The head says in which line things stand, so the rest is written first. The head's own length depends on how many things there are.
+// The head says in which lines things are, so the rest is written first. The head's own length depends on how many things it lists.
 Source source_of(const Plan& plan) {
   Source source;
   SourceWriter code;
@@ -130,8 +131,8 @@ Source source_of(const Plan& plan) {
   return source;
 }
 
-// Of all that is compiled, and of tamp's version, which is in it: what packs weights belongs to the code that reads them. The head is not:
-// it has the model's file name and the estimate.
+// A hash of all that is compiled, and of tamp's version, since the code that packs weights belongs to the code that reads them. The head is
+// left out: it has the model's file name and the estimate.
 uint64_t structure_of(const Plan& plan) {
   TAMP_CHECK(plan.structure == 0 && !plan.embeds_weights, "the structure is asked for twice");
   SourceWriter code;

@@ -1,5 +1,5 @@
-// The head of NAME.cu, comments only: what it is, where what stands, the network and its memory. The tables need the types of the library
-// code, so C++ wants them behind it; a reader wants to know first what the network is.
+// The head of NAME.cu, comments only: what the file is, where things are in it, the network and its memory. C++ wants the tables behind the
+// library code, whose types they need; a reader wants to know first what the network is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tamp::codegen {
 namespace {
 
-constexpr size_t kMostNamed = 4;  // of several things in one comment
+constexpr size_t kMostNamed = 4;  // of several names in one comment
 
 // "a, b, c and 3 more"
 std::string some_of(std::vector<std::string> names) {
@@ -53,7 +53,7 @@ void emit_port_comments(SourceWriter& w, const char* kind, const Graph& graph, c
     w.line("// {} {}: {} {}", kind, i, comment(graph.tensor(ports[i]).name), describe(graph.tensor(ports[i])));
 }
 
-// Which vEUs run what is the lanes' business; here only how many rTasks, and who must be done before.
+// How many rTasks a rOperator has, and what must be done before them. Which vEUs run them is said by the lanes.
 std::string work_text(const Plan& plan, size_t i) {
   const RProgram& p = plan.program;
   const RKernel& rkernel = p.rkernels[i];
@@ -141,7 +141,7 @@ void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines) {
   emit_banner(w, plan);
   w.line("//");
   w.line("// Contents, by line (tables stand behind the library code, whose types they have):");
-  // The lines of the contents are as many as its entries, so the rest begins behind them.
+  // The contents take as many lines as they have entries, and the rest begins behind them.
   const int64_t before = w.next_line() - 1 + static_cast<int64_t>(rest.sections().size() + lines.sections.size());
   for (const SourceWriter::Section& section : rest.sections()) w.line("// {:>8}  {}", section.line + before, section.title);
   for (const SourceWriter::Section& section : lines.sections) w.line("// {:>8}  {}", section.line, section.title);

@@ -18,7 +18,7 @@ void list_ports(SourceWriter& w, const char* title, const Graph& graph, const st
 }
 
 void emit_class(SourceWriter& w, const std::string& name) {
-  std::set<std::string> done = {"runtime_stub/host/tamp_api.h"}, includes;  // which stands above
+  std::set<std::string> done = {"runtime_stub/host/tamp_api.h"}, includes;  // tamp_api.h is written above
   std::string model = amalgamate({"runtime_stub/host/tamp_model.h"}, done);
   split_system_includes(model, includes);
   w.line("#ifdef __cplusplus");

@@ -1,4 +1,4 @@
-// Prints the host half: what runtime_stub/host/instance.h must know, and the C functions of NAME.h.
+// Prints the host half: the tables for runtime_stub/host/instance.h, and the C functions of NAME.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void emit_port_tables(SourceWriter& w, const std::string& kind, const Graph& gra
   w.close(";");
 }
 
-// The first extent that all inputs share, or 0.
+// The first extent if all inputs have the same, or 0.
 int64_t batch_of(const Graph& graph) {
   int64_t batch = -1;
   for (const TensorId input : graph.inputs) {
@@ -48,7 +48,7 @@ void emit_info(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
-// tamp_host::BoxMap of every record that has boxes of input values.
+// A tamp_host::BoxMap for every record that has boxes of input values.
 void emit_maps(SourceWriter& w, const Plan& plan) {
   const Graph& graph = plan.program.graph;
   w.open("const tamp_host::BoxMap kMaps[] =");
@@ -66,7 +66,7 @@ void emit_maps(SourceWriter& w, const Plan& plan) {
   w.close(";");
 }
 
-// 8 words a line; the weights as the device wants them.
+// The weights as the device needs them, 8 words a line.
 void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
   w.line("alignas(256) const uint64_t kEmbeddedWeights[] = {{");
   std::string line;
@@ -86,7 +86,7 @@ void emit_embedded_weights(SourceWriter& w, const Plan& plan) {
 
 namespace {
 
-// Up to the last that has something to do: a small network leaves the other SMs to others, and begins sooner.
+// The vEUs up to the last one that has something to do: a small network leaves the other SMs free, and begins sooner.
 size_t veus_to_launch(const RProgram& program) {
   size_t veus = program.lanes.size();
   while (veus > 1 && program.lanes[veus - 1].empty()) --veus;

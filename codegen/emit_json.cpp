@@ -26,7 +26,7 @@ ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports) 
   return out;
 }
 
-// With what a padded one is counted by.
+// The outputs. A padded output has the name and axis of the output that counts its valid entries.
 ordered_json outputs_json(const Graph& graph) {
   ordered_json out = ports_json(graph, graph.outputs);
   for (const PaddedOutput& padded : graph.padded) {
@@ -63,8 +63,8 @@ std::vector<Use> uses_of_lanes(const Plan& plan) {
   return uses;
 }
 
-// What tools that fit costs to traces need (test/bench/calibrate.py): the body's shape, and its arguments that are plain numbers. And
-// what one rTask moves, as it was priced.
+// For tools that fit costs to traces (test/bench/calibrate.py): the body's shape, its arguments that are plain numbers, and what one rTask
+// moves according to the cost model.
 ordered_json phases_json(const RKernel& rkernel) {
   ordered_json out = ordered_json::array();
   for (const Phase& phase : rkernel.phases) {
@@ -86,13 +86,13 @@ ordered_json phases_json(const RKernel& rkernel) {
   return out;
 }
 
-// Of all rTasks together.
+// The work of all rTasks of a rOperator together.
 struct Work {
   double flops = 0, bytes = 0, weight_bytes = 0;
 };
 
-// A gang's costs are the time of its steps alone. Its multiply-adds and activations follow from its cells; of its weights, which it
-// keeps on chip, each is read once.
+// The costs of a gang are only the time of its steps. So its multiply-adds and activations are counted from its cells, and each of its
+// weights once, since a gang keeps them on chip.
 Work work_of_gang(const RProgram& program, size_t i) {
   const ROperator& rop = program.graph.rops[i];
   const Recurrent& recurrent = std::get<Recurrent>(rop.attrs);
@@ -182,7 +182,7 @@ ordered_json lanes_json(const RProgram& program) {
   return lanes;
 }
 
-// What NAME.cu calls its memory, for tools that draw it.
+// The parts of the arena under the names that NAME.cu gives them, for tools that draw them.
 ordered_json arena_json(const RProgram& program) {
   ordered_json out = ordered_json::array();
   for (const ArenaPart& part : arena_parts(program)) {
@@ -231,7 +231,7 @@ ordered_json origin_json(const std::optional<ModelOrigin>& origin) {
   return out;
 }
 
-// Names come from the model and need not be UTF-8; what is not is replaced.
+// Names come from the model and need not be UTF-8; what is not UTF-8 is replaced.
 std::string text_of(const ordered_json& object) {
   return object.dump(1, ' ', /*ensure_ascii=*/true, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -12,7 +12,7 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Shared memory that one body's launches need: no more stages than the rTasks of a block can have under way.
+// Shared memory that one body's launches need. A block needs no more stages than its rTasks can have under way.
 struct BodyVeu {
   int64_t weight_stages = 1, weight_stage_bytes = 0;
   int64_t input_stages = 0, input_stage_bytes = 0;
@@ -21,7 +21,7 @@ struct BodyVeu {
 };
 
 void widen(BodyVeu& veu, const Phase& phase, const VDevice& device) {
-  const int64_t rtasks = phase.rtasks > device.veus() ? 2 : 1;  // the next one's weights and boxes come early
+  const int64_t rtasks = phase.rtasks > device.veus() ? 2 : 1;  // weights and boxes of a block's next rTask are fetched early
   if (phase.ring.chunks_per_rtask > 0) {
     veu.weight_stages = std::max(veu.weight_stages, std::min(device.weight_stages, phase.ring.chunks_per_rtask * rtasks));
     veu.weight_stage_bytes = device.weight_stage_bytes;
@@ -42,7 +42,7 @@ std::vector<BodyVeu> veus_of_bodies(const Plan& plan) {
   return veus;
 }
 
-// Events of steps that another stream waits for; 0 is the start of the run.
+// Per step: the number of its event if another stream waits for the step, else -1. Event 0 is the start of the run.
 std::vector<int64_t> events_of_steps(const std::vector<PhaseLaunch>& launches, int64_t& count) {
   std::vector<bool> awaited(launches.size(), false);
   for (const PhaseLaunch& launch : launches) {

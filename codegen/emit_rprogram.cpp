@@ -16,7 +16,7 @@ namespace {
 // One row of the instruction table.
 struct Row {
   std::string record, signal;      // empty: none
-  int64_t index = 0;               // of the rTask, where there is a record
+  int64_t index = 0;               // of the rTask, if there is a record
   std::vector<std::string> waits;  // at most rk::kWaits
 };
 
@@ -32,8 +32,8 @@ std::vector<Row> rows_of_lane(const Plan& plan, const std::vector<Instruction>& 
   return rows;
 }
 
-// "run(r_conv1, n + 132, e_conv1, e_pool1)", or "pass(e_end, e_pool1)" where there is nothing to run. `n` is what the lanes of one
-// macro add to their rTasks' numbers.
+// "run(r_conv1, n + 132, e_conv1, e_pool1)", or "pass(e_end, e_pool1)" where there is nothing to run. Several lanes share a macro with
+// parameter `n`; each lane passes a number that is added to its rTasks' numbers.
 std::string row_text(const Row& row) {
   const std::string number = row.index == 0 ? "n" : fmt::format("n + {}", row.index);
   std::string text = row.record.empty() ? "pass(" : fmt::format("run({}, {}, ", row.record, number);
@@ -42,9 +42,9 @@ std::string row_text(const Row& row) {
   return text + "),";
 }
 
-// Lanes whose rTasks are the same but for their numbers, which differ by the same everywhere.
+// Lanes that run the same rTasks but for the rTasks' numbers, and in which all numbers differ by the same amount.
 struct LaneShape {
-  std::vector<Row> rows;  // of the first of its vEUs
+  std::vector<Row> rows;  // of the first vEU of this shape
   int64_t first_index = 0;
   int64_t line = 0;
 };
@@ -56,7 +56,7 @@ int64_t first_index_of(const std::vector<Row>& rows) {
   return 0;
 }
 
-// What two lanes of one shape have in common.
+// A text that is equal for lanes of one shape: rTasks' numbers count from the lane's first.
 std::string shape_key(const std::vector<Row>& rows) {
   const int64_t first = first_index_of(rows);
   std::string key;
@@ -68,14 +68,14 @@ std::string shape_key(const std::vector<Row>& rows) {
   return key;
 }
 
-// Macros, since each stands for several elements of the table.
+// A shape is written as a macro, since it stands for several elements of the table.
 void emit_lane_shape(SourceWriter& w, LaneShape& shape, size_t number) {
   w.line("#define LANE_{}(n) \\", number);
   shape.line = w.next_line();
   for (size_t i = 0; i < shape.rows.size(); ++i) w.line("  {}{}", row_text(shape.rows[i]), i + 1 < shape.rows.size() ? " \\" : "");
 }
 
-// The table itself: vEUs that follow each other and have one shape share lines.
+// The table itself: vEUs that follow each other and have the same shape share lines.
 void emit_lane_table(SourceWriter& w, const std::vector<LaneShape>& shapes, const std::vector<size_t>& shape_of_lane,
                      const std::vector<int64_t>& n_of_lane) {
   constexpr size_t kOfALine = 8;

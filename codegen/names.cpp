@@ -26,7 +26,7 @@ std::set<std::string> reserved_names() {
   return names;
 }
 
-// Families of names that belong to others: listing them all would be long and soon out of date.
+// Names that other libraries reserve by pattern: a list of them all would be long and soon out of date.
 bool in_reserved_family(const std::string& name) {
   static constexpr std::array<std::string_view, 19> kPrefixes = {"cuda",   "tamp",     "pthread_", "posix_", "atomic", "make_", "tex1D",
                                                                  "tex2D",  "tex3D",    "texC",     "surf",   "cublas", "cudnn", "cufft",
@@ -42,7 +42,7 @@ bool in_reserved_family(const std::string& name) {
 }  // namespace
 
 std::string safe_name(const std::string& wanted) {
-  // The model's C functions: sem.onnx would otherwise declare sem_destroy, which POSIX has.
+  // The suffixes of the model's C functions: sem.onnx would otherwise declare sem_destroy, which POSIX has.
   static constexpr std::array<std::string_view, 13> kSuffixes = {"",         "_create",  "_run",     "_run_dlpack",  "_status",
                                                                  "_message", "_destroy", "_context", "_input_count", "_output_count",
                                                                  "_inputs",  "_outputs", "_info"};

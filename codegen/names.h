@@ -1,4 +1,4 @@
-// Symbols of the generated code: they keep the ONNX names, made legal, and get a suffix only on a clash.
+// Symbols of the generated code: legal forms of the ONNX names, with a suffix only on a clash.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct RecordName {
 // In rOperator order, phases within.
 std::vector<RecordName> name_records(const RProgram& program);
 
-// A C string literal's inside: only printable ASCII, everything else as octal escapes.
+// The inside of a C string literal: printable ASCII stays, everything else becomes octal escapes.
 std::string c_string(const std::string& text);
 // Text that may stand in a // comment.
 std::string comment(const std::string& text);

@@ -1,5 +1,5 @@
-// A folder that is new is staged beside its place and renamed. Into one that exists files are moved from a folder inside it: the
-// folder may be a mount point, its parent may be read-only, and it may hold a build of the user's.
+// A new folder is made beside its place and renamed. Into a folder that exists, files are moved from a scratch folder inside it, because
+// the folder may be a mount point, its parent may be read-only, and it may hold a build of the user's.
 #include "codegen/output_folder.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ bool is_there(const fs::path& path) {
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
 }
 
-// hash_bytes of parts of any length, and the number of bytes.
+// Computes hash_bytes over several parts of any length, and counts the bytes.
 class Fingerprint {
  public:
   void add(std::string_view text) {
@@ -63,7 +63,7 @@ class Fingerprint {
   uint64_t bytes_ = 0, hash_ = kHashSeed;
 };
 
-// Of a regular file, not of what a link names.
+// Fingerprint of a regular file; a link is not followed.
 std::optional<std::string> fingerprint_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::symlink_status(path, ignored).type() != fs::file_type::regular) return std::nullopt;
@@ -75,7 +75,7 @@ std::optional<std::string> fingerprint_of(const fs::path& path) {
   return file.bad() ? std::nullopt : std::optional(print.text());
 }
 
-// What NAME.rprogram.json lists; nothing if it is not as tamp writes it.
+// The files that NAME.rprogram.json lists; none if that file is not as tamp writes it.
 std::map<std::string, std::string> listed_files(const fs::path& path, const std::string& name) {
   std::ifstream file(path, std::ios::binary);
   const json object = json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -109,7 +109,7 @@ void check_names(const fs::path& target, const std::string& name, const std::vec
   }
 }
 
-// What an earlier compilation wrote and this one does not, unchanged: its weights, where they are embedded now.
+// Unchanged files of an earlier compilation that this one does not write: its weights, if they are embedded now.
 std::vector<fs::path> left_over(const fs::path& target, const std::vector<OutputFile>& files) {
   std::vector<fs::path> paths;
   for (const OutputFile& manifest : files) {
@@ -142,15 +142,15 @@ void write_file(const fs::path& path, const OutputFile& contents) {
   throw bad_input(fmt::format("{}: cannot be written: {}", printable(path.string()), std::strerror(errno)));
 }
 
-// Swaps with what is there, or moves to where nothing is. Not every file system can; a plain renaming is what is left then.
+// Swaps `from` with the file at `to`, or moves it if nothing is there. Where the file system cannot do this, it is renamed.
 bool move_to(const fs::path& from, const fs::path& to, bool swap) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0) return true;
   return (errno == EINVAL || errno == ENOSYS) && std::rename(from.c_str(), to.c_str()) == 0;
 }
 
-// All or none: if one cannot be moved, those before it come back.
+// Moves all files or none: if one cannot be moved, those before it are moved back.
 void move_files(const fs::path& from, const fs::path& to, const std::vector<OutputFile>& files) {
-  std::vector<std::pair<std::string, bool>> moved;  // whether something was there
+  std::vector<std::pair<std::string, bool>> moved;  // whether a file was there before
   for (const OutputFile& file : files) {
     std::error_code ignored;
     const fs::file_type there = fs::symlink_status(to / file.name, ignored).type();
@@ -201,7 +201,7 @@ void write_folder(const std::string& folder, const std::vector<OutputFile>& file
   const fs::path target = target_of(folder);
   const bool is_new = !is_there(target);
   const ScratchFolder scratch(is_new ? nearest_existing(target) : target, is_new ? target.filename().string() + ".tamp-" : ".tamp-");
-  const fs::path staging = scratch.path() / "files";  // with the permissions that a folder gets; the scratch folder is the user's alone
+  const fs::path staging = scratch.path() / "files";  // gets the usual permissions; the scratch folder is readable by the user alone
   std::error_code failure;
   if (!fs::create_directory(staging, failure))
     throw bad_input(fmt::format("{}: cannot be made: {}", printable(staging.string()), failure.message()));

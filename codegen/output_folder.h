@@ -1,5 +1,5 @@
-// The folder that a compilation goes to: what stands there and is not tamp's own is never touched, and what is written is
-// written whole or not at all.
+// The folder that a compilation writes to. Files in it that are not tamp's own are never touched, and files are written whole or not at
+// all.
 //
 // NAME.rprogram.json lists what was written with a fingerprint of each file; a file is tamp's own if it is listed and unchanged.
 #pragma once
@@ -25,7 +25,7 @@ inline constexpr std::string_view kRprogramSuffix = ".rprogram.json";
 // another compiled model than NAME is there. Changes nothing.
 void check_folder(const std::string& folder, const std::string& name, const std::vector<std::string>& files);
 
-// Of what an earlier compilation wrote and is not among `files`.
+// What happens to files of an earlier compilation that are not among `files`.
 enum class Others { go, stay };
 void write_folder(const std::string& folder, const std::vector<OutputFile>& files, Others others = Others::go);
 

@@ -20,7 +20,7 @@ std::string body_text(const Phase& phase) {
 }
 
 void refuse_too_large(const RProgram& program, size_t records) {
-  constexpr size_t kLimit = 65000;  // 16-bit fields of rk::Instruction
+  constexpr size_t kLimit = 65000;  // the limit of the 16-bit fields of rk::Instruction
   if (records > kLimit || program.events.size() > kLimit) {
     throw unsupported(fmt::format("{}: {} rOperators and {} events; one rProgram holds at most {} of each", printable(program.graph.name),
                                   records, program.events.size(), kLimit));
@@ -66,7 +66,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
-  const VDevice most = program.launches ? over_inputs(d) : d;  // of a program, of a kernel
+  const VDevice most = program.launches ? over_inputs(d) : d;  // a single kernel may also use the input stages' room
   TAMP_CHECK(plan.work_bytes <= most.work_bytes(), "a body wants more shared memory than the vDevice has");
 
   plan.blob_of_record.resize(plan.records.size());

@@ -1,4 +1,4 @@
-// Lines of C++ text: indentation, blocks and blank lines are the writer's business, never the caller's.
+// Writes lines of C++ text; indentation, blocks and blank lines are this class's business, not the caller's.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,13 +21,13 @@ class SourceWriter {
   // "head {" ... "}tail"
   void open(std::string_view head);
   void close(std::string_view tail = "");
-  // Text of a real file, as it is.
+  // Text of a file, unchanged.
   void verbatim(std::string_view text);
-  // A comment of its own that heads a section of the output.
+  // A comment that heads a section of the output.
   void section(std::string_view title);
   const std::string& str() const { return out_; }
 
-  int64_t next_line() const { return next_line_; }  // where what is written next will stand; the first is 1
+  int64_t next_line() const { return next_line_; }  // line number of what is written next; the first is 1
   struct Section {
     std::string title;
     int64_t line = 0;

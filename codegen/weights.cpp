@@ -22,12 +22,12 @@ constexpr std::string_view kMagic = "tampWT02";
 Bytes gather_weights(const RProgram& program) {
   Bytes data(static_cast<size_t>(program.weight_bytes));
   std::vector<bool> is_first;          // of those that lie there
-  std::map<int64_t, int64_t> written;  // begin, end; what the verifier proves: places are apart or the same
+  std::map<int64_t, int64_t> written;  // begin, end; the verifier proved that places are apart or the same
   for (const WeightBlob& blob : program.weights) {
     TAMP_CHECK(blob.offset >= 0 && blob.offset + blob.bytes <= program.weight_bytes, "place of weights '" + blob.name + "'");
     is_first.push_back(written.emplace(blob.offset, blob.offset + blob.bytes).second);
   }
-  // The first of a place writes, then the others are compared.
+  // The first blob of a place is written, then the others of the place are compared with it.
   for (const bool writes : {true, false}) {
     in_parallel(program.weights.size(), processor_count(), [&](size_t b) {
       if (is_first[b] != writes) return;

@@ -8,16 +8,16 @@
 
 namespace tamp::codegen {
 
-// program.weight_bytes bytes: constants as they are, packed blobs from their family.
+// Has program.weight_bytes bytes: constants as they are, packed blobs as their family packs them.
 Bytes gather_weights(const RProgram& program);
 
-// The Checksum of runtime_stub/host/checksum.h: the identity of a weights file, not a defence.
+// The Checksum of runtime_stub/host/checksum.h. It identifies a weights file; it is no defence against an attacker.
 uint64_t hash_of(std::string_view data);
 uint64_t hash_of(const Bytes& data);
 
 constexpr size_t kWeightsHeaderBytes = 32;
 
-// The 32 bytes before the data; runtime_stub/host/instance.h reads them. `structure`: of the programs that may load it.
+// The 32 bytes before the data; runtime_stub/host/instance.h reads them. `structure` is that of the programs that may load the file.
 Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure);
 
 }  // namespace tamp::codegen

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Completion of tamp in bash, which the package bash-completion loads by itself; without it: source this file. Commands, options and vDevices
-# are what the program itself lists.
+# Completion of tamp in bash. The package bash-completion loads this file by itself; without that package, source this file. The program
+# itself lists its commands, options and vDevices.
 _tamp() {
   local program=${COMP_WORDS[0]/#\~/$HOME} word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command='' words='' i
   for ((i = 1; i < COMP_CWORD; ++i)); do

@@ -1,8 +1,8 @@
-# Script (cmake -P): writes OUTPUT, the man page of the program TAMP, from what its --help and that of its commands say.
+# Script (cmake -P): writes OUTPUT, the man page of the program TAMP, from the --help of the program and of its commands.
 cmake_policy(VERSION 3.22)
 set(page "")
 
-# Text as roff: "-" is a minus to copy, and a line must not begin like a request.
+# Escapes text for roff: "-" becomes a minus that can be copied, and no line begins like a request.
 function(as_roff text result)
   string(REPLACE "\\" "\\e" text "${text}")
   string(REPLACE "-" "\\-" text "${text}")
@@ -18,7 +18,7 @@ function(help_of result)
   set(${result} "${text}" PARENT_SCOPE)
 endfunction()
 
-# The first line goes from TEXT to LINE. (Not a list of lines: help has semicolons and brackets.)
+# Moves the first line of TEXT to LINE. (TEXT is no CMake list of lines, since help has semicolons and brackets.)
 macro(take_line)
   string(FIND "${text}" "\n" end)
   string(SUBSTRING "${text}" 0 ${end} line)
@@ -26,7 +26,7 @@ macro(take_line)
   string(SUBSTRING "${text}" ${end} -1 text)
 endmacro()
 
-# What --help says behind its first line: lists of names with their help, and behind them lines that stay as they are.
+# The part of --help behind its first line: lists of names with their help, and then lines that stay as they are.
 function(add_help text)
   set(listed FALSE)
   set(verbatim FALSE)
@@ -95,7 +95,7 @@ foreach(command IN LISTS commands)
   add_help("${text}")
 endforeach()
 
-# Whoever installs at the same time reads the old page or the new one.
+# A new file replaces the old one whole, so that another installation at the same time reads either the old page or the new one.
 string(RANDOM LENGTH 12 suffix)
 file(WRITE ${OUTPUT}.${suffix} "${page}")
 file(RENAME ${OUTPUT}.${suffix} ${OUTPUT})

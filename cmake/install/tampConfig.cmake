@@ -1,4 +1,5 @@
-# Read by find_package(tamp): gives tamp_add_model (TampModel.cmake, beside this file, says how to call it) and the program of this installation.
+# Read by find_package(tamp): gives tamp_add_model (TampModel.cmake, beside this file, explains the call) and the program of this
+# installation.
 #
 #   find_package(tamp 0.1 CONFIG REQUIRED)
 #   tamp_add_model(resnet50 MODEL resnet50.onnx)
@@ -6,7 +7,7 @@
 # With -DTAMP_CUDA_ON_CPU=ON models are built for the CPU, with the stand-in for CUDA of this installation, which needs Boost.Context.
 include("${CMAKE_CURRENT_LIST_DIR}/TampModel.cmake")
 
-# What tamp writes is C++, also where the project has only C until here: its programs are then linked as C++.
+# tamp writes C++. A project that has only C until here gets C++ enabled, so that its programs are linked as C++.
 get_property(_tamp_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
 if(NOT "CXX" IN_LIST _tamp_languages)
   enable_language(CXX)

@@ -1,5 +1,5 @@
-// What every command shares. A command is one file with one function add_NAME(), which puts its options into the CLI11 app
-// and, when the user calls it, leaves what to do in Invocation. main.cpp runs that and turns errors into exit codes.
+// What all commands share. A command is one file with one function add_NAME(), which puts the command's options into the CLI11 app and,
+// when the user calls the command, leaves what to do in Invocation. main.cpp runs that and turns errors into exit codes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -29,11 +29,11 @@ void add_inspect(CLI::App& app, Invocation& invocation);
 void add_ops(CLI::App& app, Invocation& invocation);
 void add_devices(CLI::App& app, Invocation& invocation);
 
-// A subcommand with -q, -v and the examples under its help.
+// Adds a subcommand with -q, -v and the examples under its help.
 CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name, const std::string& summary,
                       const std::string& examples);
 
-// The options of everything that compiles.
+// The options of all commands that compile.
 struct ModelArguments {
   std::string vdevice, precision, activations = "auto", policy = "best", execution, records;
   std::vector<std::string> dims, frozen;
@@ -50,8 +50,8 @@ void add_records_option(CLI::App& command, ModelArguments& arguments);
 // Error (bad input) on a malformed --dim, or a --freeze whose file cannot be read. `arguments.vdevice` is a name or a file (this_gpu.h).
 CompileOptions compile_options(const ModelArguments& arguments);
 
-// The same as a user writes it, where it differs from the default: "--vdevice h200 --batch 8 --dim n=4". Of files only the name, since what
-// is generated does not depend on where they lie.
+// The options as a user writes them, where they differ from the default: "--vdevice h200 --batch 8 --dim n=4". Files appear by name only,
+// since what is generated does not depend on where they lie.
 std::string options_text(const ModelArguments& arguments);
 
 // The files of NAME=FILE arguments of --freeze. Error (bad input) names what is wrong.
@@ -62,7 +62,7 @@ std::string model_name(const std::string& model_path);
 // The model's file name without its folder.
 std::string file_name(const std::string& path);
 
-// A list option whose values come one a flag ("--dim N=8 --dim C=3"), so that it never swallows a positional argument.
+// A list option that takes one value per flag ("--dim N=8 --dim C=3"), so that it never swallows a positional argument.
 CLI::Option* add_repeated(CLI::App& command, const std::string& flag, std::vector<std::string>& values, const std::string& help);
 
 // "NAME=VALUE" -> both halves, split at the first "=". Error (bad input) names the flag.

@@ -1,4 +1,5 @@
-// `tamp compare`: one model under several policies, executions, precisions and batches, in one table; and the options of its other forms.
+// `tamp compare`: one model under several policies, executions, precisions and batches, in one table; also the options of the command's
+// other forms.
 #include <fmt/format.h>
 
 #include <utility>
@@ -62,7 +63,7 @@ ExitCode compare_policies(CompareArguments arguments, const std::filesystem::pat
   return ExitCode::ok;
 }
 
-// What a form of the command has no use for is an error, not ignored.
+// An option that a form of the command cannot use is an error; it is not ignored.
 void refuse(bool is_given, const char* option, const std::string& why) {
   if (is_given) throw bad_input(fmt::format("{}: {}", option, why));
 }
@@ -94,7 +95,7 @@ void check_form(const CompareArguments& arguments) {
 
 ExitCode compare_command(CompareArguments arguments) {
   check_form(arguments);
-  for (const std::string& name : arguments.policies) schedule::parse_policy(name);  // before any work
+  for (const std::string& name : arguments.policies) schedule::parse_policy(name);  // refuses unknown names before any work
   for (const std::string& name : arguments.executions) schedule::parse_execution(name);
   require_writable_plot(arguments.plot);
   TemporaryFolder folder;
@@ -107,7 +108,7 @@ ExitCode compare_command(CompareArguments arguments) {
     if (arguments.batches.empty()) arguments.batches = {arguments.options.batch};
     return compare_policies(arguments, folder.path());
   } catch (const InternalError&) {
-    folder.keep();  // its logs say what happened
+    folder.keep();  // the folder's logs say what happened
     throw;
   }
 }

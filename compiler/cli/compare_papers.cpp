@@ -1,4 +1,4 @@
-// `tamp compare --paper`: a paper's own networks under its own schedules, in one table with what it published.
+// `tamp compare --paper`: a paper's own networks under the paper's own schedules, in one table with the times that the paper published.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -19,8 +19,8 @@ namespace {
 struct Line {
   std::string schedule, execution;
   std::vector<std::optional<double>> us;  // per network
-  std::vector<std::string> texts;         // the same, for people
-  std::vector<ComparisonRow> rows;        // the same; none of what was published
+  std::vector<std::string> texts;         // the same times, for people
+  std::vector<ComparisonRow> rows;        // the same times; none for published ones
   std::string source;
 };
 using Block = std::vector<Line>;
@@ -76,7 +76,7 @@ std::optional<double> factor_of(const Block& block, const Line& line, size_t net
   return first && us && *us > 0 ? std::optional(*first / *us) : std::nullopt;
 }
 
-// Geometric mean; none where a network has no time.
+// Geometric mean of a line's factors; none if a network has no time.
 std::optional<double> mean_factor(const Block& block, const Line& line) {
   double sum = 0;
   for (size_t n = 0; n < line.us.size(); ++n) {
@@ -140,7 +140,7 @@ std::string table_json(const Paper& paper, const std::vector<Block>& blocks) {
   return array.dump(1) + "\n";
 }
 
-// Network by network how many times faster than the first row of its kind, as the papers draw it.
+// For each network, how many times faster each row is than the first row of its kind, as the papers draw it.
 std::vector<Bar> bars_of(const Paper& paper, const std::vector<Block>& blocks) {
   std::vector<Bar> bars;
   for (size_t n = 0; n < paper.networks.size(); ++n) {

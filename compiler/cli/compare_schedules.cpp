@@ -41,7 +41,7 @@ struct Cell {
   schedule::Carried carried;
 };
 
-// Of one model; each is made once.
+// The prepared forms of one model, each made when it is first asked for.
 class Models {
  public:
   Models(std::string file, CompileOptions options) : file_(std::move(file)), options_(std::move(options)) {}
@@ -61,7 +61,7 @@ class Models {
 
 std::string graph_hash(const Prepared& prepared) { return schedule::key_of(prepared.graph, prepared.vdevice, prepared.precision, 0).model; }
 
-// How the user, or tamp, names the vDevice that a schedule was made for.
+// The vDevice that a schedule was made for, by the name that the user or tamp gives it.
 std::string vdevice_of(const Saved& saved, const std::vector<std::string>& given) {
   for (const std::string& name : given) {
     if (read_vdevice(name).name == saved.head.key.vdevice) return name;
@@ -85,7 +85,7 @@ Saved load(const std::string& file, const std::vector<std::string>& vdevices, Mo
   CompileOptions options = model.options();
   options.execution = saved.head.execution;
   options.schedule = file;
-  saved.program = plan(prepared, options, &records);  // refuses that of another model
+  saved.program = plan(prepared, options, &records);  // refuses a schedule of another model
   saved.model = graph_hash(prepared);
   return saved;
 }
@@ -215,7 +215,7 @@ std::string specialised_json(const Specialised& all) {
   return array.dump(1) + "\n";
 }
 
-// Column by column, as the table is read: which schedule is the fastest there.
+// Bars column by column, as the table is read: which schedule is the fastest in each column.
 std::vector<Bar> bars_of(const Specialised& all) {
   std::vector<Bar> bars;
   for (size_t c = 0; c < all.columns.size(); ++c) {
@@ -234,7 +234,7 @@ std::vector<Bar> bars_of(const Specialised& all) {
 
 ExitCode compare_schedules(CompareArguments arguments, const std::filesystem::path& folder) {
   const bool gpu = measures(arguments.device);
-  // Where none is named, a schedule's is the one that it was made for.
+  // If the user names no vDevice, a schedule runs on the one that it was made for.
   std::string& vdevice = arguments.options.vdevice;
   if (!vdevice.empty()) vdevice = vdevice_to_compare(vdevice, gpu);
   for (std::string& name : arguments.vdevices) name = vdevice_to_compare(name, gpu);

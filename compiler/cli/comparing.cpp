@@ -41,7 +41,7 @@ Trial trial_of(PreparedModel& model, CompileOptions options, const select::Recor
   try {
     trial.program = plan(prepared, options, &records);
     trial.row = row_of(*trial.program, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  } catch (const Error& refused) {  // a gang in graph execution, say: the other rows are worth seeing
+  } catch (const Error& refused) {  // for example a gang in graph execution: the other rows are still shown
     if (refused.code() != ExitCode::unsupported) throw;
     trial.row = {.policy = options.like ? options.like->policy : schedule::name_of(options.policy),
                  .execution = options.execution == schedule::Execution::graph ? "graph" : "persistent",

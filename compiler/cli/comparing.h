@@ -1,5 +1,5 @@
-// What the three forms of `tamp compare` share: policies beside each other (compare_command.cpp), schedules of other batches and vDevices
-// (compare_schedules.cpp), and the networks of the papers (compare_papers.cpp).
+// What the three forms of `tamp compare` share. The forms compare policies (compare_command.cpp), schedules made for several batches and
+// vDevices (compare_schedules.cpp), and the networks of the papers (compare_papers.cpp).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace tamp::cli {
 struct CompareArguments {
   std::string model, device, plot, paper, models;
   ModelArguments options;
-  std::vector<std::string> policies, executions, precisions;  // empty: all; all; the one of the options
-  std::vector<int64_t> batches;                               // empty: the one of the options
+  std::vector<std::string> policies, executions, precisions;  // empty: all; all; that of the options
+  std::vector<int64_t> batches;                               // empty: that of the options
   std::vector<std::string> schedules, vdevices;               // files; names, or files
   std::vector<std::string> networks;                          // of a paper
   bool as_json = false;
@@ -30,13 +30,13 @@ struct CompareArguments {
 ExitCode compare_schedules(CompareArguments arguments, const std::filesystem::path& folder);
 ExitCode compare_paper(CompareArguments arguments, const std::filesystem::path& folder);
 
-// Whether there is something to measure with; what was said if not. Error (bad input) on --device cpu.
+// Whether there is a device to measure on; if not, says so. Error (bad input) on --device cpu.
 bool measures(const std::string& device);
 
-// The vDevice that the user means by what is `given`.
+// The vDevice that the user means by `given`.
 std::string vdevice_to_compare(const std::string& given, bool measuring);
 
-// The model as the passes make it for one execution: recurrent layers differ. Each is made when it is first asked for.
+// The model after the passes for one execution; the executions differ in recurrent layers. Each form is made when it is first asked for.
 class PreparedModel {
  public:
   PreparedModel(std::string model, CompileOptions options) : model_(std::move(model)), options_(std::move(options)) {}
@@ -49,16 +49,16 @@ class PreparedModel {
   std::map<schedule::Execution, Prepared> prepared_;
 };
 
-// One rProgram of a comparison, and what is to be said of it.
+// One rProgram of a comparison, and its row in the table.
 struct Trial {
   ComparisonRow row;
   std::optional<RProgram> program;  // none: it was refused, and the row says why
 };
-// By the policy (or schedule) of `options`. What a policy refuses is worth a row; other errors are thrown on.
+// Makes the program by the policy (or schedule) of `options`. If the policy refuses, the row says so; other errors are thrown on.
 Trial trial_of(PreparedModel& model, CompileOptions options, const select::Records& records);
 
-// Builds and times those that have a program, with answers checked; then they have none any more. Trials of one graph and batch. Returns
-// the device's name.
+// Builds and times the trials that have a program, and checks their answers; afterwards the programs are gone. All trials are of one graph
+// and batch. Returns the device's name.
 std::string measure(const CompareArguments& arguments, const std::string& model, const Graph& source, const std::filesystem::path& folder,
                     const std::vector<Trial*>& trials);
 

@@ -1,4 +1,4 @@
-// `tamp compile`: a model to a folder of generated files.
+// `tamp compile`: makes a folder of generated files from a model.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -42,7 +42,7 @@ std::string chosen_name(const CompileArguments& arguments) {
   return arguments.name;
 }
 
-// A path as make reads it.
+// A path with the escapes that make needs.
 std::string make_path(const std::string& path) {
   std::string out;
   for (const char c : path) {
@@ -77,7 +77,7 @@ void save_schedule(const CompileArguments& arguments, const RProgram& program, i
   if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.save_schedule)));
 }
 
-// Weights of a model lie in its folder, and standard input has none.
+// Error if a model from standard input has weights in other files: those lie in the model's folder, and standard input has none.
 void require_whole_model() {
   const std::vector<std::string> files = frontend::external_files(kStandardInput);
   if (files.empty()) return;
@@ -86,7 +86,7 @@ void require_whole_model() {
                   kStandardInput, printable(file_name(files.front()))));
 }
 
-// Of --dry-run: each file, its size where that is known, and whether something is there that it replaces.
+// For --dry-run: each file, its size where that is known, and whether it replaces an existing file.
 void print_files(const CompileArguments& arguments, const std::string& name, const RProgram& program,
                  const codegen::EmitOptions& emitting) {
   namespace fs = std::filesystem;
@@ -104,7 +104,7 @@ void print_files(const CompileArguments& arguments, const std::string& name, con
   spdlog::info("{}: nothing is written (--dry-run)", name);
 }
 
-// What `error` refuses, as a JSON array; what is not about one thing of a model has a reason only.
+// Writes the reasons of `error` as a JSON array. A reason that is not about one thing of a model has no other fields.
 void write_refusals(const std::string& path, const Error& error) {
   std::vector<Refusal> refusals = error.refusals();
   if (refusals.empty()) refusals.push_back({"", "", error.what()});
@@ -116,7 +116,7 @@ void write_refusals(const std::string& path, const Error& error) {
 
 ExitCode compile_to_folder(CompileArguments arguments) {
   const std::string name = chosen_name(arguments);
-  // From standard input it is as if it were called NAME.onnx.
+  // A model from standard input is treated as if its file were called NAME.onnx.
   const std::string source_name = is_piped(arguments) ? name + ".onnx" : file_name(arguments.model);
   codegen::EmitOptions emitting{.name = name, .source_name = source_name, .embed_weights = arguments.embed_weights};
   codegen::check_output(arguments.output, emitting);

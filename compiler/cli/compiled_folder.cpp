@@ -123,7 +123,7 @@ CompiledFolder read_object(const json& object) {
   return out;
 }
 
-// What other code relies on: the name becomes file names and compiler arguments, lane entries are indices.
+// Checks what other code relies on: the name becomes file names and compiler arguments, and lane entries become indices.
 void check(const CompiledFolder& read) {
   if (read.name.empty() || identifier(read.name) != read.name) throw bad_input("field 'name' is not an identifier");
   if (read.veus < 1 || read.veus > (1 << 20)) throw bad_input("field 'veus' is out of range");
@@ -187,7 +187,7 @@ void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options) {
   const std::string file = read_text(path);
   uint64_t content = hash_bytes(file.data(), file.size());
-  // Weights may be in files of their own.
+  // A model's weights may be in files of their own.
   for (const Tensor& tensor : source.tensors) {
     if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);
   }

@@ -19,7 +19,7 @@ struct Port {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  int64_t count = -1, count_axis = 0;  // of a padded output: the output that says how many of its entries along which axis are valid
+  int64_t count = -1, count_axis = 0;  // of a padded output: which output says how many entries along which axis are valid
   int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
 };
 
@@ -27,7 +27,7 @@ struct CompiledFolder {
   struct ROperatorLine {
     std::string name, op, rkernel, chosen_by;
     std::vector<std::string> origin;
-    DType dtype = DType::f32;  // of the first result, where it lies
+    DType dtype = DType::f32;  // of the first result, as it is stored
     Shape shape;
     int64_t rtasks = 0, veus = 0, waits = 0;
     double flops = 0, bytes = 0, weight_bytes = 0, estimated_us = 0;
@@ -53,15 +53,15 @@ std::string rprogram_json_of(const CompiledFolder& compiled);
 // Error (bad input) names the folder or the field.
 CompiledFolder read_compiled_folder(const std::string& folder);
 
-// What only the schedule knows: EmitOptions::planned, ::producers and what is for making the program again.
+// Adds what only the schedule knows: EmitOptions::planned, ::producers, and what is needed to make the program again.
 void add_schedule(const RProgram& program, codegen::EmitOptions& options);
 
-// What to record of the model at `path`, read as `source`.
+// What to record about the model at `path`, which was read as `source`.
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options);
 
-// The model that the folder was compiled from, as it was read then: the file `given`, or the one of its name in the folder, beside it or
-// in the current folder. `frozen`: the values of the inputs that were made constants then. Error (bad input) if it is not there or not
-// the same.
+// Reads the model that the folder was compiled from. The file is `given`, or the one with the recorded name in the folder, beside the
+// folder or in the current folder. `frozen`: the values of the inputs that were made constants at that time. Error (bad input) if the file
+// is not there or not the same model.
 Graph read_model_of(const CompiledFolder& compiled, const std::string& given, const std::map<std::string, ops::Value>& frozen);
 
 // Error (bad input) if `folder` is something that writing the model NAME would damage: a file, a folder with another

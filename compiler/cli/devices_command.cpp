@@ -37,7 +37,7 @@ ExitCode list_devices_as_json() {
   return ExitCode::ok;
 }
 
-// For tools that build and run models themselves, as runtime_stub/python does.
+// Output for tools that build and run models themselves, as runtime_stub/python does.
 ExitCode show_this_machine(const std::string& name) {
   const Device device = choose_device(name);
   std::string vdevice = "cpu", problem;

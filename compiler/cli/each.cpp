@@ -14,7 +14,7 @@
 namespace tamp::cli {
 namespace {
 
-// What a device had in its buffers at the end, tensor by tensor.
+// The contents of a device's buffers after a run, tensor by tensor.
 class DeviceMemory {
  public:
   DeviceMemory(const RProgram& program, const std::vector<ops::Value>& inputs, const std::vector<ops::Value>& outputs, const Bytes& arena)
@@ -53,7 +53,7 @@ class DeviceMemory {
   }
 
  private:
-  // The rOperators compute in f32.
+  // The values as f32, in which the reference's operators compute.
   static ops::Value widened(const Tensor& tensor, const Bytes& narrow) {
     auto data = std::make_shared<Bytes>(narrow.size() * 2);
     ops::with_storage(tensor.dtype, [&](auto stored) {
@@ -65,7 +65,7 @@ class DeviceMemory {
     });
     return {DType::f32, tensor.shape, std::move(data)};
   }
-  // Of element i in row-major order.
+  // Position of element i, counted in row-major order.
   static int64_t position(const Tensor& tensor, int64_t i) {
     int64_t at = tensor.place.offset;
     for (size_t d = tensor.shape.size(); d-- > 0;) {
@@ -94,13 +94,13 @@ EachReport check_each(const RProgram& program, const std::vector<ops::Value>& in
   EachReport report;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     const ROperator& rop = graph.rops[i];
-    if (program.rkernels[i].phases.empty()) continue;  // views of what others made
+    if (program.rkernels[i].phases.empty()) continue;  // a view of other rOperators' results
     std::vector<ops::Value> operands(graph.tensors.size());
     for (const TensorId id : reads_of(rop)) operands[id.index()] = memory.value(id);
     std::vector<ops::Value> expected;
     try {
       expected = ops::evaluate(graph, rop, [&](TensorId id) -> const ops::Value& { return operands[id.index()]; });
-    } catch (const InternalError&) {  // shapes of a rOperator whose neighbour became a view
+    } catch (const InternalError&) {  // shapes do not fit: a neighbour of the rOperator became a view
       report.skipped.push_back(rop.name);
       continue;
     }

@@ -1,4 +1,5 @@
-// `tamp run --check --each`: which rOperator is wrong. Each is judged alone: the reference computes from what the device itself read.
+// `tamp run --check --each`: finds the rOperator that is wrong. Each is judged alone: the reference computes from the inputs that the
+// device itself read.
 #pragma once
 
 #include <string>
@@ -11,9 +12,10 @@ namespace tamp::cli {
 
 struct EachReport {
   int64_t checked = 0;  // rOperators
-  // Those that could not be looked at, by name: their operands' shapes are others than the reference takes.
+  // Names of those that could not be checked: their operands' shapes differ from what the reference takes.
   std::vector<std::string> skipped;
-  // Of the first that departs, in the order of the graph: its name, its ONNX nodes, its rKernel, and the worst element. Empty: none.
+  // The first wrong rOperator, in the order of the graph: its name, its ONNX nodes, its rKernel, and the worst element. Empty: none is
+  // wrong.
   std::string departure;
 };
 

@@ -61,8 +61,8 @@ void print_summary(const std::string& path, const frontend::ModelSummary& model)
   fmt::print("{}\n", table.text());
 }
 
-// One sentence per thing that is not supported: what `tamp compile` says, by compiling. Without the weights only names and
-// declared types can be looked at.
+// One sentence per thing that is not supported, found by compiling, so that they are the same as those of `tamp compile`. Without the
+// weights only names and declared types can be checked.
 std::vector<std::string> refusals_of(const std::string& path, const frontend::ModelSummary& model, const ModelArguments& arguments) {
   const CompileOptions options = compile_options(arguments);
   if (!model.missing_file.empty()) return model.unsupported;
@@ -78,7 +78,7 @@ std::vector<std::string> refusals_of(const std::string& path, const frontend::Mo
 ExitCode inspect_model(const std::string& path, const ModelArguments& arguments) {
   const frontend::ModelSummary model = frontend::summarize_onnx(path);
   print_summary(path, model);
-  std::fflush(stdout);  // before an error on stderr
+  std::fflush(stdout);  // so that it comes before an error on stderr
   const std::vector<std::string> refusals = refusals_of(path, model, arguments);
   if (!model.missing_file.empty())
     fmt::print("weights     {} is not there: only names and declared types are looked at\n", printable(model.missing_file));
@@ -87,7 +87,7 @@ ExitCode inspect_model(const std::string& path, const ModelArguments& arguments)
     return ExitCode::ok;
   }
   fmt::print("not supported ({}):\n", grouped(static_cast<int64_t>(refusals.size())));
-  const std::string prefix = printable(path, 400) + ": ";  // said once is enough
+  const std::string prefix = printable(path, 400) + ": ";  // the path is printed only once
   for (const std::string& sentence : refusals)
     fmt::print("  {}\n", sentence.starts_with(prefix) ? sentence.substr(prefix.size()) : sentence);
   return ExitCode::unsupported;
@@ -168,7 +168,9 @@ void print_rkernels(const CompiledFolder& m) {
   fmt::print("\n{}", table.text());
 }
 
-// "0*3 1 2*2": runs of rTasks, by the number of their rOperator; "|" where an entry only waits and signals.
+// "0*3 1 2*2": three rTasks of rOperator 0, one of rOperator 1, two of rOperator 2. "
+//
+// " is an entry that only waits and signals.
 std::string lane_text(const std::vector<CompiledFolder::LaneEntry>& lane) {
   std::vector<std::string> runs;
   for (size_t i = 0; i < lane.size();) {

@@ -1,6 +1,6 @@
-// The tamp program. Exit codes: 0 good, 1 bad input (wrong usage included), 2 something that is not supported, 3 a bug in
-// tamp or a failed build, 4 a failed --check, 128 + number where Ctrl-C or another signal ended it. A result goes to stdout; progress and
-// `error:` lines go to stderr.
+// The tamp program. Exit codes: 0 good, 1 bad input (wrong usage included), 2 something that is not supported, 3 a bug in tamp or a failed
+// build, 4 a failed --check, 128 + number where Ctrl-C or another signal ended the program. A result goes to stdout; progress and `error:`
+// lines go to stderr.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -21,12 +21,12 @@ using tamp::ExitCode;
 using tamp::cli::Invocation;
 
 int fail(ExitCode code, const std::string& message) {
-  const tamp::Uninterrupted last_word;  // what fails because a signal ends the program is not reported
+  const tamp::Uninterrupted last_word;  // a failure because a signal ends the program is not reported
   fmt::print(stderr, "error: {}\n", tamp::without_controls(message));
   return static_cast<int>(code);
 }
 
-// Empty run = help or version was asked for and printed; -1 = go on.
+// Returns -1 to go on, else the exit code. Where `run` stays empty, help or version was asked for and is printed.
 int parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
@@ -35,7 +35,7 @@ int parse(CLI::App& app, int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
     std::string message = wrong.what();
-    // CLI11 asks for a command before it looks at what stands in its place.
+    // CLI11 complains that a command is missing before it looks at the word in the command's place.
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') message = fmt::format("no command '{}'", tamp::printable(argv[1]));
     for (char& c : message) {
       if (c == '\n') c = ' ';
@@ -54,7 +54,7 @@ void add_help(CLI::App& app, Invocation& invocation) {
       const std::vector<CLI::App*> commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *name; });
       if (!name->empty() && commands.empty())
         throw tamp::bad_input(fmt::format("no command '{}'; see 'tamp help'", tamp::printable(*name)));
-      // Not app.help(), which is that of the command that was given: this one's.
+      // app.help() would be the help of the command that was given (`help`); this is that of COMMAND.
       fmt::print("{}", name->empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)
                                      : commands.front()->help(app.get_name()));
       return ExitCode::ok;

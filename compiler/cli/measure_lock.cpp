@@ -29,7 +29,7 @@ std::vector<fs::path> places() {
   return folders;
 }
 
-// A descriptor of `folder`, made if it is not there, or -1: somebody else's, or one that others can write to.
+// Opens `folder`, and makes it if it is not there. Returns a descriptor, or -1 if the folder is another user's or others can write to it.
 int open_own(const fs::path& folder) {
   std::error_code ignored;
   fs::create_directories(folder.parent_path(), ignored);

@@ -20,9 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kCopies = 8;  // of a stage's lanes, behind the first
+constexpr int kCopies = 8;  // of a stage's lanes, after the first
 
-// A stage as launches of the program; empty where nothing of it is launched.
+// A stage as launches of the program; empty if the stage has none.
 std::string launches_text(const RProgram& program, const schedule::Stage& stage) {
   std::vector<std::string> groups;
   for (const schedule::Group& group : stage) {
@@ -37,7 +37,7 @@ std::string launches_text(const RProgram& program, const schedule::Stage& stage)
   return join(groups, "|");
 }
 
-// Writes the stages that have something to run, and says which they are.
+// Writes the stages that have something to run. Returns for each stage whether it has.
 std::vector<bool> write_stages(const schedule::StageJob& job, const fs::path& path) {
   std::ofstream file(path, std::ios::binary);
   const auto add_lanes = [&](const RProgram& program) {
@@ -66,7 +66,7 @@ std::vector<bool> write_stages(const schedule::StageJob& job, const fs::path& pa
   return runs;
 }
 
-// In the persistent kernel copies of lanes were timed together.
+// Times of single stages. In the persistent kernel kCopies copies of a stage's lanes were timed together.
 std::vector<double> all_times(const schedule::StageJob& job, const std::vector<bool>& runs, const std::vector<double>& measured_us) {
   std::vector<double> us;
   size_t next = 0;
@@ -78,7 +78,7 @@ std::vector<double> all_times(const schedule::StageJob& job, const std::vector<b
   return us;
 }
 
-// Begins to compute the reference, for which it needs a graph of its own.
+// Where a model's stages are measured. It begins to compute the reference, for which it needs its own copy of the graph.
 struct Place {
   Place(const MeasureOptions& options, Graph of)
       : source(std::move(of)), workshop({options.model, options.device, options.jobs, options.seed}, source, folder.path()) {}
@@ -125,7 +125,7 @@ MeasureStages measure_stages(const MeasureOptions& options) {
     try {
       return times_of((*place)->workshop, jobs);
     } catch (const InternalError&) {
-      (*place)->folder.keep();  // its logs say what happened
+      (*place)->folder.keep();  // the folder's logs say what happened
       throw;
     }
   };

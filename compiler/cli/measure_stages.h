@@ -1,4 +1,4 @@
-// `--measure`: the stages of IOS, timed on the device that the model is for instead of simulated.
+// `--measure`: the stages of IOS are timed on the device that the model is for, instead of simulated.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct MeasureOptions {
   uint64_t seed = 1;
 };
 
-// For CompileOptions::measure. Throws InternalError where a program cannot be built or gives a wrong answer; what was built is kept then.
+// For CompileOptions::measure. Throws InternalError if a program cannot be built or gives a wrong answer; what was built is then kept.
 MeasureStages measure_stages(const MeasureOptions& options);
 
-// Where a command has the option: sets CompileOptions::measure if the user gave it. Error (bad input) if the policy prices no stages, or
+// For commands that have the option: sets CompileOptions::measure if the user gave it. Error (bad input) if the policy prices no stages, or
 // the vDevice is not the device's.
 void set_measure(const ModelArguments& arguments, const MeasureOptions& measuring, CompileOptions& options);
 

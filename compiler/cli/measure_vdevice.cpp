@@ -30,11 +30,11 @@ constexpr const char* kProgram = "runtime_stub/host/measure_vdevice.cu";
 constexpr const char* kNeeded[] = {"capability",     "sms",          "smem_bytes",  "l2_bytes",      "clock_ghz",   "edge_us",
                                    "kernel_edge_us", "lone_edge_us", "l2_gb_per_s", "dram_gb_per_s", "fp32_tflops", "fp16_tflops"};
 
-// 90 of "sm_90a"; 0 of the stand-in.
+// The number in the arch: 90 of "sm_90a"; 0 of the stand-in.
 int capability_of(const VDevice& vdevice) { return vdevice.arch.starts_with("sm_") ? std::atoi(vdevice.arch.c_str() + 3) : 0; }
 
-// The built-in one whose layout of shared memory, architecture and unmeasured times are taken: that of the product, or the newest one that
-// is not newer and needs no more shared memory.
+// The built-in vDevice from which the layout of shared memory, the architecture and the unmeasured times are taken: the one of the same
+// product, or else the newest one that is not newer than the GPU and needs no more shared memory.
 VDevice model_of(const Measurements& measured) {
   if (const std::string own = vdevice_of_gpu(measured.product); !own.empty()) return read_vdevice(own);
   const int capability = static_cast<int>(measured.values.at("capability"));
@@ -107,7 +107,8 @@ std::string vdevice_text(const std::string& name, const Measurements& measured) 
   out["name"] = name;
   out["description"] = fmt::format("{}; edges, bandwidths and rates measured by tamp devices --measure, the rest is the {}'s",
                                    printable(measured.product), model.name);
-  if (capability != capability_of(model)) out["arch"] = fmt::format("sm_{}", capability);  // else its own, which may end in "a"
+  if (capability != capability_of(model))
+    out["arch"] = fmt::format("sm_{}", capability);  // else the model's arch stays, which may end in "a"
   out.erase("gpus");
   for (const char* key : {"sms", "l2_bytes"}) out[key] = static_cast<int64_t>(found.at(key));
   for (const char* key :
@@ -116,7 +117,7 @@ std::string vdevice_text(const std::string& name, const Measurements& measured) 
   }
   out["edge_spread_us"] = three_digits(std::max(1e-3, found.at("edge_us") - found.at("lone_edge_us")));
   const std::string text = out.dump(2) + "\n";
-  parse_vdevice(text, name + ".json");  // as whoever compiles for it will read it
+  parse_vdevice(text, name + ".json");  // must be readable by those who will compile for it
   return text;
 }
 

@@ -17,7 +17,7 @@ namespace tamp::cli {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kAlignment = 64;           // of the data's start, as NumPy writes it
+constexpr size_t kAlignment = 64;           // the data begins at a multiple of this, as NumPy writes it
 constexpr size_t kLongestHeader = 1 << 20;  // far more than 8 dimensions need
 
 struct TypeName {
@@ -36,8 +36,8 @@ struct Header {
 
 Error wrong(const std::string& path, const std::string& what) { return bad_input(fmt::format("{}: {}", printable(path), what)); }
 
-// Reads the Python dictionary of the header: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Keys may come in
-// any order, nothing else may come.
+// Reads the Python dictionary of the header: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Keys may come in any order;
+// anything else is refused.
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, const std::string& path) : text_(text), path_(path) {}
@@ -133,7 +133,7 @@ class HeaderReader {
   bool c_order_ = false;
 };
 
-// Bytes of the data, or none if that overflows.
+// Bytes of the data; none if the number overflows.
 std::optional<uint64_t> data_bytes(const Header& header) {
   uint64_t bytes = static_cast<uint64_t>(bytes_of(header.dtype));
   for (const int64_t extent : header.shape) {
@@ -148,7 +148,7 @@ std::string header_text(const ops::Value& value, std::string_view descr) {
   std::string shape;
   for (const int64_t extent : value.shape) shape += fmt::format("{}, ", extent);
   if (value.shape.size() > 1) shape.resize(shape.size() - 2);
-  if (value.shape.size() == 1) shape.resize(shape.size() - 1);  // "(3,)"
+  if (value.shape.size() == 1) shape.resize(shape.size() - 1);  // NumPy writes one dimension as "(3,)"
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
   const size_t unpadded = kMagic.size() + 4 + text.size() + 1;
   text.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');

@@ -1,4 +1,4 @@
-// `tamp ops`: what the frontend accepts.
+// `tamp ops`: lists the operators that the frontend accepts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace tamp::cli {
 namespace {
 
-// 1,6,7,8,13 as it stands; versions are those that changed the operator's meaning.
+// The versions as "1,6,7,8,13": those that changed the operator's meaning.
 std::string versions_text(const std::vector<int>& versions) {
   std::vector<std::string> parts;
   for (const int version : versions) parts.push_back(std::to_string(version));

@@ -1,5 +1,6 @@
-// Names come from models that nobody trusts. They get into the page as JSON in a <script> that is data, with every < as \u003c, so nothing
-// in them can end it; the page's own script shows them as text only, and its Content-Security-Policy lets nothing be loaded.
+// Names on the page come from models that nobody trusts. They get into the page as JSON in a <script> that is data, with every < as \u003c,
+// so that no name can end the <script>. The page's own script shows names as text only, and its Content-Security-Policy lets nothing be
+// loaded.
 #include "compiler/cli/page.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMostNs = 1000000000000000;  // eleven days
 
-// A number that indexes `size` things, or -1 where that is allowed.
+// Checks that a number indexes `size` things, or is -1 where `least` allows that.
 int64_t index_of(const json& value, size_t size, int64_t least, const char* what) {
   const auto index = value.get<int64_t>();
   if (index < least || index >= static_cast<int64_t>(size)) throw bad_input(fmt::format("field '{}' names what is not there", what));
@@ -66,7 +67,7 @@ ordered_json arena_json(const json& rprogram) {
   return out;
 }
 
-// Most entries of lanes do what others do, too, with another rTask: each such step is written once.
+// Most entries of lanes are like other entries but for the rTask: each different step is written once.
 class Lanes {
  public:
   explicit Lanes(const json& rprogram) : rops_(rprogram.at("rops")), events_(rprogram.at("events").size()) {
@@ -128,7 +129,7 @@ ordered_json measured_json(const std::vector<std::vector<MeasuredSpan>>& measure
   return out;
 }
 
-// In graph execution there are no lanes in the source.
+// The lines of the source; in graph execution the source has no lanes.
 ordered_json lines_json(const json& rprogram) {
   const json& lines = rprogram.at("lane_lines");
   const size_t lanes = rprogram.at("lanes").size();
@@ -180,7 +181,7 @@ std::string page_html(const json& rprogram, const std::vector<std::vector<Measur
   std::string page(embedded_file("compiler/cli/page/page.html"));
   replace(page, "@STYLE@", embedded_file("compiler/cli/page/page.css"));
   replace(page, "@SCRIPT@", script);
-  replace(page, "@DATA@", data_text(rprogram, measured));  // last: nothing is looked for in what a model says
+  replace(page, "@DATA@", data_text(rprogram, measured));  // last, so that the model's texts are not searched for placeholders
   return page;
 }
 

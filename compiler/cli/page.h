@@ -1,5 +1,5 @@
-// One page of HTML that draws a rProgram: lanes over time, the arena, the graph, a table (compiler/cli/page/). It needs no network and no
-// other file.
+// One page of HTML that draws a rProgram: lanes over time, the arena, the graph, a table (compiler/cli/page/). The page needs no network
+// and no other file.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,8 +10,8 @@
 
 namespace tamp::cli {
 
-// `rprogram` is NAME.rprogram.json; nlohmann's exceptions where it is not what tamp writes, Error (bad input) where its parts do not fit
-// together. `measured`: of a trace; empty: none.
+// `rprogram` is NAME.rprogram.json. Throws nlohmann's exceptions if it is not as tamp writes it, Error (bad input) if its parts do not fit
+// together. `measured`: the spans of a trace; empty: none.
 std::string page_html(const nlohmann::json& rprogram, const std::vector<std::vector<MeasuredSpan>>& measured);
 
 }  // namespace tamp::cli

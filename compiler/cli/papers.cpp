@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::optional<double> kNone = std::nullopt;
 
-// Ma et al., "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks", OSDI 2020. Its Rammer launches one kernel a
-// wave.
+// Ma et al., "Rammer: Enabling Holistic Deep Learning Compiler Optimizations with rTasks", OSDI 2020. The paper's Rammer launches one
+// kernel per wave.
 Paper rammer() {
   return {"rammer",
           "Rammer, OSDI 2020",
@@ -30,7 +30,8 @@ Paper rammer() {
           "one V100 (PCIe, 16 GB), fp32, batch 1"};
 }
 
-// Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021; times of the README of its repository, section 4.2.
+// Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021; the times are those of its repository's README, section
+// 4.2.
 Paper ios() {
   const std::vector<std::pair<std::string, std::string>> schedules = {
       {"Sequential", "sequential"}, {"Greedy", "greedy"}, {"IOS-Merge", "ios-merge"}, {"IOS-Parallel", "ios-parallel"}, {"IOS-Both", "ios"},

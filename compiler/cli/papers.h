@@ -1,4 +1,4 @@
-// What the two papers behind tamp compare: networks, schedules by the names that the papers give them, and the times that they published.
+// What the two papers behind tamp compare: networks, schedules under the papers' names, and the published times.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@ struct Paper {
   struct Row {
     std::string title, policy, execution;
   };
-  // In blocks, each of which is compared with its first row.
+  // Rows in blocks. Within a block, each row is compared with the first one.
   std::vector<std::vector<Row>> blocks;
   struct Published {
     std::string title, source;
     std::vector<std::optional<double>> ms;  // per network
   };
-  std::vector<Published> published;  // compared with its first row
+  std::vector<Published> published;  // compared with the first of them
   std::string published_for;         // whatever the source
 };
 
 std::vector<std::string> paper_names();
-// Without rows whose policy this tamp does not have. Error (bad input) lists the names.
+// Rows whose policy this tamp does not have are left out. Error (bad input) lists the names.
 Paper paper_of(const std::string& name);
 
 }  // namespace tamp::cli

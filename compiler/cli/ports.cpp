@@ -20,7 +20,7 @@
 namespace tamp::cli {
 namespace {
 
-// splitmix64: the n-th number of a stream, without state.
+// splitmix64: gives the n-th number of a stream directly, without state.
 uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -28,7 +28,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// NAME=FILE arguments by name; the '=' may also be part of the name, so the longest known name before one wins.
+// Splits NAME=FILE arguments. A name may contain '='; the longest known name before one wins.
 std::map<std::string, std::string> files_by_name(const std::vector<Port>& ports, const std::vector<std::string>& assignments) {
   std::map<std::string, std::string> files;
   for (const std::string& text : assignments) {

@@ -9,8 +9,8 @@
 
 namespace tamp::cli {
 
-// One value per input port, from `NAME=FILE` arguments (.npy or TensorProto .pb); what is not given is random. Error (bad
-// input) names the input where the name, element type or shape does not fit.
+// One value per input port, from `NAME=FILE` arguments (.npy or TensorProto .pb); inputs that are not given are random. Error (bad input)
+// names the input whose name, element type or shape does not fit.
 std::vector<ops::Value> read_inputs(const std::vector<Port>& ports, const std::vector<std::string>& assignments, uint64_t seed);
 
 // Floats uniform in [-sqrt(3), sqrt(3)): mean 0, variance 1. Integers and booleans: 0 or 1, so that they are legal indices.
@@ -20,7 +20,7 @@ ops::Value random_value(const Port& port, uint64_t seed, size_t position);
 // A .npy or TensorProto .pb file. Error (bad input) names it.
 ops::Value read_value(const std::string& path);
 
-// Raw bytes of one port.
+// A value from the raw bytes of one port.
 ops::Value read_raw(const std::filesystem::path& path, const Port& port);
 void write_raw(const std::filesystem::path& path, const ops::Value& value);
 
@@ -29,9 +29,9 @@ void write_outputs(const std::string& folder, const std::vector<Port>& ports, co
 
 std::string type_text(DType dtype, const Shape& shape);  // "f32[1,1000]"
 
-// What is said of a value: of its numbers the least, the most and the mean, and how many elements are none.
+// Statistics of a value: the least, greatest and mean of its numbers, and how many elements are no numbers.
 struct Statistics {
-  double least = 0, most = 0, mean = 0;  // where there is a number
+  double least = 0, most = 0, mean = 0;  // over the numbers; 0 if there are none
   int64_t numbers = 0, nans = 0;
 };
 Statistics statistics_of(const ops::Value& value);

@@ -1,4 +1,4 @@
-// JSON as commands print it: one object or array, fields in the order in which they were made. Text that is no UTF-8 is replaced.
+// Prints JSON as all commands do: one object or array, fields in the order in which they were added. Text that is not UTF-8 is replaced.
 #pragma once
 
 #include <fmt/format.h>

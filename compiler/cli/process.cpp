@@ -23,7 +23,7 @@ extern char** environ;
 namespace tamp::cli {
 namespace {
 
-// The file actions of one child: stdin from nowhere, stdout and stderr into files, then the folder.
+// The file actions of one child: stdin is empty, stdout and stderr go into files, then the folder is changed.
 class Redirections {
  public:
   Redirections(const std::string& output, const std::string& errors, const std::string& folder) {
@@ -43,7 +43,8 @@ class Redirections {
   posix_spawn_file_actions_t actions_;
 };
 
-// A process group of its own, so that a signal reaches all that the child starts; and the signals that tamp waits for are not blocked.
+// The child gets its own process group, so that a signal reaches all processes that the child starts; and the signals that tamp waits for
+// are not blocked in the child.
 class Attributes {
  public:
   Attributes() {

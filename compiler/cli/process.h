@@ -14,8 +14,8 @@ struct ProcessResult {
   bool ok() const { return exit_code == 0; }
 };
 
-// Runs `arguments[0]` (looked up in PATH) in `folder` (empty: this process's) and waits. stdout and stderr are also left as
-// LOG.out and LOG.err. InternalError if the program cannot be started.
+// Runs `arguments[0]` (looked up in PATH) in `folder` (empty: this process's folder) and waits. stdout and stderr are also left as LOG.out
+// and LOG.err. InternalError if the program cannot be started.
 ProcessResult run_process(const std::vector<std::string>& arguments, const std::filesystem::path& log,
                           const std::filesystem::path& folder = {});
 
@@ -38,6 +38,6 @@ class TemporaryFolder {
 };
 
 std::string read_text(const std::filesystem::path& path);                   // Error (bad input) if unreadable
-void write_text(const std::filesystem::path& path, std::string_view text);  // the same; makes parent folders
+void write_text(const std::filesystem::path& path, std::string_view text);  // Error as above; makes parent folders
 
 }  // namespace tamp::cli

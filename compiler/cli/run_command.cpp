@@ -42,7 +42,7 @@ struct RunArguments {
   Tolerance tolerance;
 };
 
-// What is said of a run: as text at once, or with --json as one object at the end.
+// What is printed about a run: as text at once, or with --json as one object at the end.
 struct Report {
   bool as_json = false;
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
@@ -53,22 +53,22 @@ struct Report {
   }
 };
 
-// What is run, and the graph to check against: of a model that was compiled here, or where a check is wanted.
+// What is run, and, if there is a check, the graph to check against.
 struct Subject {
   CompiledFolder model;
   std::optional<Graph> source;
-  std::optional<RProgram> program;  // of a model that was compiled here
+  std::optional<RProgram> program;  // if the model was compiled here
   Precision precision = Precision::fp32;
   Device device = Device::cpu;
 };
 
-// Said before anything is compiled or built.
+// Error before anything is compiled or built.
 void require_writable(const std::string& option, const std::string& path, const std::filesystem::path& folder) {
   const std::string why = path.empty() ? "" : why_not_writable(folder);
   if (!why.empty()) throw bad_input(fmt::format("{} {}: cannot be written: {}", option, printable(path), why));
 }
 
-// Said before anything is compiled, built or written.
+// Error before anything is compiled, built or written.
 void require_watchable(const RunArguments& arguments, Device device) {
   if (!arguments.run.races) return;
   if (device == Device::cuda) throw bad_input("--races needs the stand-in, which sees every access: --device cpu");
@@ -181,7 +181,7 @@ void report_outputs(const std::vector<Port>& ports, const std::vector<ops::Value
     report.say("output  '{}' {}\n", printable(ports[i].name), summary(outputs[i]));
     const Statistics s = statistics_of(outputs[i]);
     nlohmann::ordered_json output = {{"name", ports[i].name}, {"dtype", name_of(outputs[i].dtype)}, {"shape", outputs[i].shape}};
-    if (s.numbers > 0) output.update({{"min", s.least}, {"max", s.most}, {"mean", s.mean}});  // an infinity is null in JSON
+    if (s.numbers > 0) output.update({{"min", s.least}, {"max", s.most}, {"mean", s.mean}});  // JSON writes an infinity as null
     output["nans"] = s.nans;
     report.json["outputs"].push_back(output);
   }
@@ -215,7 +215,7 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
   throw Error(ExitCode::check_failed, fmt::format("{}: outputs differ from the reference", subject.model.name));
 }
 
-// The rows of the log as touches of this program.
+// Translates the rows of the log to touches of this program's rTasks.
 std::vector<schedule::Touch> touches_of(const RProgram& program, const std::vector<AccessRow>& rows) {
   std::vector<std::pair<ROperatorId, int32_t>> phases;  // per record
   if (program.launches) {
@@ -261,7 +261,7 @@ void report_each(const EachReport& report, Report& to) {
   to.say("each    {} rOperators, each as the reference\n", report.checked);
 }
 
-// Those of the model, in its order; those that became constants among them.
+// Names of the model's inputs, in the model's order, including inputs that became constants.
 std::vector<std::string> input_names(const RunArguments& arguments, const Subject& subject) {
   std::vector<std::string> names;
   if (subject.program) {
@@ -272,7 +272,7 @@ std::vector<std::string> input_names(const RunArguments& arguments, const Subjec
   return names;
 }
 
-// `inputs`: of each set.
+// `inputs` has the values of each set.
 ExitCode run_against(const RunArguments& arguments, const Subject& subject, const std::vector<TestSet>& sets,
                      const std::vector<std::vector<ops::Value>>& inputs, const std::filesystem::path& runner,
                      const std::filesystem::path& work, const RunOptions& options, Report& report) {
@@ -302,7 +302,7 @@ ExitCode run_in(const RunArguments& arguments, const std::filesystem::path& work
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
   if (subject.device == Device::cpu && (arguments.run.graph || arguments.run.instances > 1))
     throw bad_input("--graph and --instances need a GPU");
-  std::vector<std::vector<ops::Value>> inputs;  // of each run
+  std::vector<std::vector<ops::Value>> inputs;  // per run
   for (const TestSet& set : sets) inputs.push_back(read_test_inputs(set, input_names(arguments, subject), subject.model.inputs));
   if (sets.empty()) inputs.push_back(read_inputs(subject.model.inputs, arguments.inputs, arguments.seed));
   RunOptions options = arguments.run;
@@ -331,7 +331,7 @@ ExitCode run_command(const RunArguments& arguments) {
     if (report.as_json && error.code() == ExitCode::check_failed && !report.json.empty()) print_json(report.json);
     throw;
   } catch (const InternalError&) {
-    work.keep();  // its logs say what happened
+    work.keep();  // the folder's logs say what happened
     throw;
   }
 }

@@ -3,11 +3,11 @@
 
 namespace tamp::cli {
 
-// The path that it can be opened by, as often as one likes, once it is kept; and that messages have.
+// The path under which standard input can be opened any number of times once it is kept, and which messages name.
 inline constexpr const char* kStandardInput = "/dev/stdin";
 
-// Reads standard input to its end, or as far as no model reaches, into memory that takes its place as a file. Error (bad input) if it is a
-// terminal or cannot be read.
+// Reads standard input, to its end or to the largest size of a model, into memory, and puts that in its place as a file. Error (bad input)
+// if standard input is a terminal or cannot be read.
 void keep_standard_input();
 
 }  // namespace tamp::cli

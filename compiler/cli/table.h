@@ -25,7 +25,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// `limit` where people read along, on a terminal; no limit in a file or pipe, where tools look for whole names.
+// `limit` if the output is a terminal, where people read; no limit in a file or pipe, where tools look for whole names.
 size_t terminal_limit(size_t limit);
 
 // 12345678 -> "12,345,678"

@@ -57,13 +57,13 @@ bool is_near(double found, double expected, DType dtype, const Tolerance& tolera
   return std::abs(found - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
 }
 
-// How far outside; infinite where only one of them is a number.
+// How far `found` is outside the tolerance; infinite if only one of the two is a number.
 double excess(double found, double expected, const Tolerance& tolerance) {
   const double distance = std::abs(found - expected) - tolerance.relative * std::abs(expected);
   return std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
 }
 
-// A number as it stands in the tensor; integers beyond 2^53 are rounded.
+// The number as the tensor's type writes it; integers beyond 2^53 are rounded.
 std::string number_text(double x, DType dtype) { return is_float(dtype) ? fmt::format("{:.9g}", x) : fmt::format("{:.0f}", x); }
 
 bool same_bytes(const ops::Value& a, const ops::Value& b, int64_t i) {
@@ -145,7 +145,7 @@ std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<s
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
                                     const Tolerance& tolerance) {
   const auto counts = std::count_if(ports.begin(), ports.end(), [](const Port& port) { return port.count >= 0; });
-  const size_t outputs = ports.size() - static_cast<size_t>(counts);  // those that the model names; the counts are behind them
+  const size_t outputs = ports.size() - static_cast<size_t>(counts);  // only outputs that the model names; their counts come after them
   if (set.outputs.size() != outputs) return {fmt::format("the model has {} outputs, expected {}", outputs, set.outputs.size())};
   std::vector<std::string> sentences;
   for (size_t i = 0; i < outputs; ++i) {

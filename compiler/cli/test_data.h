@@ -1,4 +1,4 @@
-// Folders of ONNX test data, as `tamp run --against DIR` compares with: DIR/test_data_set_N/{input,output}_I.pb, or one such set.
+// Folders of ONNX test data for `tamp run --against DIR`: DIR/test_data_set_N/{input,output}_I.pb, or one such set in DIR itself.
 #pragma once
 
 #include <filesystem>
@@ -20,14 +20,14 @@ struct TestSet {
   std::vector<std::filesystem::path> inputs, outputs;  // by their numbers, from 0
 };
 
-// Error (bad input) if there is none, or if the numbers of its files have a gap.
+// Error (bad input) if there is no set, or if the numbers of a set's files have a gap.
 std::vector<TestSet> test_sets(const std::string& folder);
 
-// One value a port. `names` are the model's inputs in its order, those that became constants (which are not among the ports) included.
+// One value per port. `names` are the model's inputs in the model's order, including those that became constants (which are no ports).
 std::vector<ops::Value> read_test_inputs(const TestSet& set, const std::vector<std::string>& names, const std::vector<Port>& ports);
 
-// Empty if all outputs are as expected: as many, of these types and shapes, and within the tolerance; else a sentence for each that is
-// not, with its worst element. Of a padded output the valid entries are compared; what counts them is not expected to have a file.
+// Empty if all outputs are as expected: in number, types and shapes, and within the tolerance. Else a sentence for each wrong output, with
+// its worst element. Of a padded output the valid entries are compared; the output with the count needs no file.
 std::vector<std::string> departures(const TestSet& set, const std::vector<Port>& ports, const std::vector<ops::Value>& found,
                                     const Tolerance& tolerance);
 

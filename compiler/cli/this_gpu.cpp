@@ -13,12 +13,12 @@
 namespace tamp::cli {
 namespace {
 
-// Where there is no GPU to plan for.
+// Used where there is no GPU to plan for.
 constexpr const char* kUsual = "h200";
 
 bool is_auto(const std::string& given) { return given.empty() || given == "auto"; }
 
-// The product's name as nvidia-smi says it; empty if it does not.
+// The product's name from nvidia-smi; empty if nvidia-smi gives none.
 std::string gpu_name() {
   if (find_program("nvidia-smi").empty()) return {};
   const TemporaryFolder folder;

@@ -13,9 +13,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr double kMostUs = 1e12;  // eleven days: no trace of a run
+constexpr double kMostUs = 1e12;  // eleven days: longer than any run that is traced
 
-// As trace.cpp calls slices.
+// The name of a slice, as in trace.cpp.
 std::string label(const json& rprogram, const json& entry) {
   const std::string name = rprogram.at("rops").at(entry.at("rop").get<size_t>()).at("name");
   const auto phase = entry.at("phase").get<int64_t>();

@@ -1,5 +1,5 @@
-// When rTasks begin and end, as files: Chrome's trace format, which ui.perfetto.dev and chrome://tracing read. What is planned is written;
-// what `tamp run --trace` measured is read back.
+// Files that say when rTasks begin and end, in Chrome's trace format, which ui.perfetto.dev and chrome://tracing read. Planned times are
+// written; times that `tamp run --trace` measured are read back.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,13 @@
 
 namespace tamp::cli {
 
-// Of NAME.rprogram.json: a track a vEU, a slice a rTask. nlohmann's exceptions where it is not what tamp writes.
+// From NAME.rprogram.json: one track per vEU, one slice per rTask. Throws nlohmann's exceptions if the JSON is not as tamp writes it.
 std::string planned_trace(const nlohmann::json& rprogram);
 
 struct MeasuredSpan {
   double begin_us = 0, duration_us = 0;
 };
-// Per lane: its rTasks in order. Error (bad input) if the trace is not of this rProgram.
+// Per lane, its rTasks in order. Error (bad input) if the trace is not of this rProgram.
 std::vector<std::vector<MeasuredSpan>> measured_spans(const nlohmann::json& rprogram, const std::string& trace,
                                                       const std::string& source_name);
 

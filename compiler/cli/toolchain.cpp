@@ -22,12 +22,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStandInFolder = "runtime_stub/cuda_on_cpu/";
 
-// The runner's exit codes (runtime_stub/host/runner.cpp) that are not tamp's fault.
+// Exit codes of the runner (runtime_stub/host/runner.cpp) that are not tamp's fault.
 constexpr int kRepeatsDiffer = 4;
 constexpr int kDeviceTooSmall = 14;
 constexpr int kOutOfMemory = 16;
 
-// On the stand-in a wait lasts as long as everything else that the one CPU thread does.
+// On the stand-in one CPU thread does everything, so a wait may take as long as all the rest.
 constexpr std::string_view kStandInWaitBudget = "3600";
 
 std::string find_nvcc() {
@@ -53,8 +53,8 @@ std::vector<std::string> nvcc_arguments(const CompiledFolder& model, const RunOp
   return arguments;
 }
 
-// Which of the optimiser's levels pays on the stand-in. Of squeezenet1_0 (0.7 GFLOP) the build takes 5.8 s with -Og and 8.0 s with -O1, the
-// run 8.6 and 6.3 s; -O2 takes 3 to 5 s longer to build a network, and that run gets 0.7 s shorter by it.
+// The optimiser level that is fastest in all on the stand-in. For squeezenet1_0 (0.7 GFLOP) the build takes 5.8 s with -Og and 8.0 s with
+// -O1, the run 8.6 and 6.3 s. -O2 makes a network's build 3 to 5 s longer and that run 0.7 s shorter.
 const char* level_for(const CompiledFolder& model, const RunOptions& options) {
   constexpr double kSomeFlops = 3e8, kMuchFlops = 4e9;
   double flops = 0;
@@ -71,9 +71,9 @@ std::vector<std::string> gxx_arguments(const char* level, const std::vector<std:
   return arguments;
 }
 
-// One translation unit: the standard library's headers are read once.
-// With `races` every load and store of the .cu is a call of a function in cpu_races.h; the sanitizer's own are not linked. -O1: with a call
-// for every access -O2 makes the run a tenth faster and the build, which is most of it for small networks, a third slower.
+// Builds one translation unit, so that the standard library's headers are read once. With `races` every load and store of the .cu calls a
+// function in cpu_races.h instead of the sanitizer's own, which are not linked. Then the level is -O1: with a call for every access, -O2
+// makes the run a tenth faster and the build a third slower, and for small networks the build is most of the time.
 std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, const RunOptions& options) {
   const std::string source = model.name + ".cu";
   if (!options.races)
@@ -86,10 +86,10 @@ std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
   write_text(work / "runner.cpp", embedded_file("runtime_stub/host/runner.cpp"));
   if (options.stages) write_text(work / "runtime_stub/host/stages.h", embedded_file("runtime_stub/host/stages.h"));
-  // Not -D options: nvcc hands its arguments to a shell, which takes the quotes of a macro away.
+  // main.cpp has these macros because nvcc hands its arguments to a shell, which would take the quotes of a -D option away.
   write_text(work / "main.cpp",
              fmt::format("#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"runner.cpp\"\n", model.name));
-  // The arena is a member of the context, which only the generated source knows. So are launches and lanes.
+  // The arena is a member of the context, whose type only the generated source has. The same holds for launches and lanes.
   const std::string stages =
       model.execution == "graph" ? "#define TAMP_STAGES\n#define TAMP_STAGES_OF_LAUNCHES\n" : "#define TAMP_STAGES\n";
   write_text(work / "main.cu", fmt::format("{1}#define TAMP_MODEL_HEADER \"{0}.h\"\n#define TAMP_MODEL {0}\n#include \"{0}.cu\"\n"

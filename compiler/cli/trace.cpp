@@ -1,6 +1,6 @@
-// Odd here: a rTask computes from the later of `started` and `inputs ready`, since bodies with boxes of inputs start before
-// their inputs are there. What bodies wait for themselves (weights, boxes on their way) has no stamp and counts as computing.
-// Times are whole nanoseconds since the first stamp, not since 1970, which a double could not hold.
+// How the stamps are read. A rTask computes from the later of the stamps `started` and `inputs ready`, since bodies with boxes of inputs
+// start before their inputs are there. When a body itself waits (for weights, or for boxes on their way), there is no stamp, and the time
+// counts as computing. Times are whole nanoseconds since the first stamp; since 1970 they would be too large for a double.
 #include "compiler/cli/trace.h"
 
 #include <fmt/format.h>
@@ -33,14 +33,14 @@ struct Task {
   std::vector<int64_t> waits;
   int64_t signal = -1;
   int64_t ready = 0, begin = 0, computed = 0, signalled = 0;  // ns
-  int64_t free = 0;                                           // since when its vEU had nothing else to do
-  const Task* before = nullptr;                               // on its vEU
+  int64_t free = 0;                                           // since when the rTask's vEU had nothing else to do
+  const Task* before = nullptr;                               // the rTask before it on its vEU
 };
 
 struct Traced {
   const json& rprogram;
   std::vector<Task> tasks;                     // lane by lane
-  std::map<int64_t, const Task*> last_signal;  // event -> who signalled last
+  std::map<int64_t, const Task*> last_signal;  // event -> the rTask that signalled last
 };
 
 double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
@@ -52,13 +52,13 @@ std::string label(const Traced& traced, const Task& task) {
   return task.phase == 0 ? name : fmt::format("{}.{}", name, task.phase);
 }
 
-// Rows of the instruction table that one lane entry takes: its own, and before it those for further Waits.
+// How many rows of the instruction table a lane entry takes: one, and before that row one for every further group of Waits.
 size_t rows_of(const json& entry) {
   const size_t waits = entry.at("waits").size();
   return 1 + (std::max(waits, kWaitsOfRow) - 1) / kWaitsOfRow;
 }
 
-// The first stamp of all rTasks, once they are known to be those of this rProgram.
+// The first stamp of all rTasks; checks that the stamps belong to this rProgram.
 uint64_t first_stamp(const json& lanes, std::span<const uint64_t> stamps) {
   uint64_t first = 0;
   size_t rows = 0;
@@ -115,7 +115,7 @@ Traced read_traced(const json& rprogram, std::span<const uint64_t> stamps) {
   return out;
 }
 
-// Whose signal `task` waited for last, or null.
+// The rTask whose signal `task` waited for last, or null.
 const Task* producer_of(const Traced& traced, const Task& task) {
   const Task* last = nullptr;
   for (const int64_t event : task.waits) {
@@ -131,7 +131,8 @@ std::string division_text(const Traced& traced, int64_t span) {
   int64_t computing = 0, starting = 0, signals = 0, producers = 0;  // ns of all vEUs
   for (const Task& task : traced.tasks) {
     computing += task.computed - task.begin;
-    // Of the gap before it, from its end: starting, then the signal's way, and the rest is for producers that still compute.
+    // The gap before a rTask is divided from its end backwards: first starting, then the way of the signal; in the rest, producers still
+    // compute.
     const Task* const producer = producer_of(traced, task);
     const int64_t gap = std::max<int64_t>(0, task.begin - task.free);
     const int64_t start = producer == nullptr ? gap : std::clamp<int64_t>(task.begin - task.ready, 0, gap);
@@ -161,8 +162,8 @@ struct PathLine {
   int64_t rtasks = 0, computing = 0, before = 0;  // ns
 };
 
-// Back from the rTask that ends last, each time to what let it begin: the last signal or the rTask before it on its vEU.
-// One line a phase of a rOperator, those that take longest first.
+// Goes back from the rTask that ends last, each time to what let the rTask begin: the last signal, or the rTask before it on its vEU. The
+// result has one line per phase of a rOperator, those that take longest first.
 std::vector<PathLine> critical_path(const Traced& traced, const Task* task) {
   std::map<std::pair<int64_t, int64_t>, PathLine> lines;
   for (size_t steps = 0; task != nullptr && steps < traced.tasks.size(); ++steps) {
@@ -212,9 +213,9 @@ std::string path_text(const std::vector<PathLine>& lines) {
 
 // One phase of a rOperator.
 struct PhaseTime {
-  int64_t inputs = -1;             // when the last signal came that one of its rTasks waits for
-  int64_t ready = -1;              // where none waits: when the first could begin
-  bool follows = false;            // it needs an earlier phase of the same rOperator
+  int64_t inputs = -1;             // when the last signal came that one of the phase's rTasks waits for
+  int64_t ready = -1;              // if none of them waits: when the first could begin
+  bool follows = false;            // the phase needs an earlier phase of the same rOperator
   std::map<size_t, int64_t> busy;  // per vEU
 
   int64_t begin() const { return inputs >= 0 ? inputs : std::max<int64_t>(0, ready); }
@@ -239,13 +240,13 @@ Phases phases_of(const Traced& traced) {
   }
   for (const Task& task : traced.tasks) {
     PhaseTime& phase = phases[{task.rop, task.phase}];
-    const int64_t end = std::max(task.computed, task.signalled);  // signalled: before the first stamp where it signals nothing
+    const int64_t end = std::max(task.computed, task.signalled);  // a rTask that signals nothing has `signalled` before the first stamp
     phase.busy[task.veu] += std::max<int64_t>(0, end - std::max(phase.begin(), task.free));
   }
   return phases;
 }
 
-// Phases that follow each other take the sum, those of a gang run side by side.
+// A rOperator's phases follow each other, so their times add up; phases of a gang run side by side.
 std::vector<double> rop_times_of_run(const Traced& traced) {
   std::vector<double> times(traced.rprogram.at("rops").size(), -1);
   for (const auto& [place, phase] : phases_of(traced)) {

@@ -1,4 +1,4 @@
-// Odd here: all rOperators of a rProgram are varied at once, as each is timed on its own, and rOperators of equal signature alike,
+// All rOperators of a rProgram are varied at once, since each of them is timed on its own. rOperators of equal signature are varied alike,
 // since their times go into one record.
 #include "compiler/cli/tune.h"
 
@@ -14,12 +14,12 @@
 namespace tamp::cli {
 namespace {
 
-constexpr double kWorst = 2;  // candidates that the model says take longer than this times its best are not tried
+constexpr double kWorst = 2;  // candidates that take longer by the model than this times the best are not tried
 
-// What rOperators of a rProgram share, as its lanes say.
+// How the rOperators of a rProgram share the vEUs, according to the lanes.
 struct Occupancy {
-  std::vector<std::set<size_t>> of_rop;   // vEUs
-  std::vector<std::set<size_t>> besides;  // vEUs that run others at the same time, by the estimate
+  std::vector<std::set<size_t>> of_rop;   // per rOperator: its vEUs
+  std::vector<std::set<size_t>> besides;  // vEUs that run other rOperators at the same time, by the estimate
 };
 
 Occupancy occupancy_of(const RProgram& program) {
@@ -109,7 +109,7 @@ class Tuner {
     return programs;
   }
 
-  // Per rOperator: what the base has, then what is worth a trial, best first. Nothing where nothing runs.
+  // Per rOperator: the base's rKernel, then those worth a trial, best first. Empty for a rOperator without rTasks.
   Choices alternatives(const RProgram& base) {
     const Occupancy occupancy = occupancy_of(base);
     Choices all(base.rkernels.size());
@@ -127,7 +127,7 @@ class Tuner {
     return all;
   }
 
-  // In the order of their times on the vEUs that the base gave the rOperator.
+  // Sorted by their times on the vEUs that the base gave the rOperator.
   std::vector<std::string> worth_a_trial(const RProgram& base, size_t rop, const Occupancy& occupancy) const {
     const select::Machine machine = select::machine_for(base.graph, base.vdevice, base.precision);
     const int64_t all = machine.vdevice.veus();
@@ -159,11 +159,11 @@ class Tuner {
   const TuneOptions& options_;
   const Measure& measure_;
   select::Records records_;
-  std::vector<std::string> kinds_;                       // per rOperator: what shares a record
+  std::vector<std::string> kinds_;                       // per rOperator: equal for those that share a record
   std::set<std::pair<std::string, std::string>> tried_;  // kind, identity
 };
 
-// Kinds of rOperators (signatures) whose rKernel is another, those first that the records promise most of.
+// Kinds of rOperators (signatures) whose rKernel changed; first those for which the records promise most.
 std::vector<std::string> changed_kinds(const RProgram& untuned, const RProgram& tuned, const select::Records& records) {
   std::map<std::string, double> gains;
   for (size_t i = 0; i < tuned.rkernels.size(); ++i) {
@@ -188,7 +188,7 @@ select::Records tune(const Prepared& prepared, const CompileOptions& compile, co
 }
 
 Settled settle(const Prepared& prepared, const CompileOptions& compile, const select::Records& records, const MeasureWhole& measure) {
-  constexpr size_t kMostKinds = 8;  // time to measure
+  constexpr size_t kMostKinds = 8;  // limits the time to measure
   constexpr double kNoise = 0.999;
   Settled settled;
   settled.untuned = plan(prepared, compile, nullptr);

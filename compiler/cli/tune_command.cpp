@@ -1,6 +1,6 @@
-// `tamp tune`: chooses rKernels by measurement (tune.h), keeps what is faster, writes what was measured as records.
+// `tamp tune`: chooses rKernels by measurement (tune.h), keeps what is faster, and writes the measurements as records.
 //
-// Nothing in the choice comes from an answer that differs from the reference (workshop.h).
+// A program whose answer differs from the reference has no influence on the choice (workshop.h).
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -34,7 +34,8 @@ struct TuneArguments {
   uint64_t seed = 1;
 };
 
-// The stand-in has no clock for rTasks: of the whole run each rOperator gets what the simulator thinks is its share.
+// The stand-in has no clock for rTasks, so the time of the whole run is divided among the rOperators as the simulator estimates their
+// shares.
 RopTimes shared_out(const RProgram& program, double whole_us) {
   const schedule::Timeline timeline = schedule::timeline(program);
   std::vector<double> begin(program.rkernels.size(), -1), end(begin);
@@ -100,7 +101,7 @@ void print_changes(const Settled& settled, const select::Records& records) {
   fmt::print("\n{}\n", table.text());
 }
 
-// Returns how many the file holds.
+// Returns the number of records in the file.
 size_t write_records(const std::string& path, const select::Records& measured) {
   const MeasureLock lock;
   select::Records all = fs::exists(path) ? read_records(path) : select::Records{};
@@ -115,8 +116,8 @@ ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
   const std::string name = model_name(arguments.model);
   require_own_folder(arguments.output, name);
   if (fs::exists(arguments.records)) {
-    const MeasureLock lock;           // nobody is writing it now
-    read_records(arguments.records);  // says what is wrong with it before the work begins
+    const MeasureLock lock;           // no other tamp writes the file now
+    read_records(arguments.records);  // reports what is wrong with the file before the work begins
   }
   if (const std::string why = why_not_writable(fs::absolute(arguments.records).parent_path()); !why.empty())
     throw bad_input(fmt::format("{}: cannot be written: {}", printable(arguments.records), why));
@@ -125,7 +126,7 @@ ExitCode tune_in(TuneArguments arguments, const fs::path& folder) {
   const CompileOptions options = compile_options(arguments.options);
   if (options.execution != schedule::Execution::persistent) throw bad_input("tune needs the persistent kernel, not --execution graph");
   Prepared prepared = prepare(arguments.model, options);
-  settle_graph(prepared, options, nullptr);  // rKernels are varied by the numbers of rOperators
+  settle_graph(prepared, options, nullptr);  // rKernels are varied by the rOperators' numbers
   if (device == Device::cuda && prepared.vdevice.arch == "cpu")
     throw bad_input("vDevice 'cpu' is the stand-in's; --device cuda needs the vDevice of a GPU");
 
@@ -162,7 +163,7 @@ ExitCode tune_command(TuneArguments arguments) {
   try {
     return tune_in(arguments, folder.path());
   } catch (const InternalError&) {
-    folder.keep();  // its logs say what happened
+    folder.keep();  // the folder's logs say what happened
     throw;
   }
 }

@@ -1,5 +1,6 @@
-// `tamp weights`: other weights for a program that was compiled before. The program is made again, with the schedule that
-// NAME.rprogram.json has; if its code would be another by a byte, the weights do not fit, since values may have become parts of the code.
+// `tamp weights`: makes other weights for a program that was compiled before. The program is made again, with the schedule in
+// NAME.rprogram.json. If the code differs from the old one by a byte, the weights do not fit, since values may have become parts of the
+// code.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -30,7 +31,7 @@ struct WeightsArguments {
   std::vector<std::string> frozen;
 };
 
-// The folder of --like, and what only this command reads of it.
+// The folder of --like, and what only this command reads from it.
 struct Like {
   CompiledFolder folder;
   json rprogram;
@@ -68,13 +69,13 @@ std::string difference(const char* what, const Graph& graph, const std::vector<T
   return "";
 }
 
-// Of graphs whose schedules have different keys.
+// For graphs whose schedules have different keys: what differs.
 std::string difference(const Graph& graph, const json& there) {
   for (const std::string& ports :
        {difference("input", graph, graph.inputs, there.at("inputs")), difference("output", graph, graph.outputs, there.at("outputs"))}) {
     if (!ports.empty()) return ports;
   }
-  if (there.at("schedule").contains("merges")) return "its graph is another one";  // rops are those of the graph behind them
+  if (there.at("schedule").contains("merges")) return "its graph is another one";  // the listed rops are those of the merged graph
   const json& rops = there.at("rops");
   for (size_t i = 0; i < std::min(rops.size(), graph.rops.size()); ++i) {
     const ROperator& rop = graph.rops[i];
@@ -91,7 +92,7 @@ std::string trimmed(const std::string& line) { return line.substr(std::min(line.
 
 std::vector<std::string> code_lines(const std::string& source, const std::string& name) {
   std::vector<std::string> lines;
-  const size_t begin = source.find(fmt::format("\n#include \"{}.h\"\n", name));  // behind the head
+  const size_t begin = source.find(fmt::format("\n#include \"{}.h\"\n", name));  // after the head
   size_t at = begin == std::string::npos ? 0 : begin + 1;
   while (at < source.size()) {
     const size_t end = std::min(source.find('\n', at), source.size());
@@ -101,7 +102,7 @@ std::vector<std::string> code_lines(const std::string& source, const std::string
   return lines;
 }
 
-// Of programs whose code has different hashes: the first line that differs.
+// For programs whose code has different hashes: the first line that differs.
 std::string difference(const Like& like, const RProgram& program, const codegen::EmitOptions& emitting) {
   const fs::path path = like.folder.folder / (like.folder.name + ".cu");
   std::error_code ignored;
@@ -129,12 +130,12 @@ RProgram program_like(const Like& like, const WeightsArguments& arguments, const
     RProgram program = plan(prepared, options, &none);
     source = std::move(prepared.source);
     return program;
-  } catch (const Error& refused) {  // a rKernel that does not take these values, say
+  } catch (const Error& refused) {  // for example a rKernel that does not take these values
     throw bad_input(fmt::format("{}: does not fit {}: {}", printable(arguments.model), printable(arguments.like), refused.what()));
   }
 }
 
-// The manifest has no more of it than its name.
+// The vDevice of --like: the manifest has only its name.
 std::string vdevice_like(const Like& like, const WeightsArguments& arguments) {
   if (!arguments.vdevice.empty()) return arguments.vdevice;
   const std::vector<std::string> names = builtin_vdevices();
@@ -162,7 +163,7 @@ CompileOptions options_like(const Like& like, const WeightsArguments& arguments)
   return options;
 }
 
-// Before any work. A weights file of the same structure may be replaced, and nothing else.
+// Checked before any work: an existing weights file may be replaced if it has the same structure; nothing else may be.
 void check_place(const Like& like, const std::string& output) {
   std::error_code ignored;
   const fs::file_type type = fs::status(output, ignored).type();

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// On what --check accepts: what a precision costs a deep network is not the question here, and what is broken is far off.
+// Factor on the tolerance of --check. The rounding of a precision in a deep network does not matter here, and a broken program is far off.
 constexpr double kSlack = 2;
 
 }  // namespace
@@ -30,7 +30,7 @@ Workshop::Workshop(Options options, const Graph& source, fs::path folder) : opti
     const Tensor& tensor = source.tensor(id);
     inputs_.push_back(random_value({tensor.name, tensor.dtype, tensor.shape}, options_.seed, inputs_.size()));
   }
-  // Takes as long as a build does, and beside it.
+  // Computed beside the build, since it takes about as long.
   expected_ = std::async(std::launch::async, [this, &source] { return ops::run(source, inputs_); }).share();
 }
 

@@ -1,5 +1,5 @@
-// Where rPrograms of one model are built, in parallel, and measured, one at a time, in this process and beside others of the user's: they
-// hold a lock. Nothing counts whose answer differs from the reference.
+// Builds rPrograms of one model in parallel and measures them one at a time. A lock keeps apart the measurements of this process and of the
+// user's other processes. A program whose answer differs from the reference does not count.
 #pragma once
 
 #include <filesystem>
@@ -23,14 +23,14 @@ class Workshop {
     int jobs = 0;  // builds at a time; 0: as many as there are processors
     uint64_t seed = 1;
   };
-  // `source`: the model as read, for inputs and reference; it outlives the workshop, which works in `folder`.
+  // `source` is the model as read, for inputs and reference. It must outlive the workshop, which works in `folder`.
   Workshop(Options options, const Graph& source, std::filesystem::path folder);
 
-  // Microseconds of whole runs of each, none (with a warning that says why) where it failed or its answer is wrong. Taken in turns, as
-  // clocks and neighbours change.
+  // Microseconds of whole runs of each program; none (with a warning that says why) if the program failed or its answer is wrong. The
+  // programs take turns, since clocks and other load change.
   std::vector<std::optional<double>> whole_times(const std::vector<RProgram>& programs);
 
-  // One rProgram on its way through the compiler and on the device.
+  // One rProgram from compilation to measurement.
   struct Built {
     CompiledFolder model;
     Precision precision = Precision::fp32;
@@ -39,7 +39,7 @@ class Workshop {
   std::vector<Built> build(const std::vector<RProgram>& programs, const RunOptions& options);
   std::optional<RunResult> run(const Built& built, const RunOptions& options);
 
-  const std::string& device_name() const { return device_name_; }  // once something ran
+  const std::string& device_name() const { return device_name_; }  // known once something ran
 
  private:
   const Options options_;

@@ -1,9 +1,12 @@
-// Plan -> lanes and events. What is odd: which Waits are left out. Every vEU carries a vector clock (per vEU: how many of
-// its instructions have happened before this point); a Wait is needed only where the clock does not say already that the
-// producer's rTasks are done: because they ran on the same vEU, because it waited for them before, or because something it
-// waited for had waited for them. Order on the same vEU does not count for an rTask that starts early (its Phase has boxes).
-// And which steps share an event: those that all consumers need together, as a Concat's inputs are. An instruction with one Wait begins
-// sooner than one with four.
+// Turns a plan into lanes and events. Two decisions are made here.
+//
+// Which Waits are left out. Every vEU carries a vector clock: per vEU, how many of that vEU's instructions have happened before this point.
+// A Wait is left out where the clock says already that the producer's rTasks are done: they ran on the same vEU, or this vEU has waited for
+// them before, or it has waited for something that had waited for them. Order on the same vEU does not count for an rTask that starts early
+// (its Phase has boxes).
+//
+// Which steps share an event. Steps that all of their consumers need together, as a Concat's inputs are, share one, since an instruction
+// with one Wait begins sooner than one with four.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,10 +31,10 @@ struct Step {
   int32_t phase = 0;
   int64_t rtasks_left = 0;
   int64_t completed = -1;         // position in the plan's order of its last rTask
-  std::map<size_t, size_t> last;  // per vEU that has such rTasks: where the last of them is in its lane
-  Clock clock;                    // when all of them are done
+  std::map<size_t, size_t> last;  // per vEU that has such rTasks: position of the last of them in its lane
+  Clock clock;                    // when all rTasks of the step are done
   bool is_waited_for = false;
-  size_t group = 0;  // of steps that are only needed together; they share an event
+  size_t group = 0;  // steps that are only needed together are a group and share an event
 };
 
 constexpr size_t kNoStep = static_cast<size_t>(-1);
@@ -96,7 +99,7 @@ class Assembler {
     return kNoStep;
   }
 
-  // The steps that must be done before this one may begin, the newest first: it may imply the others.
+  // The steps that must be done before this one may begin. The newest comes first, since waiting for the newest may imply the others.
   std::vector<size_t> required(const Step& step) const {
     for (int32_t p = step.phase; p-- > 0;) {
       const size_t before = first_step_[step.rop.index()] + static_cast<size_t>(p);
@@ -111,7 +114,7 @@ class Assembler {
     return found;
   }
 
-  // An rTask that starts early is not after what ran before it on its own vEU, unless a Wait says so.
+  // An rTask that starts early may begin before earlier rTasks of its own vEU are done, unless a Wait prevents that.
   bool is_implied(size_t veu, bool starts_early, const Step& step) const {
     return std::all_of(step.last.begin(), step.last.end(), [&](const auto& l) {
       const int32_t done = starts_early && l.first == veu ? waited_own_[veu] : clocks_[veu][l.first];
@@ -138,7 +141,7 @@ class Assembler {
       waited_own_[veu] = std::max(waited_own_[veu], boundary_clock_[veu]);
       part_of_[veu] = part_;
     }
-    const bool follows_own = newest_[veu] == s;  // waited for everything already
+    const bool follows_own = newest_[veu] == s;  // the rTask before has waited for everything already
     if (!follows_own) {
       for (const size_t r : required(step)) {
         TAMP_CHECK(steps_[r].rtasks_left == 0, "'" + name(step.rop) + "' is placed before '" + name(steps_[r].rop) + "' is");
@@ -160,7 +163,7 @@ class Assembler {
     lanes_[veu].push_back(std::move(entry));
   }
 
-  // All rTasks of earlier parts are placed; the lanes' clocks together are the boundary's.
+  // Called when all rTasks of earlier parts are placed: the boundary's clock is all lanes' clocks together.
   void begin_part() {
     ++part_;
     boundary_clock_ = Clock(veus_, 0);
@@ -170,7 +173,7 @@ class Assembler {
     part_ends_.push_back(std::move(ends));
   }
 
-  // Of steps that are waited for, by who needs them, whether or not that one has a Wait.
+  // Groups the steps that are waited for by their consumers. A consumer counts even where its Wait was left out.
   void find_groups() {
     std::vector<std::vector<size_t>> consumers(steps_.size());
     for (size_t s = 0; s < steps_.size(); ++s) {
@@ -183,7 +186,7 @@ class Assembler {
     }
   }
 
-  // Event and signals of the steps of a group: one signal of each vEU that has rTasks of any of them, by the last.
+  // Adds the event of a group. Each vEU that has rTasks of any of the group's steps signals once, with its last one of them.
   EventId signal_group(const std::vector<size_t>& members, std::vector<std::vector<EventId>>& signals) {
     std::map<size_t, size_t> last;
     for (const size_t s : members) {
@@ -195,7 +198,7 @@ class Assembler {
   }
 
   void emit() {
-    std::vector<EventId> event_of(steps_.size());  // of groups, by their first step
+    std::vector<EventId> event_of(steps_.size());  // of groups, by the first step of the group
     std::vector<std::vector<size_t>> members(steps_.size());
     std::vector<std::vector<EventId>> signals(veus_);
     for (size_t veu = 0; veu < veus_; ++veu) signals[veu].resize(lanes_[veu].size());
@@ -222,8 +225,8 @@ class Assembler {
     }
   }
 
-  // Signals the boundary of the part that ends behind this vEU's first `count` entries, if one does: by the last rTask
-  // itself if it has nothing else to signal.
+  // If a part ends behind this vEU's first `count` entries, signals that part's boundary. The last rTask does so itself if it has nothing
+  // else to signal.
   void end_parts(size_t veu, size_t count, const std::vector<EventId>& boundary_of) {
     for (size_t part = 0; part < part_ends_.size(); ++part) {
       const size_t begin = part == 0 ? 0 : part_ends_[part - 1][veu];
@@ -265,7 +268,7 @@ class Assembler {
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<std::vector<Entry>> lanes_;
   std::vector<Clock> clocks_;        // per vEU, now
-  std::vector<int32_t> waited_own_;  // per vEU: how many of its own instructions its Waits say are done
+  std::vector<int32_t> waited_own_;  // per vEU: how many of its own instructions are done according to its Waits
   std::vector<size_t> newest_;       // per vEU: step of its last entry
   std::vector<int32_t> part_of_;     // per vEU
   int32_t part_ = 0;

@@ -1,5 +1,6 @@
-// The policy `best`: of policies that plan in a second or two the one whose plan the simulator says is the fastest; the log says which, and
-// what it says of the others. What is not faster than the wavefront policy's by more than the simulator can tell is not taken.
+// The policy `best`: tries the policies that plan in a second or two and takes the plan that the simulator says is the fastest. The log
+// names the policy that made it and the simulated times of the others. A plan that is not faster than the wavefront policy's by more than
+// the simulator's error is not taken.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -16,8 +17,8 @@ namespace tamp::schedule {
 
 namespace {
 
-// That `list` may place here, in all plans together: one to three seconds of one core. With a quarter of them it has a third of its gain on
-// inception_v3, with these nine tenths.
+// How many rTasks `list` may place here, in all of its plans together: one to three seconds of one core. With a quarter of this number
+// `list` gains a third as much on inception_v3, with this number nine tenths.
 constexpr int64_t kMostRTasks = 4'000'000;
 
 }  // namespace

@@ -22,12 +22,12 @@ namespace {
 // What a schedule decided about one rOperator.
 struct Decision {
   std::string family, rkernel;  // select::identity
-  size_t stage = 0;             // between two places where everything before ends ahead of everything behind
-  std::vector<double> ranks;    // per phase: its place among all of the schedule
-  Extent when{0};               // to ask what is before what
+  size_t stage = 0;             // between two stages everything before ends ahead of everything behind
+  std::vector<double> ranks;    // per phase: its place in the order of all phases of the schedule
+  Extent when{0};               // tells which rOperators are before which others
 };
 
-// Lanes and events that say what is before what. Graph execution: a lane and an event per launch.
+// A program of lanes and events alone, which say what is before what. In graph execution: a lane and an event per launch.
 RProgram ordered(const RProgram& program) {
   RProgram out;
   out.rkernels = program.rkernels;
@@ -69,7 +69,7 @@ class Decisions {
   }
 
  private:
-  // By the simulated begin of a phase's first rTask; launches have an order already.
+  // Ranks are the order in which the phases' first rTasks begin in the simulation; launches have an order already.
   void find_ranks() {
     std::vector<std::tuple<double, int64_t, int32_t>> begins;
     if (program_.launches) {
@@ -150,7 +150,7 @@ class CarryOver {
  private:
   void choose() {
     const size_t count = to_.graph.rops.size();
-    // Costs as the policy that made it saw them.
+    // The same costs as the policy that made the schedule had.
     const std::vector<bool> alone = from_.policy == name_of(Policy::sequential) ? std::vector<bool>(count, true) : alone_of(to_);
     Unsupported unsupported;
     plan_.rkernels.resize(count);
@@ -167,7 +167,7 @@ class CarryOver {
     unsupported.raise(to_);
   }
 
-  // The rKernel that was decided on; where it is no candidate, its family; where that has none, all.
+  // Keeps the rKernel that was decided on. Where that is no candidate, all of its family are kept; where there are none of these, all.
   static void keep_nearest(std::vector<RKernel>& found, const Decision* decision) {
     if (!decision) return;
     for (const bool exactly : {true, false}) {
@@ -180,7 +180,7 @@ class CarryOver {
     }
   }
 
-  // Of rOperators that are not in the schedule: that of the last of what they need.
+  // A rOperator that is not in the schedule gets the latest stage and the highest rank of the rOperators that it needs.
   void find_stages() {
     const size_t count = to_.graph.rops.size();
     stage_.assign(count, 0);
@@ -213,7 +213,7 @@ class CarryOver {
     return ranks[std::min(phase, ranks.size() - 1)];
   }
 
-  // Phase after phase, in the order of the stages and of the ranks as far as needs allow.
+  // Places phase after phase, by stage and then by rank; a phase whose producers are not placed yet waits for them.
   void place() {
     const size_t count = to_.graph.rops.size();
     std::vector<std::vector<size_t>> awaited_by(count);
@@ -260,8 +260,8 @@ class CarryOver {
     finish[rop] = timetable.append_phase(id, static_cast<int32_t>(phase), rkernel, waits, rkernel.phases[phase].rtasks);
   }
 
-  // For graph execution: groups are what is connected within a stage. Where one of them did not run in a row, the schedule had no groups,
-  // and no stages but those that the network itself has.
+  // For graph execution: the groups of a stage are its connected components. Where one of these did not run in a row, the schedule had no
+  // groups, and no stages but those of the network itself.
   void name_stages() {
     std::vector<size_t> position(to_.graph.rops.size(), plan_.order.size());
     for (size_t n = plan_.order.size(); n-- > 0;) position[plan_.order[n].rtask.rop.index()] = n;

@@ -1,6 +1,6 @@
-// A schedule that was made for one batch or vDevice, run on another (IOS calls that specialised schedules). rTasks are not the same there,
-// so what is carried over is what was decided about rOperators: the rKernel of each, the order in which their phases begin, and where
-// everything before ends ahead of everything behind. rOperators correspond by name.
+// Runs a schedule that was made for one batch or vDevice on another (IOS calls such schedules specialised). The rTasks differ between the
+// two, so what is carried over are the decisions about rOperators: the rKernel of each, the order in which their phases begin, and the
+// places between which everything before ends ahead of everything behind. rOperators correspond by name.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace tamp::schedule {
 
-// `from` as a plan of another graph of the same model, or for another vDevice. A rKernel that is no candidate there is replaced by the
-// fastest of its family, or of all. rTasks go to the vEUs on which they end earliest. A rOperator that `from` does not have gets its
-// fastest rKernel, and comes when what it needs is placed.
+// `from` as a plan for another graph of the same model, or for another vDevice. A rKernel that is no candidate there is replaced by the
+// fastest of its family, or else by the fastest of all. rTasks go to the vEUs on which they end earliest. A rOperator that `from` does not
+// have gets its fastest rKernel, and its turn comes when everything that it needs is placed.
 Plan carry_over(const RProgram& from, const PolicyInput& to);
 
-// How many rOperators, views left out, have the rKernel that they have in `from`, another one of its family, another one of another family;
-// and how many `from` does not have.
+// Counts of rOperators, views left out: those that keep their rKernel of `from`, those with another rKernel of the same family, those with
+// one of another family, and those that `from` does not have.
 struct Carried {
   int64_t same = 0, family = 0, other = 0, unknown = 0;
 };

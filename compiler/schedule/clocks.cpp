@@ -7,9 +7,9 @@ namespace tamp::schedule {
 namespace {
 
 struct EventState {
-  int64_t signals = 0, seen = 0;  // in the program, so far
+  int64_t signals = 0, seen = 0;  // in the whole program, and so far
   Clock clock;
-  std::vector<size_t> sleepers;  // vEUs that wait for it
+  std::vector<size_t> sleepers;  // vEUs that wait for this event
 };
 
 // The rTasks of a gang that are at the head of their lane with all their Waits passed.
@@ -43,7 +43,8 @@ Clocks::Clocks(const RProgram& program, LaneOrder lane_order) {
       if (i.signal.valid()) ++events[i.signal.index()].signals;
     }
   }
-  // A Wait passes when the event has its count; that is sure to be after all signals only if there are no more of them.
+  // A Wait passes when the event has reached its count. That is certain to be after all signals only if the program has no more signals
+  // than that.
   const auto passed = [&](EventId id) {
     const EventState& event = events[id.index()];
     return event.seen >= event.signals && event.seen >= program.events[id.index()].count;

@@ -1,8 +1,8 @@
-// Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of
-// its instructions are done whenever this one begins. Two arrows make it: order on one vEU, and an event's signals before
-// every Wait for it. The second holds alone for a rTask that starts early (its Phase has boxes): the waiter copies its inputs while the
-// rTasks before it on the same vEU may still run. The rTasks of a gang need each other, so none of them is taken to run before all of them
-// can begin. Used by the memory plan and the verifier.
+// Happens-before among the instructions of a rProgram, as vector clocks: an instruction's clock says, per vEU, how many of that vEU's
+// instructions are done whenever this instruction begins. Two rules order instructions: those of one vEU run in order, and every Wait for
+// an event comes after the event's signals. For a rTask that starts early (its Phase has boxes) only the second rule holds: it copies its
+// inputs while the rTasks before it on the same vEU may still run. The rTasks of a gang need each other, so none of them is taken to run
+// before all of them can begin. The memory plan and the verifier use these clocks.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@ struct At {
 
 using Clock = std::vector<int32_t>;  // per vEU
 
-// Whether a vEU runs its rTasks one after another, or all of them as soon as their Waits have passed: as the blocks of a launch do.
+// Whether a vEU runs its rTasks one after another (kept), or each as soon as its Waits have passed, as the blocks of a launch run (none).
 enum class LaneOrder { kept, none };
 
 class Clocks {
  public:
   explicit Clocks(const RProgram& program, LaneOrder lane_order = LaneOrder::kept);
 
-  // All instructions that can run, in one order in which they can. Fewer than there are: the rest waits for ever.
+  // All instructions that can run, in one possible order. If the program has more instructions than this, the others wait for ever.
   const std::vector<At>& order() const { return order_; }
   bool is_complete() const { return order_.size() == row_of_.size(); }
   bool runs(At at) const { return row_of_[index(at)] >= 0; }
 
-  // Both must run.
+  // Whether `a` is done before `b` begins. Both must be among order().
   bool before(At a, At b) const {
     if (a.veu == b.veu && (a.position >= b.position || !starts_early_[index(b)])) return a.position < b.position;
     return rows_[static_cast<size_t>(row_of_[index(b)])][static_cast<size_t>(a.veu)] > a.position;
   }
-  // Lowers `clock` to what is done before `at` begins, too.
+  // Lowers `clock` to those instructions that are done before `at` begins, too.
   void meet(Clock& clock, At at) const;
 
   // Consecutive numbers of the instructions, lane after lane.
@@ -53,11 +53,11 @@ class Clocks {
   std::vector<Clock> rows_;
 };
 
-// What a set of accesses needs to be put in order with another set: the latest of its instructions on every vEU, and what
-// is done before any of them begins.
+// Summary of a set of accesses, to compare it with another set: the latest of the set's instructions on every vEU, and which instructions
+// are done before any of the set begins.
 struct Extent {
   Clock last;   // per vEU: position of the latest + 1
-  Clock known;  // meet of the clocks
+  Clock known;  // the least of the instructions' clocks, entry by entry
   explicit Extent(size_t veus) : last(veus, 0), known(veus, INT32_MAX) {}
   void add(At at, const Clocks& clocks);
   void add(const Extent& other);

@@ -9,7 +9,7 @@ namespace tamp::schedule {
 namespace {
 
 constexpr int32_t kNobody = -1;  // not written yet
-constexpr int32_t kCaller = -2;  // an element of an input or a constant
+constexpr int32_t kCaller = -2;  // the element is an input's or a constant's
 
 struct Use {
   int32_t rop;
@@ -51,7 +51,7 @@ Dependencies find_dependencies(const Graph& graph) {
   std::vector<bool> writes_something(graph.rops.size(), false);
   const auto all_uses = uses_by_buffer(graph);
   std::vector<int32_t> writer;
-  std::vector<int32_t> seen_by(graph.rops.size(), kNobody);  // per producer: the last reader that was told
+  std::vector<int32_t> seen_by(graph.rops.size(), kNobody);  // per producer: the last reader that has this producer in its list
   for (size_t b = 0; b < all_uses.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (all_uses[b].empty()) continue;

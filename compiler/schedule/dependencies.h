@@ -1,6 +1,5 @@
-// Which rOperators a rOperator waits for. Views (concat slices, transposed or reshaped tensors) share buffers, so this is
-// a question about elements, not about tensor names: the writer of an element is the first rOperator in order that has it
-// in an output.
+// Which rOperators a rOperator waits for. Views (concat slices, transposed or reshaped tensors) share buffers, so elements are compared,
+// not tensor names: the writer of an element is the first rOperator in order that has the element in an output.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +11,12 @@ namespace tamp::schedule {
 
 struct Dependencies {
   std::vector<std::vector<ROperatorId>> producers;  // per rOperator: those that write elements it reads; ascending
-  std::vector<bool> is_view;                        // per rOperator: writes nothing: its elements are others' already, or none
+  std::vector<bool> is_view;  // per rOperator: writes nothing, since its elements are written by others or there are none
 };
 
 Dependencies find_dependencies(const Graph& graph);
 
-// The most rOperators of which each needs the one before, views not counted.
+// The length of the longest chain of rOperators in which each needs the one before; views are not counted.
 int64_t depth_of(const Dependencies& dependencies);
 
 }  // namespace tamp::schedule

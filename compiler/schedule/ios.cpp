@@ -1,13 +1,15 @@
-// The policies `ios`, `ios-merge` and `ios-parallel`: stages of rOperators that run beside each other in groups, or become one, by the
-// dynamic programme of IOS (ios_search.h) with the simulator's prices (ios_prices.h, ios_merge.h). A network is cut into blocks at
-// rOperators that everything else is before or behind, a block into parts of at most ScheduleOptions::ios.part_units, and a part that
-// would take too long to search into halves.
+// The policies `ios`, `ios-merge` and `ios-parallel`. They cut a network into stages, one after another. The rOperators of a stage run
+// beside each other in groups, or are merged into one. The stages are found by the dynamic programme of IOS (ios_search.h) with the
+// simulator's prices (ios_prices.h, ios_merge.h). To keep the search small, a network is cut into blocks at the rOperators that every other
+// rOperator is before or behind, a block into parts of at most ScheduleOptions::ios.part_units, and a part that would take too long to
+// search into halves.
 //
-// In graph execution the stages are as IOS means them: one behind the other, each group a stream. In the persistent kernel they are an
-// order: a stage ends where its data are needed.
+// In graph execution the stages are as IOS means them: one behind the other, each group a stream. In the persistent kernel they are only an
+// order: a rOperator begins when its data are there.
 //
-// What becomes one changes the graph, and so where tensors lie. So a search says which convolutions these are, the graph is made anew, and
-// its stages are found like those of any graph; if that plan takes longer than one of the graph as it was, nothing is merged.
+// A merge changes the graph, and so where tensors lie. So a first search says which convolutions to merge, the graph is made anew with
+// these merges, and its stages are found like those of any graph. If that plan takes longer than a plan of the unmerged graph, nothing is
+// merged.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -30,7 +32,7 @@
 namespace tamp::schedule {
 namespace {
 
-// Of a part; beyond them it is halved. The first is a second or so of search, the second of prices.
+// Limits for the search of one part; a part beyond them is halved. The first limit is a second or so of search, the second one of prices.
 constexpr IosLimits kLimits{.transitions = 1'000'000, .stages = 20'000};
 
 class Stopwatch {
@@ -45,7 +47,7 @@ class Ios {
  public:
   Ios(const PolicyInput& input, KnownTimes& known) : input_(input), prices_(input, known) {}
 
-  // Of the stages of the last plan, as they were priced one by one.
+  // Sum of the times of the last plan's stages, each priced by itself.
   double stages_us() const { return stages_us_; }
 
   Plan stages() {
@@ -57,14 +59,14 @@ class Ios {
     return plan;
   }
 
-  // A stage each.
+  // A plan with a stage for each unit.
   Plan singles() {
     std::vector<UnitStage> stages;
     for (size_t unit = 0; unit < prices_.units().size(); ++unit) stages.push_back({{unit}});
     return place(stages);
   }
 
-  // What a search with merges among its endings would have merged.
+  // The merges that a search chooses when it may choose any.
   std::vector<Merge> merges(IosEndings endings) {
     const Stopwatch stopwatch;
     merging_.emplace(input_, prices_);
@@ -84,7 +86,8 @@ class Ios {
                        prices_.asked() - asked_before + (merging_ ? merging_->asked() : 0));
   }
 
-  // With a meter twice: what is priced does not depend on prices, so that the first time finds all that has to be measured.
+  // With a meter the search is made twice. Which stages are priced does not depend on their prices, so the first time finds all that must
+  // be measured.
   void search(IosEndings endings) {
     if (input_.options.meter) {
       prices_.gather();
@@ -115,7 +118,7 @@ class Ios {
     }
   }
 
-  // With merges only where there is something to merge.
+  // Searches with merges only where there is something to merge.
   void search_part(size_t begin, size_t end, IosEndings endings) {
     if (begin == end) return;
     UnitGraph graph(end - begin, edges_of(begin, end));
@@ -144,7 +147,7 @@ class Ios {
       return us;
     };
     const auto search = [&] { return search_stages(graph, input_.options.ios.pruning, prices, kLimits, endings); };
-    // What becomes one is more than its kind: its name is.
+    // For merges, units of the same kind are not interchangeable, since a merge names its rOperators; so known results are not used.
     const std::optional<IosResult> result = merging_ ? search() : known_or(begin, end, search);
     if (!result) {
       TAMP_CHECK(end - begin > 1, "a search of one rOperator is too large");
@@ -167,7 +170,7 @@ class Ios {
     }
   }
 
-  // Networks repeat themselves: parts of the same kinds of units that need each other alike have the same stages.
+  // Networks repeat themselves. Parts whose units have the same kinds and need each other in the same way have the same stages.
   template <class F>
   std::optional<IosResult> known_or(size_t begin, size_t end, const F& search) {
     std::vector<int64_t> structure;
@@ -192,7 +195,7 @@ class Ios {
     return edges;
   }
 
-  // Whether any may be merged.
+  // Tells the graph which units may be merged; whether there are any.
   bool mark_kin(UnitGraph& graph, size_t begin, size_t end) const {
     const std::vector<int64_t>& classes = merging_->classes();
     bool any = false;

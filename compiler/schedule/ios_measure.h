@@ -1,4 +1,4 @@
-// What the policies of IOS do with a meter (stage_meter.h): programs for stages to be measured in.
+// For the policies of IOS with a meter (stage_meter.h): programs in which stages can be measured.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace tamp::schedule {
 
-// All rOperators of a graph one behind another, each with the rKernel that is given for it (views: one without phases), no memory shared.
+// All rOperators of a graph one behind another, each with its rKernel of `rkernels` (for a view, one without phases), no memory shared.
 RProgram program_to_measure(const PolicyInput& input, const std::vector<const RKernel*>& rkernels);
 
-// What the meter says. InternalError if it is not what it was asked for.
+// Asks the meter. InternalError if the answer does not have the shape of the question.
 std::vector<std::vector<double>> measured(const StageMeter& meter, const std::vector<StageJob>& jobs);
 
 }  // namespace tamp::schedule

@@ -53,7 +53,7 @@ MergePrices::Change MergePrices::change_of(const Graph& graph, const Members& un
   return change;
 }
 
-// Of copies that are needed no more.
+// Microseconds of the copies that the merge makes unnecessary.
 double MergePrices::spared_us(const Change& change) {
   double us = 0;
   for (const size_t unit : change.spared) us += prices_.of({{unit}}).us;
@@ -93,10 +93,10 @@ void MergePrices::measure_gathered() {
   gathered_.clear();
 }
 
-// In rounds, of each class one set.
+// Measures in rounds; a round has at most one set of each class, so its merges do not touch each other.
 void MergePrices::measure(const std::vector<Members>& asked) {
   std::vector<std::vector<Wanted>> rounds;
-  std::map<int64_t, size_t> rounds_of;  // a class
+  std::map<int64_t, size_t> rounds_of;  // how many a class has so far
   for (const Members& units : asked) {
     const Graph graph = input_.options.merger->merged({names_of(units)});
     const Change change = change_of(graph, units);
@@ -121,7 +121,7 @@ void MergePrices::measure(const std::vector<Members>& asked) {
   TAMP_CHECK(measure_rounds(apart).empty(), "a merge makes other rOperators than it did");
 }
 
-// A program for each. Returns those that make other rOperators beside the others of their round than they do alone.
+// Builds a program for each round. Returns the merges that make other rOperators beside the others of their round than they do alone.
 std::vector<MergePrices::Wanted> MergePrices::measure_rounds(const std::vector<std::vector<Wanted>>& rounds) {
   std::vector<StageJob> jobs;
   std::vector<std::vector<const Wanted*>> wanted_of_job;

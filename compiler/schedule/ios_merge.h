@@ -1,9 +1,9 @@
-// What it would take to make one convolution of several (IOS-Merge): the one that the pass makes of them (compiler/ir/merge.h) in a graph
-// with nothing else changed, and what that costs elsewhere: slices of its result that must be copied to where a Concat or a graph output
-// wants them.
+// The price of a merge of several convolutions into one (IOS-Merge). The convolution is made by the pass (compiler/ir/merge.h) in a graph
+// with nothing else changed. Its price includes what the merge costs elsewhere: slices of its result that must be copied to where a Concat
+// or a graph output needs them.
 //
-// With a meter, merges of convolutions on different inputs are measured in one program, so that there are as many programs as one input
-// has sets of convolutions that may become one.
+// With a meter, merges of convolutions on different inputs are measured in one program. So there are only as many programs as one input has
+// sets of convolutions that may become one.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@ namespace tamp::schedule {
 
 class MergePrices {
  public:
-  // Of a graph whose options have a merger; `prices` are of the same.
+  // The options of `input` have a merger; `prices` belong to the same graph.
   MergePrices(const PolicyInput& input, StagePrices& prices);
 
-  // Per unit: the class of units that it may become one with, or -1.
+  // Per unit: the number of its class, or -1. Units of one class may become one.
   const std::vector<int64_t>& classes() const { return class_of_; }
-  // Of units of one class; infinite if nobody can run what they become.
+  // Price of a merge of units of one class; infinite if no family can run what they become.
   double of(const std::vector<size_t>& units);
-  // As those of StagePrices; its own are called by the caller, first.
+  // As in StagePrices. The caller calls those of `prices` first.
   void gather() { gathering_ = true; }
   void measure_gathered();
   Merge names_of(const std::vector<size_t>& units) const;
@@ -32,8 +32,8 @@ class MergePrices {
 
  private:
   using Members = std::vector<size_t>;
-  // rOperators that are not in the graph without merges, and the units whose rOperators are not in this one, for other reasons than that
-  // they are merged.
+  // What a merge changes beside the merged units: rOperators of the new graph that the old one does not have, and units whose rOperators
+  // the new graph has no more.
   struct Change {
     std::vector<ROperatorId> made;
     std::vector<size_t> spared;
@@ -41,7 +41,7 @@ class MergePrices {
   Change change_of(const Graph& graph, const Members& units) const;
   double spared_us(const Change& change);
   double simulate(const Members& units);
-  // Names of what it makes, and what it spares.
+  // A merge to be measured: names of the rOperators that it makes, and the time that it saves elsewhere.
   struct Wanted {
     Members units;
     std::vector<std::string> made;

@@ -110,7 +110,8 @@ const RKernel& StagePrices::rkernel_for(size_t unit, int64_t share) {
   return candidates_[unit][at->second];
 }
 
-// What tells stages apart that take different times: the kinds of their rOperators, and who of them needs whom.
+// What decides the time of a stage: the kinds of its rOperators, and which of them needs which. Stages that are equal in this have one
+// price.
 std::vector<int64_t> StagePrices::structure_of(const UnitStage& stage) const {
   std::vector<std::vector<int64_t>> groups;
   for (const auto& group : stage) {
@@ -173,7 +174,8 @@ void StagePrices::measure_gathered() {
   gathered_.clear();
 }
 
-// A program for each share, in which the stages with rKernels for that share are measured; for shares with the same rKernels one.
+// Builds a program for each share and measures the stages there with rKernels for that share. Shares with the same rKernels use one
+// program.
 void StagePrices::measure(std::vector<Unknown>& unknown) {
   if (unknown.empty()) return;
   std::map<int64_t, size_t> job_of_share;
@@ -210,7 +212,8 @@ std::vector<const RKernel*> StagePrices::rkernels_for(int64_t share) {
   return rkernels;
 }
 
-// With the rKernels that are fastest on all vEUs, and with those for a group's part of them, where they are others.
+// Two trials: with the rKernels that are fastest on all vEUs, and, where they differ, with those that are fastest on a group's part of the
+// vEUs.
 std::vector<StagePrices::Trial> StagePrices::trials_of(const UnitStage& stage) {
   const int64_t all = input_.machine.vdevice.veus();
   std::vector<Trial> trials = {trial_of(stage, all)};

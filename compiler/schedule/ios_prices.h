@@ -1,9 +1,10 @@
-// What the stages of IOS take, as the simulator or a meter says, and how their rTasks are put on vEUs. A stage is priced alone, behind one
-// rTask that all of it waits for, with its rKernels fastest on all vEUs or on each group's share of them, whichever is better. Stages of
-// rOperators with the same signatures (select/records.h) that need each other alike are priced once.
+// Prices of the stages of IOS, from the simulator or a meter, and how the rTasks of a stage are put on vEUs. A stage is priced alone,
+// behind one rTask that all of the stage waits for. Two choices of rKernels are priced, those that are fastest on all vEUs and those that
+// are fastest on each group's share of the vEUs; the better counts. Stages of rOperators with the same signatures (select/records.h) that
+// need each other in the same way are priced once.
 //
-// A meter needs a program to measure in, which takes a build, so it is asked for many stages at once: a search is made twice, the first
-// time to learn what it wants to know.
+// A meter measures in a program, which takes a build, so it is asked for many stages at once. For this a search is made twice: the first
+// time only notes which stages it needs.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +29,21 @@ struct StageTime {
 
 // May be used for several graphs of one model, on the same vDevice.
 struct KnownTimes {
-  std::map<std::string, int64_t> kinds;  // of signatures
+  std::map<std::string, int64_t> kinds;  // of signatures: their numbers
   std::map<std::vector<int64_t>, StageTime> stages;
 };
 
-// All rTasks of a stage: the first rOperators of all groups, those with most to do first, then the second of all, ... `finish` per
-// rOperator of the draft.
+// Appends all rTasks of a stage: first the first rOperators of all groups (those with most to do first), then the second ones of all
+// groups, and so on. `finish` is per rOperator of the draft.
 void append_stage(Timetable& timetable, const Stage& stage, const Draft& draft, const select::Machine& machine,
                   std::vector<Finish>& finish);
 
-// By itself, so that stages can be priced of what is in no graph yet.
+// Needs no graph, so that stages can be priced whose rOperators are in no graph yet.
 class StageSimulator {
  public:
   StageSimulator(const select::Machine& machine, Execution execution);
-  // `needs`: per rKernel, those of the stage that it needs; `groups` of numbers of rKernels. Microseconds from the end of the rTask that
-  // all wait for to that of the stage.
+  // `needs`: per rKernel, the rKernels of the stage that it needs. `groups` has numbers of rKernels. Returns the microseconds from the end
+  // of the rTask that all wait for to the end of the stage.
   double run(const std::vector<const RKernel*>& rkernels, const std::vector<std::vector<size_t>>& needs, const UnitStage& groups);
 
  private:
@@ -55,24 +56,24 @@ class StageSimulator {
 // The rOperators of a graph that have something to do are its units, in the order of the graph.
 class StagePrices {
  public:
-  // Error (unsupported) where nobody can run one of them.
+  // Error (unsupported) where no family can run one of the units.
   StagePrices(const PolicyInput& input, KnownTimes& known);
 
   const std::vector<ROperatorId>& units() const { return units_; }
   const std::vector<std::vector<size_t>>& needs() const { return needs_; }  // per unit
   const std::vector<int64_t>& kinds() const { return kinds_; }              // per unit; equal for units that run alike
   StageTime of(const UnitStage& stage) { return of_all({stage})[0]; }
-  // Of many; simulated on all processors.
+  // Prices of many stages, simulated on all processors.
   std::vector<StageTime> of_all(const std::vector<UnitStage>& stages);
-  // With a meter: from here to measure_gathered() what is not known is noted and said to take nothing.
+  // With a meter: from here to measure_gathered() the stages that are not known yet are noted, and reported to take no time.
   void gather() { gathering_ = true; }
   void measure_gathered();
-  // The rKernel of a unit in a stage with that share.
+  // The rKernel of a unit in a stage whose StageTime has this share.
   const RKernel& rkernel_for(size_t unit, int64_t share);
   int64_t asked() const { return asked_; }  // stages that were simulated or measured
 
  private:
-  // What a stage takes with the rKernels for a share.
+  // One way to run a stage: with the rKernels for one share.
   struct Trial {
     int64_t share = 0;
     std::vector<const RKernel*> rkernels;
@@ -98,7 +99,7 @@ class StagePrices {
   std::vector<std::vector<size_t>> needs_;
   std::vector<std::vector<RKernel>> candidates_;
   std::vector<int64_t> kinds_;
-  std::map<std::pair<size_t, int64_t>, size_t> by_share_;  // of a unit and a share, the number of its candidate
+  std::map<std::pair<size_t, int64_t>, size_t> by_share_;  // of a unit and a share: which candidate
   bool gathering_ = false;
   std::vector<Unknown> gathered_;
   int64_t asked_ = 0;

@@ -13,11 +13,12 @@ namespace {
 size_t first_of(Units units) { return static_cast<size_t>(std::countr_zero(units)); }
 Units bit(size_t unit) { return Units{1} << unit; }
 
-// Endings of one state: connected ones by search, the others as disjoint unions of these. (Two disjoint endings have no edge between
-// them: who has one end of it has the other, too.)
+// The endings of one state. Connected ones are found by search, the others are disjoint unions of connected ones. (Two disjoint endings
+// have no edge between them: an edge's successor belongs to every ending that has its predecessor, so both ends would be in the same
+// ending.)
 class Endings {
  public:
-  // Looks at no more than `most` endings to find the connected ones; is_complete() says whether that was enough.
+  // Looks at no more than `most` endings to find the connected ones; is_complete() says whether these were all.
   Endings(const UnitGraph& graph, const IosPruning& pruning, Units state, int64_t most) : graph_(graph), state_(state), left_(most) {
     most_units_ = pruning.group_size > 0 ? pruning.group_size : static_cast<int>(kMostUnits);
     most_groups_ = pruning.groups > 0 ? pruning.groups : static_cast<int>(kMostUnits);
@@ -26,14 +27,14 @@ class Endings {
 
   bool is_complete() const { return left_ > 0; }
 
-  // f(ending); false ends it.
+  // Calls f(ending) for every ending until f returns false.
   template <class F>
   bool for_each(const F& f) const {
     return unite(0, 0, 0, f);
   }
 
  private:
-  // Adds units in falling order, each with all its successors of the state there already, so every ending is met once.
+  // Adds units in falling order, each when all of its successors in the state are in the ending already, so every ending is met once.
   void grow(Units ending, size_t below, int size) {
     if (ending != 0 && graph_.components(ending).size() == 1) connected_.push_back(ending);
     if (size == most_units_ || --left_ <= 0) return;
@@ -61,7 +62,7 @@ class Endings {
   std::vector<Units> connected_;
 };
 
-// Endings of one state that are one unit, or units that become one.
+// The endings of one state that are a single unit, or units that become one.
 class MergeEndings {
  public:
   MergeEndings(const UnitGraph& graph, const IosPruning& pruning, Units state) : graph_(graph) {
@@ -71,12 +72,12 @@ class MergeEndings {
     }
   }
 
-  // f(ending); false ends it.
+  // Calls f(ending) for every ending until f returns false.
   template <class F>
   bool for_each(const F& f) const {
     for (Units rest = last_; rest != 0; rest &= rest - 1) {
       const size_t unit = first_of(rest);
-      // Each set by its first unit.
+      // Each set is met once: at its first unit.
       if (!f(bit(unit)) || !extend(bit(unit), graph_.kin(unit) & rest & (rest - 1), 1, f)) return false;
     }
     return true;
@@ -95,7 +96,7 @@ class MergeEndings {
 
   const UnitGraph& graph_;
   int most_ = 0;
-  Units last_ = 0;  // that nothing of the state needs
+  Units last_ = 0;  // units that no other unit of the state needs
 };
 
 // First all states and the transitions between them, then the prices of all stages, then the least cost of each state.
@@ -153,7 +154,7 @@ class Search {
   }
 
   IosResult cheapest(const std::vector<double>& prices) {
-    // What is left without an ending is smaller.
+    // Smaller states first: what remains of a state without an ending has fewer units than the state.
     std::vector<size_t> order(states_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::sort(order.begin(), order.end(),
@@ -181,7 +182,7 @@ class Search {
   const IosPruning& pruning_;
   const IosLimits& limits_;
   IosEndings endings_;
-  std::vector<State> states_;  // the whole first
+  std::vector<State> states_;  // the first is the set of all units
   std::vector<Transition> transitions_;
   std::vector<Units> stages_;
   std::unordered_map<Units, size_t> number_of_state_, number_of_stage_;
@@ -221,8 +222,8 @@ std::optional<IosResult> search_stages(const UnitGraph& graph, const IosPruning&
   return Search(graph, pruning, limits, endings).run(prices);
 }
 
-// In topological order unit v is a cut if all before it are its ancestors and all behind it its descendants: if no edge passes over it,
-// every unit before it has a successor up to it, and every one behind it a predecessor from it on.
+// In topological order, unit v is a cut if all units before it are its ancestors and all units behind it are its descendants. That is so if
+// no edge passes over v, every unit before v has a successor not behind v, and every unit behind v has a predecessor not before v.
 std::vector<size_t> cut_units(const std::vector<std::vector<size_t>>& predecessors) {
   const size_t count = predecessors.size();
   std::vector<size_t> farthest(count, 0);  // successor; 0: none
@@ -235,7 +236,7 @@ std::vector<size_t> cut_units(const std::vector<std::vector<size_t>>& predecesso
   size_t reach = 0;   // the farthest successor of all units so far
   size_t leaves = 0;  // units so far without a successor
   for (size_t v = 0; v < count; ++v) {
-    // `reach` <= v: no edge passes over v, so what is before it can only be needed up to v.
+    // `reach` <= v: no edge passes over v, so no unit before v is needed by a unit behind v.
     if (reach <= v && leaves == 0 && roots_behind[v + 1] == 0) cuts.push_back(v);
     reach = std::max(reach, farthest[v]);
     leaves += farthest[v] == 0 ? 1 : 0;

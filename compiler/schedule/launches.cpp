@@ -1,6 +1,6 @@
-// Order, dependencies and streams of graph execution. The arena was planned for the lanes: two buffers share memory where the
-// lanes and events are done with the one before they write the other. So the order of the launches is taken from the lanes,
-// and every pair of buffers that share memory becomes a dependency like data do.
+// Order, dependencies and streams of graph execution. The arena was planned for the lanes: two buffers may share memory where the lanes and
+// events finish with one before they write the other. So the launches keep the order that the lanes have, and every two buffers that share
+// memory get a dependency, as data do.
 #include "compiler/schedule/launches.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace tamp::schedule {
 namespace {
 
-// Memory of the arena with the rOperators that use it.
+// A piece of the arena with the rOperators that use it.
 struct Block {
   int64_t begin = 0, end = 0;  // bytes
   std::vector<size_t> users, writers;
@@ -52,7 +52,8 @@ class Launches {
     }
   }
 
-  // Phases in the order of their first rTask; stage by stage, and in a stage the first of all groups, then the second, as a plan has them.
+  // Phases in the order of their first rTask. Where a plan has stages: stage by stage, and within a stage first the first rOperators of all
+  // groups, then the second ones, as in the plan.
   void order() {
     const Clocks clocks(program_);
     TAMP_CHECK(clocks.is_complete(), "launches of a rProgram that cannot end");
@@ -75,7 +76,7 @@ class Launches {
     for (size_t n = 0; n < launches_.size(); ++n) of_rop_[launches_[n].rop.index()].push_back(n);
   }
 
-  // All of `first` before anything of `second`.
+  // Every launch of `first` is to be done before any launch of `second` begins.
   void require(size_t first, size_t second) {
     if (first != second) before_[second].push_back(first);
   }
@@ -110,7 +111,7 @@ class Launches {
     }
   }
 
-  // By their begin; only those that something is written to.
+  // Sorted by where they begin; only blocks that something is written to.
   std::vector<Block> blocks_of_arena() const {
     const Graph& graph = program_.graph;
     std::vector<Block> blocks(graph.buffers.size());
@@ -142,7 +143,7 @@ class Launches {
     return first;
   }
 
-  // Fills PhaseLaunch::after, without what others imply, and chooses streams.
+  // Fills PhaseLaunch::after, without the launches that others of them imply, and chooses streams.
   void connect() {
     Streams streams(launches_.size());
     for (size_t n = 0; n < launches_.size(); ++n) {
@@ -162,7 +163,8 @@ class Launches {
 
   size_t phase_before(size_t rop, size_t n) const { return *(std::find(of_rop_[rop].begin(), of_rop_[rop].end(), n) - 1); }
 
-  // The last launches of all that must be done before `rop`; those of a view are what it is made of.
+  // The last launch of each rOperator that must be done before `rop`. A view has no launch; what must be done before the view counts in its
+  // place.
   void collect(size_t rop, std::vector<size_t>& wanted) const {
     for (const size_t other : before_[rop]) {
       if (!of_rop_[other].empty())
@@ -175,8 +177,8 @@ class Launches {
   const RProgram& program_;
   const std::vector<Stage>& stages_;
   std::vector<PhaseLaunch> launches_;
-  std::vector<std::vector<size_t>> of_rop_;  // its launches, in order
-  std::vector<std::vector<size_t>> before_;  // per rOperator: those to be done before it begins
+  std::vector<std::vector<size_t>> of_rop_;  // per rOperator: its launches, in order
+  std::vector<std::vector<size_t>> before_;  // per rOperator: the rOperators to be done before it begins
 };
 
 }  // namespace
@@ -191,7 +193,7 @@ std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<
 
 namespace {
 
-// The host gives launches to the device in their order, so a later one cannot be waited for: what it records comes too late.
+// The host gives launches to the device in their order, so a launch cannot wait for a later one: what that one records would come too late.
 void verify_each_launch(const RProgram& program, Violations& violations) {
   const std::vector<PhaseLaunch>& launches = *program.launches;
   for (size_t n = 0; n < launches.size(); ++n) {
@@ -211,7 +213,8 @@ void verify_each_launch(const RProgram& program, Violations& violations) {
 
 }  // namespace
 
-// A lane and an event per launch: nothing but PhaseLaunch::after orders them, and nothing the rTasks of one.
+// A program with a lane and an event per launch: nothing but PhaseLaunch::after orders the launches, and nothing orders the rTasks of one
+// launch.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit, const select::Families& families) {
   TAMP_CHECK(program.launches.has_value(), "launches of a rProgram for persistent execution");
   Violations violations(limit);

@@ -14,14 +14,14 @@
 
 namespace tamp::schedule {
 
-// One launch per phase that has rTasks, in an order in which they may run one after another: that in which the lanes first
-// come to them. A launch is after the phases that make what it reads, and after those that are to be done with memory that it
-// writes. Where there are `stages` (all of the plan's, in the order of the lanes), a launch is also after those of earlier stages and those
-// before it in its group. Error (unsupported) names a gang: its phases need each other.
+// One launch per phase that has rTasks, in an order in which they may run one after another: that in which the lanes first come to them. A
+// launch comes after the phases that make its inputs, and after those that use the memory that it will write and must finish before. Where
+// there are `stages` (all of the plan's, in the order of the lanes), a launch also comes after those of earlier stages and those before it
+// in its group. Error (unsupported) names a gang: its phases need each other.
 std::vector<PhaseLaunch> launches_of(const RProgram& program, const std::vector<Stage>& stages = {});
 
-// schedule::verify of the program in which only RProgram::launches say what comes after what: the rTasks of a launch have no order, and
-// programmatic dependents are where they may be.
+// As schedule::verify, but only RProgram::launches say what comes after what: the rTasks of a launch have no order. It also checks that
+// programmatic dependents are only where they may be.
 std::vector<std::string> verify_launches(const RProgram& program, size_t limit = 8, const select::Families& families = kernels::families());
 
 }  // namespace tamp::schedule

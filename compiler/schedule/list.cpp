@@ -1,10 +1,12 @@
 // The policy `list`: critical-path list scheduling of rTasks. Of the rOperators whose inputs are placed, the one with the longest way to
 // the end (its upward rank: times and edges) comes next; each of its rTasks goes where it ends earliest, also into a gap between rTasks
-// that are there already. From there a local search goes on as long as the simulator says that the plan ends earlier, within
-// ScheduleOptions::search_plans simulated plans: it exchanges the rKernels of all rOperators of a level, or of one, and moves rOperators up
-// or down in the order, along the critical path first. It begins with the best of several choices of rKernels: the wavefront policy's, and
-// those that are fastest on a part of the vEUs. The wavefront policy's own plan is among those that it chooses from. No chance is involved:
-// equal input, equal plan.
+// that are there already.
+//
+// From there a local search goes on as long as the simulator says that the plan ends earlier, within ScheduleOptions::search_plans
+// simulated plans. It exchanges the rKernels of all rOperators of a level, or of one rOperator, and moves rOperators up or down in the
+// order, along the critical path first. It begins with the best of several choices of rKernels: the wavefront policy's, and those that are
+// fastest on a part of the vEUs. The wavefront policy's own plan is also among the plans that it may choose. Nothing is random: equal input
+// gives an equal plan.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -31,11 +33,11 @@ namespace {
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr double kGainUs = 0.01;  // less is noise
 constexpr double kMoveUs = 8;     // added to a rank: about two rOperators' way, so that neighbours change places
-// Into how many parts the vEUs are cut for rKernels of rOperators that run side by side: on all of them each is done soonest, and hides
-// the edges of the others; on an eighth it takes the least time of vEUs.
+// Into how many parts the vEUs are cut when choosing rKernels for rOperators that run side by side. The rKernels for all vEUs (1) are done
+// soonest, each by itself; those for an eighth (8) take the least time of vEUs.
 constexpr std::array<int64_t, 5> kParts = {1, 2, 3, 4, 8};
 
-// A vEU's idle times, the last without end.
+// A vEU's idle times; the last one has no end.
 class Gaps {
  public:
   struct Place {
@@ -50,7 +52,7 @@ class Gaps {
     }
     TAMP_CHECK(false, "a gap that ends");
   }
-  // What is left of the gap on both sides is kept if another rTask could be in it.
+  // Of a gap, what remains before and after the rTask stays a gap if another rTask could fit.
   void take(const Place& place, double us, double least_us) {
     const auto [begin_us, end_us] = gaps_[place.gap];
     const auto at = gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(place.gap));
@@ -65,7 +67,7 @@ class Gaps {
   std::vector<std::pair<double, double>> gaps_ = {{0, kForEver}};
 };
 
-// Where the placed rTasks run, in the list's own belief.
+// Where and when the placed rTasks run, as this policy estimates it while placing.
 class Lanes {
  public:
   explicit Lanes(const select::Machine& machine) : machine_(machine), gaps_(static_cast<size_t>(machine.vdevice.veus())) {}
@@ -92,7 +94,7 @@ class Lanes {
     return schedule::ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_.vdevice);
   }
 
-  // As if the loader always had the time that it can use.
+  // Assumes that the loader always has as much time before the rTask as it can use.
   double us_of(const Phase& phase) const {
     const select::RTaskCost cost = select::cost_of(phase, machine_, machine_.vdevice.veus());
     return cost.fixed_us + std::max(cost.body_us, cost.weights_us - cost.ahead_us);
@@ -118,7 +120,7 @@ class Lanes {
     return finish;
   }
 
-  // Behind all that is on its vEUs.
+  // A gang goes behind everything that is on its vEUs: gaps are not used.
   Finish insert_gang(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
     std::vector<std::pair<double, size_t>> earliest;
     for (size_t veu = 0; veu < gaps_.size(); ++veu) earliest.emplace_back(std::max(gaps_[veu].last_us(), ready_us(veu, waits)), veu);
@@ -148,7 +150,7 @@ class Lanes {
 
   const select::Machine& machine_;
   std::vector<Gaps> gaps_;
-  std::vector<std::pair<double, Placed>> placed_;  // with its begin
+  std::vector<std::pair<double, Placed>> placed_;  // with the time when it begins
 };
 
 class List {
@@ -176,15 +178,15 @@ class List {
   }
 
  private:
-  // What a plan is made of.
+  // The decisions from which place() makes a plan.
   struct Choice {
-    std::vector<size_t> rkernel;   // per rOperator, in candidates_
+    std::vector<size_t> rkernel;   // per rOperator: index in candidates_
     std::vector<double> moved_us;  // per rOperator: what is added to its rank
   };
   struct Trial {
     Choice choice;
     double us = 0;
-    std::vector<size_t> path;  // the critical one: rOperators, from the end
+    std::vector<size_t> path;  // rOperators of the critical path, from the end
   };
 
   void collect() {
@@ -209,7 +211,7 @@ class List {
 
   double us_of(const RKernel& rkernel) const { return select::completion_us(rkernel, input_.machine, input_.machine.vdevice.veus(), 1); }
 
-  // Candidates that no other beats both in time and in time x vEUs.
+  // Keeps the candidates for which no other candidate is as good both in time and in time x vEUs.
   void keep_front(size_t rop) {
     std::vector<std::pair<double, double>> times;
     for (const RKernel& rkernel : candidates_[rop]) times.emplace_back(us_of(rkernel), select::veu_us(rkernel, input_.machine));
@@ -267,7 +269,7 @@ class List {
     return draft;
   }
 
-  // One that runs beside others gets the rKernel that is fastest on its part of the vEUs.
+  // A rOperator that runs beside others gets the rKernel that is fastest on its part of the vEUs.
   void take_part(size_t rop, int64_t parts, Choice& choice) const {
     if (candidates_[rop].empty() || alone_[rop]) return;
     const int64_t share = std::max<int64_t>(1, input_.machine.vdevice.veus() / parts);
@@ -283,7 +285,7 @@ class List {
     return result;
   }
 
-  // From the rOperator that ends last back along those that end last of what each needs.
+  // From the rOperator that ends last, back: each step goes to the producer that ends last.
   std::vector<size_t> critical_path(const Draft& draft) const {
     std::vector<double> end_us(draft.rkernels.size(), -1);
     for (const Placed& placed : draft.order)
@@ -303,7 +305,7 @@ class List {
 
   bool may_try() const { return plans_ < input_.options.search_plans; }
 
-  // One change after another, along the critical path first, then anywhere; each change that helps stays.
+  // Tries one change after another, on the critical path first, then elsewhere. A change that helps stays.
   void improve(Trial at) {
     bool better = true;
     while (better && may_try()) {
@@ -321,7 +323,7 @@ class List {
     }
   }
 
-  // Whether the plan got better: then `at` is the new one.
+  // Tries `choice`. If the plan is better, `at` becomes the new one and the result is true.
   bool try_choice(Choice choice, Trial& at) {
     if (!may_try() || (choice.rkernel == at.choice.rkernel && choice.moved_us == at.choice.moved_us)) return false;
     Trial found = trial(std::move(choice));
@@ -330,7 +332,8 @@ class List {
     return true;
   }
 
-  // What stands side by side is exchanged together: one rOperator more on all vEUs is of no use while the others keep to their parts.
+  // rOperators side by side are exchanged together: an rKernel for all vEUs is of no use to one of them while the others keep to their
+  // parts.
   bool change_level(size_t level, Trial& at) {
     bool better = false;
     for (const int64_t parts : kParts) {
@@ -362,10 +365,10 @@ class List {
   Simulator simulator_;
   Plan wavefront_;
   std::vector<std::vector<RKernel>> candidates_;  // per rOperator; none: a view
-  std::vector<std::vector<size_t>> front_;        // per rOperator, in candidates_
+  std::vector<std::vector<size_t>> front_;        // per rOperator: indices in candidates_
   std::vector<std::vector<size_t>> consumers_;
   std::vector<bool> alone_;    // per rOperator: nothing else in its wave
-  std::vector<size_t> level_;  // per rOperator: steps from the inputs, the longest way
+  std::vector<size_t> level_;  // per rOperator: length of the longest way from the inputs
   Draft best_;
   double best_us_ = 0;
   int64_t plans_ = 0;

@@ -1,8 +1,8 @@
-// Arena offsets. In a static program without a common clock two buffers have no lifetimes to compare, only a partial order:
-// B may have A's memory if everything that touches A happens before anything that writes B. Vector clocks (clocks.h) answer
-// that for a pair in one pass over the vEUs. Buffers are visited in the order of their first write, and a buffer leaves the
-// comparison for good once it is before all that is still to come, so that long programs do not cost n^2.
-// Placement then goes by size, largest first, each into the smallest gap that its conflicts leave.
+// Arena offsets. In a static program without a common clock two buffers have no lifetimes to compare, only a partial order: buffer B may
+// have A's memory if everything that touches A happens before anything that writes B. Vector clocks (clocks.h) answer that for a pair in
+// one pass over the vEUs. Buffers are visited in the order of their first write. A buffer that is before all buffers still to come is
+// compared no more, so that long programs do not cost n^2. Then the buffers are placed by size, largest first, each into the smallest gap
+// that its conflicts leave.
 #include "compiler/schedule/memory_plan.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ int64_t bytes_of_buffer(const Buffer& buffer) { return buffer.elements * bytes_o
 struct Item {
   int64_t bytes = 0;  // aligned
   int64_t* offset = nullptr;
-  size_t first_write = SIZE_MAX;  // place in the order of the instructions
+  size_t first_write = SIZE_MAX;  // position in the order of the instructions
   Extent accesses, writes;
   std::vector<size_t> conflicts;
 };
@@ -87,9 +87,9 @@ class Planner {
 
   Item item_at(int64_t& offset, int64_t bytes) const { return {aligned(bytes), &offset, SIZE_MAX, Extent(veus()), Extent(veus()), {}}; }
 
-  // Items are in the order of their first writes: a later item is never before an earlier one.
+  // Items are in the order of their first writes, so a later item is never before an earlier one.
   void find_conflicts() {
-    std::vector<Extent> from(items_.size() + 1, Extent(veus()));  // writes of this item and all later ones
+    std::vector<Extent> from(items_.size() + 1, Extent(veus()));  // writes of items[i] and all later ones
     for (size_t i = items_.size(); i-- > 0;) {
       from[i] = items_[i].writes;
       from[i].add(from[i + 1]);
@@ -117,7 +117,7 @@ class Planner {
     }
   }
 
-  // Behind everything else: a word's epoch must never be some other tensor's number.
+  // Exchanges of gangs lie behind everything else: a reader must never take another tensor's number for a word's epoch.
   void place_exchanges() {
     MemoryPlan& memory = program_.memory;
     for (size_t i = 0; i < program_.rkernels.size(); ++i) {
@@ -147,7 +147,7 @@ class Planner {
   bool share_;
   Clocks clocks_;
   std::vector<Extent> extents_;  // per rOperator
-  std::vector<size_t> first_;    // per rOperator: place in the order of its first rTask
+  std::vector<size_t> first_;    // per rOperator: position in the order of its first rTask
   std::vector<Item> items_;
 };
 

@@ -9,14 +9,14 @@ namespace tamp::schedule {
 inline constexpr int64_t kAlignmentBytes = 256;  // of arena offsets and of weights
 inline constexpr int64_t kExchangeWordBytes = 8;
 
-// Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before
-// every write of the other; the plan never asks for another Wait. Without `share` no two do.
+// Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before every write of
+// the other; the plan never asks for another Wait. With `share` false no two buffers share memory.
 void plan_memory(RProgram& program, bool share = true);
 
-// Of all arena buffers and scratch, as if none were shared (for reports: arena_bytes against this).
+// Bytes of all arena buffers and scratch if none shared memory (for reports, to compare arena_bytes with).
 int64_t unshared_bytes(const RProgram& program);
 
-// Fills RProgram::weights and ::weight_bytes: constants that a body reads in their own layout, then what the families pack.
+// Fills RProgram::weights and ::weight_bytes: first constants that a body reads in their own layout, then the data that the families pack.
 void list_weights(RProgram& program, const select::Families& families);
 
 }  // namespace tamp::schedule

@@ -1,6 +1,7 @@
-// What a policy decides, and what it is told. Append and Wait are Rammer's two calls: a policy is a program over them, written down as
-// `Plan::order` and `Plan::waits`. A policy is one file with one function `Plan NAME(const PolicyInput&)` and a row in schedule.cpp. What
-// it believes of times is its own business (most place rTasks with a Timetable); what its plan takes, simulate.h says, of all alike.
+// What a policy is told, and what it decides. Append and Wait are Rammer's two calls: a policy is a program of these calls, written down as
+// `Plan::order` and `Plan::waits`. A policy is one file with one function `Plan NAME(const PolicyInput&)` and a row in schedule.cpp. How a
+// policy estimates times is its own business (most place rTasks with a Timetable); how long the finished plan takes, simulate.h says for
+// all policies alike.
 #pragma once
 
 #include <optional>
@@ -17,21 +18,21 @@ struct Placed {
   VEU veu;
 };
 
-// All of a policy's decisions. `order` is one topological order of all rTasks; the rTasks of a (rOperator, phase) that others
-// wait for come before theirs, and those of a gang follow each other.
+// All of a policy's decisions. `order` is one topological order of all rTasks: the rTasks of a (rOperator, phase) come before the rTasks
+// that wait for them, and those of a gang follow each other.
 struct Plan {
-  std::vector<RKernel> rkernels;                // per rOperator; no phases where nothing is to be done
-  std::vector<std::vector<ROperatorId>> waits;  // per rOperator: those that each of its rTasks waits for
+  std::vector<RKernel> rkernels;                // per rOperator; without phases where nothing is to be done
+  std::vector<std::vector<ROperatorId>> waits;  // per rOperator: the rOperators that each of its rTasks waits for
   std::vector<Placed> order;
-  // Positions in `order`, ascending: grid-wide boundaries. All rTasks ahead of one end before any behind it begins.
+  // Grid-wide boundaries, as positions in `order`, ascending. All rTasks ahead of a boundary end before any behind it begins.
   std::vector<size_t> boundaries;
-  // Graph execution: stages one behind the other, of all rOperators that have rTasks, as in `order`. Empty: a rOperator waits for its data
-  // alone.
+  // Graph execution: stages one behind the other, of all rOperators that have rTasks, in the order of `order`. If there are none, a
+  // rOperator waits only for its data.
   std::vector<Stage> stages;
-  const char* chosen = nullptr;  // the policy that made it, where another one chose that
+  const char* chosen = nullptr;  // the policy that made the plan, where another policy chose that one
 };
 
-// The same without rKernels of its own: for policies that try many, and for what the simulator needs.
+// A plan that does not own its rKernels: for policies that try many plans, and all that the simulator needs.
 struct Draft {
   std::vector<const RKernel*> rkernels;
   std::vector<std::vector<ROperatorId>> waits;
@@ -42,7 +43,7 @@ struct Draft {
 Draft draft_of(const Plan& plan);
 Plan plan_of(const Draft& draft);
 
-// `producers` and `is_view` as found by find_dependencies. Error (unsupported) of a policy names all rOperators without any candidate.
+// `producers` and `is_view` are find_dependencies' results. A policy's Error (unsupported) names all rOperators without any candidate.
 struct PolicyInput {
   const Graph& graph;
   const select::Machine& machine;
@@ -52,14 +53,14 @@ struct PolicyInput {
   ScheduleOptions options{};
 };
 
-// With a policy that may change the graph (docs/policies.md, ios): the plan is of another graph, in which `merges` were made.
+// The result of a policy that may change the graph (docs/policies.md, ios): then the plan is for `graph`, in which `merges` were made.
 struct Planned {
   std::vector<Merge> merges;
-  std::optional<Graph> graph;  // none: as it was
+  std::optional<Graph> graph;  // none: the graph is unchanged
   Plan plan;
 };
 
-// The policies, by name and by function. `planned` lets a policy change the graph if the options have a merger, plan_of never does.
+// Calls a policy by its name. `planned` lets a policy change the graph if the options have a merger; plan_of never does.
 Plan plan_of(Policy policy, const PolicyInput& input);
 Planned planned(Policy policy, const PolicyInput& input);
 Plan wavefront(const PolicyInput& input);
@@ -74,16 +75,16 @@ Planned ios_merge_merged(const PolicyInput& input);
 Plan list(const PolicyInput& input);
 Plan list_from(const PolicyInput& input, Plan wavefront);  // `list`, where the wavefront policy's plan is known
 Plan best(const PolicyInput& input);
-// The share of the wavefront policy's simulated time that a plan must promise to be taken instead. One that is simulated to be less than 1
-// % faster is mostly not; in graph execution nor is one that promises 5 % (docs/policies.md).
+// A plan is taken only if its simulated time is less than this share of the wavefront policy's. A plan that is simulated to be less than
+// 1 % faster is mostly not faster when measured; in graph execution neither is one that promises 5 % (docs/policies.md).
 double worth_of(Execution execution);
 
-// Makes a plan of `program.graph` the program: lanes, events, places in memory, weights, and launches in graph execution. What it is for
-// (vDevice, precision) is there already.
+// Makes the program from a plan of `program.graph`: lanes, events, places in memory, weights, and launches in graph execution. The
+// program's vDevice and precision are set before.
 void complete(RProgram& program, Plan plan, const ScheduleOptions& options, const select::Families& families);
 
-// Lanes and events of a plan: one event per (rOperator, phase) that somebody on another vEU waits for, one signal per vEU
-// that has such rTasks, Waits that others imply left out. Fills RProgram::lanes and ::events; takes the rest from the plan.
+// Makes lanes and events from a plan and fills RProgram::lanes and ::events; the plan's rKernels become the program's. There is one event
+// per (rOperator, phase) that another vEU waits for and one signal per vEU that has such rTasks; Waits that others imply are left out.
 void assemble(Plan plan, RProgram& program);
 
 }  // namespace tamp::schedule

@@ -16,7 +16,7 @@
 namespace tamp::schedule {
 namespace {
 
-// Bytes of a base, for `is_write` or reading.
+// A range of bytes of a base. Reads and writes are kept in lists of their own.
 struct Stretch {
   int32_t base = 0;
   int64_t begin = 0, end = 0;
@@ -47,7 +47,7 @@ int64_t first_outside(const Stretch& wanted, const Stretches& merged) {
 }
 
 struct Declared {
-  Stretches reads, writes;  // a rTask may read what it writes
+  Stretches reads, writes;  // a rTask may also read what it writes
 };
 
 class Declarations {
@@ -111,7 +111,7 @@ class Declarations {
     for (const WeightBlob& blob : program_.weights) {
       if (blob.constant.valid() && blob.constant == buffer.constant) return {kWeightsBase, blob.offset};
     }
-    return {-1, 0};  // packed: nobody reads it where it was
+    return {-1, 0};  // packed: no rOperator reads the constant where it was
   }
 
   void add(Stretches& to, const RTask& rtask, const Region& region) const {
@@ -136,7 +136,7 @@ class Declarations {
     }
   }
 
-  // What was packed for the phase, which is not in Accesses.
+  // Adds the data that was packed for the phase; Accesses does not have it.
   void add_packed(Stretches& to, const RTask& rtask) const {
     for (const WeightBlob& blob : program_.weights) {
       if (!blob.constant.valid() && blob.rop == rtask.rop && blob.phase == rtask.phase)
@@ -253,7 +253,7 @@ class RaceChecker {
     }
   }
 
-  // The declared bytes of the base that lie nearest.
+  // The declared bytes that lie nearest to the touch.
   static std::string declared_text(const Stretches& declared, const Touch& touch) {
     std::vector<std::string> near;
     for (const Stretch& s : declared) {
@@ -279,10 +279,10 @@ class RaceChecker {
     }
   }
 
-  // Sweeps over the bytes of every base; two touches are compared when the later one begins.
+  // Sweeps over the bytes of every base. Two touches that overlap are compared when the sweep reaches the begin of the later one.
   void check_order() {
     std::vector<const Touch*> all;
-    const auto exchanges = exchange_bytes(program_);  // words order themselves; verify_exchanges
+    const auto exchanges = exchange_bytes(program_);  // an exchange's words order themselves; verify_exchanges proves that
     for (const Touch& t : touched_) {
       const bool is_word = t.base == kArenaBase && std::any_of(exchanges.begin(), exchanges.end(),
                                                                [&](const auto& e) { return t.begin >= e.first && t.end <= e.second; });
@@ -315,7 +315,7 @@ class RaceChecker {
   Order order_;
   Violations& violations_;
   std::set<std::pair<Key, Key>> compared_;
-  std::set<std::tuple<int32_t, int32_t, bool>> blamed_;  // phases of rOperators: the first of its rTasks speaks for all
+  std::set<std::tuple<int32_t, int32_t, bool>> blamed_;  // rOperator, phase, is_write: only the first of their rTasks is reported
 };
 
 }  // namespace

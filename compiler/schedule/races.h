@@ -1,5 +1,5 @@
-// The other half of the proof: verify() shows that what the families declare of each rTask is in order; here it is compared with what
-// the rTasks were seen to do (`tamp run --races`; runtime_stub/cuda_on_cpu/cpu_races.h).
+// verify() proves that the accesses that families declare for each rTask are in order. The other half of the proof is here: what the
+// families declare is compared with what the rTasks were seen to do (`tamp run --races`; runtime_stub/cuda_on_cpu/cpu_races.h).
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct Touch {
 };
 inline constexpr int32_t kArenaBase = rk::kArena, kWeightsBase = rk::kWeights, kFirstPortBase = rk::kFirstPort;
 
-// Bytes of the arena that are the exchanges' of gangs.
+// The bytes of the arena that hold exchanges of gangs.
 std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program);
 
-// One sentence per fault, at most `limit`; none: every rTask read and wrote what its family declares and no more, wrote all of that, and
-// of any two that touched a byte, one of them writing, one is done before the other begins, whatever the order of the run.
-// The program is one that verify() accepts. `touched` has the touches of a rTask together.
+// One sentence per fault, at most `limit`. No sentence means: every rTask read and wrote what its family declares and no more, and wrote
+// all of that; and of any two rTasks that touched the same byte, one of them writing, one is done before the other begins, whatever the
+// order of the run. The program must be one that verify() accepts. In `touched`, the touches of a rTask follow each other.
 std::vector<std::string> races(const RProgram& program, const std::vector<Touch>& touched, size_t limit = 8,
                                const select::Families& families = kernels::families());
 

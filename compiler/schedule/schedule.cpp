@@ -18,7 +18,7 @@ struct Row {
   Policy policy;
   const char* name;
   Plan (*run)(const PolicyInput& input);
-  Planned (*merge)(const PolicyInput& input) = nullptr;  // where it may change the graph
+  Planned (*merge)(const PolicyInput& input) = nullptr;  // for policies that may change the graph
 };
 constexpr Row kPolicies[] = {{Policy::sequential, "sequential", sequential},
                              {Policy::greedy, "greedy", greedy},

@@ -27,7 +27,8 @@ namespace {
 
 using nlohmann::json;
 
-// "3.0.17<5<6>7": rTask 17 of phase 0 of rOperator 3, behind events 5 and 6, signals 7. "-" for the rTask: only waits and signals.
+// "3.0.17<5<6>7": rTask 17 of phase 0 of rOperator 3 waits for events 5 and 6 and signals event 7. "-" in the place of the rTask: an
+// instruction that only waits and signals.
 std::string instruction_text(const Instruction& i) {
   std::string out = i.rtask.rop.valid() ? fmt::format("{}.{}.{}", i.rtask.rop.value, i.rtask.phase, i.rtask.index) : "-";
   for (const EventId id : i.waits) out += fmt::format("<{}", id.value);
@@ -37,13 +38,13 @@ std::string instruction_text(const Instruction& i) {
 
 std::string quoted(const std::string& text) { return json(text).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace); }
 
-// `key`: [one text a line].
+// `key`: [one element of `lines` per line].
 std::string lines_of(const std::string& key, const std::vector<std::string>& lines) {
   return fmt::format(" \"{}\": [{}{}{}]", key, lines.empty() ? "" : "\n  ", fmt::format("{}", join(lines, ",\n  ")),
                      lines.empty() ? "" : "\n ");
 }
 
-// A line of its own, where there are any.
+// A line for the merges; nothing if there are none.
 std::string merges_line(const std::vector<Merge>& merges) {
   if (merges.empty()) return "";
   std::vector<std::string> lines;
@@ -117,7 +118,7 @@ class Reader {
     }
   }
 
-  // Makes the graph that the schedule is for, if its policy merged convolutions.
+  // If the policy merged convolutions, makes the merged graph, for which the schedule is.
   void merge(const std::string& text, const Merger* merger) const {
     try {
       const json file = json::parse(text);
@@ -134,7 +135,7 @@ class Reader {
     }
   }
 
-  // Before anything looks at clocks, which a program that cannot end has none of.
+  // Must come before anything that asks for clocks: a program that cannot end has none.
   void require_end() const {
     const Clocks clocks(program_);
     if (clocks.is_complete()) return;
@@ -214,7 +215,7 @@ std::string schedule_text(const RProgram& program, int64_t batch) {
   return "{\n" + join(fields, ",\n") + "\n}\n";
 }
 
-// Also if another policy chose that one: "best (sequential)".
+// True also for a schedule that another policy chose from this one: "best (sequential)".
 bool made_by(const std::string& text, Policy policy) {
   return text == name_of(policy) || text.ends_with(fmt::format(" ({})", name_of(policy)));
 }
@@ -241,7 +242,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
       reader.fail(
           fmt::format("a schedule for {} execution, asked for is {}", printable(file.at("execution").get<std::string>()), execution));
     program.policy = file.at("policy");
-    // Costs as the policy that made it saw them, so that the estimate is the same.
+    // The same costs as the policy that made the schedule had, so that the estimate is the same.
     const std::vector<bool> alone =
         made_by(program.policy, Policy::sequential) ? std::vector<bool>(program.graph.rops.size(), true) : alone_of(input);
     const json& rkernels = file.at("rkernels");

@@ -1,6 +1,6 @@
-// The policy `sequential`: every rOperator with its fastest rKernel on all vEUs, one after another, each waiting for the one
-// before it whether it needs it or not. What a framework does that launches one kernel per operator, without the launches; in graph
-// execution with them: Rammer's RammerBase.
+// The policy `sequential`: every rOperator with its fastest rKernel on all vEUs, one after another, each waiting for the one before even if
+// it does not need it. A framework that launches one kernel per operator does the same with launches in addition. In graph execution this
+// policy has the launches, too: it is Rammer's RammerBase.
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/timetable.h"

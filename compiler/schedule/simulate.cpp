@@ -13,8 +13,8 @@
 namespace tamp::schedule {
 namespace {
 
-constexpr int kPasses = 2;       // more change the times of ten networks by less than half a percent (docs/adr/0011)
-constexpr size_t kTicks = 4096;  // into which a run is cut for counting who is busy
+constexpr int kPasses = 2;       // with more passes the times of ten networks change by less than half a percent (docs/adr/0011)
+constexpr size_t kTicks = 4096;  // a run is cut into so many parts for counting busy vEUs
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Simulator::Signals::add(double us, int32_t veu) {
 
 double Simulator::Signals::seen_us(int32_t veu, const VDevice& d) const {
   if (latest_veu < 0) return 0;
-  // Signals of one event are added one after another, and those of many vEUs come behind many stores.
+  // Signals of one event are added one after another; signals of many vEUs come behind many stores.
   const double share = std::min(1.0, static_cast<double>(count) / static_cast<double>(d.veus()));
   const double edge_us = d.edge_us - d.edge_spread_us * (1 - share);
   if (veu != latest_veu) return latest_us + edge_us;
@@ -60,7 +60,7 @@ void Simulator::take_steps(const std::vector<const RKernel*>& rkernels) {
   gang_items_.assign(rkernels.size(), {});
 }
 
-// Per step, as numbers of the steps that end it. Of a gang, the first step stands for all.
+// Fills waits_: per step, the numbers of the steps that it waits for. A gang is represented by its first step.
 void Simulator::collect_waits(const Draft& draft) {
   waits_.clear();
   step_waits_begin_.clear();
@@ -128,7 +128,7 @@ void Simulator::take_kernels(const RProgram& program) {
     kernels_.push_back({static_cast<int32_t>(step_of(launch.rop, launch.phase)), launch.after, launch.dependent});
 }
 
-// As launches_of has them, but for memory that is used again, which a plan does not know of.
+// As launches_of makes them, but without the dependencies of memory that is used again, which a plan does not know of.
 void Simulator::take_kernels(const Draft& draft) {
   collect_waits(draft);
   kernels_.clear();
@@ -210,7 +210,7 @@ double Simulator::ready_us(const Item& item) const {
   return us;
 }
 
-// All of its rTasks are next on their vEUs when the first of them is met.
+// When the first rTask of a gang is met, every rTask of the gang is the next one on its vEU.
 double Simulator::begin_of_gang(size_t item) const {
   double us = 0;
   for (const size_t member : gang_items_[static_cast<size_t>(steps_[static_cast<size_t>(items_[item].step)].rop)])
@@ -232,7 +232,7 @@ void Simulator::pass_lanes() {
       ++next_boundary;
     }
     select::VEUTime& veu = veus_[static_cast<size_t>(item.veu)];
-    // The last rTask of a phase on its vEU signals; what comes next there waits until the stores before that are seen.
+    // The last rTask of a phase on a vEU signals. What comes next on that vEU waits until the stores before the signal are seen.
     const int32_t before = std::exchange(newest_step_[static_cast<size_t>(item.veu)], item.step);
     if (before >= 0 && before != item.step) veu.free_us += d.signal_us;
     double ready = ready_us(item);
@@ -256,7 +256,7 @@ void Simulator::pass_lanes() {
   }
 }
 
-// Of the kernels whose predecessors have been placed the one that can begin first is next; its blocks go to the vEUs that are free first.
+// Of the kernels whose predecessors have been placed, the one that can begin first is next. Its blocks go to the vEUs that are free first.
 void Simulator::pass_kernels() {
   const VDevice& d = machine_.vdevice;
   std::vector<std::vector<int32_t>> before(kernels_.size());  // kernels that are after this one
@@ -281,7 +281,7 @@ void Simulator::pass_kernels() {
       const auto [free_us, veu] = idle.top();
       idle.pop();
       const double begin_us = std::max(free_us, ready_us);
-      // Its loader has nothing to do before the kernel begins.
+      // The loader of these blocks cannot fetch anything before the kernel begins.
       const double us = select::after({begin_us, begin_us, begin_us}, steps_[s].cost, begin_us).free_us - begin_us;
       const double done_us = begin_us + us * factor;
       spans_[first_span_[s] + index] = {begin_us, done_us};
@@ -298,7 +298,7 @@ void Simulator::pass_kernels() {
   }
 }
 
-// Step::active: the mean number of busy vEUs from the first of its rTasks to the end of the last.
+// Sets Step::active: the mean number of busy vEUs from the begin of the step's first rTask to the end of its last one.
 void Simulator::count_active() {
   if (end_us_ <= 0) return;
   const double per_us = static_cast<double>(kTicks) / end_us_;
@@ -319,7 +319,7 @@ void Simulator::count_active() {
       last_us = std::max(last_us, spans_[i].end_us);
     }
     const size_t begin = tick(begin_us), end = tick(last_us);
-    if (end <= begin) continue;  // too short to be counted: as it was
+    if (end <= begin) continue;  // too short to be counted: keeps its value
     const double mean = (busy_[end] - busy_[begin]) / static_cast<double>(end - begin);
     steps_[s].active = std::clamp<int64_t>(static_cast<int64_t>(mean + 0.5), 1, machine_.vdevice.veus());
   }
@@ -356,9 +356,9 @@ Simulator::Shares Simulator::shares() const {
   return all_us > 0 ? Shares{us.full / all_us, us.boxes / all_us} : Shares{};
 }
 
-// Whether neighbours on neighbouring SMs are worth it was measured (docs/performance-log.md, "Which vEU a block is"): in networks that are
-// convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster as blocks come,
-// which spreads few rTasks over all of the GPU.
+// Whether neighbouring vEUs are to be put on neighbouring SMs was measured (docs/performance-log.md, "Which vEU a block is"). It pays in
+// networks that are convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster
+// as the blocks come, which spreads few rTasks over all of the GPU.
 void estimate(RProgram& program) {
   constexpr double kLeastFull = 0.1, kLeastBoxes = 0.8, kMostWeightBytes = 4e5;  // bytes: of a microsecond
   Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));

@@ -1,9 +1,10 @@
-// How long a plan or a rProgram takes, and when each of its rTasks runs: the only place that says so (docs/adr/0011). One pass puts the
-// rTasks on their vEUs in an order in which they can run: a rTask begins when its vEU is free and its Waits have been seen, by edges of
-// three kinds (the same vEU, another vEU, another kernel), with as much of its weights as the loader could fetch ahead. What a rTask takes
-// depends on how many vEUs share L2 and DRAM with it; that is counted from the times of the pass before, so there are kPasses of them.
+// How long a plan or a rProgram takes, and when each of its rTasks runs. Nothing else in the compiler answers this question
+// (docs/adr/0011). One pass puts the rTasks on their vEUs in an order in which they can run. A rTask begins when its vEU is free and its
+// Waits have been seen; an edge's cost depends on its kind (the same vEU, another vEU, another kernel). As much of the rTask's weights is
+// there as the loader could fetch ahead. A rTask's time depends on how many vEUs share L2 and DRAM with it. That number is counted from the
+// times of the pass before, so there are kPasses passes.
 //
-// In graph execution the hardware gives the blocks of a kernel to vEUs as they get free, and nothing is fetched ahead of a kernel's begin.
+// In graph execution the hardware gives the blocks of a kernel to vEUs as they become free, and nothing is fetched before a kernel begins.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,18 @@
 
 namespace tamp::schedule {
 
-// Keeps its memory from one plan to the next, for policies that try thousands.
+// An object keeps its memory from one plan to the next, for policies that try thousands of plans.
 class Simulator {
  public:
   explicit Simulator(const select::Machine& machine) : machine_(machine) {}
 
-  // Microseconds, the launch included.
+  // Returns microseconds, the launch included.
   double run(const Draft& draft, Execution execution = Execution::persistent);
   double run(const Plan& plan, Execution execution = Execution::persistent) { return run(draft_of(plan), execution); }
   double run(const RProgram& program);
 
-  // Of the last run. Begin and end of rTask `index`; of a gang, too, all rTasks of a phase are numbered together.
-  // Likewise: of all phases' times together, those of phases with rTasks for nearly all vEUs, and of phases that read boxes.
+  // About the last run. shares(): of the time of all phases together, the share of phases with rTasks for nearly all vEUs, and the share of
+  // phases that read boxes. span_of(): begin and end of an rTask, whose index counts within its phase, also in a gang.
   struct Shares {
     double full = 0, boxes = 0;
   };
@@ -41,18 +42,18 @@ class Simulator {
     const Phase* phase = nullptr;
     int32_t rop = 0;
     bool gang = false;
-    int64_t active = 1;  // vEUs that are busy while it runs
+    int64_t active = 1;  // vEUs that are busy while the step runs
     select::RTaskCost cost;
   };
   // One entry of a lane. Signals and Waits are numbers of events.
   struct Item {
     int32_t veu = 0;
-    int32_t step = -1;  // none: only waits and signals
+    int32_t step = -1;  // -1: the entry only waits and signals
     int32_t waits_begin = 0, waits_end = 0;
     int32_t signal = -1;
-    int64_t span = 0;  // in spans_
+    int64_t span = 0;  // index in spans_
   };
-  // All that an event's Waits need: the latest signal, the latest from another vEU than that, and how many there are.
+  // All that an event's Waits need: the latest signal, the latest one from another vEU than the latest's, and how many signals there are.
   struct Signals {
     double latest_us = 0, other_us = 0;
     int32_t latest_veu = -1, count = 0;
@@ -62,7 +63,7 @@ class Simulator {
   };
   struct Kernel {
     int32_t step = 0;
-    std::vector<int32_t> after;  // kernels
+    std::vector<int32_t> after;  // numbers of kernels
     bool dependent = false;      // PhaseLaunch::dependent
   };
 
@@ -91,11 +92,11 @@ class Simulator {
   std::vector<Kernel> kernels_;
   size_t events_ = 0;
 
-  // Of a pass.
+  // State of one pass.
   std::vector<select::VEUTime> veus_;
   std::vector<int32_t> newest_step_;  // per vEU
   std::vector<Signals> signals_;
-  std::vector<double> gang_begin_us_;            // per step, negative: not yet
+  std::vector<double> gang_begin_us_;            // per rOperator; negative: not yet
   std::vector<std::vector<size_t>> gang_items_;  // per rOperator
   std::vector<Span> spans_;
   std::vector<double> busy_;

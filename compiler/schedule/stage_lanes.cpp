@@ -34,7 +34,7 @@ const RProgram& StageLanes::of(const Stage& stage, int copies) {
   return alone_;
 }
 
-// Behind what is there, which all of it waits for.
+// Appends one copy of the stage behind the existing lanes; everything appended waits for everything before.
 void StageLanes::append(const std::vector<std::vector<Instruction>>& lanes, const std::vector<Event>& events) {
   int64_t ends = 0;
   for (const auto& lane : lanes) ends += lane.empty() ? 0 : 1;

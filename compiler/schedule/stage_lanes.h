@@ -1,4 +1,4 @@
-// A stage by itself in the persistent kernel: for whoever measures stages of a program (stage_meter.h).
+// Lanes that run one stage of a program by itself in the persistent kernel, to measure the stage (stage_meter.h).
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@ namespace tamp::schedule {
 
 class StageLanes {
  public:
-  explicit StageLanes(const RProgram& program);  // outlives it
-  // Its lanes and events are those of the stage: rTasks of `program`, on the vEUs on which the policy would put them; `copies` of it one
-  // behind another, with a boundary between them. Until the next call.
+  explicit StageLanes(const RProgram& program);  // must outlive this object
+  // A program whose lanes and events are those of the stage: rTasks of `program`, on the vEUs on which the policy would put them. It has
+  // `copies` of the stage one behind another, with a boundary between them. The reference is valid until the next call.
   const RProgram& of(const Stage& stage, int copies = 1);
 
  private:

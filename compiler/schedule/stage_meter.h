@@ -1,4 +1,5 @@
-// Stages of IOS that are measured instead of simulated (`--measure`, docs/policies.md): what the policy hands to whoever has a device.
+// Stages of IOS that are measured instead of simulated (`--measure`, docs/policies.md): the interface between the policy and the code that
+// has a device.
 #pragma once
 
 #include <functional>
@@ -12,13 +13,13 @@ namespace tamp::schedule {
 using Group = std::vector<ROperatorId>;
 using Stage = std::vector<Group>;
 
-// Stages and the program in which each of them can run by itself and again and again: no two of its buffers share memory.
+// Stages to be measured, and a program that can run each of them by itself and repeatedly: no two of its buffers share memory.
 struct StageJob {
   RProgram program;
   std::vector<Stage> stages;
 };
 
-// Microseconds of each stage of each job, when others run before and behind it. Throws where the device does not give them.
+// Microseconds of each stage of each job, measured with other stages running before and behind it. Throws where the device cannot measure.
 using StageMeter = std::function<std::vector<std::vector<double>>(const std::vector<StageJob>& jobs)>;
 
 }  // namespace tamp::schedule

@@ -51,7 +51,7 @@ void mark_dependents(std::vector<PhaseLaunch>& launches, const VDevice& vdevice)
 
 std::vector<std::string> verify_dependents(const RProgram& program) {
   std::vector<std::string> wrong;
-  std::map<int32_t, int32_t> last;  // of each stream
+  std::map<int32_t, int32_t> last;  // per stream: its last launch
   for (size_t n = 0; n < program.launches->size(); ++n) {
     const PhaseLaunch& launch = (*program.launches)[n];
     const auto refuse = [&](const std::string& why) {

@@ -1,5 +1,5 @@
-// Which stream a launch of graph execution goes to, what it still has to be told to wait for, and whether it can be the programmatic
-// dependent of the launch before it (docs/adr/0012). For launches of a rProgram and for the simulator's idea of those of a plan.
+// For a launch of graph execution: its stream, which launches it must still wait for explicitly, and whether it can be the programmatic
+// dependent of the launch before it (docs/adr/0012). Used for a rProgram's launches and for those that the simulator makes up for a plan.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace tamp::schedule {
 
 inline constexpr int32_t kMostStreams = 8;
 
-// The rule: `before`, the last launch of its stream (or -1), is all that it is after.
+// The rule: a launch can be a dependent if it is after one launch only, and that is `before`, the last launch of its stream (-1: none).
 inline bool can_be_dependent(const std::vector<int32_t>& after, int32_t before) { return after.size() == 1 && after[0] == before; }
 
 class Streams {
@@ -25,22 +25,23 @@ class Streams {
 
   explicit Streams(size_t launches) : words_((launches + 63) / 64) {}
 
-  // The next launch. Sorts `after` and takes out of it what the others imply. Its stream is one whose last launch it is after; else one
-  // where that adds no wait; else a new one.
+  // Adds the next launch. Sorts `after` and removes what the others of it imply. The stream is one whose last launch is in `after`; else
+  // one where the order of the stream adds no wait; else a new one.
   Place add(std::vector<int32_t>& after);
 
  private:
   bool is_before(size_t first, size_t second) const { return (ancestors_[second * words_ + first / 64] >> (first % 64) & 1) != 0; }
 
   size_t words_;
-  std::vector<uint64_t> ancestors_;  // per launch, a bit for each that it is after
-  std::vector<size_t> last_;         // per stream
+  std::vector<uint64_t> ancestors_;  // per launch, a bit for each launch that it is after
+  std::vector<size_t> last_;         // per stream: its last launch
 };
 
-// Sets PhaseLaunch::dependent, by the rule above and where the vDevice has such launches.
+// Sets PhaseLaunch::dependent where the rule above allows it and the vDevice has such launches.
 void mark_dependents(std::vector<PhaseLaunch>& launches, const VDevice& vdevice);
 
-// A sentence for each launch that is marked as a dependent and must not be. It believes nothing that the above said.
+// A sentence for each launch that is marked as a dependent and must not be. It computes everything anew and uses no result of the code
+// above.
 std::vector<std::string> verify_dependents(const RProgram& program);
 
 }  // namespace tamp::schedule

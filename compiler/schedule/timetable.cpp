@@ -19,7 +19,7 @@ double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& d) {
 
 namespace {
 
-// The first of a heap is the least; another one takes its place.
+// Replaces the least element of a heap, which is its first.
 template <class T>
 void replace_first(std::vector<T>& heap, const T& by) {
   size_t at = 0;
@@ -40,7 +40,7 @@ Timetable::Timetable(const select::Machine& machine, double start_us)
 Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active) {
   const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
   const select::RTaskCost cost = select::cost_of(p, *machine_, active);
-  // SelectVEU. All rTasks of a phase cost the same, so only the vEU that got the last one has a new end: keep all in a heap.
+  // SelectVEU. All rTasks of a phase cost the same, so after each of them only its vEU has a new end: a heap holds all vEUs by their end.
   using Option = std::pair<double, size_t>;  // end, vEU
   const auto option = [&](size_t veu) {
     return Option(select::after(veus_[veu], cost, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);

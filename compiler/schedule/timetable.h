@@ -1,6 +1,6 @@
-// What most policies place rTasks with: the vEUs' times as far as rTasks were appended, and the question on which vEU the next would end
-// earliest. The costs and the edges are those of the simulator (simulate.h); how many vEUs are busy beside a rTask it is told, since what
-// will run there is not known yet. It is small, so that a policy can try something on a copy.
+// What most policies place rTasks with: the vEUs' times with all rTasks appended so far. It tells on which vEU the next rTask would end
+// earliest. Costs and edges are the simulator's (simulate.h). How many vEUs are busy beside a rTask must be given, since what will run
+// there is not known yet. A Timetable is small, so that a policy can try something on a copy.
 #pragma once
 
 #include <span>
@@ -15,27 +15,27 @@ namespace tamp::schedule {
 struct Finish {
   double at_us = 0;
   VEU only;
-  bool many = false;  // on several vEUs; false with `only` none: nothing to wait for
+  bool many = false;  // on several vEUs; if false and `only` is none, there is nothing to wait for
 };
 
-// When a rTask on `veu` may begin: each of `waits` has been seen, by an edge of its kind.
+// When a rTask on `veu` may begin: after each of `waits`, with the edge from its vEU to `veu`.
 double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& vdevice);
 
 class Timetable {
  public:
   explicit Timetable(const select::Machine& machine, double start_us = 0);
 
-  // SelectVEU, Wait and Append for all rTasks of one phase, each on the vEU on which it ends earliest (of equals the first)
-  // after all of `waits`. `active` vEUs are busy at the same time.
+  // SelectVEU, Wait and Append for all rTasks of one phase. Each goes to the vEU on which it ends earliest (of equals the first), after all
+  // of `waits`. `active` is how many vEUs are busy at the same time.
   Finish append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active);
 
-  // The same for a gang: all rTasks of all phases, on as many vEUs, those that are free first. They begin together.
+  // The same for a gang: all rTasks of all phases begin together, each on its own vEU; the vEUs that are free first are taken.
   Finish append_gang(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits);
 
-  // All phases of a rOperator, one after another, or a gang; each phase takes its own vEUs, and `others` more, to be busy.
+  // All phases of a rOperator one after another, or a gang. For each phase, the vEUs counted as busy are its own and `others` more.
   Finish append(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits, int64_t others = 0);
 
-  // A grid-wide boundary: nothing behind it begins before all has ended.
+  // A grid-wide boundary: what is appended later begins after everything appended before has ended.
   void begin_together();
 
   double end_us() const { return end_us_; }

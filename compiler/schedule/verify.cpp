@@ -1,6 +1,6 @@
-// The proof about a rProgram that stands between a scheduling bug and a wrong answer. It believes nothing of what the
-// policies and the memory plan believed: it starts from the lanes, the events' counts, the offsets, and the regions that
-// the families declare for each rTask. Each check assumes the ones before it, so the first that fails is the last.
+// Proves that an rProgram is correct, so that a bug of a policy cannot become a wrong answer. Nothing is taken over from the policies and
+// the memory plan: the proof starts from the lanes, the events' counts, the offsets, and the regions that the families declare for each
+// rTask. Each check assumes that the checks before it passed, so the first check that fails is the last to run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ void verify_ends(const RProgram& program, const Clocks& clocks, Violations& viol
   }
 }
 
-// Blobs are apart, or (equal ones) the same.
+// Every two blobs are apart, or lie in the same place with equal contents.
 void verify_weights(const RProgram& program, Violations& violations) {
   std::set<std::pair<int64_t, int64_t>> stretches;
   for (const WeightBlob& blob : program.weights) {
@@ -148,8 +148,8 @@ void packed_places(const ArgValue& value, std::vector<int64_t>& places) {
   }
 }
 
-// Packed data holds all blocks of the ring, and something at every place that an argument points to. The ring takes all of its part, which
-// ends where the first argument points to, or with the data: a ring that is too short would leave the body waiting.
+// Packed data must hold all blocks of the ring and every place that an argument points to. The ring must use all of its part of the data,
+// which ends at the first place that an argument points to, or with the data: with a ring that is too short the body would wait for ever.
 void verify_packed(const RProgram& program, Violations& violations) {
   std::map<std::pair<ROperatorId, int32_t>, int64_t> bytes;
   for (const WeightBlob& blob : program.weights) {
@@ -194,7 +194,7 @@ std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program
   Violations violations(limit);
   verify_shape(program, violations);
   if (!violations.none()) return violations.take();
-  // From here on ids are in range.
+  // From here on all ids are known to be in range.
   verify_fits(program, violations);
   verify_weights(program, violations);
   verify_packed(program, violations);
@@ -205,7 +205,7 @@ std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program
   const Clocks clocks(program, lane_order);
   verify_ends(program, clocks, violations);
   if (!violations.none()) return violations.take();
-  // From here on every instruction has a clock.
+  // From here on every instruction is known to have a clock.
   verify_memory(program, clocks, families, violations);
   return violations.take();
 }

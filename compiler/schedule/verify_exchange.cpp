@@ -1,6 +1,5 @@
-// Data-as-flag (kernels/vdevice/exchange.cuh) needs no order between instructions, but it needs three things that no clock
-// says: that publisher and reader run at the same time, that every word has one publisher, and that no other data ever lies
-// where a reader looks for an epoch.
+// Data-as-flag (kernels/vdevice/exchange.cuh) needs no order between instructions. It needs three other things, which clocks do not tell:
+// publisher and reader run at the same time, every word has one publisher, and no other data ever lies where a reader looks for an epoch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +58,7 @@ void verify_places(const RProgram& program, Violations& violations) {
   }
 }
 
-// One gang.
+// Checks one gang.
 class Gang {
  public:
   Gang(const RProgram& program, size_t rop, const select::Families& families, Violations& violations)
@@ -85,7 +84,7 @@ class Gang {
  private:
   std::string name() const { return fmt::format("'{}'", printable(program_.graph.rops[rop_].name)); }
 
-  // rTasks are numbered through all phases.
+  // `rtask` counts through all phases of the gang.
   std::string who(int32_t rtask) const {
     for (size_t p = 0; p < rkernel_.phases.size(); ++p) {
       if (rtask < rkernel_.phases[p].rtasks) return fmt::format("phase {} rTask {}", p, rtask);
@@ -141,7 +140,7 @@ class Gang {
   const RKernel& rkernel_;
   const select::Families& families_;
   Violations& violations_;
-  std::vector<int32_t> publisher_;  // per word
+  std::vector<int32_t> publisher_;  // per word: the rTask that publishes it
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A space is memory whose elements have one meaning: a buffer, or the scratch of a rOperator. Of a constant it is as long as what the
-// weights file has of it. Within a space an element is written once, so only reads need to be put in order; between spaces that overlap in
-// the arena it is enough that one is done with before the other begins. Both questions are asked of whole spaces first, which decides
-// nearly all of them by one comparison of clocks; only where that fails are elements looked at.
+// A space is memory whose elements have one meaning: a buffer, or the scratch of a rOperator. The space of a constant is as long as the
+// constant's data in the weights file. Within a space every element is written once, so only its reads must be proved to come later. For
+// two spaces that overlap in the arena it is enough that one is done with before the other begins. Both questions are asked of whole spaces
+// first, which decides nearly all of them by one comparison of clocks; only where that fails are elements looked at.
 #include "compiler/schedule/verify_memory.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ struct Space {
 };
 
 constexpr int32_t kNobody = -1;
-constexpr int64_t kMaxComparisons = 20'000'000;  // of the element-wise comparison of two spaces
+constexpr int64_t kMaxComparisons = 20'000'000;  // limit of the element-wise comparison of two spaces
 
 template <class F>
 void for_each_span(const Run& run, F f) {
@@ -47,7 +47,7 @@ class MemoryVerifier {
     if (!violations_.none()) return;
     collect_accesses();
     if (!violations_.none()) return;
-    // From here on no access leaves its space, and no space the arena.
+    // From here on no access is outside its space, and no space is outside the arena.
     for (size_t s = 0; s < spaces_.size() && !violations_.full(); ++s) verify_space(s);
     if (!violations_.none()) return;
     // From here on an element of a space has one writer, and its readers come after it.
@@ -63,7 +63,7 @@ class MemoryVerifier {
 
   void make_spaces() {
     const Graph& graph = program_.graph;
-    std::map<TensorId, int64_t> stored_bytes;  // of constants; of none where nobody reads it where it lies
+    std::map<TensorId, int64_t> stored_bytes;  // of constants; constants that no rOperator reads in place have no entry
     for (const WeightBlob& blob : program_.weights) {
       if (blob.constant.valid()) stored_bytes[blob.constant] = blob.bytes;
     }
@@ -176,7 +176,7 @@ class MemoryVerifier {
     return fresh;
   }
 
-  // All elements of every tensor in this buffer that somebody makes, reads, or gets as an output.
+  // Every element of each tensor in this buffer that is made, read, or an output of the graph must be written.
   void verify_coverage(BufferId buffer) {
     if (needed_.empty()) find_needed();
     for (const TensorId id : needed_[buffer.index()]) {
@@ -196,7 +196,7 @@ class MemoryVerifier {
     }
   }
 
-  // A scratch holds no tensor that says which elements matter, so what is read of it must be exact.
+  // No tensor says which elements of a scratch matter, so every element that is declared as read must be written.
   void verify_scratch(const Space& space) {
     for (const Access& access : space.accesses) {
       if (access.is_write || violations_.full()) continue;
@@ -233,7 +233,8 @@ class MemoryVerifier {
     return program_.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)].rtask;
   }
 
-  // Phase by phase of the readers: whole writers before whole reader is the common case.
+  // One phase of the readers at a time. In the common case all writers are done before all readers of the phase, which one comparison
+  // shows.
   void verify_reads(const Space& space) {
     Extent writes(veus());
     add_extents(space.accesses.begin(), space.accesses.end(), /*writes_only=*/true, writes);
@@ -266,9 +267,10 @@ class MemoryVerifier {
     }
   }
 
-  // Elements without a writer are gaps that the region was stated too wide by: verify_coverage has a tensor's own, verify_scratch all.
+  // An element without a writer is skipped: the read's region is wider than the tensor there. Missing elements of tensors are found by
+  // verify_coverage, those of scratch by verify_scratch.
   void verify_read(const Space& space, const Access& access) {
-    auto good = static_cast<int32_t>(access.instruction);  // a rTask may read what it wrote itself
+    auto good = static_cast<int32_t>(access.instruction);  // the last writer found to be in order; at first the rTask itself
     bool clean = true;
     for_each_span(access.run, [&](int64_t begin, int64_t end) {
       for (int64_t e = begin; e < end && clean; ++e) {
@@ -321,8 +323,8 @@ class MemoryVerifier {
     }
   }
 
-  // Whether every byte's tenants, in the order of their first writes, are each done before the next begins. That order is
-  // transitive, so only the newest tenant of every byte needs to be remembered.
+  // Whether, at every byte, each tenant is done before the next one begins, in the order of their first writes. That order is transitive,
+  // so only the newest tenant of every byte needs to be remembered.
   static bool succeed_each_other(const std::vector<Tenant>& all) {
     struct Written {
       int64_t end;
@@ -346,7 +348,7 @@ class MemoryVerifier {
     return true;
   }
 
-  // Element by element: at every byte that both write, all accesses of one before all of the other.
+  // Element by element: at every byte that both tenants write, all accesses of one must be before all accesses of the other.
   void verify_pair(const Tenant& a, const Tenant& b) {
     const int64_t low = std::max(a.begin, b.begin), high = std::min(a.end, b.end);
     std::vector<int64_t> cuts = {low, high};
@@ -415,7 +417,7 @@ class MemoryVerifier {
   const select::Families& families_;
   Violations& violations_;
   std::vector<Space> spaces_;                  // buffers, then scratch per rOperator
-  std::vector<int32_t> writer_;                // per element of the space at hand: instruction
+  std::vector<int32_t> writer_;                // per element of the current space: the instruction that writes it
   std::vector<std::vector<TensorId>> needed_;  // per buffer
 };
 

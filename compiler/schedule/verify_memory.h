@@ -1,4 +1,4 @@
-// The verifier's part about memory; verify.cpp is the whole.
+// The part of the verifier that looks at memory; verify.cpp has the whole verifier.
 #pragma once
 
 #include <string>
@@ -25,18 +25,18 @@ class Violations {
   std::vector<std::string> sentences_;
 };
 
-// schedule::verify of a program whose lanes may have no order in themselves.
+// schedule::verify of a program; `lane_order` says whether the instructions of a lane are ordered.
 std::vector<std::string> verify_in(LaneOrder lane_order, const RProgram& program, size_t limit, const select::Families& families);
 
 // "'conv1' phase 0 rTask 3 (vEU 5)"
 std::string describe(const RProgram& program, At at);
 
-// Every element that is needed is written exactly once and before it is read, nothing leaves its buffer or the arena, and
-// memory that several buffers share is theirs one after another. Ids are in range, and all instructions run.
+// Proves that every needed element is written exactly once and before it is read, that nothing leaves its buffer or the arena, and that
+// buffers that share memory use it one after another. Requires that ids are in range and that all instructions run.
 void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);
 
-// Of every gang: each of its rTasks has a vEU of its own, each word that one awaits is published by exactly one of them, no
-// word is outside the exchange, and the exchange is nobody else's memory. Ids are in range.
+// Proves for every gang: each of its rTasks has a vEU of its own, each word that one of them awaits is published by exactly one of them, no
+// word is outside the exchange, and no other data uses the exchange's memory. Requires that ids are in range.
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations);
 
 }  // namespace tamp::schedule

@@ -1,13 +1,12 @@
-// The policy `wavefront`: Rammer's Algorithm 1, with the paper's names in this style's spelling. Wave by wave (the fringe of
-// a breadth-first walk of the graph) each rTask goes to the vEU on which it can end earliest, after the rTasks of its
-// predecessors; and a wave joins the current rProgram unless a new one, behind a grid-wide boundary, is estimated to be
-// faster. The rPrograms (`Plans` of the listing) become parts of one resident program here, so a boundary costs a barrier
-// and not a launch.
+// The policy `wavefront`: Rammer's Algorithm 1, with the paper's names in this style's spelling. The algorithm goes wave by wave (a wave is
+// the fringe of a breadth-first walk of the graph). Each rTask goes to the vEU on which it can end earliest, after the rTasks of its
+// predecessors. A wave joins the current rProgram unless a new one, behind a grid-wide boundary, is estimated to be faster. The rPrograms
+// (`Plans` of the listing) become parts of one resident program here, so a boundary costs a barrier and not a launch.
 //
-// Where the listing leaves things open: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
-// before phase p+1 of any; the rTasks of a gang take a vEU each; and between "all fastest" and "all resource-efficient" rKernels a third
-// choice is tried, each rOperator's fastest on its part of the vEUs. From the best of these the rKernels of a wave are exchanged one by one
-// while the wave, and then its rOperators, end earlier.
+// Where the listing leaves things open, this is done: the rOperators of a wave are taken longest rTask first; phase p of all of them comes
+// before phase p+1 of any; the rTasks of a gang take a vEU each. Beside "all fastest" and "all resource-efficient" rKernels a third choice
+// is tried, each rOperator's fastest on its part of the vEUs. From the best of these choices the rKernels of a wave are exchanged one by
+// one while the wave, and then its rOperators, end earlier.
 #include <algorithm>
 #include <array>
 
@@ -23,21 +22,21 @@ enum Choice : size_t { kFastest, kShared, kEfficient, kRefined, kChoices };
 struct WaveMember {
   ROperatorId id;
   std::vector<RKernel> candidates;
-  std::array<size_t, kChoices> chosen{};  // positions in candidates
+  std::array<size_t, kChoices> chosen{};  // indices in candidates
 };
 using Wave = std::vector<WaveMember>;
 
-// P of the listing. The timetable holds all that was appended so far, `finish` what the newest wave added.
+// P of the listing. The timetable holds everything appended so far, `finish` what the newest wave added.
 struct Part {
   Timetable timetable;
   Choice choice = kFastest;
   std::vector<Finish> finish;
 };
 
-// What Rammer's ablation leaves out.
+// What Rammer's ablation leaves out of the algorithm.
 struct Variant {
-  bool fastest_only = false;       // no other rKernels than each rOperator's fastest
-  bool boundary_per_wave = false;  // one launch per wave: a grid-wide boundary here, and a stage of its own in graph execution
+  bool fastest_only = false;       // only each rOperator's fastest rKernel
+  bool boundary_per_wave = false;  // a launch per wave: here a grid-wide boundary, in graph execution a stage of its own
 };
 
 class Wavefront {
@@ -51,7 +50,7 @@ class Wavefront {
       Wave wave = members(ids);
       if (wave.empty()) continue;
       Part p1 = schedule_wave(wave, current, part_);
-      // A new rProgram: all vEUs begin together, behind the boundary, and find all earlier results there.
+      // A new rProgram: all vEUs begin together behind the boundary, where all earlier results are visible.
       const double boundary_us = machine().vdevice.barrier_us;
       Wave alone = wave;
       Part p2 = schedule_wave(alone, {Timetable(machine(), boundary_us), kFastest, {}}, part_ + 1);
@@ -74,7 +73,7 @@ class Wavefront {
  private:
   const select::Machine& machine() const { return input_.machine; }
 
-  // A view is in the wave of its last producer, and takes no part.
+  // A view belongs to the wave of its last producer, and is not scheduled.
   std::vector<std::vector<ROperatorId>> breadth_first_waves() {
     const size_t count = input_.graph.rops.size();
     plan_.rkernels.resize(count);
@@ -95,7 +94,7 @@ class Wavefront {
     return waves;
   }
 
-  // The wave's rOperators with the rKernels that select_rkernels chooses from.
+  // The rOperators of the wave, with the rKernels that select_rkernels chooses from.
   Wave members(const std::vector<ROperatorId>& ids) {
     Wave wave;
     std::vector<double> efficient_us;
@@ -116,8 +115,8 @@ class Wavefront {
     return wave;
   }
 
-  // By default the fastest rKernel of each; where the rTasks of the wave would more than fill the vEUs, the more
-  // resource-efficient ones if the wave ends earlier with them. `part` is the number of P.
+  // By default each rOperator gets its fastest rKernel. Where the rTasks of the wave would more than fill the vEUs, the more
+  // resource-efficient rKernels are taken if the wave ends earlier with them. `part` is the number of P.
   Part schedule_wave(Wave& wave, const Part& p, int32_t part) const {
     Part best = append_wave(wave, p, kFastest, part);
     if (variant_.fastest_only) return best;
@@ -132,7 +131,7 @@ class Wavefront {
     return best;
   }
 
-  // For one deadline after another: of each member the rKernel that takes the least time of vEUs and meets it.
+  // Tries one deadline after another: each member gets the rKernel that takes the least time of vEUs and meets the deadline.
   void balance(Wave& wave, const Part& p, int32_t part, Part& best) const {
     constexpr int kDeadlines = 16;
     constexpr double kStep = 1.12;
@@ -162,18 +161,19 @@ class Wavefront {
     return least;
   }
 
-  // What a wave is worth: when it ends, and then when its members end, on average. A hundredth of a microsecond is noise.
+  // Compares waves: by when the wave ends, then by when its members end on average. Differences below a hundredth of a microsecond are
+  // noise.
   static double worth_us(const Part& part) {
     double sum_us = 0;
     for (const Finish& finish : part.finish) sum_us += finish.at_us;
     return part.timetable.end_us() + 0.1 * sum_us / static_cast<double>(part.finish.size());
   }
 
-  // Exchanges one member's rKernel after another for any other that makes the wave worth more, kMostSweeps times over.
+  // Tries for one member after another every other rKernel, and keeps it if worth_us gets better; at most kMostSweeps times over.
   void refine(Wave& wave, const Part& p, int32_t part, Part& best) const {
     constexpr int kMostSweeps = 2;
     constexpr double kGainUs = 0.01;
-    constexpr size_t kMostMembers = 24;  // time to compile
+    constexpr size_t kMostMembers = 24;  // more would take too long to compile
     if (wave.size() > kMostMembers) return;
     for (WaveMember& member : wave) member.chosen[kRefined] = member.chosen[best.choice];
     bool better = true;
@@ -197,7 +197,7 @@ class Wavefront {
     best.choice = kRefined;
   }
 
-  // More time for a rTask, and more of it in all: nothing can come of it.
+  // An rKernel whose rTasks take longer, and in all take more time of vEUs, cannot make a wave better.
   bool is_hopeless(const RKernel& other, const RKernel& chosen) const {
     return select::veu_us(other, machine()) > 2 * select::veu_us(chosen, machine()) &&
            select::completion_us(other, machine(), machine().vdevice.veus(), 1) >
@@ -245,14 +245,14 @@ class Wavefront {
         if (!next.finish[i].only.valid())
           waits = predecessors(wave[i].id, part);
         else
-          waits = {next.finish[i]};  // the phase before
+          waits = {next.finish[i]};  // a later phase waits only for the phase before
         next.finish[i] = next.timetable.append_phase(wave[i].id, static_cast<int32_t>(phase), rkernel, waits, active);
       }
     }
     return next;
   }
 
-  // Members that have rTasks in this phase. A gang has all of its in the first.
+  // Members that have rTasks in this phase. A gang has all of its rTasks in the first.
   std::vector<size_t> longest_first(const Wave& wave, Choice choice, size_t phase, int64_t active) const {
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < wave.size(); ++i) {
@@ -267,7 +267,7 @@ class Wavefront {
     return members;
   }
 
-  // Those in earlier parts have ended before the boundary.
+  // Only predecessors of this part: those of earlier parts have ended before the boundary.
   std::vector<Finish> predecessors(ROperatorId id, int32_t part) const {
     std::vector<Finish> waits;
     for (const ROperatorId p : input_.producers[id.index()]) {
@@ -296,7 +296,7 @@ class Wavefront {
   Variant variant_;
   Plan plan_;
   std::vector<int32_t> part_of_;  // per rOperator
-  std::vector<Finish> finish_;    // per rOperator, in the time of its part
+  std::vector<Finish> finish_;    // per rOperator, in its part's time
   int32_t part_ = 0;
   Unsupported unsupported_;
 };

@@ -1,4 +1,4 @@
-// The list of what NAME.weights holds. Bytes are written by codegen; here they only decide what is equal: unrolled recurrent
+// The list of what NAME.weights holds. codegen writes the bytes; here the bytes only decide which blobs are equal. Unrolled recurrent
 // networks use one matrix in a hundred rOperators, which must not become a hundred copies.
 #include <algorithm>
 #include <map>
@@ -35,7 +35,7 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
              value.value);
 }
 
-// The tensor whose data a placed constant lies in: views share it.
+// The tensor whose data a placed constant uses: views share it.
 TensorId data_of(const Graph& graph, TensorId id) {
   const BufferId buffer = graph.tensor(id).place.buffer;
   if (!buffer.valid()) return id;
@@ -45,7 +45,7 @@ TensorId data_of(const Graph& graph, TensorId id) {
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
-// Gives every blob its offset; equal ones get the same.
+// Gives every blob its offset; equal blobs get the same.
 class WeightsFile {
  public:
   explicit WeightsFile(RProgram& program) : program_(program) {}
@@ -98,7 +98,7 @@ void list_weights(RProgram& program, const select::Families& families) {
       blobs.push_back(
           {graph.rops[i].name + " packed " + rkernel.name, {}, ROperatorId(static_cast<int64_t>(i)), static_cast<int32_t>(p), 0, 0});
   }
-  // Some at a time: where many are equal, few are kept.
+  // Reads some blobs at a time: where many are equal, few are kept in memory.
   const size_t some = 2 * processor_count();
   std::vector<std::shared_ptr<const Bytes>> packed(some);
   for (size_t begin = 0; begin < blobs.size(); begin += some) {

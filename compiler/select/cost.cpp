@@ -9,7 +9,7 @@
 namespace tamp::select {
 namespace {
 
-// A vEU that is alone does not get the whole L2 or DRAM.
+// A vEU that runs alone cannot use the whole bandwidth of L2 or DRAM.
 double share_gb_per_s(const VDevice& d, double total_gb_per_s, int64_t active) {
   const double fair = total_gb_per_s / static_cast<double>(d.veus());
   return std::min(total_gb_per_s / static_cast<double>(active), d.lone_veu_shares * fair);
@@ -21,7 +21,7 @@ double peak_tflops(const Cost& cost, const Machine& machine) {
   return d.tf32_tflops > 0 ? d.tf32_tflops : d.fp32_tflops;  // at fp16 and bf16, too: products have no bodies of their own there
 }
 
-// The share of the weights' traffic that reaches DRAM: blocks that several rTasks use come from L2 all but once.
+// The share of the weights' traffic that reaches DRAM: blocks of weights that several rTasks use come from DRAM once, then from L2.
 double first_use_share(const Phase& phase) {
   const RingWeights& ring = phase.ring;
   if (ring.chunks_per_rtask == 0 || phase.rtasks == 0) return 1;
@@ -30,7 +30,7 @@ double first_use_share(const Phase& phase) {
   return std::min(1.0, static_cast<double>(used) / static_cast<double>(phase.rtasks));
 }
 
-// What was measured in a network holds the fetching ahead of weights that was possible there, so nothing of it is left to add.
+// A time that was measured in a network already contains the effect of fetching weights ahead there, so the corrected cost has no weights.
 RTaskCost corrected(const RTaskCost& cost, double correction, const VDevice& d) {
   const double us = (after({}, cost, d.edge_us).free_us - d.edge_us) * correction;
   RTaskCost out;
@@ -93,7 +93,7 @@ std::optional<Estimate> estimate(const Graph& graph, const ROperator& rop, const
 
 namespace {
 
-// All phases at once, or not at all.
+// All phases of a gang run at once; with fewer vEUs than rTasks the gang cannot run, which costs infinity.
 double gang_completion_us(const RKernel& rkernel, const Machine& machine, int64_t share, int64_t active) {
   if (rkernel.rtasks() > share) return std::numeric_limits<double>::infinity();
   double longest_us = 0;
@@ -114,14 +114,14 @@ double completion_us(const RKernel& rkernel, const Machine& machine, int64_t sha
     if (phase.rtasks == 0) continue;
     const int64_t used = std::min(share, phase.rtasks);
     const RTaskCost cost = cost_of(phase, machine, std::max(used, active));
-    // The fullest vEU. Its loader runs while the inputs' events are on their way.
+    // The vEU with the most rTasks. Its loader runs while the inputs' events are on their way.
     VEUTime veu{now_us, now_us, now_us};
     const double ready_us = now_us + d.edge_us;
     const int64_t rounds = (phase.rtasks + used - 1) / used;
     veu = after(veu, cost, ready_us);
     if (rounds > 1) {
       const VEUTime second = after({veu.free_us + d.same_veu_us, veu.began_us, veu.loader_us}, cost, 0);
-      // From the second on they all take the same time.
+      // From the second rTask on, all take the same time.
       veu.free_us += static_cast<double>(rounds - 1) * (second.free_us - veu.free_us);
     }
     now_us = veu.free_us;

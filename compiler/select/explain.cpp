@@ -31,7 +31,7 @@ std::string explain(const Families& families, const kernels::Request& request, c
   std::stable_sort(priced.begin(), priced.end(), [](const Priced& a, const Priced& b) { return a.us < b.us; });
   const auto is_chosen = [id = identity(chosen)](const Priced& p) { return identity(*p.rkernel) == id; };
   const auto at = std::find_if(priced.begin(), priced.end(), is_chosen);
-  if (at == priced.end()) return fmt::format("{}: the only way", chosen.name);  // a view, or a policy's own
+  if (at == priced.end()) return fmt::format("{}: the only way", chosen.name);  // a view, or an rKernel of the policy's own
   std::vector<std::string> others;
   for (const Priced& p : priced) {
     if (is_chosen(p) || others.size() >= kShown) continue;

@@ -1,6 +1,6 @@
-// Odd here: a record says microseconds of a whole rOperator, the model adds up rTasks, so what is kept of a record is the factor on
-// all of the model's costs with which it says the record's time under the record's conditions. Under other conditions the
-// corrected model then says what it would say, and kernels whose costs were calibrated anew make no record wrong.
+// How a record is used. A record has the microseconds of a whole rOperator, while the model adds up rTasks. So what is kept of a record is
+// a factor on all of the model's costs, chosen so that the model gives the record's time under the record's conditions. Under other
+// conditions the corrected model computes as usual, and a calibration of the kernels' costs does not make records wrong.
 #include "compiler/select/records.h"
 
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ using nlohmann::ordered_json;
 
 constexpr const char* kPersistent = "persistent";
 constexpr const char* kFolder = "compiler/select/records/";
-constexpr double kDoubt = 1.3;           // on guesses about what nobody measured
-constexpr double kMostCorrection = 1e4;  // either way
+constexpr double kDoubt = 1.3;           // factor on the guessed time of what nobody measured
+constexpr double kMostCorrection = 1e4;  // corrections lie between 1 / kMostCorrection and this
 
 // --- the text of a file ----------------------------------------------------------------------------------------------
 
-// Checked by hand, since the library's messages do not name the field.
+// Checked here, since the library's messages do not name the field.
 const json& field(const json& object, const char* name, bool (json::*is)() const noexcept, const char* expected) {
   const auto found = object.find(name);
   if (found == object.end()) throw bad_input(fmt::format("field '{}' is missing", name));
@@ -80,7 +80,8 @@ void set_correction(RKernel& rkernel, double correction) {
   for (Phase& phase : rkernel.phases) phase.cost.correction = correction;
 }
 
-// With which model_us is the record's time; it only grows with the correction. `rkernel` is left with some correction.
+// The correction at which model_us gives the record's time, found by halving, since model_us grows with the correction. It leaves some
+// correction in `rkernel`.
 double correction_of(RKernel& rkernel, const Machine& machine, const RecordKey& key, double us) {
   constexpr int kHalvings = 24;
   double low = std::log(1 / kMostCorrection), high = std::log(kMostCorrection);
@@ -92,7 +93,7 @@ double correction_of(RKernel& rkernel, const Machine& machine, const RecordKey& 
   return std::exp((low + high) / 2);
 }
 
-// The geometric mean.
+// Geometric mean, weighted.
 class Mean {
  public:
   void add(double value, int64_t weight = 1) {
@@ -109,7 +110,7 @@ class Mean {
 
 std::string identity(const RecordKey& key) { return fmt::format("{} {} {}", key.family, key.rkernel, key.config); }
 
-// What one candidate's records say, those under the conditions that are asked for apart from others.
+// What the records of one candidate say: `same` under the conditions that are asked for, `other` under others.
 struct Known {
   Mean same, other;
 };
@@ -210,7 +211,7 @@ void Records::correct(std::vector<RKernel>& candidates, const Graph& graph, cons
   least.rop = signature(graph, rop);
   least.veus = least.beside = 0;
   least.weights_in_l2 = false;
-  std::map<std::string, Known> known;  // by identity
+  std::map<std::string, Known> known;  // by the candidate's identity
   std::map<std::string, size_t> position;
   for (size_t i = candidates.size(); i-- > 0;) position[identity(candidates[i])] = i;
   for (auto at = times_.lower_bound(least); at != times_.end(); ++at) {

@@ -1,6 +1,6 @@
-// Which rKernels of a rOperator are worth a trial. One question answers all of it: which candidate is done first on a share
-// of n vEUs while the others are busy too. On all of them that is the paper's fastest rKernel; on one vEU it is the
-// resource-efficient one (least time x vEUs); on the rOperator's part of a full wave it is the one between.
+// Which rKernels of a rOperator are worth a trial. All of it is one question: which candidate is done first on a share of n vEUs while the
+// other vEUs are busy too? With all vEUs as the share, the answer is the paper's fastest rKernel; with one vEU it is the resource-efficient
+// rKernel (least time x vEUs); with the rOperator's part of a full wave it is one between these.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@ namespace tamp::select {
 
 using Families = std::vector<kernels::Family>;
 
-// Of all families, in catalogue order. The families are an argument so that a test can bring its own.
+// Candidates of all families, in catalogue order. The families are an argument so that a test can bring its own.
 std::vector<RKernel> candidates(const Families& families, const kernels::Request& request);
-// The same as a program may run them: where it has boxes and a Recurrent, bodies may also take the room of the input stages
+// The candidates as a program may run them: where the program has boxes and a Recurrent, bodies may also use the room of the input stages
 // (compiler/ir/over_inputs.h). The vDevice of `request` is the program's.
 std::vector<RKernel> candidates_in_program(const Families& families, const kernels::Request& request);
 const kernels::Family& family_of(const Families& families, const RKernel& rkernel);  // TAMP_CHECK if absent
 
-// Positions in `candidates` (at least one); the first of equals.
+// These return an index into `candidates` (at least one); the first of equals.
 size_t fastest(const std::vector<RKernel>& candidates, const Machine& machine);
 size_t efficient(const std::vector<RKernel>& candidates, const Machine& machine);
 size_t fastest_on(const std::vector<RKernel>& candidates, const Machine& machine, int64_t share);

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""tamp beside what a user would pick instead, on one GPU, by one command:
+"""Compares tamp with what a user would pick instead, on one GPU, by one command:
 
     python3 test/bench/bench.py --tamp build/release/bin/tamp --models FOLDER --out results.json --table table.md --plot plot.svg NAME...
         [--precisions tf32,fp16] [--peers eager,compile,compile-replay,max-autotune] [--executions persistent,graph] [--traces]
 
-FOLDER is as test/gpu/measure.py says. Answers come first: relative L2 error against the expected outputs, 200 runs bitwise equal, two instances at
-once, and the same as a CUDA graph; a row whose answer was not right has no time. All are timed as replays of a CUDA graph: the median over 7
-rounds of the mean of 50 replays back to back. Peers (test/gpu/peers.py) run in programs of their own, alone on the GPU; one that fails, is not the
-ONNX file's network, or takes longer than --peer-seconds is reported as that. --peer-jobs N first lets N peers at a time fill the compilers'
-caches, untimed. --traces adds a traced run of each network (how vEUs' time divides, the critical path). Results are written after each network."""
+FOLDER is as test/gpu/measure.py says. Answers are checked first: relative L2 error against the expected outputs, 200 runs bitwise equal, two
+instances at once, and the same as a CUDA graph. A row whose answer was not right has no time. All programs are timed as replays of a CUDA graph:
+the median over 7 rounds of the mean of 50 replays back to back. Peers (test/gpu/peers.py) run in programs of their own, alone on the GPU. If a
+peer fails, is not the ONNX file's network, or takes longer than --peer-seconds, the results say so. --peer-jobs N first lets N peers at a time
+fill the compilers' caches, untimed. --traces adds a traced run of each network (how vEUs' time divides, the critical path). Results are written
+after each network."""
 import argparse, concurrent.futures, datetime, json, os, pathlib, signal, subprocess, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -25,7 +26,7 @@ REPLAYS = 50
 
 
 def says(*command, cwd=None):
-    """What a command prints, or None where it cannot be had."""
+    """What a command prints, or None if it cannot be run."""
     try:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=30, cwd=cwd)
         return done.stdout.strip() if done.returncode == 0 else None
@@ -66,7 +67,7 @@ def traced(args, work, name, precision, meta):
 
 
 def tamp_row(args, work, name, precision, execution, job, meta):
-    """Checks, then times; the time is there only if every answer was right."""
+    """Checks, then times; there is a time only if every answer was right."""
     row = {"model": name, "precision": precision, "execution": execution}
     try:
         row.update(job.result())
@@ -88,7 +89,7 @@ def tamp_row(args, work, name, precision, execution, job, meta):
 
 
 def run_limited(command, seconds, environment=None):
-    """-> (JSON lines that it printed, what went wrong or None). What was printed before the time was up counts."""
+    """-> (JSON lines that the peer printed, what went wrong or None). Lines printed before the time was up count."""
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                env={**os.environ, **(environment or {})})
     problem = None
@@ -97,7 +98,7 @@ def run_limited(command, seconds, environment=None):
         if process.returncode != 0:
             problem = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1][:300]
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its session: compilers that it started, too
+        os.killpg(process.pid, signal.SIGKILL)  # the whole session: also compilers that the peer started
         printed, _ = process.communicate()
         problem = f"took longer than {seconds} s"
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")], problem

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Where the costs of products come from: "staged_conv" and "implicit_gemm" of "costs" in compiler/ir/vdevices/h200.json (docs/vdevices.md).
+"""Fits the costs of products: "staged_conv" and "implicit_gemm" of "costs" in compiler/ir/vdevices/h200.json (docs/vdevices.md).
 
     python3 test/bench/calibrate.py --tamp build/release/bin/tamp --models FOLDER NAME...     trace on a GPU, write records, fit
     python3 test/bench/calibrate.py --fit                                                     fit the records that are there
 
 Traces the networks (FOLDER as test/gpu/measure.py says), and writes for each kind of rTask one JSON line: {device, precision, body, template
-arguments, steps, input_bytes, tasks, cycles, ...}. `cycles` run from the later of inputs ready and begin to computed, median over the rTasks of a
-rOperator, mean over traces, in the clock of the vDevice that select/cost.cpp divides by. Kinds that several rOperators share are one line
-(`rops` counts them, cycles are the median). Then, for each body and its template arguments, least squares of the relative error of
+arguments, steps, input_bytes, tasks, cycles, ...}. `cycles` is the time from the later of the stamps `inputs ready` and `started` to `computed`: the
+median over the rTasks of a rOperator, the mean over traces, in cycles of the vDevice's clock, by which select/cost.cpp divides. A kind that several
+rOperators share has one line (`rops` counts them, `cycles` is their median). Then, for each body and its template arguments, the program fits by
+least squares of the relative error
 
     cycles = fixed + step * steps + input_byte * input_bytes        (no coefficient below zero)
 
-with the 5, 50 and 95 % points of fit / measured. Only kernels that were chosen are traced: a shape without records keeps its costs. Rops of
-more than one rTask a vEU are left out of the fit, later rounds find warm code."""
+and prints the 5, 50 and 95 % points of fit / measured. Only kernels that were chosen are traced: a shape without records keeps its costs.
+rOperators with more than one rTask per vEU are left out of the fit, since all but the first find their code in the caches."""
 import argparse, collections, concurrent.futures, json, os, pathlib, statistics, subprocess, sys, tempfile
 
 import numpy as np
@@ -25,12 +26,12 @@ import trace as traces
 
 RECORDS = HERE / "records"
 
-# What a body repeats, from its numbers and template arguments; bodies that are not here are recorded without steps and not fitted.
+# How many steps a body repeats, from its numbers and template arguments; bodies that are not here are recorded without steps and not fitted.
 STEPS = {
     "rk::staged_conv": lambda numbers, _: numbers["steps"],
     "rk::implicit_gemm": lambda numbers, template: numbers["steps_per_split"] * (2 if template.get("GATHER") == "1" else 1),
 }
-# Template arguments that follow from the tile or say how, not how much: not told apart in a fit.
+# Template arguments that follow from the tile, or do not change the amount of work: a fit ignores them.
 SAME_COST = {"rk::implicit_gemm": ("A_STAGES", "CHUNK_STEPS", "GATHER")}
 KIND = ("device", "precision", "body", "template", "steps", "input_bytes", "tasks")
 
@@ -52,12 +53,12 @@ def records_of(plan, tasks, device, ghz):
 
 
 def mean_of_traces(runs):
-    """Lists of the same records from several traces -> one, cycles are the mean."""
+    """Lists of the same records from several traces -> one list, with the mean of the cycles."""
     return [{**same[0], "cycles": statistics.fmean(record["cycles"] for record in same)} for same in zip(*runs)]
 
 
 def merged(records):
-    """Records of one kind as one, with the number of rOperators."""
+    """One record for all records of a kind, with the number of rOperators."""
     kinds = collections.defaultdict(list)
     for record in records:
         kinds[json.dumps([record[key] for key in KIND])].append(record)
@@ -83,7 +84,7 @@ def fit(columns, measured):
 
 
 def fit_kinds(records):
-    """(precision, body, template without what costs the same) -> records that can be fitted."""
+    """(precision, body, template arguments that change the cost) -> records that can be fitted."""
     kinds = collections.defaultdict(list)
     for record in records:
         if record["steps"] is None or record["tasks"] > record["veus"]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What compiling costs: compile_cost.sh TAMP ARCH MODEL.onnx... prints a Markdown row a model: seconds and memory of `tamp compile`, seconds and
-# memory of nvcc, KB of machine code, bytes of register spills. Needs nvcc, readelf and GNU time; no GPU.
+# Measures what compiling costs: compile_cost.sh TAMP ARCH MODEL.onnx... prints one Markdown row per model: seconds and memory of `tamp
+# compile`, seconds and memory of nvcc, KB of machine code, bytes of register spills. Needs nvcc, readelf and GNU time; no GPU.
 set -euo pipefail
 tamp=$1 arch=$2
 shift 2

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the vDevices that nobody has measured: compiler/ir/vdevices/NAME.json from what the GPU's data sheet says and from a vDevice that is like it.
+"""Writes the vDevices that nobody has measured: compiler/ir/vdevices/NAME.json from the GPU's data sheet and from a similar vDevice, the model.
 
     data_sheets.py [--check]      # --check: exit code 1 if a file is not what would be written
 
-Of a GPU: its SMs, its boost clock, the size of its L2 and its memory's bandwidth. The rest is the model vDevice's: times in microseconds in
-proportion to the clocks; rates and L2's bandwidth to SMs times clock (times `lanes` of fp32 an SM, times `tensor`); the bandwidth of memory to
-that of the data sheets. Three digits. docs/vdevices.md says so, too. None of this was checked on the GPU.
+The data sheet gives the SMs, the boost clock, the size of L2 and the memory's bandwidth. The rest is scaled from the model vDevice: times in
+microseconds with the clocks; rates and L2's bandwidth with SMs times clock (times `lanes` of fp32 per SM, times `tensor`); the bandwidth of memory
+with the data sheets' bandwidths. Numbers have three digits. docs/vdevices.md says so, too. None of this was checked on the GPU.
 """
 import json
 import pathlib
@@ -17,8 +17,9 @@ MB = 1 << 20
 # Data sheet of the vDevices that others are made from: SMs and clock as in their files, memory in GB/s, lanes of fp32 an SM.
 MODELS = {"h200": (4800, 128), "a100": (1555, 64), "rtx4090": (1008, 128), "rtx5090": (1792, 128)}
 
-# name: product, like, arch, SMs, boost GHz, L2 bytes, memory GB/s, lanes, tensor, names of nvidia-smi. `tensor`: rate of tensor cores an SM and
-# clock by that of the model; GeForce adds in fp32 at half the rate of the others. B200: that of mma.sync is taken to be Hopper's.
+# name: product, like, arch, SMs, boost GHz, L2 bytes, memory GB/s, lanes, tensor, names of nvidia-smi. `tensor`: rate of
+# tensor cores per SM and clock, divided by the model's; GeForce adds in fp32 at half the rate of the others. B200: its rate of mma.sync is taken
+# to be Hopper's.
 GPUS = {
     "h200nvl": ("NVIDIA H200 NVL", "h200", "sm_90a", 132, 1.785, 50 * MB, 4800, 128, 1, ["H200 NVL*"]),
     "h100pcie": ("NVIDIA H100 PCIe", "h200", "sm_90a", 114, 1.755, 50 * MB, 2039, 128, 1, ["H100 PCIe*"]),
@@ -30,7 +31,7 @@ GPUS = {
     "rtxpro6000": ("NVIDIA RTX PRO 6000 Blackwell, workstation", "rtx5090", "sm_120", 188, 2.617, 128 * MB, 1792, 128, 2, ["RTX PRO 6000 Blackwell*"]),
     "rtxa6000": ("NVIDIA RTX A6000", "rtx4090", "sm_86", 84, 1.8, 6 * MB, 768, 128, 2, ["RTX A6000"]),
     "rtx3090": ("NVIDIA GeForce RTX 3090", "rtx4090", "sm_86", 82, 1.695, 6 * MB, 936, 128, 1, ["RTX 3090", "RTX 3090 Ti"]),
-    # Boards of this family do not say which they are: no name stands for it.
+    # Boards of this family do not report which they are, so no name selects this vDevice.
     "agxorin": ("NVIDIA Jetson AGX Orin 64 GB", "a100", "sm_87", 16, 1.3, 4 * MB, 204.8, 128, 1, []),
 }
 

@@ -18,7 +18,7 @@ struct Spot {
   size_t veu = 0, position = 0;
 };
 
-// An instruction that `wanted` holds of.
+// A random instruction for which `wanted` is true.
 template <class Wanted>
 bool pick(const RProgram& program, Random& random, Spot& spot, Wanted wanted) {
   std::vector<Spot> found;
@@ -104,7 +104,7 @@ bool count_more(RProgram& program, Random& random) {
 
 // --- the order of lanes ----------------------------------------------------------------------------------------------
 
-// Neighbours half of the time.
+// Two instructions of one lane; half of the time they are neighbours.
 bool pick_two(const RProgram& program, Random& random, Spot& first, size_t& second) {
   if (!pick(program, random, first, [](const Instruction&, size_t p, size_t size) { return p + 1 < size; })) return false;
   const size_t behind = program.lanes[first.veu].size() - first.position - 1;
@@ -154,7 +154,7 @@ bool once_too_few_or_often(RProgram& program, Random& random) {
 
 // --- places ----------------------------------------------------------------------------------------------------------
 
-// To where another lies, or by a few steps of the alignment, or by less than one.
+// Moves an offset: to where another one is, by a few steps of the alignment, or by less than one step.
 void shift(int64_t& offset, const std::vector<int64_t*>& all, Random& random) {
   const int64_t steps[] = {-4, -2, -1, 1, 2, 4, 16, 64};
   switch (random() % 8) {
@@ -252,7 +252,7 @@ bool edge_to_another(RProgram& program, Random& random) {
   return true;
 }
 
-// Their numbers stay: who was after the one is after the other.
+// The two launches swap, but their numbers stay: a launch that was after the one is now after the other.
 bool swap_launches(RProgram& program, Random& random) {
   auto& launches = *program.launches;
   if (launches.size() < 2) return false;
@@ -262,7 +262,7 @@ bool swap_launches(RProgram& program, Random& random) {
   return true;
 }
 
-// Who was after the one still is, wherever it stands now.
+// The two launches exchange places, and a launch that was after one of them still is, at the new place.
 bool exchange_places(RProgram& program, Random& random) {
   auto& launches = *program.launches;
   if (launches.size() < 2) return false;

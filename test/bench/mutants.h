@@ -1,4 +1,4 @@
-// Damage to a rProgram, one thing at a time, by kind.
+// Kinds of damage to a rProgram, each to one thing at a time.
 #pragma once
 
 #include <random>
@@ -10,15 +10,15 @@ namespace tamp::test {
 
 struct MutantKind {
   const char* name;
-  // Damages the rProgram somewhere by chance; false where there is nothing of the kind to damage.
+  // Damages the rProgram at a random place; false if it has nothing of this kind.
   bool (*damage)(RProgram& program, std::mt19937& random);
 };
 
-// Of rPrograms for persistent execution, and of those for graph execution.
+// For rPrograms for persistent execution; below, for graph execution.
 const std::vector<MutantKind>& lane_mutants();
 const std::vector<MutantKind>& launch_mutants();
 
-// Undoes what a mutant of `right` has: `program` is a copy of it that was damaged.
+// Undoes the damage: `program` is a damaged copy of `right`.
 void mend(RProgram& program, const RProgram& right);
 
 }  // namespace tamp::test

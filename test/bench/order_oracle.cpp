@@ -94,14 +94,14 @@ void OrderOracle::collect(const select::Families& families) {
     const bool is_buffer = s < buffers;
     (is_buffer ? space.buffer : space.scratch_of) = is_buffer ? s : s - buffers;
     const BufferKind kind = is_buffer ? right_.graph.buffers[s].kind : BufferKind::arena;
-    if (kind == BufferKind::input || kind == BufferKind::constant) continue;  // nobody writes there
+    if (kind == BufferKind::input || kind == BufferKind::constant) continue;  // never written
     space.in_arena = kind == BufferKind::arena;
     cut_up(space, ends[s], touches[s]);
     spaces_.push_back(std::move(space));
   }
 }
 
-// From end to end the same rTasks touch each byte.
+// Cuts a space into cells: the same rTasks touch each byte of a cell.
 void OrderOracle::cut_up(Space& space, std::vector<std::pair<int64_t, std::pair<size_t, bool>>>& ends, const std::vector<Touch>& touches) {
   std::sort(ends.begin(), ends.end());
   std::map<std::set<size_t>, int32_t> known;
@@ -143,7 +143,7 @@ int64_t OrderOracle::offset_of(const Space& space, const MemoryPlan& memory) con
   return space.buffer != SIZE_MAX ? memory.buffer_offset[space.buffer] : memory.scratch_offset[space.scratch_of];
 }
 
-// Cells of two spaces that have a byte of the arena in common, where both are written: what is only read has no value to lose.
+// Pairs of cells of two spaces that have a byte of the arena in common and are both written: a cell that is only read has no value to lose.
 std::vector<std::pair<int32_t, int32_t>> OrderOracle::shared_cells(const MemoryPlan& memory) const {
   std::set<std::pair<int32_t, int32_t>> found;
   for (size_t a = 0; a < spaces_.size(); ++a) {
@@ -185,12 +185,12 @@ std::optional<std::string> OrderOracle::runs_once(const RProgram& mutant) const 
   return "a rTask does not run once";
 }
 
-// Runs the lanes: each goes on while it can, until all are at their ends or none can go on. Counters only grow, so whatever the order of a
-// real run, it comes as far as this one. Sets of rTasks go along: what a vEU's Waits have seen, what its bodies have done, what each
-// event's signals stand for.
+// Runs the lanes: each goes on while it can, until all are at their ends or none can go on. Counters only grow, so a real run comes exactly
+// as far as this one, in whatever order it goes. During the run, sets of rTasks are kept: what a vEU's Waits have seen, what its bodies
+// have done, and which rTasks each event's signals stand for.
 //
-// Counters grow for ever: an event that counts less than it gets is ahead by one run after the other, so that in the end its Waits pass at
-// once and put nothing in order; one that counts more stays behind.
+// Counters also grow from one run to the next. An event whose count is less than the signals that it gets runs ahead a little more in each
+// run, so that in the end its Waits pass at once and order nothing; an event whose count is more stays behind.
 std::optional<OrderOracle::Order> OrderOracle::order_of_lanes(const RProgram& mutant) const {
   Order order;
   order.words = static_cast<size_t>(count_ + 63) / 64;
@@ -260,8 +260,8 @@ std::optional<OrderOracle::Order> OrderOracle::order_of_lanes(const RProgram& mu
   return order;
 }
 
-// A launch comes after the one before it on its stream, and after those of its list that were given to the device before it: an event that
-// is recorded later holds nobody up. All rTasks of a launch run at the same time.
+// A launch comes after the one before it on its stream, and after those launches of its list that were given to the device before it: a
+// wait for an event that is recorded later has no effect. All rTasks of a launch run at the same time.
 std::optional<OrderOracle::Order> OrderOracle::order_of_launches(const RProgram& mutant) const {
   Order order;
   order.words = static_cast<size_t>(count_ + 63) / 64;
@@ -303,7 +303,7 @@ std::optional<std::string> OrderOracle::places(const RProgram& mutant) const {
   return std::nullopt;
 }
 
-// Words of an exchange are compared with an epoch: whatever else is ever written there may look like one.
+// An exchange's words are compared with an epoch, and any other data that is written there may look like one.
 std::optional<std::string> OrderOracle::exchanges(const RProgram& mutant) const {
   std::vector<std::pair<int64_t, int64_t>> taken;
   for (size_t i = 0; i < mutant.rkernels.size(); ++i) {
@@ -327,7 +327,7 @@ std::optional<std::string> OrderOracle::exchanges(const RProgram& mutant) const 
   return std::nullopt;
 }
 
-// Blobs that lay at one place have equal bytes; those of others differ.
+// Blobs that lie at one place in the right program have equal bytes; other blobs differ.
 std::optional<std::string> OrderOracle::weights(const RProgram& mutant) const {
   for (size_t a = 0; a < mutant.weights.size(); ++a) {
     const WeightBlob& blob = mutant.weights[a];
@@ -343,7 +343,7 @@ std::optional<std::string> OrderOracle::weights(const RProgram& mutant) const {
   return std::nullopt;
 }
 
-// A body takes the chunks that it took in the right program.
+// A body must take the same chunks as in the right program.
 std::optional<std::string> OrderOracle::rings(const RProgram& mutant) const {
   for (size_t i = 0; i < mutant.rkernels.size(); ++i) {
     for (size_t p = 0; p < mutant.rkernels[i].phases.size(); ++p) {

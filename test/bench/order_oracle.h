@@ -1,10 +1,11 @@
-// Whether a damaged rProgram still computes what the right one does, by brute force and without any of the verifier's code: who has run
-// before whom as sets of rTasks, memory as all pairs of rTasks that touch the same bytes, the end by running the program.
+// Decides whether a damaged rProgram still computes what the right one does, by brute force and without any of the verifier's code. The
+// order is kept as sets of rTasks that have run before each rTask, memory as all pairs of rTasks that touch the same bytes, and whether the
+// program ends is found by running it.
 //
-// What it believes, as the verifier does: the regions that the families declare. What it knows on its own is how programs run
-// (kernels/vdevice/interpreter.cuh, runtime_stub/host/phases.h): a vEU's waiter passes the Waits of its lane in order, its compute warps
-// run the bodies in order, boxes of inputs are copied once the Waits have passed; launches of a stream follow each other, those of other
-// streams wait for what was recorded before.
+// Like the verifier, the oracle trusts the regions that the families declare. How programs run it knows by itself
+// (kernels/vdevice/interpreter.cuh, runtime_stub/host/phases.h): a vEU's waiter passes the Waits of its lane in order; its compute warps
+// run the bodies in order; boxes of inputs are copied once the Waits have passed; launches of one stream follow each other, and those of
+// other streams wait for events that were recorded before.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,11 @@ namespace tamp::test {
 
 class OrderOracle {
  public:
-  // Of a right rProgram. Mutants may differ from it in lanes, events, launches, places in memory and in the weights file, and rings.
+  // `right` is a right rProgram. Mutants may differ from it in lanes, events, launches, places in memory and in the weights file, and
+  // rings.
   OrderOracle(const RProgram& right, const select::Families& families);
 
-  // Why the mutant may compute something else, or not end; none: whatever the order of its run, it computes the same.
+  // Why the mutant may compute something else, or not end. None: in every order of its run it computes the same.
   std::optional<std::string> harm(const RProgram& mutant) const;
 
   int64_t rtasks() const { return count_; }
@@ -53,7 +55,7 @@ class OrderOracle {
     bool by_copy = false;
     auto operator<=>(const Pair&) const = default;
   };
-  // Per rTask, which rTasks are done whenever it begins, and whenever its boxes are copied.
+  // Per rTask, which rTasks are done whenever it begins, and which are done whenever its boxes are copied.
   struct Order {
     size_t words = 0;
     std::vector<uint64_t> begins, copies;
@@ -81,7 +83,7 @@ class OrderOracle {
   int64_t count_ = 0;
   std::vector<Space> spaces_;
   std::vector<Cell> cells_;
-  std::vector<Pair> pairs_;                          // written by the one, read by the other
+  std::vector<Pair> pairs_;                          // written by the first, read by the second
   std::vector<std::pair<int32_t, int32_t>> shared_;  // cells of different spaces at the same bytes of the right program's arena
 };
 

@@ -4,10 +4,10 @@
     python3 test/bench/page.py --tamp build/release/bin/tamp --models FOLDER [NAME...]      measure on a GPU beside PyTorch, then write
     python3 test/bench/page.py                                                              write the page from test/bench/page.json
 
-What was measured lies in test/bench/page.json, a row for each network, precision and batch: {model, precision, batch, us, error, bar, day, peers}. A
-peer is {who, us, run}; run is "same" where it was measured in tamp's own run, else where the number is from. Measuring a row again replaces
-tamp's time, and the peers of that run; peers of other runs stay, for the best one known is what counts. NAMEs measure these networks alone.
-FOLDER is as test/gpu/measure.py says; networks of torchvision that it lacks are exported there first (test/gpu/export.py)."""
+Measurements are in test/bench/page.json, a row for each network, precision and batch: {model, precision, batch, us, error, bar, day, peers}. A
+peer is {who, us, run}; run is "same" if the peer was measured in tamp's own run, else it says where the number is from. Measuring a row again
+replaces tamp's time and the peers of that run; peers of other runs stay, since the best known peer counts. With NAMEs only these networks are
+measured. FOLDER is as test/gpu/measure.py says; networks of torchvision that are missing there are exported first (test/gpu/export.py)."""
 import argparse, datetime, json, pathlib, subprocess, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,7 +37,7 @@ def key_of(row):
 
 
 def rows_of(results, batch, day):
-    """Rows of what measure.py --out wrote. One whose answer was wrong, or that failed, has none."""
+    """Rows of what measure.py --out wrote. A network that failed, or whose answer was wrong, has no row."""
     rows = []
     for name, row in results.items():
         model, precision = name.split()
@@ -50,7 +50,7 @@ def rows_of(results, batch, day):
 
 
 def merged(old, new):
-    """The rows of both; of a row in both the new one with the old one's peers of other runs."""
+    """The rows of both. If a row is in both, the new one counts, with the old one's peers of other runs."""
     rows = {key_of(row): row for row in old}
     for row in new:
         before = rows.get(key_of(row), {"peers": []})

@@ -3,8 +3,8 @@
 
     page_load.py [--runs N] FILE.html...
 
-load: from the start of the navigation to the end of the load event. Of the page's script: parse (JSON and what is derived from it), layout (the graph,
-the table), draw (three canvases, with the browser's own first layout of the page).
+load: from the start of the navigation to the end of the load event. Parts of the page's script: parse (JSON and what is derived from it), layout
+(the graph, the table), draw (three canvases, with the browser's own first layout of the page).
 """
 import argparse
 import html

@@ -3,7 +3,7 @@
 
     python3 test/bench/plot_bench.py results.json... --out docs/images/cnn_batch1.svg [--precision tf32]      (needs matplotlib)
 
-A pair of bars a network, tamp and its best peer, and how many times faster tamp is."""
+Each network has a pair of bars, for tamp and its best peer, and the number says how many times faster tamp is."""
 import argparse, pathlib, sys, textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What bench.py writes about its results: floors and Markdown tables. Nothing here measures.
+"""Writes bench.py's results as Markdown tables, with the least possible times (floors). Nothing here measures.
 
     python3 test/bench/report.py results.json...                              prints the tables
     python3 test/bench/report.py results.json... --into docs/performance-log.md   puts them between the lines <!-- bench:NAME --> and
                                                                               <!-- bench:end --> (NAME: machine, times, plot, floors, losses)
     python3 test/bench/report.py results.json... --json all.json              writes several runs as one
-Rows of several commits get a column that says which. --peers-of OTHER.json: peers of another run, of another commit perhaps but on the same kind
-of machine, where the results have none; the line of the machine says so."""
+If rows are of several commits, a column says which. --peers-of OTHER.json: where the results have no peers, takes those of another run, perhaps of
+another commit but on the same kind of machine; the line about the machine says so."""
 import argparse, json, pathlib, re, statistics
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def machine_of(run):
 
 
 def merged(runs):
-    """Results of several runs on one kind of machine as one; what is in two of them is the later one's. Rows say their commit where there are several."""
+    """Joins results of several runs on one kind of machine; the later run counts if a row is in two. Rows have their commit if there are several."""
     for run in runs[1:]:
         if machine_of(run) != machine_of(runs[0]):
             raise ValueError(f"results of different machines: {machine_of(runs[0])} and {machine_of(run)}")
@@ -54,7 +54,7 @@ def merged(runs):
 
 
 def with_peers(results, other):
-    """The same with the peers of another run where there are none."""
+    """The results, with the peers of another run where there are none."""
     if machine_of(results) != machine_of(other):
         raise ValueError(f"peers of another machine: {machine_of(other)}, not {machine_of(results)}")
     what = lambda peer: (peer["model"], peer["precision"], peer["peer"])

@@ -1,7 +1,7 @@
-// How many plans a second the simulator can price, and what it says of the policies: simulate_bench MODEL.onnx... [--vdevice NAME]
-// [--policy P]
-// [--execution E] [-v]
-// In a release build: cmake --build --preset release --target simulate_bench. A search over plans needs 2,000 a second of squeezenet1_0
+// Measures how many plans per second the simulator can price, and prints its times for the policies: simulate_bench MODEL.onnx...
+// [--vdevice NAME] [--policy P] [--execution E] [-v]
+//
+// Use a release build: cmake --build --preset release --target simulate_bench. A search over plans needs 2,000 per second of squeezenet1_0
 // and 20 of nasnet_a_cifar.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -19,7 +19,7 @@ using namespace tamp;
 
 namespace {
 
-// Of this program, whatever else the machine does.
+// Processor time of this program, so that other load does not count.
 double seconds_now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 void bench(const std::string& path, const std::string& only, const CompileOptions& options) {

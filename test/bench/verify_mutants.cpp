@@ -1,12 +1,12 @@
-// Tries the verifier: everything that every policy plans, for models and for random graphs, in both executions, must be accepted; damaged
-// programs (mutants.h) that an independent oracle (order_oracle.h) finds harmful must be refused. Prints the tables of docs/verifier.md.
+// Tests the verifier. Every plan of every policy, for models and for random graphs, in both executions, must be accepted. Damaged programs
+// (mutants.h) that an independent oracle (order_oracle.h) finds harmful must be refused. Prints the tables of docs/verifier.md.
 //
 //   verify_mutants [MODEL.onnx...] [--nodes N] [--whole] [--random N] [--mutants N] [--seed S] [--vdevice NAME] [--precision P]
 //   [--examples]
 //
-// Models are cut behind their first N nodes (40), for brute force is slow; --whole takes them as they are and makes no mutants. Half of the
-// mutants are of models and half of random graphs, in equal parts of all programs. The exit code is 1 where a program is refused or a
-// harmful mutant accepted; --examples says why harmless mutants are refused.
+// Models are cut behind their first N nodes (40), since brute force is slow; --whole takes them whole and makes no mutants. Half of the
+// mutants are of models and half of random graphs, in equal parts of all programs. The exit code is 1 if a right program is refused or a
+// harmful mutant accepted; --examples prints why harmless mutants are refused.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -57,7 +57,7 @@ struct Verdicts {
   int64_t holes = 0;
 };
 
-// The first nodes of a network; what none of them reads is its output.
+// The first nodes of a network; its outputs are the tensors that none of these nodes reads.
 Graph cut(Graph graph, size_t nodes) {
   if (graph.rops.size() <= nodes) return graph;
   graph.rops.resize(nodes);
@@ -77,7 +77,7 @@ bool has(const Graph& graph) {
   return std::any_of(graph.rops.begin(), graph.rops.end(), [](const ROperator& rop) { return std::holds_alternative<Op>(rop.attrs); });
 }
 
-// As compile.cpp does: boxes of inputs on tensor cores, the room for gangs elsewhere.
+// Chooses the layout of shared memory as compile.cpp does: boxes of inputs on tensor cores, the room for gangs elsewhere.
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
   const bool boxes = precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
   return boxes ? vdevice.with_inputs() : vdevice.without_inputs();
@@ -92,7 +92,8 @@ Graph placed(Graph graph, const VDevice& vdevice, Precision precision, bool gang
   return graph;
 }
 
-// What compile.cpp asks, and where weights moved, what codegen sees when it writes their file: whether those at one place are equal.
+// The verifier's sentences as compile.cpp asks for them. If weights moved, also what codegen checks when it writes their file: whether
+// those at one place are equal.
 std::vector<std::string> verdict(const RProgram& program, bool weights_moved = false) {
   std::vector<std::string> violations = schedule::verify(program);
   if (violations.empty() && program.launches) violations = schedule::verify_launches(program);
@@ -124,7 +125,7 @@ class Trial {
  public:
   Trial(const Options& options, Verdicts& verdicts) : options_(options), verdicts_(verdicts), random_(options.seed) {}
 
-  // Of a graph as read, all policies and both executions.
+  // Plans a graph as it was read, by all policies and in both executions.
   void plan(const std::string& name, const Graph& graph, const VDevice& vdevice, Precision precision, int64_t mutants) {
     for (const auto execution : {schedule::Execution::persistent, schedule::Execution::graph}) {
       const bool persistent = execution == schedule::Execution::persistent;

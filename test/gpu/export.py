@@ -5,8 +5,9 @@
 
 For each NAME: NAME.onnx (opset 17, by torch.onnx.export, weights inside), NAME.inputs.npz, NAME.expected.npz (by ONNX Runtime on the CPU) and
 NAME.weights.json with `inputs` and `noise`. Weights are random with a fixed seed; statistics of batch normalisations are those of random images, so
-that values keep their size through a deep network; scales of layers, which torchvision starts at 1e-6, are 0.5, or a block would add nothing that a test could see.
-`noise` is the relative L2 error that the network has when inputs and weights of every convolution and Linear are rounded to the precision, and nothing else."""
+that values keep their size through a deep network. Scales of layers, which torchvision starts at 1e-6, are 0.5: with 1e-6 a block would add nothing
+that a test could see. `noise` is the network's relative L2 error when only inputs and weights of every convolution and Linear are rounded to the
+precision."""
 import argparse, json, pathlib, sys
 
 import numpy as np
@@ -20,7 +21,7 @@ MANTISSA_BITS = {"tf32": 10, "fp16": 10, "bf16": 7}
 
 
 def rounded(values, precision):
-    """fp32 values with as many bits behind the point as the precision has, to nearest even."""
+    """fp32 values rounded to the precision's bits behind the point, to nearest even."""
     dropped = 23 - MANTISSA_BITS[precision]
     bits = values.detach().contiguous().view(torch.int32)
     half = (1 << (dropped - 1)) - 1 + ((bits >> dropped) & 1)

@@ -39,7 +39,7 @@ def timed(command, cwd=None):
 
 
 def make_weights(folder, name, meta):
-    """Where NAME.bin is missing, FOLDER/weights.py makes it."""
+    """Makes NAME.bin by FOLDER/weights.py if it is missing."""
     if "location" in meta and not (folder / meta["location"]).exists():
         timed([sys.executable, (folder / "weights.py").resolve(), f"{name}.weights.json"], cwd=folder)
 
@@ -66,7 +66,7 @@ def build(tamp, folder, name, precision, vdevice, arch, work, policy, more=()):
 
 
 def arguments_of(out, folder, name, meta, batch=None):
-    """Writes the inputs into `out` -> (arguments of the runner, output files, expected values). A batch is the same input as often."""
+    """Writes the inputs into `out` -> (arguments of the runner, output files, expected values). A batch has the same input many times."""
     expected = np.load(folder / f"{name}.expected.npz")
     repeated = lambda value: np.concatenate([value] * (batch or 1))
     arguments = []

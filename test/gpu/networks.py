@@ -1,5 +1,5 @@
-"""The networks that tamp is compared on, as PyTorch modules: the same layers, shapes and connections as the ONNX files. Weights are random, they
-do not matter for time. Torchvision's where it has the network, timm's cells for NASNet, else a definition here."""
+"""The networks that tamp is compared on, as PyTorch modules: the same layers, shapes and connections as the ONNX files. Weights are random,
+since they do not matter for time. Networks are torchvision's where it has them, NASNet has timm's cells, and the rest is defined here."""
 import random
 
 import torch
@@ -211,7 +211,7 @@ class EncoderLayer(nn.Module):
 
 
 class BertBase(nn.Module):
-    """Without pooler; q, k and v in one product and no mask, which is kind to it: the ONNX file has three products and a mask."""
+    """Without pooler; q, k and v are one product and there is no mask, which favours this peer: the ONNX file has three products and a mask."""
 
     def __init__(self, layers=12, width=768, heads=12, inner=3072, words=30522, positions=512):
         super().__init__()
@@ -262,7 +262,7 @@ def build_one(name):
 
 
 def flops_of(module, inputs):
-    """Multiply-adds times two of the convolutions and fully connected layers in one run, to see that it is the network of the ONNX file."""
+    """Multiply-adds times two of the convolutions and fully connected layers in one run, to check that the module is the network of the ONNX file."""
     total = 0
 
     def add(layer, _, output):
@@ -270,7 +270,7 @@ def flops_of(module, inputs):
         weight = layer.weight
         total += 2 * output.numel() * weight[0].numel()
 
-    def add_attention(layer, _, outputs):  # it multiplies by the weights itself, without calling its Linear: Q, K and V, and what becomes of them
+    def add_attention(layer, _, outputs):  # this layer multiplies by its weights without calling its Linear: Q, K and V, and the output
         nonlocal total
         total += 2 * outputs[0].numel() * 4 * layer.embed_dim
 

@@ -3,13 +3,14 @@
 
     python3 test/gpu/peers.py NAME --precision tf32 --peer eager|compile|compile-replay|max-autotune [--prepare]
 
-Prints JSON lines: what it is, then one line a layout (contiguous; channels-last where the input is an image) as soon as it is known, so that a
-caller with a time limit has what was ready. cuDNN benchmark mode is on, recurrent layers are cuDNN's, tf32 is allowed only as precision tf32.
+Prints JSON lines: first what the peer is, then one line per layout (contiguous; channels-last if the input is an image) as soon as its time is
+known, so that a caller with a time limit has what was ready. cuDNN benchmark mode is on, recurrent layers are cuDNN's, tf32 is allowed only as precision tf32.
   eager           the module, captured into a CUDA graph and replayed
   compile         torch.compile(mode="reduce-overhead"), which replays CUDA graphs of its own; called as a user calls it
   compile-replay  torch.compile(), captured into a CUDA graph here: its kernels without its calls
   max-autotune    torch.compile(mode="max-autotune")
---prepare compiles and calls, but times nothing (fills the compiler's caches; several may do so at once). Choices by time are then made again."""
+--prepare compiles and calls, but times nothing (this fills the compiler's caches; several programs may do so at once). Choices that the compiler
+made by timing are made again in the timed run."""
 import argparse, json, sys, time
 
 import torch

@@ -61,7 +61,7 @@ def distance(found, expected):
 
 
 def graph_us(call):
-    """Per run: of a CUDA graph, and of calls as they are."""
+    """Times per run: replays of a CUDA graph, and plain calls."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(5):

@@ -3,11 +3,12 @@
 
     python3 test/gpu/sanitize.py --tamp build/release/bin/tamp --vdevice h200 [--precisions tf32,fp16] [--tools synccheck] [--work DIR] MODEL.onnx...
 
-Prints a table of how many reports there were, and every distinct report with the places in the sources that it names: lines of
-NAME.cu are shown as the file of kernels/ that they came from, and their text. The tools' own output stays in DIR. Ends with 1 if there was
-any report, or a run that failed. racecheck-each is racecheck over the same program in which each thread tells barriers for itself. docs/sanitizers.md says what is to be expected, and why. Inputs are random; the answers are not looked at.
+Prints a table with the number of reports, and every distinct report with its places in the sources: a line of NAME.cu is shown as the file of
+kernels/ that it came from, with its text. The tools' own output stays in DIR. The exit code is 1 if there was any report, or a run failed.
+racecheck-each is racecheck over the same program built so that each thread arrives at barriers for itself. docs/sanitizers.md says which reports to
+expect, and why. Inputs are random; the answers are not checked.
 
-What is odd: times under a tool are 10 to 1000 times those without, so the program's budget of waiting is an hour."""
+Under a tool a program takes 10 to 1000 times as long, so the budget of its waits is an hour."""
 import argparse, collections, json, os, pathlib, re, shutil, subprocess, sys, tempfile
 
 import numpy as np
@@ -15,14 +16,14 @@ import numpy as np
 import measure
 
 TOOLS = ("memcheck", "racecheck", "racecheck-each", "synccheck", "initcheck")
-EACH = ["-DTAMP_EACH_THREAD_ARRIVES"]  # of the program that racecheck-each runs
+EACH = ["-DTAMP_EACH_THREAD_ARRIVES"]  # how the program of racecheck-each is built
 EXECUTIONS = ("persistent", "graph")
 ELEMENTS = {"f16": "e", "bf16": "u2", "f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "bool": "?"}
 PLACE = re.compile(r"([^\s:]+\.(?:cu|cuh|cpp|h)):(\d+)")
 
 
 def source_places(text, name):
-    """For each line of a generated .cu (from 1): the file that it came from, and what it says."""
+    """For each line of a generated .cu (from 1): the file that the line came from, and its text."""
     places, file = [None], name
     for line in text.splitlines():
         if line.startswith("// >>> "):
@@ -73,7 +74,7 @@ def random_inputs(plan, folder):
 
 
 def sanitized(tool, folder, name, arguments, limit):
-    """-> reports, and why it failed (or None). The tool's output stays in folder/TOOL.log."""
+    """-> reports, and why the run failed (or None). The tool's output stays in folder/TOOL.log."""
     log = folder / f"{tool}.log"
     command = ["compute-sanitizer", "--tool", tool.removesuffix("-each"), "--show-backtrace", "no", "--print-limit", "0", "--log-file", log, "--error-exitcode", "99",
                folder / ("runner-each" if tool.endswith("-each") else "runner"), *arguments, "--wait-budget", "3600"]

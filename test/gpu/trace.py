@@ -5,11 +5,12 @@
 
 TRACE.bin comes from a runner built with -DTAMP_TRACE (`--trace FILE`): u64 nanoseconds [instruction][waiting, inputs ready,
 started, computed, signalled]. Prints a line per rOperator, times in us from the start of the kernel; then how the time of all
-vEUs divides; then the critical path: back from the rTask that ends last, each time to what let it begin last, its inputs'
-last signal or the rTask before it on its vEU. --chrome writes a file for chrome://tracing or Perfetto, one track a vEU.
+vEUs divides; then the critical path. The path goes back from the rTask that ends last, each time to what the rTask waited for
+last: a signal of its inputs, or the rTask before it on its vEU. --chrome writes a file for chrome://tracing or Perfetto with
+one track per vEU.
 
-What is odd: a rTask computes from the later of `started` and `inputs ready` (bodies with boxes of inputs start before their
-inputs are there). Waiting for weights and for boxes on their way happens inside of bodies and counts as computing."""
+A rTask computes from the later of `started` and `inputs ready`, since bodies with boxes of inputs start before their inputs
+are there. Waiting for weights and for boxes on their way happens inside of bodies and counts as computing."""
 import argparse, json, pathlib
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ def tasks_of(plan, stamps):
     runs = [i for i, (_, entry) in enumerate(rows) if entry and entry["rop"] >= 0]
     if not stamps[runs, WAITING].all():
         raise ValueError("the trace has no times (the stand-in has no clock)")
-    # Whole nanoseconds first: those since 1970 are more than a double holds. Signed: a body that starts early may do so before any waits.
+    # Subtract as whole nanoseconds: since 1970 they are too large for a double. Signed: a body that starts early may do so before any waits.
     zero = stamps[runs, WAITING].min()
     times = np.where(stamps > 0, (stamps.astype(np.int64) - np.int64(zero)).astype(np.float64) / 1e3, np.nan)
     tasks, before = [], {}
@@ -108,7 +109,7 @@ def division(plan, tasks):
         free = max(task.free, 0.0) if task.before else 0.0
         parts["computing"] += task.computed - task.begin
         gap = task.begin - free
-        # Of the gap, from its end: starting, then the edge, and the rest is for producers that still compute.
+        # The gap before a task is divided from its end backwards: starting, then the edge; in the rest, producers still compute.
         starting = min(gap, max(0.0, task.begin - max(task.ready, free)))
         producer = producer_of(task, producers)
         edge = min(gap - starting, max(0.0, task.ready - producer.computed)) if producer else 0.0
@@ -157,7 +158,7 @@ def summary(plan, tasks):
 
 
 def edge_of(task, producers):
-    """From the last signal to inputs ready, where the task waited for it."""
+    """Time from the last signal to inputs ready, if the task waited for that signal."""
     if not task.waits or not all(event in producers for event in task.waits):
         return None
     came = producer_of(task, producers).signalled

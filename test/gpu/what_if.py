@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""What a network's time would be if a part of the work took none: bounds on what work on that part can gain.
+"""Measures a network's time as if a part of the work took no time. This bounds what can be gained by improving that part.
 
     python3 test/gpu/what_if.py --tamp build/release/bin/tamp --models FOLDER [--precision tf32] [--batch N] NAME...
 
-FOLDER is as test/gpu/measure.py says. For each variant the lines of VARIANTS are taken out of the generated source: the program still waits and
-signals as it did, its answers are wrong on purpose, so nothing but its time is looked at. A line that the source does not have is an error, not a
-variant that changes nothing. Times are the median of 3 rounds of 100 replays of a CUDA graph, variants taking turns.
+FOLDER is as test/gpu/measure.py says. For each variant the lines in VARIANTS are removed from the generated source. The program still waits and
+signals as before; its answers are wrong on purpose, so only its time is used. It is an error if the source does not have one of these lines. Times are the median of 3 rounds of 100 replays of a CUDA graph, variants taking turns.
 
   weights   the loader says that weights are there and copies none
   boxes     the waiter says that boxes of inputs are there and copies none
   copies    both
   steps     staged_conv multiplies nothing
-  all       all of it: what is left is waiting for each other, sums, stores and signals"""
+  all       all of these: what is left are waits, sums, stores and signals"""
 import argparse, concurrent.futures, json, os, pathlib, statistics, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -1,5 +1,5 @@
-// The arena over time: memory up, time to the right. A part is alive from the begin of the first rTask that makes it to the end of the last
-// that needs it, as planned.
+// The arena over time: memory goes up, time to the right. A part is alive from the planned begin of the first rTask that makes it to the
+// planned end of the last rTask that needs it.
 
 const arenaCanvas = byId("arena");
 const arenaParts = data.arena.map((part) => {

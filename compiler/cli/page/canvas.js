@@ -1,4 +1,5 @@
-// What the three drawings share: a canvas as sharp as the screen, drawing once per frame, moving with the pointer, and the tip beside it.
+// What the three drawings share: a canvas with the screen's resolution, drawing once per frame, moving with the pointer, and the tip beside
+// the pointer.
 
 const byId = (id) => document.getElementById(id);
 
@@ -24,7 +25,7 @@ function drawing(canvas, draw) {
     if (!asked) requestAnimationFrame(now);
     asked = true;
   };
-  new ResizeObserver(() => sizeOf() !== drawn && redraw()).observe(canvas);  // it is called at the start, too
+  new ResizeObserver(() => sizeOf() !== drawn && redraw()).observe(canvas);  // also called at the start
   return { redraw, now };
 }
 
@@ -54,7 +55,7 @@ function follow(canvas, { move, drag, click, wheel, leave }) {
     "wheel",
     (event) => {
       event.preventDefault();
-      const turn = event.deltaY || event.deltaX;  // Shift turns one into the other
+      const turn = event.deltaY || event.deltaX;  // Shift makes the browser swap the two
       wheel(Math.exp(Math.max(-1, Math.min(1, turn / 300))), event.offsetX, event.offsetY, event.shiftKey);
     },
     { passive: false },
@@ -71,8 +72,8 @@ function showTip(text, event) {
   tip.style.top = `${Math.max(0, low ? event.clientY - 14 - tip.offsetHeight : event.clientY + 14)}px`;
 }
 
-// As much of a name as `width` pixels hold. Of names like /features/features.3/squeeze/Conv the last parts say most, but for the kind of node
-// at their end: squeeze, and with more room features.3/squeeze.
+// As much of a name as `width` pixels hold. In names like /features/features.3/squeeze/Conv the last parts say most, except the kind of
+// node at the end. So this name becomes squeeze, or with more room features.3/squeeze.
 function fitting(text, width) {
   const letters = Math.floor(width / 6.4);
   if (text.length <= letters) return text;
@@ -89,7 +90,7 @@ function fitting(text, width) {
   return found || "\u2026" + last.slice(last.length - letters + 1);
 }
 
-// The part of the time that is shown, for the lanes and the arena.
+// The part of the time that the lanes and the arena show.
 const view = { begin: 0, end: wholeSpan };
 const kLeft = 52, kAxis = 18;  // pixels: names of lanes, and the axis of time
 const xOf = (time, width) => kLeft + ((time - view.begin) / (view.end - view.begin)) * (width - kLeft);

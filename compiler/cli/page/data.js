@@ -1,17 +1,17 @@
-// What the page shows, out of the JSON that `tamp inspect --html` wrote (compiler/cli/page.cpp). All that there is one of per rTask is in
-// typed arrays, lane after lane, so that 200,000 of them take a few megabytes. Times are nanoseconds.
+// The page's data, from the JSON that `tamp inspect --html` wrote (compiler/cli/page.cpp). Values that exist per rTask are in typed arrays,
+// lane after lane, so that 200,000 rTasks take a few megabytes. Times are nanoseconds.
 //
-// Names come from a model that nobody trusts: they reach the page as JSON, and the screen as text of nodes or of a canvas, never as HTML.
+// Names come from a model that nobody trusts. They reach the page as JSON, and the screen as text of nodes or of a canvas, never as HTML.
 
 "use strict";
 
-performance.mark("begun");  // these marks: test/bench/page_load.py
+performance.mark("begun");  // test/bench/page_load.py reads these marks
 const data = JSON.parse(document.getElementById("data").textContent);
 const rops = data.rops;
 const laneCount = data.lanes.length;
 
-// data.steps: what an entry of a lane does, [rOperator or -1, phase, event that it signals or -1, events that it waits for...]. data.lanes: of
-// each entry four numbers: step, rTask, pause since the entry before, duration.
+// data.steps: what an entry of a lane does, [rOperator or -1, phase, event that it signals or -1, events that it waits for...]. data.lanes:
+// four numbers for each entry: step, rTask, pause since the entry before, duration.
 const laneBegin = new Int32Array(laneCount + 1);
 data.lanes.forEach((lane, veu) => (laneBegin[veu + 1] = laneBegin[veu] + lane.length / 4));
 const taskCount = laneBegin[laneCount];
@@ -20,7 +20,7 @@ const stepOf = new Int32Array(taskCount), indexOf = new Int32Array(taskCount), l
 const planned = { name: "planned", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
 const measured = data.measured && { name: "measured", begin: new Float64Array(taskCount), end: new Float64Array(taskCount) };
 
-const ropOf = (task) => ropOfTask[task];  // -1: it only waits and signals
+const ropOf = (task) => ropOfTask[task];  // -1: the entry only waits and signals
 const phaseOf = (task) => data.steps[stepOf[task]][1];
 const signalOf = (task) => data.steps[stepOf[task]][2];
 const waitsOf = (task) => data.steps[stepOf[task]].slice(3);
@@ -35,13 +35,14 @@ data.lanes.forEach((lane, veu) => {
     laneOf[task] = veu;
     planned.begin[task] = time + lane[i + 2];
     time = planned.end[task] = planned.begin[task] + lane[i + 3];
-    // Waits that do not fit an instruction have rows of their own before it.
+    // Waits that do not fit an instruction have rows of their own before the instruction's.
     line += Math.max(0, Math.ceil((data.steps[lane[i]].length - 3) / data.waits_of_row) - 1);
     lineOf[task] = data.lines[veu] > 0 ? line++ : 0;
   }
 });
 
-// A trace has rTasks only: begin and duration of each, in the order of the lane. What only waits and signals is done when they let it.
+// A trace has rTasks only: begin and duration of each, in the order of the lane. An entry that only waits and signals is taken to be done
+// as soon as it can be.
 if (measured) {
   data.measured.forEach((times, veu) => {
     let at = 0;
@@ -56,7 +57,8 @@ if (measured) {
 }
 const timelines = measured ? [measured, planned] : [planned];
 
-// What is planned begins with the launch of the kernel, what is measured with the first stamp. Time 0 of both is the begin of the first rTask.
+// Planned times begin with the launch of the kernel, measured times with the first stamp. Both are shifted so that time 0 is the begin of
+// the first rTask.
 for (const times of timelines) {
   times.lead = Infinity;
   for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) times.lead = Math.min(times.lead, times.begin[task]);
@@ -80,7 +82,7 @@ const signallers = new Int32Array(firstSignaller[data.events.length]);
 const tasksOfRop = rops.map(() => []);
 for (let task = 0; task < taskCount; ++task) if (ropOf(task) >= 0) tasksOfRop[ropOf(task)].push(task);
 
-// Who signals an event last, per event; -1: nobody.
+// Per event: the task that signals it last; -1: none.
 function lastSignallers(times) {
   return Int32Array.from(data.events, (_, event) => {
     let last = -1;
@@ -90,8 +92,8 @@ function lastSignallers(times) {
   });
 }
 
-// Back from what ends last, each time to what let it begin: the last signal that it waited for, or what its vEU did before. The rTasks of a gang
-// begin together, so any of them may be the one that was waited for.
+// Goes back from the task that ends last, each time to what let the task begin: the last signal that it waited for, or the task before it
+// on its vEU. The rTasks of a gang begin together, so any of them may be the one that was waited for.
 function criticalPath(times) {
   const lastOf = lastSignallers(times);
   const cause = (task) => {
@@ -154,16 +156,16 @@ const colours = rops.map((_, rop) => {
   return even ? `oklch(${rop % 2 ? 0.76 : 0.83} 0.105 ${hue})` : `hsl(${hue} 55% ${rop % 2 ? 68 : 76}%)`;
 });
 
-// Of its phase, as it was priced; of a gang, whose price is the time of its steps, an equal share.
+// Of an rTask: its phase's priced bytes. Of an rTask of a gang, whose price is the time of its steps: an equal share.
 function bytesOf(task) {
   const rop = rops[ropOf(task)], phase = rop.phases[phaseOf(task)];
   if (rop.gang) return { activations: rop.bytes / rop.rtasks, weights: rop.weight_bytes / rop.rtasks };
   return { activations: phase[1], weights: phase[2] };
 }
 
-// What is chosen (-1: nothing) and, while somebody searches, which rOperators match.
+// What is chosen (-1: nothing), and, during a search, which rOperators match.
 const state = { task: -1, rop: -1, hover: -1, matches: null };
 
-// What search looks at.
+// The texts that a search looks at, per rOperator.
 const words = rops.map((rop) => [rop.name, rop.op, rop.rkernel, ...rop.origin].join("\n").toLowerCase());
 performance.mark("parsed");

@@ -1,5 +1,5 @@
-// The graph of rOperators, from left to right: a rOperator stands one column behind the last of those whose results it needs, and in its column
-// near the middle of them.
+// The graph of rOperators, from left to right. A rOperator is one column behind the last of those whose results it needs, and near the
+// middle of these in its column.
 
 const graphCanvas = byId("graph");
 const kColumn = 150, kRow = 30, kBoxWidth = 118, kBoxHeight = 20;  // in units of the drawing: `scale` pixels each, upwards `scale * stretch`
@@ -15,7 +15,7 @@ rops.forEach((rop, i) => {  // rOperators are in topological order
 const consumersOf = rops.map(() => []);
 rops.forEach((rop, i) => rop.after.forEach((other) => consumersOf[other].push(i)));
 
-// Each column in the order of its neighbours' middles, first from the left, then from the right.
+// Sorts each column by the middles of its rOperators' neighbours, first from the left, then from the right.
 function arrange(list, neighbours) {
   const middle = new Map(list.map((i) => {
     const rows = neighbours(i).map((other) => nodes[other].row);

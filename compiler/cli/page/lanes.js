@@ -1,5 +1,5 @@
-// The lanes: what each vEU does over time. With a trace there are two bands, what was measured above what was planned. Only what is in view is
-// looked at (by binary search in its lane), and of what falls into two pixels only the first is drawn.
+// The lanes: what each vEU does over time. With a trace there are two bands: measured times above planned ones. Only tasks in view are
+// looked at (found by binary search in their lane), and of tasks that fall into the same two pixels only the first is drawn.
 
 const shownLanes = { begin: 0, end: Math.max(1, laneCount) };  // fractions of lanes, of every band
 const lanesCanvas = byId("lanes");
@@ -42,7 +42,7 @@ function drawLane(context, band, lane, width) {
   }
 }
 
-// Between lanes, fainter than what they show: rTasks of one rOperator are to be seen as one.
+// Lines between lanes, fainter than the tasks, so that the rTasks of one rOperator look like one area.
 function drawSeams(context, band, first, last, width) {
   context.fillStyle = laneHeight(band) > 9 ? "#fff" : "#ffffff66";
   for (let lane = first; lane < last; ++lane) context.fillRect(kLeft, Math.round(yOf(band, lane + 1)) - 1, width - kLeft, 1);
@@ -78,7 +78,7 @@ function drawPath(context, band, width) {
   for (const task of times.path) outline(context, band, task, width, "#d0021b", 1.5);
 }
 
-// From every signal that the chosen rTask waits for; the last of each event stronger.
+// Lines from every signal that the chosen rTask waits for; the last signal of each event has a stronger line.
 function drawWaits(context, band, width) {
   const task = state.task, { times } = band;
   for (const event of waitsOf(task)) {
@@ -126,7 +126,7 @@ const lanesDrawing = drawing(lanesCanvas, (context, width, height) => {
   }
 });
 
-// The rTask at a place, or the nearest within three pixels on its lane; -1: none.
+// The rTask at a point, or the nearest one within three pixels on the same lane; -1: none.
 function taskAt(x, y) {
   const width = lanesCanvas.clientWidth;
   for (const band of bandsOf(lanesCanvas.clientHeight)) {

@@ -1,5 +1,5 @@
-// What is chosen and searched for, the facts about it, and the start. The address's part behind # says the same (#find=NAME, #rop=N,
-// #task=VEU,POSITION), so that a view can be passed on.
+// Choosing and searching, the facts about what is chosen, and the start. The part of the address behind # says what is chosen (#find=NAME,
+// #rop=N, #task=VEU,POSITION), so that a view can be passed on.
 
 const kNoneChosen = "Nothing is chosen. Point at a rTask for its facts, click it to keep them here and to see its Waits.";
 
@@ -51,7 +51,7 @@ function showFacts(heading, facts, colour) {
   byId("details").append(title, list);
 }
 
-// Where the time goes: what to look at first.
+// The rOperators that take most time: what to look at first.
 const kMostShown = 10;
 function showOverview() {
   const hint = document.createElement("p"), times = timelines[0], title = document.createElement("h3"), list = document.createElement("dl");
@@ -111,7 +111,7 @@ function choose(task) {
   state.rop = task >= 0 ? ropOf(task) : -1;
   update();
 }
-// The rOperator, and of its rTasks the one that ends last: the one that others wait for.
+// Chooses a rOperator, and of its rTasks the one that ends last, which others wait for.
 function chooseRop(rop) {
   if (rop < 0) return choose(-1);
   const { end } = timelines[0];
@@ -172,7 +172,7 @@ byId("whole").addEventListener("click", () => {
   showTime(0, wholeSpan);
   shownLanes.begin = 0;
   shownLanes.end = Math.max(1, laneCount);
-  graphView.scale = 0;  // fits again
+  graphView.scale = 0;  // fit the window again
   update();
 });
 new ResizeObserver(([header]) => document.documentElement.style.setProperty("--header", `${header.target.offsetHeight}px`)).observe(document.querySelector("header"));
@@ -180,6 +180,6 @@ performance.mark("laid out");
 fromAddress();
 for (const each of [lanesDrawing, arenaDrawing, graphDrawing]) each.now();
 performance.mark("drawn");
-// The table last, when the drawings are there: to lay it out takes longer than all of them.
+// The table comes last, when the drawings are there: its layout takes longer than all of them.
 addEventListener("load", () => setTimeout(() => order.column < 0 && sortTable(0), 0));
 document.documentElement.dataset.loaded = Math.round(performance.now());  // milliseconds, for tests
