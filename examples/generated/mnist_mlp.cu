@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       62  device code, as it stands in tamp's kernels/
-//     1906  host runtime, as it stands in tamp's runtime_stub/host/
-//     2761  one vEU
-//     2788  addresses: a base and a byte from there
-//     2796  rOperators: what each body is told
-//     2841  records: one row per phase of a rOperator
-//     2858  events: signals that make up one epoch
-//     2871  lanes: what each vEU runs, row by row
-//     2901  the kernel
-//     2907  host
+//     1924  host runtime, as it stands in tamp's runtime_stub/host/
+//     2780  one vEU
+//     2807  addresses: a base and a byte from there
+//     2815  rOperators: what each body is told
+//     2860  records: one row per phase of a rOperator
+//     2877  events: signals that make up one epoch
+//     2890  lanes: what each vEU runs, row by row
+//     2920  the kernel
+//     2926  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2800)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2819)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2821)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2840)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -71,24 +71,25 @@ namespace rk {
 inline constexpr int kWarp = 32;
 inline constexpr int kComputeWarps = 8;                         // of a vEU
 inline constexpr int kBoxRowBytes = 128;                        // of a pixel in a box of input values
-inline constexpr int kBoxChannels = 32;                         // f32 ones of a pixel there
+inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
-inline constexpr int kWaits = 3;                                // of an instruction; further waits take one of their own
+inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
 
 // Time stamps of an instruction in a trace.
 enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
 
-// What rounding to tf32 by cutting takes from a number on average: 2^-11 over the mean mantissa of a logarithmic distribution, 1 / ln 2.
+// The part of a number that cutting it to tf32 takes away on average: 2^-11, half a last place, divided by the mean mantissa of
+// logarithmically distributed numbers, 1 / ln 2.
 inline constexpr float kTf32Share = 3.384e-4f;
 
 }  // namespace rk
 // <<< kernels/vdevice/numbers.cuh
 
 // >>> kernels/gemm/numbers.cuh
-// Numbers that both halves of the products know (kernels/vdevice/numbers.cuh).
+// Numbers of the products that host and device code both know (kernels/vdevice/numbers.cuh).
 
 
 namespace rk {
@@ -96,7 +97,7 @@ namespace rk {
 inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
 inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
 inline constexpr int kMatmulBatchRank = 4;
-// A stage of matmul_direct: 32 of k, of a tile's rows and columns, whose pitch keeps them 16-byte aligned.
+// A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
 constexpr int matmul_pitch(int tile) { return tile + 4; }
 constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pitch(tile); }
@@ -105,15 +106,15 @@ constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pi
 // <<< kernels/gemm/numbers.cuh
 
 // >>> kernels/vdevice/platform.cuh
-// The floor that every body stands on: the same source compiles with nvcc (sm_75 to sm_120) and, with the stand-in of
-// runtime_stub/cuda_on_cpu in the include path, with g++. All PTX of tamp sits in this folder, each piece behind a named
-// function with three branches: the GPU's, the stand-in's (TAMP_CUDA_ON_CPU), and nvcc's host pass, which never runs.
+// What every body includes: macros and small functions that let the same source compile with nvcc (sm_75 to sm_120) and, with the
+// stand-in of runtime_stub/cuda_on_cpu in the include path, with g++. All PTX of tamp is in this folder, each piece in a named
+// function with three branches: for the GPU, for the stand-in (TAMP_CUDA_ON_CPU), and for nvcc's host pass, which never runs.
 
 
 
 
-// A body is called from the interpreter loop through a switch; not inlining it keeps its registers its own and lets
-// many rOperators share one copy of its code (docs/adr/0002).
+// The interpreter loop calls a body through a switch. Bodies are not inlined, so that the registers of one body do not count for
+// the others and many rOperators share one copy of a body's code (docs/adr/0002).
 #if defined(TAMP_CUDA_ON_CPU)
 #define RK_BODY inline
 #else
@@ -121,7 +122,7 @@ constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pi
 #endif
 #define RK_INLINE __device__ __forceinline__
 
-// Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp): g++ warns of it.
+// Generated code says RK_PRAGMA(unroll 1) where the sources have the pragma itself (codegen/amalgamate.cpp), since g++ warns of the pragma.
 #if defined(__CUDACC__)
 #define RK_PRAGMA(text) _Pragma(#text)
 #else
@@ -144,7 +145,7 @@ RK_INLINE int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
 // <<< kernels/vdevice/platform.cuh
 
 // >>> kernels/vdevice/fast_math.cuh
-// The GPU's own approximations, a few units in the last place each, for code whose latency counts.
+// The GPU's own approximations, each wrong by a few units in the last place, for code whose latency counts.
 
 
 namespace rk {
@@ -177,11 +178,11 @@ RK_INLINE float reciprocal_fast(float x) {
 // >>> kernels/vdevice/sync.cuh
 // Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll).
 //
-// Memory order, once for all: the compute threads store an rTask's results; sync_compute orders them before thread 0's
-// releasing red, which adds to the event. On the other side the waiter polls the event with acquire loads (which drop the SM's L1), and
-// arrives on the slot's `inputs` barrier, for which the compute threads wait before they load. Each arrow is a release/acquire pair of the
-// PTX memory model, and causality order is transitive over them. Relaxed polls and one fence() behind them would be 0.3 us slower: a fence
-// takes 640 cycles there, on the critical path.
+// How one rTask's stores reach the loads of another: the compute threads store an rTask's results. sync_compute orders the stores before
+// thread 0's releasing red, which adds to the event. On the reading vEU the waiter polls the event with acquire loads (which drop the
+// SM's L1) and then arrives on the slot's `inputs` barrier. The compute threads wait for that barrier before they load. Each of these
+// steps is a release/acquire pair of the PTX memory model, and causality order is transitive over the pairs. Relaxed polls with one fence
+// after them would be 0.3 us slower: the fence takes 640 cycles, on the critical path.
 
 
 namespace rk {
@@ -189,7 +190,7 @@ namespace rk {
 #if defined(TAMP_CUDA_ON_CPU)
 using Barrier = cuda_on_cpu::Barrier;
 #else
-// An mbarrier in shared memory. sm_75 has none: there the word holds {pending:16, count:16, phase:32}.
+// An mbarrier in shared memory. sm_75 has no mbarriers: there the word holds {pending:16, count:16, phase:32}, lowest bits first.
 struct alignas(8) Barrier {
   uint64_t word;
 };
@@ -205,7 +206,7 @@ RK_INLINE void sync_compute() {
 #endif
 }
 
-// kThreads compute threads, whole warps, among themselves: named barrier `id`, from 2 (0 and 1 are taken).
+// Synchronises kThreads compute threads, whole warps, among themselves by named barrier `id`, which is 2 or more (0 and 1 are taken).
 template <int kThreads>
 RK_INLINE void sync_group(int id) {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -215,7 +216,7 @@ RK_INLINE void sync_group(int id) {
 #endif
 }
 
-// All threads of the vEU, once, after the barriers are made; also shows them to the async proxy.
+// Synchronises all threads of the vEU, once, after the barriers are made; also shows the barriers to the async proxy.
 RK_INLINE void sync_all() {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::named_barrier(0, blockDim.x);
@@ -254,9 +255,9 @@ RK_INLINE void arrive(Barrier& barrier) {
 #endif
 }
 
-// Who tells a barrier that a warp, or all compute threads, are done: one thread, behind a barrier of theirs, for causality order is
-// transitive. racecheck of compute-sanitizer knows of an mbarrier only which threads arrived there, and reports what the others did; with
-// -DTAMP_EACH_THREAD_ARRIVES each of them arrives, and nothing else is different (docs/sanitizers.md).
+// When a warp, or all compute threads, are done, one of these threads arrives on the mbarrier, after the threads have synchronised. One
+// arrival is enough, since causality order is transitive. But racecheck of compute-sanitizer trusts only threads that arrived themselves
+// and reports races of the others. With -DTAMP_EACH_THREAD_ARRIVES each thread arrives; nothing else differs (docs/sanitizers.md).
 #if defined(TAMP_EACH_THREAD_ARRIVES)
 inline constexpr bool kEachArrives = true;
 #else
@@ -302,8 +303,8 @@ RK_INLINE uint64_t now_ns() {
 #endif
 }
 
-// Waits for the phase of this parity to complete. All arrivals come from the same vEU, so nothing but a bug in a body
-// can make it wait for ever; after kBarrierBudgetNs it traps (the stand-in finds the deadlock exactly).
+// Waits for the barrier's phase of this parity to complete. All arrivals come from the same vEU, so only a bug in a body can make the
+// wait endless; after kBarrierBudgetNs the kernel traps (the stand-in finds such a deadlock exactly).
 inline constexpr uint64_t kBarrierBudgetNs = 60ull * 1000 * 1000 * 1000;
 RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
   uint32_t spins = 0;
@@ -320,7 +321,7 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::wait(barrier, parity);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Five instructions; bodies have many of these. A try takes 20 ns at least, 2^32 of them more than kBarrierBudgetNs.
+  // Only five instructions, since bodies have many waits. A try takes 20 ns at least, so 2^32 tries take more than kBarrierBudgetNs.
   asm volatile(
       "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@done bra DONE;\n\t"
@@ -328,7 +329,7 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 #elif defined(__CUDA_ARCH__)
-  // The usual short wait stays in the caller, what may be long is one copy of code.
+  // The usual short wait is inlined; the rare long wait is one function for all callers.
 RK_PRAGMA(unroll 1)
   for (int i = 0; i < 64; ++i) {
     if (passed(barrier, parity)) return;
@@ -346,8 +347,8 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
-// How long the weights stay in L2: a share of the lines until the next run, the others as short as can be, where all of them do
-// not fit (`kept` is not 0: without it each run drives out what the next one reads first).
+// How long weights stay in L2. Where they do not all fit, `kept` is more than 0: that share of the lines stays until the next run, and
+// the other lines leave first. Without that each run would drive out the weights that the next run reads first.
 RK_INLINE uint64_t weights_policy(float kept) {
   uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -361,7 +362,7 @@ RK_INLINE uint64_t weights_policy(float kept) {
   return policy;
 }
 
-// Lanes of the loader warp that copy weights, and what they wait by.
+// How many lanes of the loader warp copy weights, and how these lanes wait for an empty stage.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kCopyLanes = kWarp;
 #else
@@ -419,7 +420,7 @@ RK_INLINE uint32_t poll(const uint32_t* event) {
 #endif
 }
 
-// The same, and what comes after it comes after what the signals came after.
+// The same with acquire: loads after this poll see all stores that came before the signals it counted.
 RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
 #if defined(__CUDA_ARCH__)
   uint32_t seen;
@@ -430,7 +431,7 @@ RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
 #endif
 }
 
-// Behind all that was done before it.
+// Adds 1 to the event, with release: whoever acquires it sees all that was stored before.
 RK_INLINE void signal(uint32_t* event) {
 #if defined(__CUDA_ARCH__)
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(event) : "memory");
@@ -460,14 +461,16 @@ RK_PRAGMA(unroll)
 
 // >>> kernels/vdevice/boxes.cuh
 // Boxes of input values: pixels x 32 channels (64 of 16 bits) of a channels-last tensor, copied to shared memory by the GPU's copy engine
-// (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. That is a convolution's input with
-// its halo and its padding, read once for all taps, and no thread computes an address.
+// (cp.async.bulk.tensor, sm_90 and later), with zeros where the box leaves the tensor. A box holds a convolution's input with
+// halo and padding. The input is read once for all taps of the filter, and no thread computes an address.
 //
-// A pixel is a row of 128 bytes; its eight 16-byte cells are permuted: cell c of row r lies at (c ^ r % 8), so that eight
-// neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
+// A pixel is a row of 128 bytes. The eight 16-byte cells of a row are permuted: cell c of row r lies in place c ^ (r % 8) of the row, so
+// that eight neighbouring rows can be read at the same cell without bank conflicts. Boxes are 1024-byte aligned.
+// Example: cell 2 of row 5 lies in place 2 ^ 5 = 7, which is byte 5 * 128 + 7 * 16 = 752 of the box. Cell 2 of rows 0 to 7 lies in
+// places 2, 3, 0, 1, 6, 7, 4, 5: eight different ones.
 //
-// Memory order: the values were stored by other vEUs through the generic proxy and are read through the async proxy. The
-// waiter has polled the event with acquire; proxy_fence() between that and the copies orders the two proxies.
+// Memory order: other vEUs stored the values through the generic proxy; the copy engine reads them through the async proxy. The
+// waiter polls the event with acquire, and then calls proxy_fence(), which orders the two proxies, before it starts the copies.
 
 
 namespace rk {
@@ -480,7 +483,8 @@ struct alignas(64) TensorMap {  // CUtensorMap
 };
 #endif
 
-// Division by a number fixed at compile time of the model: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
+// Division by a number that is fixed when the model is compiled: q = (x * multiplier) >> 32 >> shift, exact for x < 2^31.
+// Example: divisor 7 can be multiplier 2454267027 and shift 2. For x = 100 the upper word of the product is 57, and 57 >> 2 = 14.
 struct Divisor {
   uint32_t divisor;
   uint32_t multiplier;  // 0: the divisor is 1
@@ -499,7 +503,7 @@ RK_INLINE uint32_t divide(uint32_t x, const Divisor& d, uint32_t& remainder) {
   return q;
 }
 
-// InputBoxes of compiler/ir/rkernel.h.
+// A phase's boxes as the device sees them: InputBoxes of compiler/ir/rkernel.h.
 struct InputCopy {
   uint32_t boxes;  // 0: the phase has none
   uint32_t boxes_per_split, boxes_per_chunk, boxes_per_copy;
@@ -511,7 +515,10 @@ struct InputCopy {
   Divisor tiles, tiles_w, tiles_h, splits, n_blocks;
 };
 
-// The first box of a rTask, and how many follow each other along the channels.
+// The first box of a rTask, and how many boxes follow each other along the channels. rTasks are numbered, outermost first, by group,
+// block of output channels, split, image, row of tiles, column of tiles; `tiles` counts those of all images.
+// Example: tiles_w 3, tiles_h 2, two images (tiles 12), splits 2, n_blocks 1. rTask 43 is tile 43 % 12 = 7 of block 43 / 12 = 3. Block 3
+// is split 1 of group 1. Tile 7 is column 7 % 3 = 1, row 2 % 2 = 0, image 1.
 struct BoxPlace {
   int32_t channel, w, h, image;
   uint32_t boxes;
@@ -536,23 +543,23 @@ RK_INLINE void prefetch_map(const TensorMap* map) {
 #endif
 }
 
-// Between a Wait and the first copy of what was waited for.
+// The waiter calls this after a rTask's Waits have passed and before the first copy of the rTask's inputs.
 RK_INLINE void proxy_fence() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 
-// Between what a body did to shared memory and the copies of boxes to the same bytes.
+// The waiter calls this when a body has used bytes of shared memory and boxes are about to be copied to the same bytes.
 RK_INLINE void proxy_fence_shared() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Copies `count` boxes that follow each other along the channels, from `place` plus `channels` on, and arrives on `full` (made with
-// count 1) when all are there. With boxes_per_copy that is one copy, else one for each. One lane calls both, in this order; what
-// is waited for may come between them.
+// expect_boxes and copy_boxes together copy `count` boxes that follow each other along the channels, from `place` plus `channels` on.
+// `full`, a barrier of count 1, completes its phase when all boxes are there. If boxes_per_copy is more than 1, one copy brings all
+// boxes, else each box is one copy. One lane calls both functions, expect_boxes first; it may wait for events between the two calls.
 RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;
@@ -611,7 +618,7 @@ struct Report {
   uint32_t veu;
   uint32_t record;  // the rTask that waits; kNone16: none
   uint32_t index;
-  uint32_t event;  // or kExchange: a word that another rTask of its gang should have published
+  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask of its gang should have published
   uint32_t seen, wanted;
 };
 constexpr uint32_t kExchange = 0xffffffffu;
@@ -620,11 +627,11 @@ struct Launch {
   uint64_t bases[kMaxBases];
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
-  const uint32_t* veu_of_block;  // numbers vEUs by where blocks are put (placement.cuh); null: each block has its own number
+  const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
   uint32_t* state;               // kStateLines lines, then one line per event; zeroed once at create
   Report* report;
   uint64_t wait_budget_ns;
-  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: nothing is said about it
+  float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
@@ -636,7 +643,7 @@ RK_INLINE uint32_t* event_word(const Launch& launch, uint32_t event) { return st
 // Which vEU this block is.
 RK_INLINE uint32_t this_veu(const Launch& launch) { return launch.veu_of_block == nullptr ? blockIdx.x : launch.veu_of_block[blockIdx.x]; }
 
-// Records who waits in vain and turns the program to draining: from now on every wait passes.
+// Reports the rTask whose wait outlived its budget and makes the program drain: from now on every wait passes.
 RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, uint32_t event, uint32_t seen, uint32_t wanted) {
 #if defined(__CUDA_ARCH__) || defined(TAMP_CUDA_ON_CPU)
   if (atomicExch(state_line(launch, kDrainLine), 1u) != 0) return;
@@ -659,9 +666,9 @@ RK_INLINE void give_up(const Launch& launch, uint32_t record, uint32_t index, ui
 // Loads, stores and asynchronous copies.
 //
 // Activations are written inside this kernel, so they are never read through the non-coherent path: load1/load4 read
-// L2 (ld.global.cg) and cp_async16 copies from L2; what threads of a vEU read several times load4_near may find in L1. Weights
-// are written by nobody: load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75) the copy is done at once and
-// the waits are empty.
+// L2 (ld.global.cg), and cp_async16 copies from L2. load1_near/load4_near may hit L1; they are for activations that threads of a vEU
+// read several times. Nobody writes weights, so load_weight1/4 may use the non-coherent path. Where the GPU has no cp.async (sm_75), the
+// copy is done at once and the waits are empty.
 
 
 namespace rk {
@@ -688,8 +695,8 @@ RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
 #endif
 }
 
-// Any memory. Sound, as every plain load is: the waiter's acquire, which is between the producer's store and this load, drops the SM's L1
-// (sync.cuh), and what this vEU has stored itself it sees there.
+// Loads through L1, of any memory. L1 never has an old value here: the waiter's acquire lies between the producer's store and this load
+// and drops the SM's L1 (sync.cuh), and a vEU's own stores are seen in its L1.
 RK_INLINE float load1_near(const float* p) { return *p; }
 RK_INLINE float4 load4_near(const float* p) { return *reinterpret_cast<const float4*>(p); }  // p is 16-byte aligned
 
@@ -719,8 +726,8 @@ RK_INLINE float4 load_weight4(const float* p) {
 #endif
 }
 
-// A pointer whose memory the compiler cannot see (they come out of structs) said to be shared or global memory. Worth it: a
-// generic access takes the long way, and may alias everything, so that arguments would be read again after every store.
+// These tell the compiler that a pointer is to shared or to global memory, which it cannot see for pointers that come out of structs.
+// Without that the access is a generic one: slower, and it may alias everything, so that arguments are read again after every store.
 template <class T>
 RK_INLINE T* as_shared(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -740,7 +747,7 @@ RK_INLINE void store1(float* p, float v) { *as_global(p) = v; }
 RK_INLINE void store4(float* p, float4 v) { *as_global(reinterpret_cast<float4*>(p)) = v; }
 
 // 16 bytes of shared memory, `offset` bytes from `base`, aligned. For pointers of which the compiler cannot see that they are
-// to shared memory: it would take the slower way of a generic access. Ordered with the other functions of this folder.
+// to shared memory and would make slower generic accesses. Accesses by these functions keep their order among the folder's functions.
 RK_INLINE float4 load_shared4(const void* base, int offset) {
 #if defined(__CUDA_ARCH__)
   float4 v;
@@ -791,8 +798,8 @@ RK_INLINE void store_shared2(void* base, int offset, float2 v) {
 #endif
 }
 
-// x, computed before what follows. The compiler would put it in front of its use, to save a register: between a product and its
-// store, where everybody waits.
+// Returns x, and makes the compiler compute x here. To save a register the compiler would compute x just before its use: between a
+// product and the store of the product, where all threads wait.
 RK_INLINE int computed_now(int x) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(x));
@@ -800,8 +807,8 @@ RK_INLINE int computed_now(int x) {
   return x;
 }
 
-// Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The data is
-// there after commit + wait by this thread, for other threads after a barrier on top.
+// Copies 16 (4) bytes from global to shared memory; zeros instead where !valid (gmem is then not read). The copying thread sees the
+// data after its own cp_async_commit and cp_async_wait, other threads after a barrier that follows these.
 RK_INLINE void cp_async16(void* smem, const void* gmem, bool valid) {
 #if RK_HAS_CP_ASYNC
   const int bytes = valid ? 16 : 0;
@@ -853,10 +860,10 @@ RK_INLINE void cp_async_wait() {
 //   - `task.work` is shared memory of the body's Phase::work_bytes, free of earlier users, 128-byte aligned;
 //   - between its threads it synchronises with sync_compute<Veu>() only (never __syncthreads: the service warps do not
 //     take part), __syncwarp and the warp functions of this folder;
-//   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order, every compute warp each of them;
+//   - it consumes exactly Phase::ring.chunks_per_rtask chunks of the ring, in order; every compute warp acquires and releases each chunk;
 //   - with Phase::boxes it starts before the rTask's Waits have passed, must not read activations before its first
 //     inputs.acquire(), and consumes exactly the chunks that the waiter copies;
-//   - when it returns, all its cp.async groups are waited for. The interpreter synchronises the compute threads after it.
+//   - before it returns, it waits for all its cp.async groups. The interpreter synchronises the compute threads after the body.
 
 
 namespace rk {
@@ -870,6 +877,7 @@ struct TensorRef {
 constexpr uint32_t kNullBase = 0xffffffffu;
 
 // The consumer's side of the weight ring. Chunk number `next` counts from the start of the kernel.
+// Example: with 4 stages chunk 13 is in stage 1, in round 3 of the ring, so its `full` barrier is awaited with parity 1.
 template <class Veu>
 struct WeightPipe {
   const char* stages;
@@ -891,9 +899,9 @@ struct WeightPipe {
   }
 };
 
-// The same for bodies that take many chunks: what is needed of the ring is kept, not computed again. `base` is the byte of the
-// current chunk from `stages`. The ring of input stages (Phase::boxes) has this side only; after the first acquire() all
-// that the rTask's Waits are for may be read.
+// The same for bodies that take many chunks: stage and parity are kept instead of computed from `next` each time. The current chunk
+// begins `base` bytes after `stages`. Bodies consume the ring of input stages (Phase::boxes) through this struct only. After the first
+// acquire() of an input stage, the body may read everything that the rTask's Waits are for.
 template <int STAGES, int STAGE_BYTES>
 struct StagePipe {
   char* stages;
@@ -937,7 +945,7 @@ struct Task {
   char* work;
   const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
   WeightPipe<Veu> weights;  // a body copies it before use
-  const Launch* launch;     // for exchange.cuh, as are:
+  const Launch* launch;     // for exchange.cuh, as are `epoch` and `record`
   uint32_t epoch;           // of this run, from 1
   uint32_t record;
   InputRing inputs{};  // with Phase::boxes
@@ -968,7 +976,7 @@ struct Task {
 
 namespace rk {
 
-// Wrong by at most 3e-7; of results that are small because x is, by -x * 1e-7 of themselves. Below -87 it is 0.
+// The error is at most 3e-7. For negative x, where the result is small, the relative error is up to -x * 1e-7. Below x = -87 it is 0.
 RK_INLINE float sigmoid(float x) { return reciprocal_fast(1.0f + exp2_fast(x * -kLog2E)); }
 
 // The larger one, or NaN if one of them is.
@@ -1000,8 +1008,8 @@ RK_INLINE float clip(float x, float low, float high) {
   return t > high ? high : t;
 }
 
-// erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26): in a row of several
-// values no step waits for the one before. An epilogue of 64 x 64 values with erff took 3 us.
+// erf without branches, wrong by at most 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Since there are no
+// branches, the steps of several values overlap. With erff instead, an epilogue of 64 x 64 values took 3 us.
 RK_INLINE float erf_fast(float x) {
   const float a = fabsf(x), t = reciprocal_fast(fmaf(0.3275911f, a, 1.0f));
   float p = fmaf(1.061405429f, t, -1.453152027f);
@@ -1015,8 +1023,8 @@ RK_INLINE float gelu(float x) { return 0.5f * x * (1.0f + erf_fast(x * 0.7071067
 RK_INLINE float silu(float x) { return x * sigmoid(x); }
 RK_INLINE float hard_swish(float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); }
 
-// The activations that follow products in nearly all networks beside relu and clip. Four values have no branch between them, so
-// that their steps overlap: with a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
+// The smooth activations: with relu and clip, nearly all that follow products in networks. smooth4 has no branch between its four values,
+// so that their steps overlap. With a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
 RK_INLINE bool is_smooth(int32_t kind) { return kind == kGelu || kind == kSilu || kind == kHardSwish; }
 RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w)};
@@ -1048,24 +1056,24 @@ struct EpilogueArgs {
   float a, b;
 };
 
-// No activation, relu and clip are one clamp, by infinities if need be; NaN passes through.
+// No activation, relu and clip are all this clamp: `low` and `high` are infinite where there is no bound. NaN passes through.
 RK_INLINE float4 clamp4(const float4& v, float low, float high) {
   return {min_nan(max_nan(v.x, low), high), min_nan(max_nan(v.y, low), high), min_nan(max_nan(v.z, low), high),
           min_nan(max_nan(v.w, low), high)};
 }
 
-// acc plus bias (already added by the caller), residual value r (0 if there is none).
+// The epilogue of one value: `acc` has the bias already, `r` is the residual's value (0 if there is none).
 RK_INLINE float finish(const EpilogueArgs& e, float acc, float r) {
   if (e.residual_after_activation) return activate(e.activation, acc, e.a, e.b) + r;
   return activate(e.activation, acc + r, e.a, e.b);
 }
 
-// What needs more than two comparisons: all of it once per copy of an unrolled epilogue would be kilobytes of code
-// that runs once, so there is one copy for all.
+// Activations that need more than two comparisons. A function that is not inlined: a copy of all activations in each step of an
+// unrolled epilogue would be kilobytes of code that runs once.
 RK_BODY float4 activate4(int32_t kind, float4 v, float a, float b) {
   if (is_smooth(kind)) return smooth4(kind, v);
 RK_PRAGMA(unroll 1)
-  for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // a carousel keeps the vector in registers
+  for (int i = 0; i < 4; ++i) v = float4{v.y, v.z, v.w, activate(kind, v.x, a, b)};  // turned by one a step: v stays in registers
   return v;
 }
 
@@ -1087,7 +1095,8 @@ RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
 // <<< kernels/vdevice/epilogue.cuh
 
 // >>> kernels/vdevice/half.cuh
-// Pairs of 16-bit numbers, low half first, as floats.
+// Pairs of 16-bit floating-point numbers (fp16, bf16) in one 32-bit word, to and from two floats. The first number is in the lower half.
+// Example: the fp16 pair (1.0, 2.0) is 0x40003c00, the bf16 pair 0x40003f80.
 
 
 namespace rk {
@@ -1095,7 +1104,7 @@ namespace rk {
 #if defined(TAMP_CUDA_ON_CPU)
 inline float float_of_half(uint32_t bits) {
   const uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
-  if (exponent == 0) {  // zero, or so many units of 2^-24
+  if (exponent == 0) {  // zero or a subnormal number: the mantissa counts units of 2^-24
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return sign != 0 ? -magnitude : magnitude;
   }
@@ -1165,7 +1174,7 @@ RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_floa
 
 // >>> kernels/vdevice/values.cuh
 // Activations as they lie in memory: fp32, or 16 bits (Half: fp16, Bfloat: bf16), which bodies read and write as floats. Arithmetic is
-// fp32 whatever the memory holds. load1/load4 and store1/store4 of memory.cuh for the narrow ones: four values are 8 aligned bytes.
+// fp32 whatever the memory holds. load1/load4 and store1/store4 are as in memory.cuh, here for 16-bit values: four are 8 aligned bytes.
 
 
 
@@ -1196,7 +1205,7 @@ RK_INLINE uint32_t pair_of(float low, float high) {
     return bfloats_of(low, high);
 }
 
-// Four values, 8 bytes, as they are.
+// Four values, 8 bytes, not yet widened to floats.
 template <class Value>
 RK_INLINE uint2 load_pairs2(const Value* p) {
 #if defined(__CUDA_ARCH__)
@@ -1206,7 +1215,7 @@ RK_INLINE uint2 load_pairs2(const Value* p) {
 #endif
 }
 
-// Four values as they are loaded: what is only on its way need not be waited for, as to widen it would.
+// Four values as they are in memory. A load into Raw4 can still be under way while other code runs; floats() widens and so waits for it.
 template <class Value>
 struct Raw4 {
   uint2 pairs;
@@ -1279,15 +1288,18 @@ RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {
 // >>> kernels/gemm/gemv.cuh
 // Product of a few rows with a large matrix, bound by the reading of the matrix:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
-// A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being
-// weight[column][chunk_k]; the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in
-// pieces of piece_k, in two places in turn, as fp32, which sums are, too; In and Out say what `in`, and what out and the residual, are
-// in memory. VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most
-// classifiers end; what else an epilogue can be is long code.
+// A rTask is 8 * COLUMNS columns n, COLUMNS of them per warp. The weights stream through the ring, a chunk being weight[column][chunk_k];
+// the lanes of a warp share the k of a column. The rows of `in` are copied to shared memory in pieces of piece_k, which take turns in two
+// places. In shared memory they are fp32, and so are the sums. In is the type of `in` in memory, Out that of out and the residual.
+// VECTOR: 4 of k are one aligned access, and k is a multiple of 4. PLAIN: no residual, and no activation but relu, as most classifiers
+// end; code for any other epilogue would be long.
 //
-// NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once
-// instead of 128, and a lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of
-// bank conflicts.
+// NARROW: weights are fp16 numbers, and a column's sum has to be multiplied by its scale. A warp then takes 256 of k at once instead of
+// 128. A lane's 8 weights are 4 of the first 128 and 4 of the others, so that both reads of `in` are free of bank conflicts.
+//
+// Example: COLUMNS 4, ROWS 2. Warp 2 of rTask 3 has columns (3 * 8 + 2) * 4 = 104 to 107. Lane 20 reads k 80 to 83 of every 128 (NARROW:
+// 80 to 83 and 208 to 211 of every 256), which are bytes 320 to 335 of the 512 that the warp reads of a column. In the end lane 20 has
+// sum number 20 / 4 = 5, row 1 and column 105, which it stores; lanes 21 to 23 have the same sum.
 
 
 namespace rk {
@@ -1301,21 +1313,21 @@ struct GemvColumn {
 struct GemvArgs {
   TensorRef in;
   TensorRef out;
-  EpilogueArgs epilogue;                              // residual_strides[1] only, and the bias is in:
+  EpilogueArgs epilogue;                              // residual_strides[1] only; the bias is in `columns`
   TensorRef columns;                                  // GemvColumn[channels]
   int64_t in_rows[8], out_rows[8], residual_rows[8];  // offset of each row; the first is 0
   int32_t in_stride, out_stride;                      // of k and of n
   int32_t rows, channels, k;
-  int32_t chunk_k, chunks, column_bytes;  // of the ring, per rTask; of a column in a chunk, a multiple of kGemvStepBytes
+  int32_t chunk_k, chunks, column_bytes;  // k of a chunk, chunks of a rTask; column_bytes: in a chunk, a multiple of kGemvStepBytes
   int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
-// Starts the copy of in[row][first, first + piece_k) for all rows. Past the end of k it stores zeros.
+// Starts the copy of in[row][first, first + piece_k) for all rows. Behind the end of k zeros are stored.
 template <class Veu, int ROWS, bool VECTOR, class In>
 RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int first) {
   constexpr int kWidth = VECTOR ? 4 : 1;
-  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way; copies are anyway
+  [[maybe_unused]] constexpr int kUnrolled = sizeof(In) == 2 ? 4 : 1;  // loads under way together; copies are in any case
   const int piece_k = args.piece_k, k_end = args.k - first;
 RK_PRAGMA(unroll 1)
   for (int m = 0; m < ROWS; ++m) {
@@ -1336,7 +1348,8 @@ RK_PRAGMA(unroll(kUnrolled))
   }
 }
 
-// The sums of all lanes, number lane / (32 / COUNT) of them. Each step halves the sums that a lane still adds up.
+// Adds each of the COUNT sums over all lanes; a lane gets sum number lane / (32 / COUNT). Each step halves the number of sums that a lane
+// still adds up.
 template <int COUNT>
 RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
   int step = kWarp / 2;
@@ -1354,7 +1367,7 @@ RK_PRAGMA(unroll)
   return sum[0];
 }
 
-// What the lane's output is besides the sum, fetched while the weights arrive.
+// What the lane needs for its output besides the sum, fetched while the weights arrive.
 template <class Out>
 struct GemvOutput {
   Out* out;  // null: none of the outputs is this lane's
@@ -1385,10 +1398,10 @@ RK_INLINE void gemv_add(float& sum, const float4& a, const float4& b) {
   sum = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// sum += x * w over one chunk; number m * COLUMNS + c of the sums is row m's and column c's.
+// sum += x * w over one chunk; sum[m * COLUMNS + c] is that of row m and column c.
 template <int ROWS, int COLUMNS, bool NARROW>
 RK_INLINE void gemv_chunk(const float* x, const char* w, int column_bytes, int piece_k, float (&sum)[ROWS * COLUMNS]) {
-  constexpr int kFours = NARROW ? 2 : 1;                                                             // of k that a lane takes at once
+  constexpr int kFours = NARROW ? 2 : 1;                                                             // fours of k that a lane takes at once
   [[maybe_unused]] constexpr int kSteps = !NARROW && ROWS * COLUMNS < 4 ? 4 / (ROWS * COLUMNS) : 1;  // loads under way
 RK_PRAGMA(unroll(kSteps))
   for (int at = 0; at < column_bytes; at += kGemvStepBytes, x += kFours * kGemvWarpK) {
@@ -1419,7 +1432,7 @@ RK_PRAGMA(unroll)
 template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool VECTOR, bool PLAIN, class In = float, class Out = float>
 RK_BODY void gemv(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= 8);
-  const Task<Veu> task = caller;  // in registers: the caller's is in its stack frame
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const GemvArgs& args = task.template arguments<GemvArgs>();
   const In* const in = values_at<In>(task, args.in);
   float* const pieces = task.template work_as<float>();
@@ -1428,12 +1441,12 @@ RK_BODY void gemv(const Task<Veu>& caller) {
   float sum[ROWS * COLUMNS] = {};
   GemvOutput<Out> own{};
 
-  // The turn before the first piece only starts its copy.
+  // One turn comes before the first piece and only starts the copy of that piece.
 RK_PRAGMA(unroll 1)
   for (int chunk = -args.chunks_per_piece, side = 1; chunk < chunks; side ^= 1) {
     const int next = chunk + args.chunks_per_piece;
     cp_async_wait<0>();
-    sync_compute<Veu>();  // this piece is there for all, and nobody reads the other one any more
+    sync_compute<Veu>();  // this piece has arrived for all threads, and no thread still reads the other piece
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
     if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
@@ -1459,16 +1472,16 @@ RK_PRAGMA(unroll 1)
 
 // >>> kernels/vdevice/placement.cuh
 // Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
-// time, and SMs with neighbouring numbers share a way to them. Blocks 0, 1, 2, .. lie on different parts of the GPU instead: on an H200
-// block 0 may be on SM 0, block 1 on SM 18. So where it is faster (RProgram::veus_by_sm) an instance asks once where the blocks of such a
-// launch are put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs by that. Any numbering is right, should blocks ever be
-// put elsewhere; only times depend on it.
+// time, and SMs with neighbouring numbers share a path to memory. But the GPU puts blocks 0, 1, 2, .. on distant SMs: on an H200 block 0
+// may be on SM 0 and block 1 on SM 18. So where it is faster (RProgram::veus_by_sm), an instance asks once on which SM each block of such
+// a launch is put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs in the order of the SMs. Results are right with any
+// numbering, even if the GPU puts blocks elsewhere later; only times depend on the numbering.
 
 
 namespace rk {
 
 #if !defined(TAMP_CUDA_ON_CPU)
-// sm_of_block: a number for each block.
+// sm_of_block: one number for each block, that of its SM.
 static __global__ void find_placement(uint32_t* sm_of_block) {
   uint32_t sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -1480,18 +1493,21 @@ static __global__ void find_placement(uint32_t* sm_of_block) {
 // <<< kernels/vdevice/placement.cuh
 
 // >>> kernels/vdevice/interpreter.cuh
-// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a
-// compile-time plan; what is odd here is that the plan is a table, not code, since code that runs once is as dear as a
-// barrier, and that waiting, signalling and fetching weights have warps of their own).
+// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
+// plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
+// fetching weights have warps of their own.
 //
-// Warps 0..7 compute and signal; then come the loader and the waiter. They hand on through mbarriers in the control
-// block: waiter -ready, inputs-> compute -free-> waiter for the slots, loader -full-> compute -empty->
-// loader for the weight stages, and waiter -input_full-> compute -input_empty-> waiter for the stages of input boxes. Each of them may run
-// ahead as far as slots and stages allow; nothing is ever handed back.
+// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). They hand work to
+// each other through mbarriers in the control block:
+//   slots         waiter -ready, inputs-> compute -free-> waiter
+//   weight stages loader -full-> compute -empty-> loader
+//   input stages  waiter -input_full-> compute -input_empty-> waiter
+// Loader and waiter may run ahead as far as slots and stages are free. Example: with 4 slots the waiter fills slots 0, 1, 2, 3 for rTasks
+// 0 to 3 of its lane; for rTask 4 it waits for `free` of slot 0, which the compute warps arrive on after rTask 0.
 //
-// A program that has boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009): control block and weight
-// stages lie where they do, but a body over inputs has the bytes of the input stages for its work, too. The waiter starts the next
-// copy of boxes when that body has ended. (What was copied before, earlier bodies of the lane have consumed.)
+// A program that has both boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009). Control block and weight
+// stages have the same place in both. A body "over inputs" uses the bytes of the input stages for its work, too. The waiter starts the
+// next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
 
 
 namespace rk {
@@ -1514,7 +1530,7 @@ struct Record {
   uint32_t chunks_per_rtask;
   uint32_t rtasks_per_block;
   uint32_t blocks;
-  uint32_t over_inputs;     // the body's work begins where the input stages do; Program::kOverInputs
+  uint32_t over_inputs;     // not 0: the body's work begins where the input stages begin; needs Program::kOverInputs
   uint64_t weights_offset;  // bytes
   const void* args;
   InputCopy input;
@@ -1550,16 +1566,16 @@ constexpr int kSlots = 4;
 constexpr int kMaxArgsBytes = 768;
 constexpr int kControlBytes = 5120;
 inline constexpr uint16_t kBodyNothing = 0xfffe, kBodyEnd = 0xffff;
-inline constexpr uint32_t kStartsEarly = 2;  // not a parity
+inline constexpr uint32_t kStartsEarly = 2;  // in Slot::inputs_phase; parities are 0 and 1
 
-// What the waiter hands to the compute warps. The task is here and not in their own memory: 256 threads' copies of it do not stay in the L1
-// cache, of which the rings leave little, and a body that reads its own from L2 begins 0.3 us later.
+// What the waiter hands to the compute warps. The task is in shared memory: if each of the 256 threads had a copy of its own, the copies
+// would not stay in L1, of which the rings leave little, and a body that reads its task from L2 begins 0.3 us later.
 template <class Veu>
 struct alignas(16) Slot {
   Task<Veu> task;
   uint16_t body;
   uint16_t signal;
-  uint32_t inputs_phase;  // of `inputs`, to be waited for, or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
+  uint32_t inputs_phase;  // parity of `inputs` to wait for; or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
   uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
@@ -1607,7 +1623,7 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 #endif
 }
 
-// Says to the stand-in whose accesses to device memory this thread makes from here on (tamp run --races).
+// Tells the stand-in for which rTask this thread accesses device memory from here on (tamp run --races).
 template <class Veu>
 RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -1647,7 +1663,8 @@ RK_PRAGMA(unroll 1)
   }
 }
 
-// Until the events have all their signals of this run. One lane calls it.
+// Waits until the events have all their signals of this run. One lane calls this.
+// Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
 RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch) {
   if (instruction.wait[0] == kNone16) return;
   const uint32_t* word[kWaits];
@@ -1662,7 +1679,7 @@ RK_PRAGMA(unroll)
   uint64_t start = 0;
 RK_PRAGMA(unroll 1)
   for (uint32_t spins = 1;; ++spins) {
-    // Counters wrap; the difference does not.
+    // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
     int late = -1;
     uint32_t seen = 0;
 RK_PRAGMA(unroll)
@@ -1688,8 +1705,8 @@ RK_PRAGMA(unroll)
   (void)start;
 }
 
-// The copies of a rTask's boxes of input values, by one lane: a stage at a time, when it is free. What comes before the rTask's
-// Waits, and what after.
+// One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the
+// rTask's Waits: it waits for the first stage. copy_inputs comes after the Waits and copies.
 template <class Veu>
 RK_INLINE void begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control) {
   const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
@@ -1714,16 +1731,17 @@ RK_PRAGMA(unroll 1)
   }
 }
 
-// Before the first copy behind a body over inputs, which had slot number `over`: until it has ended. `slot` is the number of the copy's
-// own; once `over` has been used again, the waiter has waited for it already.
+// Called before the first copy of boxes after a body over inputs; waits until that body has ended. `over` is the number of the body's
+// slot, `slot` the number of the slot that the boxes are for, both counted from the start of the kernel. If slot - over is kSlots or more,
+// the body's slot has been used again, so the waiter has waited for the body's end already.
 template <class Veu>
 RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32_t slot) {
   if (slot - over < kSlots) wait(control.free[over % kSlots], (over / kSlots) & 1u);
   proxy_fence_shared();  // the body stored there through the generic proxy
 }
 
-// Fills slots: arguments first (they depend on nothing) and `ready`; then the waits; then the copies of boxes, and `inputs`. From the
-// waits on it is the first lane alone, and between the last signal and the first box there is as little as can be.
+// Fills slots: first the arguments (they depend on nothing) and the arrival on `ready`; then the waits; then the copies of boxes, or the
+// arrival on `inputs`. From the waits on only the first lane works, with as little as possible between the last signal and the first box.
 template <class Veu, bool OVER_INPUTS>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
   const uint32_t end = tables.lane_begin[control.veu + 1];
@@ -1731,8 +1749,8 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
   const uint32_t epoch = control.epoch;
   uint32_t slots_used = 0;
   uint32_t chunk = 0;
-  uint32_t input_chunk = 0, inputs_phases = 0;  // the first lane's; bit s of the phases is the parity of the next one of inputs[s]
-  uint32_t over = 0;                            // likewise: 1 plus the number of the slot of the last body over inputs; 0: copied since
+  uint32_t input_chunk = 0, inputs_phases = 0;  // right in the first lane only; bit s: the parity of the next phase of inputs[s]
+  uint32_t over = 0;  // first lane only: 1 plus the slot number of the last body over inputs; 0: none, or boxes copied since
 RK_PRAGMA(unroll 1)
   for (uint32_t i = tables.lane_begin[control.veu]; i <= end; ++i) {
     Instruction instruction = {kNone16, kNone16, 0, {kNone16, kNone16, kNone16}, 0};
@@ -1796,7 +1814,7 @@ RK_PRAGMA(unroll 1)
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
         if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
       }
-      if (uses_slot && input.boxes == 0) {  // else nobody would wait for it
+      if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
         arrive(control.inputs[s]);
         inputs_phases ^= 1u << s;
       }
@@ -1814,8 +1832,8 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #endif
 }
 
-// Runs the bodies. Thread 0 signals: a warp of its own for that would let the next rTask begin 0.5 us earlier, but to hand on to it
-// takes 0.1 us of the critical path, and the next rTask mostly waits for inputs then.
+// Runs the bodies. Thread 0 signals. With a separate warp for signals the next rTask would begin 0.5 us earlier, but handing over to that
+// warp takes 0.1 us of the critical path, and the next rTask mostly waits for inputs at that time.
 template <class Program>
 RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control) {
   using Veu = typename Program::Veu;
@@ -1831,7 +1849,7 @@ RK_PRAGMA(unroll 1)
       accesses_of<Veu>(control, slot.task.record, slot.task.index);
       Program::run(body, slot.task);
     }
-    // Read again: what is kept over a call is saved by the body, in memory.
+    // The slot is read again: the body would have to save a value kept over the call, in memory.
     const uint16_t event = slot.signal;
     const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
     sync_compute<Veu>();
@@ -1875,7 +1893,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
     }
     control.veu = this_veu(launch);
     control.epoch = poll(state_line(launch, kEpochLine)) + 1u;
-    for (Slot<Veu>& slot : control.slots) {  // the waiter changes what is another rTask's
+    for (Slot<Veu>& slot : control.slots) {  // the waiter changes the members that differ from rTask to rTask
       slot.task = {0,
                    slot.args,
                    work,
@@ -1907,8 +1925,9 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
 
 // >>> runtime_stub/host/checksum.h
 // The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
-// Four lanes of 8-byte words in the manner of XXH64, because one multiplication waits for the one before it: 9 GB/s on one core of a
-// server, as fast as the data come. A change within one word is always noticed, any other but for one in 2^64. No defence against malice.
+// Four lanes of 8-byte words in the manner of XXH64, because in a single lane each multiplication would wait for the one before: 9 GB/s on
+// one core of a server, as fast as the data come. A change within one word is always noticed; any other change goes unnoticed with
+// probability 2^-64. No defence against malice.
 
 
 namespace tamp_host {
@@ -1917,7 +1936,7 @@ class Checksum {
  public:
   static constexpr size_t kBlock = 32;  // bytes
 
-  // Pieces one behind the other; all but the last are a multiple of kBlock long.
+  // Adds the next piece of the data. All pieces but the last are a multiple of kBlock long.
   void add(const void* data, size_t bytes) {
     const char* const from = static_cast<const char*>(data);
     size_t at = 0;
@@ -2023,8 +2042,8 @@ typedef struct tamp_options {
 // The host half of a generated program: create, run, status, destroy. Its text stands in each NAME.cu; the generated C
 // functions are one line each on top of it. Nothing here is global; every CUDA call is checked.
 //
-// Odd: an instance belongs to the device that was current at create, may be used from one thread at a time, and one run
-// at a time (two runs of one instance must be ordered by their streams; two instances are independent).
+// Odd: an instance belongs to the device that was current at create. Only one thread at a time may use the instance, and only one run
+// at a time may be under way (two runs of one instance must be ordered by their streams; two instances are independent).
 
 
 
@@ -2035,7 +2054,7 @@ namespace tamp_host {
 struct BoxMap {
   size_t offset_bytes;
   int64_t extents[4], strides[4];
-  int32_t box_w, box_h, boxes;  // boxes: of one copy, one behind the other along the channels
+  int32_t box_w, box_h, boxes;  // boxes: how many one copy brings, one after the other along the channels
   int32_t value_bytes;          // 4, or 2
 };
 
@@ -2295,7 +2314,7 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   return TAMP_OK;
 }
 
-// What the copy engine wants to know of a tensor.
+// Makes the copy engine's descriptor of a tensor.
 inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, std::string& message) {
 #if defined(TAMP_CUDA_ON_CPU)
   (void)message;
@@ -2351,8 +2370,8 @@ inline tamp_status make_maps(Instance& instance) {
   return TAMP_OK;
 }
 
-// Gives vEUs that follow each other SMs that do (kernels/vdevice/placement.cuh): by a launch of the same shape, whose blocks say where they
-// are. On the stand-in, which has no SMs, vEUs are numbered from behind, so that a numbering is in use there, too.
+// Gives neighbouring vEUs neighbouring SMs (kernels/vdevice/placement.cuh): a launch of the same shape finds out on which SM each block
+// is. The stand-in has no SMs; there vEUs are numbered in reverse, so that a numbering is tested there, too.
 inline tamp_status place_veus(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
@@ -2377,8 +2396,8 @@ inline tamp_status place_veus(Instance& instance) {
   return TAMP_OK;
 }
 
-// The share of the weights that L2 shall keep from run to run; 0, nothing is said, where all of them fit. (alexnet on an H200, whose
-// weights are 122 MB: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 where nothing is said.)
+// The share of the weights that L2 shall keep from run to run; 0, which tells L2 nothing, if all weights fit. (alexnet on an H200, with
+// 122 MB of weights: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 if L2 is told nothing.)
 inline float weights_kept(const Model& model) {
   int device = 0, l2_bytes = 0;
   if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess) return 0;
@@ -2451,7 +2470,7 @@ inline tamp_status create(const Model& model, const tamp_options* options, Insta
   return status;
 }
 
-// What the device reported of a wait in vain, if anything.
+// The device's report of a wait that outlived its budget, if there is one.
 inline tamp_status reported(Instance* instance) {
   const volatile rk::Report* const report = instance->report;
   if (report->valid == 0) return TAMP_OK;
@@ -2467,7 +2486,7 @@ inline tamp_status reported(Instance* instance) {
                   std::to_string(report->seen) + ", wanted " + std::to_string(report->wanted));
 }
 
-// The report; else the error of a kernel that died, which CUDA tells with every call that comes later; else that of the last launch.
+// The device's report; else the error of a kernel that died, which CUDA returns from every later call; else the last launch's status.
 inline tamp_status status(Instance* instance) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const tamp_status waited = reported(instance);
@@ -2499,7 +2518,7 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
-// Inputs are read while outputs are being written, so that in place the numbers would be wrong.
+// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
   for (int o = 0; o < model.output_count; ++o) {
@@ -2552,8 +2571,8 @@ inline const char* message(const Instance* instance) { return instance != nullpt
 // <<< runtime_stub/host/instance.h
 
 // >>> runtime_stub/host/dlpack.h
-// A run whose inputs and outputs are DLPack's tensors. The structs are those of dlpack.h 0.8 and 1.x as they lie in memory, so that a
-// generated project needs no header of another library; NAME.h declares the outer one's name only.
+// A run whose inputs and outputs are DLPack's tensors. The structs have the same layout in memory as those of dlpack.h 0.8 and 1.x, so that
+// a generated project needs no header of another library; NAME.h only declares the name DLManagedTensor.
 
 
 
@@ -2601,7 +2620,7 @@ inline dl::Type dl_type(const tamp_port& port) {
   return {code, static_cast<uint8_t>(std::atoi(dtype.c_str() + dtype.find_first_of("0123456789"))), 1};
 }
 
-// "f32", "bool", or "code 5 with 64 bits" of what tamp has no word for.
+// "f32", "bool", or, for a type that tamp has no name for, "code 5 with 64 bits".
 inline std::string dl_type_text(const dl::Type& type) {
   const std::string bits = std::to_string(type.bits);
   const std::string lanes = type.lanes == 1 ? std::string() : std::string(" in ") + std::to_string(type.lanes) + " lanes";
@@ -2635,7 +2654,7 @@ inline bool has_shape(const dl::Tensor& tensor, const tamp_port& port) {
   return true;
 }
 
-// Strides of extents of 1 say nothing.
+// Strides along extents of 1 do not count.
 inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
   if (tensor.strides == nullptr || port.bytes == 0) return true;
   int64_t stride = 1;
@@ -2646,7 +2665,7 @@ inline bool is_dense(const dl::Tensor& tensor, const tamp_port& port) {
   return true;
 }
 
-// Empty: it is what the port wants. Else what is wrong.
+// Returns what is wrong with the tensor for the port; empty if nothing is.
 inline std::string misfit(const dl::ManagedTensor* managed, const tamp_port& port, int device) {
   const std::string wanted = ", wanted " + std::string(port.dtype) + extents_text(port.shape, port.rank);
   if (managed == nullptr) return "a null tensor" + wanted;
@@ -2672,7 +2691,7 @@ inline void* data_of(const dl::ManagedTensor& managed) {
   return managed.tensor.data == nullptr ? nullptr : static_cast<char*>(managed.tensor.data) + managed.tensor.byte_offset;
 }
 
-// A tensor that was made here; nobody but its deleter needs it.
+// A tensor that was made here, with all that its deleter frees.
 struct OwnTensor {
   dl::ManagedTensor managed{};
   std::vector<int64_t> shape, strides;
@@ -2708,7 +2727,7 @@ inline tamp_status make_tensor(Instance& instance, const tamp_port& port, dl::Ma
   return TAMP_OK;
 }
 
-// run() of tensors. Those of `outputs` that are null are made, and are null again if anything fails.
+// run() with DLPack tensors. Tensors of `outputs` that are null are made here, and are set to null again if anything fails.
 inline tamp_status run_tensors(Instance* instance, DLManagedTensor* const* inputs, DLManagedTensor** outputs, cudaStream_t stream) {
   if (instance == nullptr) return TAMP_INVALID_ARGUMENT;
   const Model& model = *instance->model;
@@ -2915,7 +2934,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xabec6b12ae5e6f46ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xe264e5c2d3ac5230ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
