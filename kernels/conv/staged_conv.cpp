@@ -165,6 +165,13 @@ ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
   return array_arg(rows);  // the rest of the array is zero
 }
 
+// How many channels are one aligned access of 16 bytes at most: 8 (of 16 bits), 4, or 0.
+int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels) {
+  const Tensor& tensor = graph.tensor(id);
+  if (is_narrow(tensor.dtype) && has_vector_channels(tensor, strides, channels, 8)) return 8;
+  return has_vector_channels(tensor, strides, channels) ? 4 : 0;
+}
+
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p);
@@ -193,8 +200,9 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"row_multiplier", arg(ceil_div(65536, c.tile_w))},
       {"grid_h", arg(g.h)},
       {"grid_w", arg(g.w)},
-      {"vector_out", arg(whole ? vector_out(graph, p, groups.channels) : int64_t{groups.channels % 4 == 0})},
-      {"vector_residual", arg(whole ? vector_residual(graph, p, groups.channels) : int64_t{0})},
+      {"vector_out", arg(whole ? vector_of(graph, p.out, p.out_strides, groups.channels) : int64_t{groups.channels % 4 == 0 ? 4 : 0})},
+      {"vector_residual",
+       arg(whole && p.residual.valid() ? vector_of(graph, p.residual, p.residual_strides, groups.channels) : int64_t{0})},
       {"tiles", divisor_arg(b.tiles(g))},
       {"splits", divisor_arg(c.splits)},
       {"n_blocks", divisor_arg(b.n)},

@@ -52,7 +52,7 @@ struct StagedConvArgs {
   int32_t tile_h, tile_w, pixels;       // of a tile; tile_h * tile_w
   int32_t row_multiplier;               // 2^16 / tile_w, rounded up
   int32_t grid_h, grid_w;               // pixels of an image of the grid
-  int32_t vector_out, vector_residual;  // 4 channels are one aligned 16-byte access
+  int32_t vector_out, vector_residual;  // so many channels are one aligned access: 4, 8 or (0) none
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h;
   // [team][step of an input chunk]: the first row of the stage that the step reads, times 16. Taps and steps that do not exist have
   // weights of zero. (The rows of the next batch are loaded ahead; at the end those loads read behind the table.)
@@ -185,6 +185,10 @@ struct StagedMath<Rows<Math>> : StagedMath<Math> {
 template <class Math>
 struct Wide {};
 
+// Bytes of a pixel's rounded sums in shared memory (StagedRoundedResults).
+template <int CHANNELS>
+constexpr int kRoundedPitch = rounded_pitch(CHANNELS);
+
 // The product of one rTask, as one warp sees it.
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedProduct {
@@ -313,6 +317,24 @@ struct StagedProduct {
     for (int s = 0; s < STEPS; ++s) multiply(o[s]);
   }
 
+  // The first of the neighbouring channels whose sums a lane has, and how many they are.
+  static constexpr int kLaneChannels = 2 * MT;
+  RK_INLINE static int lane_channel() { return (warp_m() * 8 + lane_id() / 4) * kLaneChannels; }
+  // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in one round; `bias`: of the lane's channels.
+  template <class Value>
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels]) const {
+    const int first = (warp_n() * 8 * NT + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+#pragma unroll
+    for (int j = 0; j < NT; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int i = 0; i < MT; ++i)
+          store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels> + i * 4,
+                            pair_of<Value>(sum[i][j][e] + bias[2 * i], sum[i][j][e + 2] + bias[2 * i + 1]));
+      }
+    }
+  }
   // Leaves the sums of each warp on k in shared memory: [warp on k][pixel][kPitch]. Rows g and g + 8 of the MT tiles of a warp are
   // neighbouring channels.
   RK_INLINE void store(char* sums, int round) const {
@@ -448,6 +470,20 @@ struct StagedDeepProduct {
       for (int u = 0; u < kUnits; ++u) Of::multiply_deep(sum, a[s] + static_cast<uint64_t>(u * 2), b[s] + static_cast<uint64_t>(u * 2));
     }
     end_wide();
+  }
+  // As StagedProduct::store_rounded.
+  static constexpr int kLaneChannels = 2;
+  RK_INLINE static int lane_channel() { return group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2; }
+  template <class Value>
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[2]) const {
+    const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+#pragma unroll
+    for (int j = 0; j < kEights; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels>,
+                          pair_of<Value>(sum[j][e] + bias[0], sum[j][e + 2] + bias[1]));
+    }
   }
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
@@ -616,6 +652,127 @@ struct StagedResults {
   }
 };
 
+// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 pixels. The sums, with the bias,
+// are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
+// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, and a thread has 8 channels of
+// every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+template <class Veu, class Product>
+struct StagedRoundedResults {
+  static constexpr int kChannelThreads = Product::kChannels / 8;
+  static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
+  static constexpr int kOutputs = Product::kPixels / kPixelThreads;
+  static_assert(Product::kPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
+  using Value = typename Product::Of::Out;
+
+  float bias[Product::kLaneChannels];  // of the channels of the lane's sums
+  float4 residual[kOutputs];           // 8 values each
+  float low, high;
+  Value* out;
+  int to[kOutputs];   // -1: there is no such pixel
+  int channel, left;  // channel: in the tensor; left: how many channels exist from there on
+  bool plain, adds;
+
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 8; }
+
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    const int first = static_cast<int>(tile.n_block) * Product::kChannels, n = first + column();  // in the group
+    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + first + Product::lane_channel();
+#pragma unroll
+    for (int i = 0; i < Product::kLaneChannels; ++i)
+      bias[i] = args.epilogue.bias.base == kNullBase ? 0.0f : load_weight1(task.address(args.epilogue.bias) + padded + i);
+    left = args.channels - n;
+    channel = static_cast<int>(tile.group) * args.channels + n;
+    const PixelStrides strides = args.out_strides;
+    out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
+    const int pixels = left > 0 ? args.pixels : 0;
+    const int row = strides.h - args.tile_w * strides.w;  // from the end of a row of the tile to the next row
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      const int p = pixel(i), h = args.row_of(p), w = p - h * args.tile_w;
+      const bool exists = (p < pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
+      to[i] = exists ? p * strides.w + h * row : -1;
+    }
+    low = args.clip.low;
+    high = args.clip.high;
+    adds = args.epilogue.residual.base != kNullBase;
+    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
+  }
+  RK_INLINE const Value* residual_of(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
+    const PixelStrides strides = narrow(args.epilogue.residual_strides);
+    return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
+  }
+  // As StagedResults::fetch.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    if (!adds || !plain) return;
+    const Value* const from = residual_of(task, args, tile);
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]),
+              row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (to[i] >= 0) residual[i] = load4(reinterpret_cast<const float*>(from + (pixel(i) * w + args.row_of(pixel(i)) * row)));
+    }
+  }
+  RK_INLINE static float4 half_of(const float4& eight, int half) {
+    return Raw4<Value>{half == 0 ? uint2{bits_of(eight.x), bits_of(eight.y)} : uint2{bits_of(eight.z), bits_of(eight.w)}}.floats();
+  }
+  RK_INLINE static void store8(Value* to_pixel, const float4& a, const float4& b) {
+    store4(reinterpret_cast<float*>(to_pixel), {float_of(pair_of<Value>(a.x, a.y)), float_of(pair_of<Value>(a.z, a.w)),
+                                                float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
+  }
+  RK_INLINE static float4 sums_of(const char* sums, int p) {
+    return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
+  }
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    if (!plain) return finish_any(task, args, tile, sums);
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (to[i] < 0) continue;
+      const float4 v = sums_of(sums, pixel(i));
+      float4 a = half_of(v, 0), b = half_of(v, 1);
+      if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
+      store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
+    }
+  }
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
+    const Value* const from = adds ? residual_of(task, args, tile) : nullptr;
+    const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
+    const int pixels = left > 0 ? args.pixels : 0;
+#pragma unroll 1
+    for (int p = pixel(0); p < pixels; p += kPixelThreads) {
+      const int h = args.row_of(p), w = p - h * args.tile_w;
+      if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
+      const float4 v = sums_of(sums, p);
+      Value* const to_pixel = out + (h * strides.h + w * strides.w);
+      if (smooth) {
+        store8(to_pixel, smooth4(args.epilogue.activation, half_of(v, 0)), smooth4(args.epilogue.activation, half_of(v, 1)));
+        continue;
+      }
+#pragma unroll 1
+      for (int four = 0; four < 2 && four * 4 < left; ++four) {
+        float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (adds)
+          r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w + four * 4 * residual_strides.channel),
+                             residual_strides.channel, args.vector_residual != 0, left - four * 4);
+        store_channels4(to_pixel + four * 4 * strides.channel, strides.channel, args.vector_out != 0, left - four * 4,
+                        finish4(args.epilogue, half_of(v, four), r));
+      }
+    }
+  }
+};
+
+template <class Product>
+constexpr bool kRoundedResults = Product::kRounds == 2 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
+
+template <class Veu, class Product>
+RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
+                             StagedRoundedResults<Veu, Product>& results) {
+  product.template store_rounded<typename Product::Of::Out>(task.work, results.bias);
+  sync_compute<Veu>();
+  results.finish(task, args, tile, task.work);
+}
+
 template <class Veu, class Product>
 RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
                              StagedResults<Veu, Product>& results) {
@@ -634,7 +791,7 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   const StagedTile tile = staged_tile(args, task.index);
   WeightStages<Veu> weights = task.weight_stages();
   InputStages<Veu> inputs = task.input_stages();
-  StagedResults<Veu, Product> results;
+  std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>> results;
   results.start(task, args, tile);
   Product product;
   product.start(args);

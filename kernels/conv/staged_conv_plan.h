@@ -6,6 +6,7 @@
 // merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -26,10 +27,11 @@ struct Shape {
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
-  // The sums of one round.
+  // The sums of one round, or all of them rounded to 16 bits where there are two rounds (StagedRoundedResults).
   int64_t sum_bytes() const {
     const int64_t rounds = rk::staged_rounds(static_cast<int>(channels()), static_cast<int>(pixels()));
-    return pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
+    const int64_t bytes = pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
+    return rounds == 1 ? bytes : std::max(bytes, pixels() * rk::rounded_pitch(static_cast<int>(channels())));
   }
   bool is_deep() const { return mt == 2 && nt >= 4 && warps_m >= 2 && warps_n >= 2; }  // whole 64 channels by whole 64 pixels
   bool only_deep() const { return channels() > 64; }

@@ -214,9 +214,9 @@ std::vector<float> bias_of(const Graph& graph, const Product& p) {
   return sum;
 }
 
-bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels) {
-  return strides[1] == 1 && channels % 4 == 0 && tensor.place.offset % 4 == 0 && strides[0] % 4 == 0 && strides[2] % 4 == 0 &&
-         strides[3] % 4 == 0;
+bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels, int64_t width) {
+  return strides[1] == 1 && channels % width == 0 && tensor.place.offset % width == 0 && strides[0] % width == 0 &&
+         strides[2] % width == 0 && strides[3] % width == 0;
 }
 
 void append_rows(const Product& p, TensorId id, int64_t offset, const std::array<int64_t, 4>& strides, int64_t first, int64_t last,

@@ -53,8 +53,8 @@ float weight_at(const float* data, const Product& product, int64_t group, int64_
 bool has_bias(const Product& product);
 std::vector<float> bias_of(const Graph& graph, const Product& product);  // groups * channels values
 
-// Whether 4 channels of one pixel are one aligned access, for every pixel and every group (of `channels`), with these strides.
-bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels);
+// Whether `width` channels of one pixel are one aligned access, for every pixel and every group (of `channels`), with these strides.
+bool has_vector_channels(const Tensor& tensor, const std::array<int64_t, 4>& strides, int64_t channels, int64_t width = 4);
 
 // The elements of rows [first, last) and flat output channels [begin, end) of out or residual.
 void append_rows(const Product& product, TensorId id, int64_t offset, const std::array<int64_t, 4>& strides, int64_t first, int64_t last,

@@ -135,6 +135,14 @@ RK_INLINE void store_shared2(void* base, int offset, float2 v) {
 #endif
 }
 
+RK_INLINE void store_shared_word(void* base, int offset, uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem_address(base) + static_cast<uint32_t>(offset)), "r"(word) : "memory");
+#else
+  *reinterpret_cast<uint32_t*>(static_cast<char*>(base) + offset) = word;
+#endif
+}
+
 // Returns x, and makes the compiler compute x here. To save a register the compiler would compute x just before its use: between a
 // product and the store of the product, where all threads wait.
 RK_INLINE int computed_now(int x) {
