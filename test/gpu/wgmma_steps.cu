@@ -124,5 +124,5 @@ int main() {
   require(cudaMalloc(&clocks, sizeof(uint64_t) * (static_cast<size_t>(sms) + 1)));
   measure_all<1>(0, sms, from, clocks);
   measure_all<2>(0, sms, from, clocks);
-  measure_all<2>(16384, sms, from, clocks);
+  for (const int copied_bytes : {12288, 16384, 20480}) measure_all<2>(copied_bytes, sms, from, clocks);
 }
