@@ -1,4 +1,4 @@
-// Prints the host half: the tables for runtime_stub/host/instance.h, and the C functions of NAME.h.
+// Prints the host half: the tables for runtime_stub/host/program.h, and the C functions of NAME.h.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -17,7 +17,7 @@ uint64_t hash_of(const Bytes& data);
 
 constexpr size_t kWeightsHeaderBytes = 32;
 
-// The 32 bytes before the data; runtime_stub/host/instance.h reads them. `structure` is that of the programs that may load the file.
+// The 32 bytes before the data; runtime_stub/host/weights.h reads them. `structure` is that of the programs that may load the file.
 Bytes weights_header(const Bytes& data, uint64_t hash, uint64_t structure);
 
 }  // namespace tamp::codegen

@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       62  device code, as it stands in tamp's kernels/
-//     1924  host runtime, as it stands in tamp's runtime_stub/host/
-//     2780  one vEU
-//     2807  addresses: a base and a byte from there
-//     2815  rOperators: what each body is told
-//     2860  records: one row per phase of a rOperator
-//     2877  events: signals that make up one epoch
-//     2890  lanes: what each vEU runs, row by row
-//     2920  the kernel
-//     2926  host
+//       63  device code, as it stands in tamp's kernels/
+//     1925  host runtime, as it stands in tamp's runtime_stub/host/
+//     2827  one vEU
+//     2854  addresses: a base and a byte from there
+//     2862  rOperators: what each body is told
+//     2907  records: one row per phase of a rOperator
+//     2924  events: signals that make up one epoch
+//     2937  lanes: what each vEU runs, row by row
+//     2967  the kernel
+//     2973  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2819)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 2866)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2840)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 2887)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -54,6 +54,7 @@
 #include <string>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 // Everything has the model's own namespace, so that programs of several models, also of other versions of tamp, link together.
@@ -1474,7 +1475,7 @@ RK_PRAGMA(unroll 1)
 // Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
 // time, and SMs with neighbouring numbers share a path to memory. But the GPU puts blocks 0, 1, 2, .. on distant SMs: on an H200 block 0
 // may be on SM 0 and block 1 on SM 18. So where it is faster (RProgram::veus_by_sm), an instance asks once on which SM each block of such
-// a launch is put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs in the order of the SMs. Results are right with any
+// a launch is put (runtime_stub/host/place_veus.h), and numbers its vEUs in the order of the SMs. Results are right with any
 // numbering, even if the GPU puts blocks elsewhere later; only times depend on the numbering.
 
 
@@ -1923,57 +1924,6 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
 
 // --- host runtime, as it stands in tamp's runtime_stub/host/ -------------------------------------------------------
 
-// >>> runtime_stub/host/checksum.h
-// The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
-// Four lanes of 8-byte words in the manner of XXH64, because in a single lane each multiplication would wait for the one before: 9 GB/s on
-// one core of a server, as fast as the data come. A change within one word is always noticed; any other change goes unnoticed with
-// probability 2^-64. No defence against malice.
-
-
-namespace tamp_host {
-
-class Checksum {
- public:
-  static constexpr size_t kBlock = 32;  // bytes
-
-  // Adds the next piece of the data. All pieces but the last are a multiple of kBlock long.
-  void add(const void* data, size_t bytes) {
-    const char* const from = static_cast<const char*>(data);
-    size_t at = 0;
-    for (; at + kBlock <= bytes; at += kBlock) add_block(from + at);
-    if (at < bytes) {
-      char last[kBlock] = {};
-      std::memcpy(last, from + at, bytes - at);
-      add_block(last);
-    }
-    bytes_ += bytes;
-  }
-
-  uint64_t value() const {
-    uint64_t hash = rotate(lanes_[0], 1) + rotate(lanes_[1], 7) + rotate(lanes_[2], 12) + rotate(lanes_[3], 18) + bytes_;
-    hash = (hash ^ (hash >> 33)) * kSecond;
-    hash = (hash ^ (hash >> 29)) * kThird;
-    return hash ^ (hash >> 32);
-  }
-
- private:
-  static constexpr uint64_t kFirst = 0x9e3779b185ebca87ULL, kSecond = 0xc2b2ae3d27d4eb4fULL, kThird = 0x165667b19e3779f9ULL;
-
-  static constexpr uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
-
-  void add_block(const char* from) {
-    uint64_t words[4];
-    std::memcpy(words, from, sizeof words);
-    for (int i = 0; i < 4; ++i) lanes_[i] = rotate(lanes_[i] + words[i] * kSecond, 31) * kFirst;
-  }
-
-  uint64_t lanes_[4] = {kFirst + kSecond, kSecond, 0, 0 - kFirst};
-  uint64_t bytes_ = 0;
-};
-
-}  // namespace tamp_host
-// <<< runtime_stub/host/checksum.h
-
 // >>> runtime_stub/host/tamp_api.h
 /* What every generated header shares. Its text stands in each NAME.h, so that a generated folder needs no tamp. */
 #ifndef TAMP_API_H
@@ -2038,12 +1988,9 @@ typedef struct tamp_options {
 #endif
 // <<< runtime_stub/host/tamp_api.h
 
-// >>> runtime_stub/host/instance.h
-// The host half of a generated program: create, run, status, destroy. Its text stands in each NAME.cu; the generated C
-// functions are one line each on top of it. Nothing here is global; every CUDA call is checked.
-//
-// Odd: an instance belongs to the device that was current at create. Only one thread at a time may use the instance, and only one run
-// at a time may be under way (two runs of one instance must be ordered by their streams; two instances are independent).
+// >>> runtime_stub/host/program.h
+// What the files of the host half share: Model, all that the generated file says of its program; Instance, all that one context of the API
+// owns; and how an error gets its text.
 
 
 
@@ -2080,22 +2027,13 @@ struct Model {
   void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
   const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
-  bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus)
+  bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus.h)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
   const BoxMap* maps;      // of the boxes that the copy engine fetches
   int map_count;
   const char* const* event_names;  // for messages
   const char* const* record_names;
 };
-
-// The first 32 bytes of NAME.weights.
-struct WeightsHeader {
-  char magic[8];
-  uint64_t bytes;
-  uint64_t hash;  // Checksum of the data behind it
-  uint64_t structure;
-};
-constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '2'};
 
 struct Instance {
   const Model* model = nullptr;
@@ -2140,78 +2078,181 @@ inline tamp_status fail_cuda(std::string& message, const char* call, cudaError_t
     if (tamp_error != cudaSuccess) return fail_cuda(message, #call, tamp_error); \
   } while (false)
 
-inline void destroy(Instance* instance) {
-  if (instance == nullptr) return;
-  if (instance->probe != nullptr) cudaEventDestroy(instance->probe);
-  cudaFree(instance->arena);
-  cudaFree(instance->weights);
-  cudaFree(instance->state);
-  cudaFree(instance->maps);
-  cudaFree(instance->veu_of_block);
-  cudaFree(instance->trace);
-  if (instance->report != nullptr) cudaFreeHost(instance->report);
-  if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
-  delete instance;
-}
+}  // namespace tamp_host
+// <<< runtime_stub/host/program.h
 
-inline tamp_status check_shared_memory(int has, int needs, std::string& message) {
-  if (has >= needs) return TAMP_OK;
-  return fail(message, TAMP_DEVICE,
-              "a vEU needs " + std::to_string(needs) + " bytes of shared memory, the GPU gives a block " + std::to_string(has));
-}
+// >>> runtime_stub/host/box_maps.h
+// Makes the descriptors by which the copy engine finds boxes of inputs (kernels/vdevice/boxes.cuh).
 
-inline tamp_status check_device(const Model& model, std::string& message) {
-  int devices = 0, device = 0, major = 0, minor = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&devices);
-  if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver || (counted == cudaSuccess && devices == 0)) {
-    return fail(message, TAMP_DEVICE,
-                std::string("no CUDA device was found") +
-                    (counted == cudaSuccess ? std::string() : std::string(": ") + cudaGetErrorString(counted)));
+
+
+
+namespace tamp_host {
+
+// Makes the copy engine's descriptor of a tensor.
+inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, std::string& message) {
+#if defined(TAMP_CUDA_ON_CPU)
+  (void)message;
+  map.base = arena + box.offset_bytes;
+  for (int d = 0; d < 4; ++d) {
+    map.extents[d] = box.extents[d];
+    map.strides[d] = box.strides[d] * box.value_bytes;
   }
-  TAMP_TRY_CUDA(message, counted);
-  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  if (model.compute_capability > major * 10 + minor) {
-    return fail(message, TAMP_DEVICE,
-                "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-                    ", the model was compiled for sm_" + std::to_string(model.compute_capability));
-  }
+  map.box_w = box.box_w;
+  map.box_h = box.box_h;
+  map.boxes = box.boxes;
   return TAMP_OK;
+#else
+  // From the driver by way of the runtime: linking needs the runtime only.
+  void* symbol = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  TAMP_TRY_CUDA(message, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess || symbol == nullptr)
+    return fail(message, TAMP_DEVICE, "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12");
+  // The fifth dimension is the boxes of a copy.
+  const int64_t channels = rk::kBoxRowBytes / box.value_bytes, blocks = box.boxes > 1 ? box.extents[0] / channels : 1;
+  cuuint64_t extents[5], strides[4];
+  for (int d = 0; d < 4; ++d) extents[d] = static_cast<cuuint64_t>(box.extents[d]);
+  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * box.value_bytes);
+  extents[0] /= static_cast<cuuint64_t>(blocks);
+  extents[4] = static_cast<cuuint64_t>(blocks);
+  strides[3] = rk::kBoxRowBytes;
+  const cuuint32_t sizes[5] = {static_cast<cuuint32_t>(channels), static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
+                               static_cast<cuuint32_t>(box.boxes)};
+  const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
+  static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
+  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
+      reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return fail(message, TAMP_CUDA, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
+  return TAMP_OK;
+#endif
 }
 
-// Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
-inline tamp_status prepare_kernel(Instance& instance) {
+inline tamp_status make_maps(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
-  int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
-  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
-  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
-  if (fits != TAMP_OK) return fits;
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
-                                                                       static_cast<size_t>(model.smem_bytes)));
-  if (!cooperative || resident * sms < model.veus) {
-    return fail(message, TAMP_DEVICE,
-                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
-                    "; compile for its vDevice");
+  const size_t bytes = sizeof(rk::TensorMap) * static_cast<size_t>(model.map_count);
+  if (bytes == 0) return TAMP_OK;
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.maps), bytes));
+  for (int i = 0; i < model.map_count; ++i) {
+    rk::TensorMap map{};
+    const tamp_status encoded = encode(model.maps[i], instance.arena, map, message);
+    if (encoded != TAMP_OK) return encoded;
+    TAMP_TRY_CUDA(message, cudaMemcpy(instance.maps + i, &map, sizeof map, cudaMemcpyHostToDevice));
   }
   return TAMP_OK;
 }
 
-// Model::start of persistent execution.
-inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+}  // namespace tamp_host
+// <<< runtime_stub/host/box_maps.h
+
+// >>> runtime_stub/host/place_veus.h
+// Numbers the vEUs of a program that wants it by the SMs that their blocks are on (RProgram::veus_by_sm).
+
+
+
+
+namespace tamp_host {
+
+// Gives neighbouring vEUs neighbouring SMs (kernels/vdevice/placement.cuh): a launch of the same shape finds out on which SM each block
+// is. The stand-in has no SMs; there vEUs are numbered in reverse, so that a numbering is tested there, too.
+inline tamp_status place_veus(Instance& instance) {
   const Model& model = *instance.model;
-  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
-  // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
-                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
-                                                              static_cast<size_t>(model.smem_bytes), stream));
+  std::string& message = instance.message;
+  const auto count = static_cast<size_t>(model.veus);
+  const size_t bytes = sizeof(uint32_t) * count;
+  std::vector<uint32_t> sm(count), blocks(count), veus(count);
+  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.veu_of_block), bytes));
+#if defined(TAMP_CUDA_ON_CPU)
+  for (size_t b = 0; b < count; ++b) sm[b] = static_cast<uint32_t>(count - b);
+#else
+  void* arguments[] = {&instance.veu_of_block};
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(rk::find_placement, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message,
+                cudaLaunchCooperativeKernel(rk::find_placement, dim3(static_cast<unsigned>(model.veus)),
+                                            dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaMemcpy(sm.data(), instance.veu_of_block, bytes, cudaMemcpyDeviceToHost));
+#endif
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return sm[a] < sm[b]; });
+  for (size_t v = 0; v < count; ++v) veus[blocks[v]] = static_cast<uint32_t>(v);
+  TAMP_TRY_CUDA(message, cudaMemcpy(instance.veu_of_block, veus.data(), bytes, cudaMemcpyHostToDevice));
   return TAMP_OK;
 }
+
+}  // namespace tamp_host
+// <<< runtime_stub/host/place_veus.h
+
+// >>> runtime_stub/host/checksum.h
+// The checksum of a weights file: codegen writes it into the header of NAME.weights, create compares it with the data.
+// Four lanes of 8-byte words in the manner of XXH64, because in a single lane each multiplication would wait for the one before: 9 GB/s on
+// one core of a server, as fast as the data come. A change within one word is always noticed; any other change goes unnoticed with
+// probability 2^-64. No defence against malice.
+
+
+namespace tamp_host {
+
+class Checksum {
+ public:
+  static constexpr size_t kBlock = 32;  // bytes
+
+  // Adds the next piece of the data. All pieces but the last are a multiple of kBlock long.
+  void add(const void* data, size_t bytes) {
+    const char* const from = static_cast<const char*>(data);
+    size_t at = 0;
+    for (; at + kBlock <= bytes; at += kBlock) add_block(from + at);
+    if (at < bytes) {
+      char last[kBlock] = {};
+      std::memcpy(last, from + at, bytes - at);
+      add_block(last);
+    }
+    bytes_ += bytes;
+  }
+
+  uint64_t value() const {
+    uint64_t hash = rotate(lanes_[0], 1) + rotate(lanes_[1], 7) + rotate(lanes_[2], 12) + rotate(lanes_[3], 18) + bytes_;
+    hash = (hash ^ (hash >> 33)) * kSecond;
+    hash = (hash ^ (hash >> 29)) * kThird;
+    return hash ^ (hash >> 32);
+  }
+
+ private:
+  static constexpr uint64_t kFirst = 0x9e3779b185ebca87ULL, kSecond = 0xc2b2ae3d27d4eb4fULL, kThird = 0x165667b19e3779f9ULL;
+
+  static constexpr uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
+
+  void add_block(const char* from) {
+    uint64_t words[4];
+    std::memcpy(words, from, sizeof words);
+    for (int i = 0; i < 4; ++i) lanes_[i] = rotate(lanes_[i] + words[i] * kSecond, 31) * kFirst;
+  }
+
+  uint64_t lanes_[4] = {kFirst + kSecond, kSecond, 0, 0 - kFirst};
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace tamp_host
+// <<< runtime_stub/host/checksum.h
+
+// >>> runtime_stub/host/weights.h
+// Brings a program's weights to the device, from NAME.weights or from memory. What does not belong to this program, or is damaged, is
+// refused.
+
+
+
+
+namespace tamp_host {
+
+// The first 32 bytes of NAME.weights.
+struct WeightsHeader {
+  char magic[8];
+  uint64_t bytes;
+  uint64_t hash;  // Checksum of the data behind it
+  uint64_t structure;
+};
+constexpr char kMagic[8] = {'t', 'a', 'm', 'p', 'W', 'T', '0', '2'};
 
 // The folder of a path, with its last slash; empty where the path has none.
 inline std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
@@ -2314,85 +2355,91 @@ inline tamp_status load_weights(const Model& model, const tamp_options& options,
   return TAMP_OK;
 }
 
-// Makes the copy engine's descriptor of a tensor.
-inline tamp_status encode(const BoxMap& box, char* arena, rk::TensorMap& map, std::string& message) {
-#if defined(TAMP_CUDA_ON_CPU)
-  (void)message;
-  map.base = arena + box.offset_bytes;
-  for (int d = 0; d < 4; ++d) {
-    map.extents[d] = box.extents[d];
-    map.strides[d] = box.strides[d] * box.value_bytes;
-  }
-  map.box_w = box.box_w;
-  map.box_h = box.box_h;
-  map.boxes = box.boxes;
-  return TAMP_OK;
-#else
-  // From the driver by way of the runtime: linking needs the runtime only.
-  void* symbol = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  TAMP_TRY_CUDA(message, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &symbol, 12000, cudaEnableDefault, &found));
-  if (found != cudaDriverEntryPointSuccess || symbol == nullptr)
-    return fail(message, TAMP_DEVICE, "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12");
-  // The fifth dimension is the boxes of a copy.
-  const int64_t channels = rk::kBoxRowBytes / box.value_bytes, blocks = box.boxes > 1 ? box.extents[0] / channels : 1;
-  cuuint64_t extents[5], strides[4];
-  for (int d = 0; d < 4; ++d) extents[d] = static_cast<cuuint64_t>(box.extents[d]);
-  for (int d = 0; d < 3; ++d) strides[d] = static_cast<cuuint64_t>(box.strides[d + 1] * box.value_bytes);
-  extents[0] /= static_cast<cuuint64_t>(blocks);
-  extents[4] = static_cast<cuuint64_t>(blocks);
-  strides[3] = rk::kBoxRowBytes;
-  const cuuint32_t sizes[5] = {static_cast<cuuint32_t>(channels), static_cast<cuuint32_t>(box.box_w), static_cast<cuuint32_t>(box.box_h), 1,
-                               static_cast<cuuint32_t>(box.boxes)};
-  const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
-  static_assert(sizeof(CUtensorMap) == sizeof(rk::TensorMap));
-  const CUtensorMapDataType type = box.value_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(symbol)(
-      reinterpret_cast<CUtensorMap*>(&map), type, 5, arena + box.offset_bytes, extents, strides, sizes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) return fail(message, TAMP_CUDA, "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
-  return TAMP_OK;
-#endif
+}  // namespace tamp_host
+// <<< runtime_stub/host/weights.h
+
+// >>> runtime_stub/host/instance.h
+// The host half of a generated program: create, run, status, destroy. Its text stands in each NAME.cu; the generated C
+// functions are one line each on top of it. Nothing here is global; every CUDA call is checked.
+//
+// Odd: an instance belongs to the device that was current at create. Only one thread at a time may use the instance, and only one run
+// at a time may be under way (two runs of one instance must be ordered by their streams; two instances are independent).
+
+
+
+
+namespace tamp_host {
+
+inline void destroy(Instance* instance) {
+  if (instance == nullptr) return;
+  if (instance->probe != nullptr) cudaEventDestroy(instance->probe);
+  cudaFree(instance->arena);
+  cudaFree(instance->weights);
+  cudaFree(instance->state);
+  cudaFree(instance->maps);
+  cudaFree(instance->veu_of_block);
+  cudaFree(instance->trace);
+  if (instance->report != nullptr) cudaFreeHost(instance->report);
+  if (instance->drop_phases != nullptr) instance->drop_phases(instance->phases);
+  delete instance;
 }
 
-inline tamp_status make_maps(Instance& instance) {
-  const Model& model = *instance.model;
-  std::string& message = instance.message;
-  const size_t bytes = sizeof(rk::TensorMap) * static_cast<size_t>(model.map_count);
-  if (bytes == 0) return TAMP_OK;
-  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.maps), bytes));
-  for (int i = 0; i < model.map_count; ++i) {
-    rk::TensorMap map{};
-    const tamp_status encoded = encode(model.maps[i], instance.arena, map, message);
-    if (encoded != TAMP_OK) return encoded;
-    TAMP_TRY_CUDA(message, cudaMemcpy(instance.maps + i, &map, sizeof map, cudaMemcpyHostToDevice));
+inline tamp_status check_shared_memory(int has, int needs, std::string& message) {
+  if (has >= needs) return TAMP_OK;
+  return fail(message, TAMP_DEVICE,
+              "a vEU needs " + std::to_string(needs) + " bytes of shared memory, the GPU gives a block " + std::to_string(has));
+}
+
+inline tamp_status check_device(const Model& model, std::string& message) {
+  int devices = 0, device = 0, major = 0, minor = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver || (counted == cudaSuccess && devices == 0)) {
+    return fail(message, TAMP_DEVICE,
+                std::string("no CUDA device was found") +
+                    (counted == cudaSuccess ? std::string() : std::string(": ") + cudaGetErrorString(counted)));
+  }
+  TAMP_TRY_CUDA(message, counted);
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  if (model.compute_capability > major * 10 + minor) {
+    return fail(message, TAMP_DEVICE,
+                "the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+                    ", the model was compiled for sm_" + std::to_string(model.compute_capability));
   }
   return TAMP_OK;
 }
 
-// Gives neighbouring vEUs neighbouring SMs (kernels/vdevice/placement.cuh): a launch of the same shape finds out on which SM each block
-// is. The stand-in has no SMs; there vEUs are numbered in reverse, so that a numbering is tested there, too.
-inline tamp_status place_veus(Instance& instance) {
+// Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
+inline tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
-  const auto count = static_cast<size_t>(model.veus);
-  const size_t bytes = sizeof(uint32_t) * count;
-  std::vector<uint32_t> sm(count), blocks(count), veus(count);
-  TAMP_TRY_CUDA(message, cudaMalloc(reinterpret_cast<void**>(&instance.veu_of_block), bytes));
-#if defined(TAMP_CUDA_ON_CPU)
-  for (size_t b = 0; b < count; ++b) sm[b] = static_cast<uint32_t>(count - b);
-#else
-  void* arguments[] = {&instance.veu_of_block};
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(rk::find_placement, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message,
-                cudaLaunchCooperativeKernel(rk::find_placement, dim3(static_cast<unsigned>(model.veus)),
-                                            dim3(static_cast<unsigned>(model.threads)), arguments, static_cast<size_t>(model.smem_bytes)));
-  TAMP_TRY_CUDA(message, cudaMemcpy(sm.data(), instance.veu_of_block, bytes, cudaMemcpyDeviceToHost));
-#endif
-  std::iota(blocks.begin(), blocks.end(), 0U);
-  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return sm[a] < sm[b]; });
-  for (size_t v = 0; v < count; ++v) veus[blocks[v]] = static_cast<uint32_t>(v);
-  TAMP_TRY_CUDA(message, cudaMemcpy(instance.veu_of_block, veus.data(), bytes, cudaMemcpyHostToDevice));
+  int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
+  TAMP_TRY_CUDA(message, cudaGetDevice(&device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+  TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
+  if (fits != TAMP_OK) return fits;
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
+                                                                       static_cast<size_t>(model.smem_bytes)));
+  if (!cooperative || resident * sms < model.veus) {
+    return fail(message, TAMP_DEVICE,
+                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
+                    "; compile for its vDevice");
+  }
+  return TAMP_OK;
+}
+
+// Model::start of persistent execution.
+inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+  const Model& model = *instance.model;
+  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
+  // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
+  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
+                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
+                                                              static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 
@@ -2934,7 +2981,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xe264e5c2d3ac5230ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xd6cc86b34b2e6bf5ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {

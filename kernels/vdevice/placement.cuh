@@ -1,7 +1,7 @@
 // Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
 // time, and SMs with neighbouring numbers share a path to memory. But the GPU puts blocks 0, 1, 2, .. on distant SMs: on an H200 block 0
 // may be on SM 0 and block 1 on SM 18. So where it is faster (RProgram::veus_by_sm), an instance asks once on which SM each block of such
-// a launch is put (place_veus of runtime_stub/host/instance.h), and numbers its vEUs in the order of the SMs. Results are right with any
+// a launch is put (runtime_stub/host/place_veus.h), and numbers its vEUs in the order of the SMs. Results are right with any
 // numbering, even if the GPU puts blocks elsewhere later; only times depend on the numbering.
 #pragma once
 

@@ -20,6 +20,7 @@ import plot_bench
 import measure
 import page
 import report
+import rtask_phases
 import trace as traces
 import what_if
 
@@ -300,15 +301,40 @@ def test_records_come_from_what_tamp_compile_writes(tamp):
     assert product["steps"] > 0 and product["estimated_cycles"] > 0 and product["template"], product
 
 
-def test_variants_take_lines_out_of_what_tamp_compile_writes(tamp):
+def two_convolutions(tamp):
+    """What tamp compile writes for two convolutions by boxes."""
     weights = [m.constant(name, np.ones((64, 64, 3, 3))) for name in ("v", "w")]
     convs = [m.node("Conv", ["x", "v"], ["h"], pads=[1, 1, 1, 1]), m.node("Conv", ["h", "w"], ["y"], pads=[1, 1, 1, 1])]
     (tamp.folder / "convs.onnx").write_bytes(m.model(convs, [m.value("x", [1, 64, 14, 14])], [m.value("y", [1, 64, 14, 14])], weights).SerializeToString())
     tamp("compile", "convs.onnx", "-o", "convs", "--vdevice", "h200", "--precision", "tf32")
-    source = (tamp.folder / "convs/convs.cu").read_text()
+    return (tamp.folder / "convs/convs.cu").read_text()
+
+
+def test_variants_take_lines_out_of_what_tamp_compile_writes(tamp):
+    source = two_convolutions(tamp)
     for variant in what_if.VARIANTS:
         assert (what_if.changed(source, variant) == source) == (variant == "as it is"), variant
     raises(ValueError, lambda: what_if.changed(source.replace("copy_weights", "load_weights"), "weights"), "the generated source has no 'copy_weights")
+
+
+def test_phases_are_stamped_in_what_tamp_compile_writes(tamp):
+    """Each place has one stamp more than the trace's own, between the body's lines, and what is written compiles."""
+    source = two_convolutions(tamp)
+    for place, piece in rtask_phases.PLACES.items():
+        stamped = rtask_phases.stamped(source, place)
+        if piece is None:
+            assert stamped == source, place
+            continue
+        text, where = piece
+        stamp = "  stamp_started(task);\n"
+        assert stamped.count(stamp) == 1 and (text + stamp if where == "behind" else stamp + text) in stamped, place
+        assert stamped.replace(stamp, "").replace(rtask_phases.STAMP, "") == source, place
+        (tamp.folder / "convs" / "stamped.cu").write_text(stamped)
+        subprocess.run(["g++", "-std=c++20", "-w", "-fsyntax-only", "-DTAMP_TRACE", "-DTAMP_CUDA_ON_CPU", "-I", harness.ROOT / "runtime_stub/cuda_on_cpu", "-x", "c++", "convs/stamped.cu"],
+                       cwd=tamp.folder, check=True)
+        for missing in (text, rtask_phases.BODY):
+            raises(ValueError, lambda: rtask_phases.stamped(source.replace(missing, ""), place), f"place '{place}': the generated source has 0 times")
+        raises(ValueError, lambda: rtask_phases.stamped(source + text, place), "has 2 times")
 
 
 if __name__ == "__main__":

@@ -40,12 +40,19 @@ def convolutions(channels, pixels, count):
 
 
 def test_numbering_veus_by_where_their_blocks_are_changes_no_answer(tamp):
-    """The stand-in numbers them from behind. A network of convolutions that fill all vEUs has such a numbering, one of a single small one has none."""
+    """The stand-in numbers them from behind. A network of convolutions that fill all vEUs has such a numbering, one of a single small one has none.
+    That the program goes by its table is seen from one that says that all blocks are vEU 0: what the others should compute is missing."""
     for count, numbered in ((9, "true"), (1, "false")):
         name = f"convolutions{count}"
         (tamp.folder / f"{name}.onnx").write_bytes(convolutions(32, 16, count).SerializeToString())
         tamp("run", f"{name}.onnx", "--device", "cpu", "--vdevice", "cpu", "--precision", "tf32", "--check", "--repeat", 3, "--keep", name)
         assert f"/*veus_by_sm=*/{numbered}" in (tamp.folder / name / f"{name}.cu").read_text()
+    source = tamp.folder / "convolutions9" / "convolutions9.cu"
+    right, wrong = "veus[blocks[v]] = static_cast<uint32_t>(v);", "veus[blocks[v]] = 0;"
+    assert source.read_text().count(right) == 1, "place_veus has another text; change this test"
+    source.write_text(source.read_text().replace(right, wrong))
+    shown = tamp("run", "convolutions9", "--device", "cpu", "--check", code=4, says="convolutions9: outputs differ from the reference").stdout
+    assert re.search(r"\d+ NaN", shown), shown
 
 
 def test_test_data_is_compared_with(tamp):

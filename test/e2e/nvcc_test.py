@@ -93,12 +93,20 @@ def arch_tests(arch):
     return [cnn, lstm, phases]
 
 
+def object_without_warnings(tamp, source, arch, *options):
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", *options, "-c", "-o", tamp.folder / "program.o", harness.ROOT / source]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{source} for {arch}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
 def test_the_program_that_measures_a_vdevice(tamp):
     """For the oldest GPUs, which have other mma instructions, and the newest, without a warning."""
     for arch in ("sm_75", "sm_120"):
-        command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Werror", "all-warnings", "-c", "-o", tamp.folder / "measure.o", harness.ROOT / "runtime_stub/host/measure_vdevice.cu"]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-        assert done.returncode == 0, f"{arch}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        object_without_warnings(tamp, "runtime_stub/host/measure_vdevice.cu", arch)
+
+
+def test_the_program_that_measures_steps_of_products(tamp):
+    object_without_warnings(tamp, "test/gpu/wgmma_steps.cu", "sm_90a", "-I", harness.ROOT)
 
 
 def test_every_architecture_has_a_vdevice(tamp):
@@ -110,7 +118,7 @@ def all_tests():
     known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_program_that_measures_steps_of_products, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/vdevice/task.cuh"
-#include "runtime_stub/host/instance.h"  // the copy engine's idea of a tensor
+#include "runtime_stub/host/box_maps.h"  // the copy engine's idea of a tensor
 #include "test/kernels/driver_buffers.cuh"
 
 namespace driver {
