@@ -22,6 +22,7 @@ using namespace staged;
 constexpr int64_t kMostTaps = 64;
 constexpr int64_t kMinChannels = 4;  // of a group; convolutions of fewer are left to other families
 constexpr int64_t kMostSteps = rk::kMostSteps;
+constexpr double kSharedReads = 4;  // times faster than vEUs that read different weights
 
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
 
@@ -126,13 +127,19 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
 int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p).count * padded_channels(p, c) * 4 : 0; }
 
+// The product as the rKernel with config `c` computes it.
+Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
+  std::optional<Product> p = product_of(graph, rop, Activations::narrow);
+  if (p && c.pairs != 0) p = by_pairs(*p);
+  TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
+  return *p;
+}
+
 // The packed data: the ring, the scales (tf32 only), the bias.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
-  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
-  TAMP_CHECK(product.has_value(), "staged_conv of '" + rop.name + "'");
-  const Product& p = *product;
-  if (phase == 1) return pack_sum(graph, p);
   const Config c = config_of(rkernel);
+  const Product p = product_for(graph, rop, c);
+  if (phase == 1) return pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
   std::vector<float> scales = scales_of(data, p), bias;
   if (has_bias(p) && c.splits == 1) bias = padded_by_group(bias_of(graph, p), groups_of(p).count, padded_channels(p, c));
@@ -251,6 +258,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()) +
       outputs * (!whole ? 4 : static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype)) * (p.residual.valid() ? 2 : 1));
   phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
+  // L2 serves the same bytes to many vEUs at once: 40 to 57 bytes a cycle and vEU instead of 11 (docs/performance-log.md).
+  if (c.deep != 0 && 2 * b.tiles(g) >= request.vdevice.veus()) phase.cost.weight_bytes /= kSharedReads;
   phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
                                  costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
   return phase;
@@ -343,9 +352,9 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
-  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
+  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                              c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
-                             c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
+                             c.pairs != 0 ? ", pairs" : "", c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
   if (c.splits > 1) {
@@ -410,6 +419,11 @@ std::vector<RKernel> list_candidates(const Request& request) {
     if (may_deep) {
       c.deep = 1;
       append_splits(request, *p, c, rkernels);
+      if (const std::optional<Product> pairs = by_pairs(*p); pairs && boxes_can_be_cut(request.graph, *pairs)) {
+        c.pairs = 1;
+        append_splits(request, *pairs, c, rkernels);
+        c.pairs = 0;
+      }
     }
     // Without wgmma as well, but only with several taps: there a tile whose pixels lie 8 by 8 may cost more to copy.
     if ((may_deep && p->taps() == 1) || s.only_deep()) continue;
@@ -448,13 +462,12 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
-  const std::optional<Product> p = product_of(graph, rop, Activations::narrow);
-  TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
   const Config c = config_of(rkernel);
+  const Product p = product_for(graph, rop, c);
   if (phase == 0)
-    product_accesses(graph, *p, c, index, out);
+    product_accesses(graph, p, c, index, out);
   else
-    sum_accesses(graph, *p, c.splits, c.sum_rows, index, out);
+    sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
 }
 
 }  // namespace

@@ -702,14 +702,17 @@ struct StagedRoundedResults {
     const PixelStrides strides = narrow(args.epilogue.residual_strides);
     return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
   }
-  // As StagedResults::fetch.
+  // As StagedResults::fetch, but beside the sums there are registers for half of the residuals only; fetch<1>, when the sums are in
+  // shared memory, starts to load the others.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) { fetch<0>(task, args, tile); }
+  template <int HALF>
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     if (!adds || !plain) return;
     const Value* const from = residual_of(task, args, tile);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
+    for (int i = HALF * kOutputs / 2; i < (HALF + 1) * kOutputs / 2; ++i) {
       if (to[i] >= 0) residual[i] = load4(reinterpret_cast<const float*>(from + (pixel(i) * w + args.row_of(pixel(i)) * row)));
     }
   }
@@ -769,6 +772,7 @@ template <class Veu, class Product>
 RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
                              StagedRoundedResults<Veu, Product>& results) {
   product.template store_rounded<typename Product::Of::Out>(task.work, results.bias);
+  results.template fetch<1>(task, args, tile);
   sync_compute<Veu>();
   results.finish(task, args, tile, task.work);
 }

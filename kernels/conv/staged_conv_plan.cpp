@@ -44,6 +44,7 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
                                                         {"team_boxes", c.team_boxes}};
   if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
   if (c.deep != 0) pairs.emplace_back("deep", c.deep);
+  if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
   return pairs;
 }
 
@@ -53,8 +54,10 @@ Config config_of(const RKernel& rkernel) {
     return static_cast<int64_t>(
         std::any_of(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; }));
   };
-  return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
-          value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep")};
+  return {value("precision"), value("shape"),           value("tile_w"),          value("tile_h"),
+          value("splits"),    value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"),
+          value("sum_rows"),  value("team_boxes"),      flag("narrow"),           flag("deep"),
+          flag("pairs")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -83,6 +86,22 @@ int64_t batch_of(const Config& c) {
   return rk::staged_batch(static_cast<int>(operands));
 }
 int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }
+
+std::optional<Product> by_pairs(const Product& p) {
+  if (p.stride[1] != 2 || p.kernel[1] < 2 || p.dilation[1] != 1 || p.groups != 1 || p.in_extent[1] % 2 != 0) return std::nullopt;
+  if (p.in_strides[1] != 1 || p.in_strides[3] != p.in_channels) return std::nullopt;
+  Product q = p;
+  q.pairs = true;
+  q.pad[1] = ceil_div(p.pad[1], 2);
+  q.pair_tap = p.pad[1] - 2 * q.pad[1];
+  q.pair_kernel = p.kernel[1];
+  q.kernel[1] = ceil_div(p.kernel[1] - q.pair_tap, 2);
+  q.stride[1] = 1;
+  q.in_extent[1] /= 2;
+  q.in_channels *= 2;
+  q.in_strides[3] *= 2;
+  return q;
+}
 
 Grid grid_of(const Product& p) {
   Grid g;

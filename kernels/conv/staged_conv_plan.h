@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,6 +52,7 @@ struct Config {
   int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
   int64_t narrow = 0;      // 1: the inputs have 16 bits
   int64_t deep = 0;        // 1: the inputs have 16 bits, and the body multiplies by wgmma, both operands from shared memory
+  int64_t pairs = 0;       // 1: the product is by_pairs
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -65,6 +67,12 @@ int64_t teams_of(const Config& c);
 int64_t tile_bytes_of(const Config& c);  // weights of 16 channels and one mma's k
 int64_t step_bytes_of(const Config& c);
 int64_t batch_of(const Config& c);  // steps
+
+// A convolution of stride 2 along rows as one of stride 1: a pixel is two neighbours with the channels of both, so that wgmma's eight
+// pixels are eight rows of a box. Nothing where that cannot be. Example: 3 x 3 taps, stride 2, padding 1, 64 channels, rows of 56 pixels
+// become 3 x 2 taps, 128 channels, rows of 28 pairs, padding 1. Output pixel 5 reads columns 9, 10 and 11, which are the second half of
+// pair 4 and both of pair 5; the weights of the first half of pair 4 are zero. So 12 multiplications are made for 9.
+std::optional<Product> by_pairs(const Product& product);
 
 // --- the product as boxes see it ---------------------------------------------------------------------------------------
 

@@ -195,7 +195,13 @@ std::optional<Product> product_with_prologue(const Graph& graph, const ROperator
 }
 
 float weight_at(const float* data, const Product& p, int64_t group, int64_t n, int64_t k) {
-  const int64_t tap = k / p.in_channels, channel = k % p.in_channels;
+  int64_t tap = k / p.in_channels, channel = k % p.in_channels;
+  if (p.pairs) {
+    const int64_t channels = p.in_channels / 2, column = tap % p.kernel[1] * 2 + channel / channels + p.pair_tap;
+    if (column < 0 || column >= p.pair_kernel) return 0;
+    tap = tap / p.kernel[1] * p.pair_kernel + column;
+    channel %= channels;
+  }
   return p.alpha * data[(group * p.channels + n) * p.weight_stride_n + channel * p.weight_stride_channel + tap * p.weight_stride_tap];
 }
 

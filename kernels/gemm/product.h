@@ -29,6 +29,11 @@ struct Product {
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
   float alpha = 1;
 
+  // Whether a pixel of `in` is two neighbours of a row, with the channels of both behind each other (staged::by_pairs). Then `kernel`
+  // counts pairs, and the first value of the first pair belongs to column pair_tap (0 or -1) of the filter, which has pair_kernel columns.
+  bool pairs = false;
+  int64_t pair_tap = 0, pair_kernel = 0;
+
   // A Conv with a prologue: the window above is that of the depthwise convolution, and k counts input channels only.
   bool depthwise = false;
 

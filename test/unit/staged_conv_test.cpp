@@ -156,7 +156,28 @@ std::vector<Case> narrow_cases(bool in, bool out, const VDevice& vdevice, DType 
                         .activation = Activation::relu,
                         .residual = 1};
   const ConvRow batch = {.name = "1x1, 72 to 200, batch 5", .in = {5, 72, 7, 9}, .out_channels = 200, .kernel = {1, 1}, .residual = 1};
+  const ConvRow stride = {.name = "3x3, stride 2, 72 to 136, 11 x 22",
+                          .in = {2, 72, 11, 22},
+                          .out_channels = 136,
+                          .kernel = {3, 3},
+                          .strides = {2, 2},
+                          .pads_begin = {1, 1},
+                          .pads_end = {1, 1},
+                          .activation = Activation::relu,
+                          .residual = 1};
+  const ConvRow bare = {
+      .name = "3x2, stride 2, no padding, 64 to 64, 9 x 20", .in = {1, 64, 9, 20}, .out_channels = 64, .kernel = {3, 2}, .strides = {1, 2}};
+  const ConvRow wide = {.name = "5x7, stride 2, 64 to 72, 12 x 14",
+                        .in = {1, 64, 12, 14},
+                        .out_channels = 72,
+                        .kernel = {5, 7},
+                        .strides = {2, 2},
+                        .pads_begin = {2, 3},
+                        .pads_end = {2, 3}};
   std::vector<Case> all = cases();
+  all.push_back(conv_case(stride));
+  all.push_back(conv_case(bare));
+  all.push_back(conv_case(wide));
   all.push_back(conv_case(deep));
   all.push_back(conv_case(batch));
   for (const Case& c : all) {
@@ -180,15 +201,17 @@ TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 a
   VDevice vdevice = device(4);
   vdevice.wide_products = true;
   const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
-  std::set<std::string> tiles;
+  std::set<std::string> tiles, by_pairs;
   for (const Case& c : narrow) {
     for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
       if (config.deep != 0) tiles.insert(fmt::format("{}x{}", shape.channels(), shape.pixels()));
+      if (config.pairs != 0) by_pairs.insert(c.name);
     }
   }
   CHECK(tiles == std::set<std::string>{"128x128", "128x64", "64x128", "64x64"});
+  CHECK(by_pairs.size() >= 3);
   expect_no_problems(narrow, {vdevice, Precision::fp16, 2e-2}, "deep");
 }
 
