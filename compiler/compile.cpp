@@ -95,9 +95,8 @@ Precision choose_precision(const std::string& name, const VDevice& vdevice) {
 }
 
 // `unplaced` receives the graph before the last pass, which gives tensors their places.
-Graph run_passes(Graph graph, const Estimator& estimator, int64_t cell, Dump& dump, std::optional<Graph>& unplaced) {
+Graph run_passes(Graph graph, const std::vector<passes::Pass>& pipeline, Dump& dump, std::optional<Graph>& unplaced) {
   bool placed = false;
-  const std::vector<passes::Pass> pipeline = passes::pipeline(estimator, cell);
   for (const passes::Pass& pass : pipeline) {
     if (&pass == &pipeline.back()) unplaced = graph;
     graph = pass.run(std::move(graph));
@@ -195,6 +194,16 @@ Graph narrowed(Graph graph, const Prepared& prepared) {
   return graph;
 }
 
+// The GraphEstimator for passes. `trial` is all that is known of the compilation before its graph.
+GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial, bool gangs) {
+  return [vdevice, trial, gangs](const Graph& unplaced) {
+    Prepared prepared = trial;
+    Graph placed = passes::assign_layout(unplaced, cell_of(trial));
+    prepared.vdevice = fitted_best(placed, vdevice, trial.precision, gangs);
+    return schedule::one_after_another_us(narrowed(std::move(placed), prepared), prepared.vdevice, trial.precision, gangs);
+  };
+}
+
 // The rOperators whose results stay in fp32 although activations may lie in 16 bits.
 void log_wide_activations(const Prepared& prepared) {
   if (prepared.precision != Precision::fp16 && prepared.precision != Precision::bf16) return;
@@ -243,6 +252,9 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   Prepared prepared;
   prepared.precision = choose_precision(options.precision, vdevice);
   prepared.narrow_activations = options.narrow_activations;
+  const bool gangs = may_have_gangs(options);
+  const std::vector<passes::Pass> pipeline =
+      passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs));
   Stopwatch stopwatch;
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
   prepared.source =
@@ -254,9 +266,7 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
   progress.emplace("runs the passes");
-  const bool gangs = may_have_gangs(options);
-  prepared.graph =
-      run_passes(prepared.source, estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), dump, prepared.unplaced);
+  prepared.graph = run_passes(prepared.source, pipeline, dump, prepared.unplaced);
   prepared.vdevice = fitted_best(prepared.graph, vdevice, prepared.precision, gangs);
   prepared.graph = narrowed(std::move(prepared.graph), prepared);
   log_wide_activations(prepared);

@@ -1,4 +1,5 @@
-// The one question that a pass may ask about the vDevice: how long would this rOperator take? The pass asks before it makes the rOperator.
+// The questions that a pass may ask about the vDevice: how long would this rOperator take, before the pass makes it? And how long would all
+// rOperators of this graph take, with the change that the pass has in mind and without it?
 #pragma once
 
 #include <functional>
@@ -17,5 +18,9 @@ struct Estimate {
 // before tensors have places (kernels/catalogue.h, Family::estimate). An empty Estimator means that there is no vDevice to ask about;
 // passes that need an Estimator then do nothing.
 using Estimator = std::function<std::optional<Estimate>(const Graph& graph, const ROperator& rop)>;
+
+// Microseconds of all rOperators of a graph whose tensors have no places yet, one after another, by the rKernels that it has once they
+// have. Infinity if some rOperator has no rKernel. Costs as much as placing the graph. Empty as an Estimator may be.
+using GraphEstimator = std::function<double(const Graph& unplaced)>;
 
 }  // namespace tamp

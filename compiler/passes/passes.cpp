@@ -2,6 +2,7 @@
 
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/canonicalise.h"
+#include "compiler/passes/cut_patches.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
 #include "compiler/passes/fold_scales.h"
@@ -21,10 +22,11 @@
 
 namespace tamp::passes {
 
-std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
+std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const GraphEstimator& graph_estimator) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
+  const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
   const auto excite = [estimator](Graph graph) { return recognise_excitation(std::move(graph), estimator); };
   return {
@@ -45,6 +47,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell) {
       {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
+      {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on
   };
 }

@@ -17,6 +17,6 @@ struct Pass {
 
 // The passes that must run before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that
 // need it do nothing. `cell`: as of assign_layout.
-std::vector<Pass> pipeline(const Estimator& estimator = {}, int64_t cell = 4);
+std::vector<Pass> pipeline(const Estimator& estimator = {}, int64_t cell = 4, const GraphEstimator& graph_estimator = {});
 
 }  // namespace tamp::passes

@@ -124,6 +124,16 @@ def vit():
     return net.model([port("x", 2, 3, 16, 16)], [port("y", 2, 10)], opset=20)
 
 
+def patches(bias=True):
+    """Patches of two images whose last rows and columns are in none, as rows with a class token before them."""
+    net = Net()
+    operands = [net.weight(512, 3, 16, 16, scale=0.04)] + ([net.weight(512, scale=0.1)] if bias else [])
+    x = net.add("Relu", net.add("Conv", "x", *operands, kernel_shape=[16, 16], strides=[16, 16]))
+    x = net.add("Transpose", net.add("Reshape", x, net.ints(0, 512, -1)), perm=[0, 2, 1])
+    named(net, net.add("Concat", net.add("Expand", net.weight(1, 1, 512, scale=1), net.ints(2, 1, 1)), x, axis=1))
+    return net.model([port("x", 2, 3, 130, 69)], [port("y", 2, 33, 512)])
+
+
 def decoder():
     """A layer of a decoder in operators of opset 23: root mean squares, rotated positions, grouped heads with a past, a gate."""
     net = Net()
@@ -270,12 +280,12 @@ def compare(got, expected, limit):
         assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
 
 
-def check(tamp, made, inputs=None, limit=1e-4, precision="fp32", same=None):
+def check(tamp, made, inputs=None, limit=1e-4, precision="fp32", same=None, vdevice="cpu"):
     """`same`: a model with the same answers, which ONNX Runtime runs instead."""
     session = onnxruntime.InferenceSession((same or made).SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = inputs or {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
     expected = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, inputs)))
-    compare(answers(tamp, made, inputs, "--precision", precision), expected, limit)
+    compare(answers(tamp, made, inputs, "--precision", precision, "--vdevice", vdevice), expected, limit)
 
 
 def test_bert(tamp):
@@ -291,6 +301,17 @@ def test_bert_with_written_out_normalisation(tamp):
 
 def test_vit_in_tf32(tamp):
     check(tamp, vit(), limit=5e-3, precision="tf32")
+
+
+def test_patches_become_a_product(tamp):
+    """A copy and a product by boxes on a vDevice where that is faster, in all precisions that have boxes."""
+    for precision, bias, limit in [("tf32", True, 5e-3), ("fp16", False, 5e-3), ("bf16", True, 4e-2)]:
+        check(tamp, patches(bias), limit=limit, precision=precision, vdevice="h200")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
+        rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+        product = next(rop["rkernel"] for rop in rops if rop["op"] == "Conv")
+        assert product.startswith(f"staged_conv_{precision}"), product
+        assert sum(".patches" in rop["name"] for rop in rops) == 1, [rop["name"] for rop in rops]
 
 
 def attentions(tamp, *options):
