@@ -20,7 +20,7 @@ namespace rk {
 template <int kSize, class In>
 struct AttentionStages {
   static constexpr int kKeys = attention_stage_keys(kSize, sizeof(In)), kCells = attention_cells(kSize, sizeof(In)),
-                       kBytes = attention_stage_bytes(kSize, sizeof(In)), kStages = attention_stages(kSize, sizeof(In));
+                       kBytes = attention_stage_bytes(kSize, sizeof(In));
 };
 
 // Place of a cell in its row: cells of the same number in eight neighbouring rows lie in eight different groups of banks.
@@ -77,12 +77,13 @@ RK_INLINE void multiply_words(float (&d)[4], const uint32_t (&a)[4], uint32_t b0
 // What a warp keeps of kTiles tiles of 16 queries; `r` is row g or g + 8 of a tile.
 template <int kSize, int kTiles, class In>
 struct AttentionTiles {
-  static constexpr int kCells = AttentionStages<kSize, In>::kCells, kKeys = AttentionStages<kSize, In>::kKeys;
+  static constexpr int kCells = AttentionStages<kSize, In>::kCells;
+  static constexpr int kKeys = kTiles > 1 ? 16 : AttentionStages<kSize, In>::kKeys;  // at a time: as there are registers for scores
   uint32_t q[kTiles][kCells / 2][4];
   float largest[kTiles][2], sum[kTiles][2], y[kTiles][kSize / 8][4];
 };
 
-// What is added to the scores of a stage's keys.
+// What is added to the scores of kKeys keys.
 template <int kTiles, int kKeys>
 struct AttentionAdded {
   float of[kTiles][kKeys / 8][4];
@@ -108,7 +109,7 @@ RK_INLINE void load_added(const AttentionArgs& args, const Bias* bias, int32_t m
   }
 }
 
-// scores[tile][i] = Q * K of keys 8i to 8i+7 of the stage.
+// scores[tile][i] = Q * K of keys 8i to 8i+7.
 template <int kSize, int kTiles, class In>
 RK_INLINE void multiply_keys(const AttentionTiles<kSize, kTiles, In>& tiles, const char* k,
                              float (&scores)[kTiles][AttentionTiles<kSize, kTiles, In>::kKeys / 8][4]) {
@@ -137,6 +138,36 @@ RK_INLINE void multiply_keys(const AttentionTiles<kSize, kTiles, In>& tiles, con
       for (int tile = 0; tile < kTiles; ++tile) {
         multiply_words<In>(scores[tile][i], tiles.q[tile][c / 2], b[0], b[1]);
         multiply_words<In>(scores[tile][i], tiles.q[tile][c / 2 + 1], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Scores times the scale, plus what is added; -inf for keys behind the end. `first`: the key of the first score.
+template <bool kBiased, int kTiles, int kKeys>
+RK_INLINE void scale_scores(const AttentionArgs& args, int32_t first, const AttentionAdded<kTiles, kKeys>& added,
+                            float (&scores)[kTiles][kKeys / 8][4]) {
+  const float scale = args.scale;
+  const int32_t end = args.keys - first - lane_id() % 4 * 2;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& score = scores[tile][i][e];
+        score = kBiased ? fmaf(score, scale, added.of[tile][i][e] * kLog2E) : score * scale;
+      }
+    }
+  }
+  if (first + kKeys <= args.keys) return;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (i * 8 + e % 2 >= end) scores[tile][i][e] = -INFINITY;
       }
     }
   }
@@ -178,7 +209,7 @@ RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, In>& tiles,
   }
 }
 
-// Adds weights * V of the stage's keys.
+// Adds weights * V.
 template <int kSize, int kTiles, class In>
 RK_INLINE void multiply_values(AttentionTiles<kSize, kTiles, In>& tiles, const char* v,
                                const float (&weights)[kTiles][AttentionTiles<kSize, kTiles, In>::kKeys / 8][4]) {
@@ -288,8 +319,9 @@ template <class Veu, int kSize, int kTiles, bool kBiased, class In = float, clas
 RK_BODY void attention_rows(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
   using Tiles = AttentionTiles<kSize, kTiles, In>;
-  constexpr int kKeys = Tiles::kKeys, kCells = Tiles::kCells, kStages = AttentionStages<kSize, In>::kStages,
-                kStageBytes = AttentionStages<kSize, In>::kBytes, kOfWord = 4 / sizeof(In);
+  using Stages = AttentionStages<kSize, In>;
+  constexpr int kKeys = Stages::kKeys, kCells = Stages::kCells, kStages = kAttentionStages, kStageBytes = Stages::kBytes,
+                kOfWord = 4 / sizeof(In);
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionArgs& args = task.template arguments<AttentionArgs>();
   uint32_t block;
@@ -332,7 +364,7 @@ RK_BODY void attention_rows(const Task<Veu>& caller) {
     }
   }
   const Bias* const bias = values_at<const Bias>(task, args.bias) + at.bias;
-  AttentionAdded<kTiles, kKeys> added;
+  AttentionAdded<kTiles, Tiles::kKeys> added;
   if constexpr (kBiased) load_added(args, bias, m0, 0, added);
 
 #pragma unroll 1
@@ -344,40 +376,20 @@ RK_BODY void attention_rows(const Task<Veu>& caller) {
     cp_async_commit();
     const int32_t m = places.first + warp_id() * (kTiles * kAttentionRows);
     if (m < args.queries) {  // else the warp only copies
-      const int32_t first = turn * kKeys;
-      AttentionAdded<kTiles, kKeys> next;
-      if constexpr (kBiased) load_added(args, bias, m, first + kKeys, next);
       const char* const here = stages + stage * kStageBytes;
-      float scores[kTiles][kKeys / 8][4];
-      multiply_keys(tiles, here, scores);
-      const float scale = args.scale;
-      const int32_t keys = args.keys;
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-        for (int i = 0; i < kKeys / 8; ++i) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            float& score = scores[tile][i][e];
-            score = kBiased ? fmaf(score, scale, added.of[tile][i][e] * kLog2E) : score * scale;
-          }
-        }
+#pragma unroll 1
+      for (int part = 0; part < kKeys; part += Tiles::kKeys) {
+        const int32_t first = turn * kKeys + part;
+        if (kKeys > Tiles::kKeys && first >= args.keys) break;
+        AttentionAdded<kTiles, Tiles::kKeys> next;
+        if constexpr (kBiased) load_added(args, bias, m, first + Tiles::kKeys, next);
+        float scores[kTiles][Tiles::kKeys / 8][4];
+        multiply_keys(tiles, here + part * kCells * 16, scores);
+        scale_scores<kBiased>(args, first, added, scores);
+        weigh_scores(tiles, scores);
+        multiply_values(tiles, here + kStageBytes / 2 + part * kCells * 16, scores);
+        if constexpr (kBiased) added = next;
       }
-      if (first + kKeys > keys) {
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-          for (int i = 0; i < kKeys / 8; ++i) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              if (first + i * 8 + member * 2 + e % 2 >= keys) scores[tile][i][e] = -INFINITY;
-            }
-          }
-        }
-      }
-      weigh_scores(tiles, scores);
-      multiply_values(tiles, here + kStageBytes / 2, scores);
-      if constexpr (kBiased) added = next;
     }
     stage = stage == kStages - 1 ? 0 : stage + 1;
   }
