@@ -227,6 +227,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, int64_t tile
 // Appends the rKernels of attention_rows, if rows lie as the body takes them.
 void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
+  if (!(std::get<Attention>(request.rop.attrs).scale > 0)) return;  // the largest product has the largest score
   if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
   const int size = static_cast<int>(padded_size(heads)), value_bytes = static_cast<int>(bytes_of(type_of(request.graph, heads, kQ)));
   if (rk::attention_rows_work_bytes(size, value_bytes) > request.vdevice.work_bytes()) return;

@@ -80,7 +80,7 @@ struct AttentionTiles {
   static constexpr int kCells = AttentionStages<kSize, In>::kCells;
   static constexpr int kKeys = kTiles > 1 ? 16 : AttentionStages<kSize, In>::kKeys;  // at a time: as there are registers for scores
   uint32_t q[kTiles][kCells / 2][4];
-  float largest[kTiles][2], sum[kTiles][2], y[kTiles][kSize / 8][4];
+  float base[kTiles][2], sum[kTiles][2], y[kTiles][kSize / 8][4];
 };
 
 // What is added to the scores of kKeys keys.
@@ -143,24 +143,29 @@ RK_INLINE void multiply_keys(const AttentionTiles<kSize, kTiles, In>& tiles, con
   }
 }
 
-// Scores times the scale, plus what is added; -inf for keys behind the end. `first`: the key of the first score.
+// The exponent of a weight, to base 2. With a bias the score is scaled already.
+template <bool kBiased>
+RK_INLINE float exponent(float score, float scale, float base) {
+  return kBiased ? score - base : fmaf(score, scale, -base);
+}
+
+// Scores plus what is added to them, if anything; -inf for keys behind the end. `first`: the key of the first score.
 template <bool kBiased, int kTiles, int kKeys>
-RK_INLINE void scale_scores(const AttentionArgs& args, int32_t first, const AttentionAdded<kTiles, kKeys>& added,
-                            float (&scores)[kTiles][kKeys / 8][4]) {
-  const float scale = args.scale;
-  const int32_t end = args.keys - first - lane_id() % 4 * 2;
+RK_INLINE void finish_scores(const AttentionArgs& args, int32_t first, const AttentionAdded<kTiles, kKeys>& added,
+                             float (&scores)[kTiles][kKeys / 8][4]) {
+  if constexpr (kBiased) {
+    const float scale = args.scale;
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-    for (int i = 0; i < kKeys / 8; ++i) {
+      for (int i = 0; i < kKeys / 8; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& score = scores[tile][i][e];
-        score = kBiased ? fmaf(score, scale, added.of[tile][i][e] * kLog2E) : score * scale;
+        for (int e = 0; e < 4; ++e) scores[tile][i][e] = fmaf(scores[tile][i][e], scale, added.of[tile][i][e] * kLog2E);
       }
     }
   }
   if (first + kKeys <= args.keys) return;
+  const int32_t end = computed_now(args.keys - first - lane_id() % 4 * 2);  // keeps this a branch: few stages come here
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -173,37 +178,57 @@ RK_INLINE void scale_scores(const AttentionArgs& args, int32_t first, const Atte
   }
 }
 
-// Makes weights of the scores: exp(score - largest so far). Sums of earlier keys are scaled to the new largest score.
-template <int kSize, int kTiles, class In>
-RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, In>& tiles,
+// Makes weights of the scores: exp(score - base). The base is a score not far below the largest so far. Where a score is more than 2^8
+// times the base's weight, the largest score becomes the base and sums of earlier keys are scaled to it, which is seldom after the first
+// keys. Weights up to 2^8 are as precise as weights up to 1.
+template <bool kBiased, int kSize, int kTiles, class In>
+RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, In>& tiles, float scale,
                             float (&scores)[kTiles][AttentionTiles<kSize, kTiles, In>::kKeys / 8][4]) {
   constexpr int kKeys = AttentionTiles<kSize, kTiles, In>::kKeys;
+  float largest[kTiles][2];
+  bool moves = false;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = tiles.largest[tile][r];
+      float most = fmaxf(scores[tile][0][r * 2], scores[tile][0][r * 2 + 1]);
 #pragma unroll
-      for (int i = 0; i < kKeys / 8; ++i) largest = fmaxf(largest, fmaxf(scores[tile][i][r * 2], scores[tile][i][r * 2 + 1]));
+      for (int i = 1; i < kKeys / 8; ++i) most = fmaxf(most, fmaxf(scores[tile][i][r * 2], scores[tile][i][r * 2 + 1]));
 #pragma unroll
-      for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
-      const float base = largest == -INFINITY ? 0.0f : largest;  // as in attention.cuh
-      const float factor = exp2_fast(tiles.largest[tile][r] - base);
-      tiles.largest[tile][r] = largest;
-      float sum = 0.0f;
+      for (int step = 1; step < 4; step *= 2) most = fmaxf(most, __shfl_xor_sync(kFullMask, most, step));
+      largest[tile][r] = kBiased ? most : most * scale;
+      moves = moves || largest[tile][r] > tiles.base[tile][r] + 8.0f;
+    }
+  }
+  if (__ballot_sync(kFullMask, moves) != 0) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float before = tiles.base[tile][r], base = fmaxf(before, largest[tile][r]);
+        const float factor = base == -INFINITY ? 1.0f : exp2_fast(before - base);
+        tiles.base[tile][r] = base;
+        tiles.sum[tile][r] *= factor;
+#pragma unroll
+        for (int i = 0; i < kSize / 8; ++i) {
+          tiles.y[tile][i][r * 2] *= factor;
+          tiles.y[tile][i][r * 2 + 1] *= factor;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float base = tiles.base[tile][r] == -INFINITY ? 0.0f : tiles.base[tile][r];  // all masked so far, as in attention.cuh
 #pragma unroll
       for (int i = 0; i < kKeys / 8; ++i) {
 #pragma unroll
         for (int e = r * 2; e < r * 2 + 2; ++e) {
-          scores[tile][i][e] = exp2_fast(scores[tile][i][e] - base);
-          sum += scores[tile][i][e];
+          scores[tile][i][e] = exp2_fast(exponent<kBiased>(scores[tile][i][e], scale, base));
+          tiles.sum[tile][r] += scores[tile][i][e];
         }
-      }
-      tiles.sum[tile][r] = fmaf(tiles.sum[tile][r], factor, sum);
-#pragma unroll
-      for (int i = 0; i < kSize / 8; ++i) {
-        tiles.y[tile][i][r * 2] *= factor;
-        tiles.y[tile][i][r * 2 + 1] *= factor;
       }
     }
   }
@@ -268,12 +293,13 @@ RK_INLINE void multiply_values(AttentionTiles<kSize, kTiles, In>& tiles, const c
   }
 }
 
+// `p` is known to be global.
 template <class Value>
 RK_INLINE void store_two(Value* p, float a, float b) {
   if constexpr (sizeof(Value) == 2)
-    *as_global(reinterpret_cast<uint32_t*>(p)) = pair_of<Value>(a, b);
+    *reinterpret_cast<uint32_t*>(p) = pair_of<Value>(a, b);
   else
-    *as_global(reinterpret_cast<float2*>(p)) = float2{a, b};
+    *reinterpret_cast<float2*>(p) = float2{a, b};
 }
 
 // Divides the sums by those of the weights and stores them.
@@ -291,22 +317,22 @@ RK_INLINE void store_tiles(const AttentionArgs& args, Out* out, int32_t m0, cons
       const float inverse = reciprocal_fast(total);
       const int32_t m = m0 + tile * 16 + r * 8 + group;
       if (m >= queries) continue;
-      Out* const row = out + static_cast<int64_t>(m) * out_m;
+      Out* const row = as_global(out + static_cast<int64_t>(m) * out_m + member * (sizeof(In) == 2 ? 2 : 8));
+      const int32_t left = values - member * (sizeof(In) == 2 ? 2 : 8);
       const float(&y)[kSize / 8][4] = tiles.y[tile];
       if constexpr (sizeof(In) == 2) {
 #pragma unroll
         for (int i = 0; i < kSize / 8; ++i) {
-          const int n = i * 8 + member * 2;
-          if (n < values) store_two(row + n, y[i][r * 2] * inverse, y[i][r * 2 + 1] * inverse);
+          if (i * 8 < left) store_two(row + i * 8, y[i][r * 2] * inverse, y[i][r * 2 + 1] * inverse);
         }
       } else {
 #pragma unroll
         for (int i = 0; i < kSize / 8; i += 4) {
 #pragma unroll
           for (int e = r * 2; e < r * 2 + 2; ++e) {
-            const int n = i * 8 + member * 8 + e % 2 * 4;
+            const int n = i * 8 + e % 2 * 4;
             const float4 four{y[i][e] * inverse, y[i + 1][e] * inverse, y[i + 2][e] * inverse, y[i + 3][e] * inverse};
-            if (n < values) store4(row + n, four);
+            if (n < left) store4(row + n, four);
           }
         }
       }
@@ -357,7 +383,7 @@ RK_BODY void attention_rows(const Task<Veu>& caller) {
         if constexpr (std::is_same_v<In, float>) word = to_tf32(float_of(word));
         tiles.q[tile][c / 2][c % 2 * 2 + r] = word;
       }
-      tiles.largest[tile][r] = -INFINITY;
+      tiles.base[tile][r] = -INFINITY;
       tiles.sum[tile][r] = 0.0f;
 #pragma unroll
       for (int i = 0; i < kSize / 8; ++i) tiles.y[tile][i][r * 2] = tiles.y[tile][i][r * 2 + 1] = 0.0f;
@@ -385,8 +411,8 @@ RK_BODY void attention_rows(const Task<Veu>& caller) {
         if constexpr (kBiased) load_added(args, bias, m, first + Tiles::kKeys, next);
         float scores[kTiles][Tiles::kKeys / 8][4];
         multiply_keys(tiles, here + part * kCells * 16, scores);
-        scale_scores<kBiased>(args, first, added, scores);
-        weigh_scores(tiles, scores);
+        finish_scores<kBiased>(args, first, added, scores);
+        weigh_scores<kBiased>(tiles, args.scale, scores);
         multiply_values(tiles, here + kStageBytes / 2 + part * kCells * 16, scores);
         if constexpr (kBiased) added = next;
       }
