@@ -1,4 +1,4 @@
-// Host side of attention.cuh.
+// Host side of attention.cuh and attention_rows.cuh.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
@@ -73,6 +73,15 @@ bool is_vector(const Graph& graph, const Heads& heads, Operand operand) {
   return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
 }
 
+// Whether a row is whole, aligned cells of 16 bytes.
+bool is_cells(const Graph& graph, const Heads& heads, Operand operand) {
+  const auto [row, column] = heads.strides[operand];
+  const Tensor& tensor = graph.tensor(heads.tensors[operand]);
+  const int64_t of_cell = 16 / bytes_of(tensor.dtype);
+  if (column != 1 || row % of_cell != 0 || tensor.shape.back() % of_cell != 0 || tensor.place.offset % of_cell != 0) return false;
+  return std::all_of(heads.batch.begin(), heads.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % of_cell == 0; });
+}
+
 int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, heads.values), 32) * 32; }
 
 DType type_of(const Graph& graph, const Heads& heads, Operand operand) { return graph.tensor(heads.tensors[operand]).dtype; }
@@ -109,9 +118,59 @@ double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
 
+// The arguments of both bodies. `groups`: of 16 queries in a rTask.
+std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups) {
+  const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
+  return {{"out", arg(TensorArg{heads.tensors[kOut]})},
+          {"q", arg(TensorArg{heads.tensors[kQ]})},
+          {"k", arg(TensorArg{heads.tensors[kK]})},
+          {"v", arg(TensorArg{heads.tensors[kV]})},
+          {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
+          {"out_batch", batch(kOut)},
+          {"q_batch", batch(kQ)},
+          {"k_batch", batch(kK)},
+          {"v_batch", batch(kV)},
+          {"bias_batch", batch(kBias)},
+          {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
+          {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
+          {"queries", arg(heads.queries)},
+          {"keys", arg(heads.keys)},
+          {"size", arg(heads.size)},
+          {"values", arg(heads.values)},
+          {"out_m", arg(heads.strides[kOut].row)},
+          {"out_n", arg(heads.strides[kOut].column)},
+          {"q_m", arg(heads.strides[kQ].row)},
+          {"q_k", arg(heads.strides[kQ].column)},
+          {"k_n", arg(heads.strides[kK].row)},
+          {"k_k", arg(heads.strides[kK].column)},
+          {"v_n", arg(heads.strides[kV].row)},
+          {"v_columns", arg(heads.strides[kV].column)},
+          {"bias_m", arg(heads.strides[kBias].row)},
+          {"bias_n", arg(heads.strides[kBias].column)},
+          {"blocks", divisor_arg(heads.blocks(groups))},
+          {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
+          {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
+}
+
+// What a rTask of `groups` groups of queries does.
+Cost cost_of(const Request& request, const Heads& heads, int64_t groups, double cycles) {
+  const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
+  // Bytes of a row of Q and Y, and of K and V.
+  const auto of_row = [&](Operand first, Operand second) {
+    return static_cast<double>(heads.size * bytes_of(type_of(request.graph, heads, first)) +
+                               heads.values * bytes_of(type_of(request.graph, heads, second)));
+  };
+  Cost cost;
+  cost.flops = 2 * edge * keys * static_cast<double>(2 * padded_size(heads));
+  cost.tensor_core = true;
+  cost.activation_bytes = of_row(kK, kV) * keys + of_row(kQ, kOut) * edge;
+  cost.calibrated_cycles = cycles;
+  return cost;
+}
+
+// The body whose warps share the keys.
 RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   const int64_t size = padded_size(heads);
-  const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
   const auto vector = [&](Operand operand) { return is_vector(request.graph, heads, operand); };
   const bool is_vectors = vector(kOut) && vector(kQ) && vector(kK) && vector(kV);
   Phase phase;
@@ -124,53 +183,57 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
                                                : "rk::kElements"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = {{"out", arg(TensorArg{heads.tensors[kOut]})},
-                {"q", arg(TensorArg{heads.tensors[kQ]})},
-                {"k", arg(TensorArg{heads.tensors[kK]})},
-                {"v", arg(TensorArg{heads.tensors[kV]})},
-                {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
-                {"out_batch", batch(kOut)},
-                {"q_batch", batch(kQ)},
-                {"k_batch", batch(kK)},
-                {"v_batch", batch(kV)},
-                {"bias_batch", batch(kBias)},
-                {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
-                {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
-                {"queries", arg(heads.queries)},
-                {"keys", arg(heads.keys)},
-                {"size", arg(heads.size)},
-                {"values", arg(heads.values)},
-                {"out_m", arg(heads.strides[kOut].row)},
-                {"out_n", arg(heads.strides[kOut].column)},
-                {"q_m", arg(heads.strides[kQ].row)},
-                {"q_k", arg(heads.strides[kQ].column)},
-                {"k_n", arg(heads.strides[kK].row)},
-                {"k_k", arg(heads.strides[kK].column)},
-                {"v_n", arg(heads.strides[kV].row)},
-                {"v_columns", arg(heads.strides[kV].column)},
-                {"bias_m", arg(heads.strides[kBias].row)},
-                {"bias_n", arg(heads.strides[kBias].column)},
-                {"blocks", divisor_arg(heads.blocks(groups))},
-                {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
-                {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
+  phase.args = arguments_of(request, heads, groups);
   phase.rtasks = heads.rtasks(groups);
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
-  const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
-  phase.cost.flops = 2 * edge * keys * static_cast<double>(2 * size);
-  phase.cost.tensor_core = true;
-  // Bytes of a row of Q and Y, and of K and V.
-  const auto of_row = [&](Operand first, Operand second) {
-    return static_cast<double>(heads.size * bytes_of(type_of(request.graph, heads, first)) +
-                               heads.values * bytes_of(type_of(request.graph, heads, second)));
-  };
-  phase.cost.activation_bytes = of_row(kK, kV) * keys + of_row(kQ, kOut) * edge;
-  phase.cost.calibrated_cycles = cycles_of(heads, request.vdevice, groups);
+  phase.cost = cost_of(request, heads, groups, cycles_of(heads, request.vdevice, groups));
   RKernel rkernel;
   rkernel.family = "attention";
   rkernel.name = "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
   rkernel.config = {{"groups", groups}};
   rkernel.phases = {phase};
   return rkernel;
+}
+
+// The body whose warps have `tiles` tiles of 16 queries each and go over all keys.
+RKernel rows_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
+  const int size = static_cast<int>(padded_size(heads)), value_bytes = static_cast<int>(bytes_of(type_of(request.graph, heads, kQ)));
+  const int64_t groups = tiles * rk::kAttentionWarps, stage_keys = rk::attention_stage_keys(size, value_bytes);
+  const VDevice& d = request.vdevice;
+  // A stage's keys: cycles of the turn itself, and those of products and exponentials, which tf32 and longer rows have more of.
+  const double turns = static_cast<double>(ceil_div(heads.keys, stage_keys)), bytes = size * value_bytes;
+  const double key_cycles = d.cost("attention.rows.key_cycles") * static_cast<double>(tiles) * bytes / 128;
+  const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(tiles) * d.cost("attention.rows.tile_cycles") +
+                        turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(stage_keys) * key_cycles);
+  const bool is_biased = heads.tensors[kBias].valid();
+  Phase phase;
+  phase.header = "kernels/attention/attention_rows.cuh";
+  phase.body = "rk::attention_rows";
+  phase.template_args = {{"kSize", std::to_string(size)}, {"kTiles", std::to_string(tiles)}, {"kBiased", is_biased ? "true" : "false"}};
+  append_types(request.graph, heads, phase);
+  phase.args_type = "rk::AttentionArgs";
+  phase.args = arguments_of(request, heads, groups);
+  phase.rtasks = heads.rtasks(groups);
+  phase.work_bytes = rk::attention_rows_work_bytes(size, value_bytes);
+  phase.cost = cost_of(request, heads, groups, cycles);
+  RKernel rkernel;
+  rkernel.family = "attention";
+  rkernel.name = "attention_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + ">";
+  rkernel.config = {{"groups", groups}, {"tiles", tiles}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// Appends the rKernels of attention_rows, if rows lie as the body takes them.
+void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
+  const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
+  if (!(std::get<Attention>(request.rop.attrs).scale > 0)) return;  // the largest product has the largest score
+  if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
+  const int size = static_cast<int>(padded_size(heads)), value_bytes = static_cast<int>(bytes_of(type_of(request.graph, heads, kQ)));
+  if (rk::attention_rows_work_bytes(size, value_bytes) > request.vdevice.work_bytes()) return;
+  for (int tiles = 1; tiles <= rk::attention_most_tiles(size, value_bytes, heads.tensors[kBias].valid()); ++tiles) {
+    if (heads.queries > (tiles - 1) * rk::kAttentionWarps * kRows) out.push_back(rows_rkernel_of(request, heads, tiles));
+  }
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -182,6 +245,7 @@ std::vector<RKernel> offers(const Request& request) {
   for (int64_t groups = 1; groups <= rk::kAttentionWarps; groups *= 2) {
     if (groups == 1 || heads.queries > groups / 2 * kRows) out.push_back(rkernel_of(request, heads, groups));
   }
+  append_rows(request, heads, out);
   return out;
 }
 

@@ -95,6 +95,20 @@ RK_INLINE void ldmatrix4(uint32_t (&r)[4], const void* base, int offset) {
 #endif
 }
 
+// The same matrices, of 16-bit values, turned round: afterwards the lower half of r[i] of lane l holds column l / 4 of row l % 4 * 2 of
+// matrix i, the upper half that of the next row. With rows of B (k) as rows of memory, this is operand B of mma_f16 and mma_bf16.
+// Example: lane 13 gets column 3 of rows 2 and 3 of each matrix: B[2][3], B[3][3] and, if matrix 1 is k 8 to 15, B[10][3], B[11][3].
+RK_INLINE void ldmatrix4_turned(uint32_t (&r)[4], const void* base, int offset) {
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::ldmatrix4_turned(r, static_cast<const char*>(base) + offset);
+#elif defined(__CUDA_ARCH__)
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(smem_address(base) + static_cast<uint32_t>(offset))
+               : "memory");
+#endif
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // D[64][64] += A[64][8] * B[8][64] by a warpgroup: four warps, the first one's number a multiple of four. Warp w of the four holds rows
 // 16 w to 16 w + 15 of A and D in the lanes that mma_tf32 has them in; d[j] is columns 8 j to 8 j + 7. B is in shared memory: a column is

@@ -53,6 +53,7 @@ inline constexpr char kShuffle[] = "__shfl_sync";
 inline constexpr char kVote[] = "__ballot_sync";
 inline constexpr char kMma[] = "mma";
 inline constexpr char kLdmatrix[] = "ldmatrix4";
+inline constexpr char kTurnedLdmatrix[] = "ldmatrix4_turned";
 
 // The value of lane `source`; a lane out of the mask has none.
 template <class T>
@@ -166,22 +167,31 @@ struct LdmatrixOperands {
   uint32_t* r;
   const void* row;
 };
+// `turned`: a lane gets two neighbours of a column instead of a row.
+template <bool turned>
 inline void ldmatrix_for_all(uint64_t* lanes) {
   const auto own = [lanes](uint32_t lane) { return *reinterpret_cast<const LdmatrixOperands*>(lanes[lane]); };
   for (uint32_t lane = 0; lane < kWarpSize; ++lane) {
     for (uint32_t i = 0; i < 4; ++i) {
-      const char* const row = static_cast<const char*>(own(i * 8 + lane / 4).row);
-      std::memcpy(&own(lane).r[i], row + lane % 4 * 4, 4);
+      const auto row = [&](uint32_t r) { return static_cast<const char*>(own(i * 8 + r).row); };
+      char* const to = reinterpret_cast<char*>(&own(lane).r[i]);
+      if constexpr (turned) {
+        for (uint32_t half = 0; half < 2; ++half) std::memcpy(to + half * 2, row(lane % 4 * 2 + half) + lane / 4 * 2, 2);
+      } else {
+        std::memcpy(to, row(lane / 4) + lane % 4 * 4, 4);
+      }
     }
   }
 }
 
+template <bool turned = false>
 inline void ldmatrix4(uint32_t (&r)[4], const void* smem_row) {
   if (!in_shared(smem_row, 16)) fail("ldmatrix of byte %ld, outside shared memory", shared_offset(*current->block, smem_row));
   if (!aligned(smem_row, 16)) fail("ldmatrix of byte %ld of shared memory: not 16-byte aligned", shared_offset(*current->block, smem_row));
   const LdmatrixOperands own{r, smem_row};
-  meet(kLdmatrix, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), ldmatrix_for_all);
+  meet(turned ? kTurnedLdmatrix : kLdmatrix, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), ldmatrix_for_all<turned>);
 }
+inline void ldmatrix4_turned(uint32_t (&r)[4], const void* smem_row) { ldmatrix4<true>(r, smem_row); }
 
 }  // namespace cuda_on_cpu
 

@@ -23,8 +23,8 @@ SIZE = HIDDEN // HEADS
 class Net:
     """Nodes and weights in the making; each method returns the name of what it makes."""
 
-    def __init__(self):
-        self.nodes, self.weights = [], []
+    def __init__(self, hidden=HIDDEN):
+        self.nodes, self.weights, self.hidden = [], [], hidden
 
     def add(self, op, *operands, outputs=1, **attributes):
         names = [f"t{len(self.nodes)}{'abcd'[k]}" for k in range(outputs)]
@@ -46,7 +46,7 @@ class Net:
         return self.add("Add", self.add("MatMul", x, self.weight(rows, columns)), self.weight(columns, scale=0.1))
 
     def norm_factors(self):
-        return self.constant(1 + 0.1 * random(f"s{len(self.weights)}", HIDDEN)), self.weight(HIDDEN, scale=0.1)
+        return self.constant(1 + 0.1 * random(f"s{len(self.weights)}", self.hidden)), self.weight(self.hidden, scale=0.1)
 
     def norm(self, x):
         return self.add("LayerNormalization", x, *self.norm_factors(), epsilon=1e-6)
@@ -63,18 +63,18 @@ class Net:
         return self.add("Mul", self.add("Mul", x, one), self.constant(0.5))
 
     def heads(self, x, perm):
-        return self.add("Transpose", self.add("Reshape", x, self.ints(0, 0, HEADS, SIZE)), perm=perm)
+        return self.add("Transpose", self.add("Reshape", x, self.ints(0, 0, HEADS, self.hidden // HEADS)), perm=perm)
 
     def self_attention(self, x, mask=None):
-        q, k, v = (self.heads(self.linear(x, HIDDEN, HIDDEN), perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
-        scores = self.add("Div", self.add("MatMul", q, k), self.constant(SIZE ** 0.5))
+        q, k, v = (self.heads(self.linear(x, self.hidden, self.hidden), perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+        scores = self.add("Div", self.add("MatMul", q, k), self.constant((self.hidden // HEADS) ** 0.5))
         if mask:
             scores = self.add("Add", scores, mask)
         mixed = self.add("Transpose", self.add("MatMul", self.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
-        return self.linear(self.add("Reshape", mixed, self.ints(0, 0, HIDDEN)), HIDDEN, HIDDEN)
+        return self.linear(self.add("Reshape", mixed, self.ints(0, 0, self.hidden)), self.hidden, self.hidden)
 
     def feed_forward(self, x, gelu):
-        return self.linear(gelu(self.linear(x, HIDDEN, 2 * HIDDEN)), 2 * HIDDEN, HIDDEN)
+        return self.linear(gelu(self.linear(x, self.hidden, 2 * self.hidden)), 2 * self.hidden, self.hidden)
 
     def model(self, inputs, outputs, **options):
         return m.model(self.nodes, inputs, outputs, self.weights, **options)
@@ -110,18 +110,18 @@ def bert_inputs():
     return {"ids": ids, "mask": np.array([[1] * LENGTH, [1] * 4 + [0] * (LENGTH - 4)], np.int64)}
 
 
-def vit():
+def vit(batch=2, hidden=HIDDEN):
     """Patches by a convolution, a class token before them, normalisation before each part."""
-    net = Net()
-    patches = net.add("Conv", "x", net.weight(HIDDEN, 3, 4, 4, scale=0.15), net.weight(HIDDEN, scale=0.1), kernel_shape=[4, 4], strides=[4, 4])
-    x = net.add("Transpose", net.add("Reshape", patches, net.ints(0, HIDDEN, -1)), perm=[0, 2, 1])
-    token = net.add("Expand", net.weight(1, 1, HIDDEN, scale=1), net.ints(2, 1, 1))
-    x = net.add("Add", net.add("Concat", token, x, axis=1), net.weight(1, 17, HIDDEN, scale=0.3))
+    net = Net(hidden)
+    patches = net.add("Conv", "x", net.weight(hidden, 3, 4, 4, scale=0.15), net.weight(hidden, scale=0.1), kernel_shape=[4, 4], strides=[4, 4])
+    x = net.add("Transpose", net.add("Reshape", patches, net.ints(0, hidden, -1)), perm=[0, 2, 1])
+    token = net.add("Expand", net.weight(1, 1, hidden, scale=1), net.ints(batch, 1, 1))
+    x = net.add("Add", net.add("Concat", token, x, axis=1), net.weight(1, 17, hidden, scale=0.3))
     x = net.add("Add", x, net.self_attention(net.norm(x)))
     x = net.add("Add", x, net.feed_forward(net.norm(x), lambda y: net.add("Gelu", y)))
     first = net.add("Gather", net.norm(x), net.constant(0, np.int64), axis=1)
-    net.nodes.append(m.node("Gemm", [first, net.weight(HIDDEN, 10), net.weight(10)], ["y"], "head"))
-    return net.model([port("x", 2, 3, 16, 16)], [port("y", 2, 10)], opset=20)
+    net.nodes.append(m.node("Gemm", [first, net.weight(hidden, 10), net.weight(10)], ["y"], "head"))
+    return net.model([port("x", batch, 3, 16, 16)], [port("y", batch, 10)], opset=20)
 
 
 def patches(bias=True):
@@ -280,12 +280,12 @@ def compare(got, expected, limit):
         assert error <= limit, f"{name}: relative L2 distance {error:.2e} from ONNX Runtime, limit {limit:.0e}"
 
 
-def check(tamp, made, inputs=None, limit=1e-4, precision="fp32", same=None, vdevice="cpu"):
+def check(tamp, made, inputs=None, limit=1e-4, precision="fp32", same=None, *options):
     """`same`: a model with the same answers, which ONNX Runtime runs instead."""
     session = onnxruntime.InferenceSession((same or made).SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = inputs or {entry.name: random(entry.name, *entry.shape) for entry in session.get_inputs()}
     expected = dict(zip((entry.name for entry in session.get_outputs()), session.run(None, inputs)))
-    compare(answers(tamp, made, inputs, "--precision", precision, "--vdevice", vdevice), expected, limit)
+    compare(answers(tamp, made, inputs, "--precision", precision, *options), expected, limit)
 
 
 def test_bert(tamp):
@@ -306,12 +306,24 @@ def test_vit_in_tf32(tamp):
 def test_patches_become_a_product(tamp):
     """A copy and a product by boxes on a vDevice where that is faster, in all precisions that have boxes."""
     for precision, bias, limit in [("tf32", True, 5e-3), ("fp16", False, 5e-3), ("bf16", True, 4e-2)]:
-        check(tamp, patches(bias), limit=limit, precision=precision, vdevice="h200")
+        check(tamp, patches(bias), None, limit, precision, None, "--vdevice", "h200")
         tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
         rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
         product = next(rop["rkernel"] for rop in rops if rop["op"] == "Conv")
         assert product.startswith(f"staged_conv_{precision}"), product
         assert sum(".patches" in rop["name"] for rop in rops) == 1, [rop["name"] for rop in rops]
+
+
+def test_vit_in_batches(tamp):
+    """Heads whose rows are whole cells of 16 bytes, on a vDevice where the body whose warps have queries of their own is the fastest."""
+    cpu = json.loads((harness.ROOT / "compiler/ir/vdevices/cpu.json").read_text())
+    (tamp.folder / "quick.json").write_text(json.dumps({**cpu, "name": "quick", "rtask_us": 0.1, "costs": {"attention": {"rows": {"fixed_cycles": 1000}}}}))
+    for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3)]:
+        check(tamp, vit(batch=4, hidden=64), None, limit, precision, None, "--vdevice", "quick.json")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "quick.json")
+        rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+        chosen = [rop["rkernel"] for rop in rops if rop["op"] == "Attention"]
+        assert chosen == ["attention_rows<128x32>"], f"{precision}: {chosen}"
 
 
 def attentions(tamp, *options):

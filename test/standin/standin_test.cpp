@@ -166,6 +166,29 @@ __global__ void multiply(const float* a, const float* b, float* d, bool by_ldmat
   for (int i = 0; i < 4; ++i) mine[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = fd[i];
 }
 
+// 32 rows of 8 halves, the word of each lane in each of the four matrices.
+__global__ void turn_matrices(const uint32_t* in, uint32_t* out) {
+  uint32_t* const smem = shared<uint32_t>();
+  for (int i = rk::lane_id(); i < 128; i += 32) smem[i] = in[i];
+  __syncwarp();
+  uint32_t r[4];
+  rk::ldmatrix4_turned(r, smem, rk::lane_id() * 16);
+  for (int i = 0; i < 4; ++i) out[rk::lane_id() * 4 + i] = r[i];
+}
+
+TEST_CASE("ldmatrix4_turned gives two neighbours of a column") {
+  DeviceArray<uint32_t> in(128), out(128);
+  const auto half = [](size_t row, size_t column) { return static_cast<uint32_t>(row * 8 + column + 1); };
+  for (size_t i = 0; i < 128; ++i) in[i] = half(i / 4, i % 4 * 2) | half(i / 4, i % 4 * 2 + 1) << 16;
+  REQUIRE(launch(turn_matrices, 1, 32, 1024, in.data, out.data) == cudaSuccess);
+  for (size_t lane = 0; lane < 32; ++lane) {
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t row = i * 8 + lane % 4 * 2;
+      CHECK(out[lane * 4 + i] == (half(row, lane / 4) | half(row + 1, lane / 4) << 16));
+    }
+  }
+}
+
 float truncated(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
 
 TEST_CASE("mma_tf32 is the product of operands cut to 19 bits") {

@@ -231,6 +231,10 @@ std::vector<Case> attention_cases() {
       attention_case("a bias of all scores", {{2, 3}, 33, 37, 32, 32}, Lay::rows, {3, 33, 37}),
       attention_case("one key in many", {{2}, 3, 1, 64, 64}),
       attention_case("many queries", {{1}, 150, 12, 32, 32}),
+      attention_case("a head of vit_b_16, and more keys than stages", {{2}, 65, 197, 64, 64}),
+      attention_case("80 columns, and more queries than a rTask has", {{1}, 130, 21, 80, 80}),
+      attention_case("128 columns, three turns", {{1}, 17, 33, 128, 128}),
+      attention_case("32 columns, a bias of all scores, five turns", {{1}, 131, 130, 32, 32}, Lay::rows, {131, 130}),
   };
   CaseMaker causal("a causal mask");
   std::vector<float> mask(20 * 20, 0.0F);
@@ -290,7 +294,11 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
         attention_case("single elements", {{2}, 18, 35, 7, 13}),
         attention_case("heads side by side", {{2, 3}, 5, 6, 32, 32}, Lay::channels_last),
         attention_case("everything reversed", {{2}, 18, 20, 16, 16}, Lay::reversed),
-        attention_case("a mask of keys", {{2, 3}, 5, 37, 32, 32}, Lay::rows, {2, 1, 1, 37})}) {
+        attention_case("a mask of keys", {{2, 3}, 5, 37, 32, 32}, Lay::rows, {2, 1, 1, 37}),
+        attention_case("a head of vit_b_16, and more keys than stages", {{2}, 65, 197, 64, 64}),
+        attention_case("more queries than a rTask of one tile has", {{1, 2}, 130, 33, 64, 64}, Lay::channels_last),
+        attention_case("80 columns", {{1}, 17, 33, 80, 80}), attention_case("one key in many", {{2}, 3, 1, 64, 64}),
+        attention_case("a bias of all scores, five turns", {{1}, 131, 130, 32, 32}, Lay::rows, {131, 130})}) {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
   }
   const Case masked = attention_case("a narrow mask", {{2}, 5, 37, 32, 32}, Lay::rows, {2, 1, 37});
