@@ -90,9 +90,18 @@ class TransposeSinker {
     if (seen.base.index() >= preferred_.size()) return false;
     if (strides_of(seen, preferred_[seen.base.index()])) return true;
     const ROperator* maker = tensors_.maker(seen.base);
+    return maker && !is_view(maker->attrs) && can_be_made(seen) && is_read_by_one(main, seen.base);
+  }
+  // Whether the base can be written in the order that is seen: all of it, what lies innermost stays there, and the parts of each dimension
+  // stay together.
+  static bool can_be_made(const Seen& seen) {
     const std::vector<size_t> order = seen.order();
-    return maker && !is_view(maker->attrs) && seen.is_whole() && order.size() == seen.atoms.size() && order.back() + 1 == order.size() &&
-           is_read_by_one(main, seen.base);
+    if (!seen.is_whole() || order.size() != seen.atoms.size() || order.back() + 1 != order.size()) return false;
+    const auto starts_dimension = [&](size_t i) { return i == 0 || seen.atoms[i - 1].dimension != seen.atoms[i].dimension; };
+    for (size_t k = 0; k < order.size(); ++k) {
+      if (!starts_dimension(order[k]) && (k == 0 || order[k - 1] + 1 != order[k])) return false;
+    }
+    return true;
   }
   bool is_read_by_one(TensorId id, TensorId base) const {
     while (true) {

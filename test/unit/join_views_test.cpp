@@ -1,7 +1,11 @@
 // Chains of views that strides can express as a whole, and products that are done in the order in which their rows lie.
 #include "compiler/passes/join_views.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
+#include <random>
 
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/fuse_epilogue.h"
@@ -54,6 +58,46 @@ const char* const kHeads = R"(
     q = Reshape(h) -> f32[2,3,5,2]
     y = Softmax(q) {axes=[3,3]} -> f32[2,3,5,2]
 )";
+
+std::string list(const std::vector<int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ",")); }
+
+// A chain of views of `name`, a tensor of `shape`; both become those of its result.
+std::string random_views(std::mt19937& random, std::string& name, Shape& shape, const std::string& prefix) {
+  const auto below = [&](size_t count) { return static_cast<size_t>(random() % count); };
+  std::string text;
+  for (size_t i = 0, count = 1 + below(6); i < count; ++i) {
+    const size_t d = below(shape.size());
+    const std::string to = prefix + std::to_string(i);
+    text += to + " = ";
+    if (const size_t kind = below(5); kind < 2) {
+      std::vector<int64_t> perm(shape.size());
+      std::iota(perm.begin(), perm.end(), 0);
+      std::shuffle(perm.begin(), perm.end(), random);
+      const Shape old = shape;
+      for (size_t k = 0; k < perm.size(); ++k) shape[k] = old[static_cast<size_t>(perm[k])];
+      text += fmt::format("Transpose({}) {{perm={}}}", name, list(perm));
+    } else if (kind == 2 && shape[d] % 2 == 0) {
+      std::vector<int64_t> starts(shape.size(), 0), steps(shape.size(), 1);
+      const bool halves = below(2) == 0;
+      starts[d] = halves ? shape[d] / 2 : 1;
+      steps[d] = halves ? 1 : 2;
+      shape[d] /= 2;
+      text += fmt::format("Slice({}) {{starts={}, steps={}}}", name, list(starts), list(steps));
+    } else {
+      if (d + 1 < shape.size() && below(2) == 0) {
+        shape[d] *= shape[d + 1];
+        shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(d) + 1);
+      } else if (const int64_t part = shape[d] % 2 == 0 ? 2 : shape[d] % 3 == 0 ? 3 : 1; shape.size() < 6) {
+        shape[d] /= part;
+        shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(d + below(2)), part);
+      }
+      text += fmt::format("Reshape({})", name);
+    }
+    text += fmt::format(" -> f32{}\n", list(shape));
+    name = to;
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -136,6 +180,37 @@ TEST_CASE("a product stays where its rows are in order already") {
     outputs(y)
   )";
   CHECK(is_left(sunk(text), text));
+}
+
+TEST_CASE("random chains of views around a product show the same") {
+  std::mt19937 random(1);
+  int joins = 0, sinks = 0, fewer = 0;
+  for (int i = 0; i < 5000; ++i) {
+    Shape shape = {4, 6, 12};
+    std::string name = "i";
+    std::string text = "x = input f32[4,6,12]\ni = Softmax(x) {axes=[2,2]} -> f32[4,6,12]\n" + random_views(random, name, shape, "a");
+    if (shape.size() < 2) continue;
+    text += fmt::format("w = const f32[{},12]\n", shape.back());
+    shape.back() = 12;
+    text += fmt::format("p = MatMul({}, w) {{}} -> f32{}\n", name, list(shape));
+    name = "p";
+    text += random_views(random, name, shape, "b");
+    const std::string axis = std::to_string(shape.size() - 1);
+    text += fmt::format("y = Softmax({}) {{axes=[{},{}]}} -> f32{}\noutputs(y)\n", name, axis, axis, list(shape));
+    INFO(text);
+    const Graph source = parse_graph(text);
+    const Graph product = passes::sink_transposes(source, kCell);
+    check_pass(source, product);
+    const Graph made = passes::join_views(product, kCell);
+    check_pass(source, made);
+    sinks += print(product) != print(source);
+    joins += print(made) != print(product);
+    CHECK(count_copies(made) <= count_copies(source));
+    fewer += count_copies(made) < count_copies(source);
+  }
+  CHECK(joins > 10);
+  CHECK(sinks > 10);
+  CHECK(fewer > 10);
 }
 
 }  // namespace tamp::test
