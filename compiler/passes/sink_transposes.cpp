@@ -122,7 +122,7 @@ class TransposeSinker {
         const std::optional<Seen> next = seen_through(graph_, rop, seen);
         const std::optional<Seen> was = before ? seen_through(graph_, rop, *before) : std::nullopt;
         if (!next || !may_become(rop.outputs[0], *next, was, base, steps)) return false;
-      } else if (is_step(rop, id)) {
+      } else if (shows_whole_rows(seen, base[0]) && is_step(rop, id)) {
         steps.insert(rop.outputs[0]);
         if (!may_become(rop.outputs[0], seen, before, base, steps)) return false;
       } else {
@@ -130,6 +130,11 @@ class TransposeSinker {
       }
     }
     return !read || (strides_of(seen, base) && (seen.is_in_order() || !before || !before->is_in_order()));
+  }
+
+  static bool shows_whole_rows(const Seen& seen, int64_t columns) {
+    const std::vector<size_t>& last = seen.dims.back();
+    return seen.is_whole() && last.size() == 1 && seen.atoms[last[0]].dimension == 1 && seen.atoms[last[0]].extent == columns;
   }
 
   // A step on each element alone, with operands that are the same for all rows.
