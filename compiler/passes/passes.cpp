@@ -9,6 +9,7 @@
 #include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
+#include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/move_rows.h"
 #include "compiler/passes/recognise_activations.h"
@@ -16,6 +17,7 @@
 #include "compiler/passes/recognise_excitation.h"
 #include "compiler/passes/recognise_normalizations.h"
 #include "compiler/passes/remove_identities.h"
+#include "compiler/passes/sink_transposes.h"
 #include "compiler/passes/slice_gathers.h"
 #include "compiler/passes/stack_recurrences.h"
 #include "compiler/passes/views_last.h"
@@ -28,6 +30,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
+  const auto sink = [cell](Graph graph) { return sink_transposes(std::move(graph), cell); };
+  const auto join = [cell](Graph graph) { return join_views(std::move(graph), cell); };
   const auto excite = [estimator](Graph graph) { return recognise_excitation(std::move(graph), estimator); };
   return {
       {"remove_identities", remove_identities},                // first: Dropout and Identity stand between what the others match
@@ -42,6 +46,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
       {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
       {"move_rows", move_rows},                                // before views_last: sums come behind products again
+      {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
+      {"join_views", join},                                    // what sink_transposes left may be nothing by now
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation

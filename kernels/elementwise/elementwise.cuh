@@ -139,20 +139,45 @@ RK_INLINE void chain_operand(const Task<Veu>& task, const ElementwiseArgs& args,
   }
 }
 
-// The groups of input `i`.
+// Offsets of the first elements of all groups. The groups must be whole.
+template <class Veu, int kGroups>
+RK_INLINE void chain_offsets(const ElementwiseArgs& args, const int32_t* strides, const ChainTurn& turn, int64_t (&to)[kGroups]) {
+  uint32_t left[kGroups];
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    left[g] = turn.element<Veu>(g);
+    to[g] = 0;
+  }
+#pragma unroll 1
+  for (int d = args.rank - 1; d > 0; --d) {
+    const int64_t stride = strides[d];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      uint32_t at;
+      left[g] = divide(left[g], args.divisors[d - 1], at);
+      to[g] += static_cast<int64_t>(at) * stride;
+    }
+  }
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) to[g] += static_cast<int64_t>(left[g]) * strides[0];
+}
+
+// The groups of input `i`. Where all are vectors (`whole`: they have four elements), all loads are issued before the first is used.
 template <class Veu, int kGroups, class In>
 RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& args, int i, const In* from, const ChainTurn& turn,
                                  bool whole) {
   if (whole && (args.in_vectors >> i & 1u) != 0) {
+    int64_t at[kGroups];
+    chain_offsets<Veu>(args, args.in_strides[i], turn, at);
     if constexpr (sizeof(In) == 2) {
       float4 v[kGroups];
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) v[g] = load4(from + turn.element<Veu>(g));
+      for (int g = 0; g < kGroups; ++g) v[g] = load4(from + at[g]);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) *chain_unit(task, i * kGroups + g) = v[g];
     } else {
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) cp_async16(chain_unit(task, i * kGroups + g), from + turn.element<Veu>(g), true);
+      for (int g = 0; g < kGroups; ++g) cp_async16(chain_unit(task, i * kGroups + g), from + at[g], true);
     }
     return;
   }
@@ -165,7 +190,7 @@ RK_INLINE void chain_fetch_input(const Task<Veu>& task, const ElementwiseArgs& a
 
 template <class Veu, class Value, uint32_t kNarrow, int kGroups>
 RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& args, const ChainTurn& turn) {
-  const bool whole = args.rank <= 1 && turn.count<Veu>(kGroups - 1) == 4;  // one dimension, and all groups have four elements
+  const bool whole = turn.count<Veu>(kGroups - 1) == 4;
 #pragma unroll 1
   for (int i = 0; i < args.prefetched; ++i) {
     if (kNarrow != 0 && (kNarrow >> i & 1u) != 0)
@@ -179,9 +204,11 @@ RK_INLINE void chain_fetch_all(const Task<Veu>& task, const ElementwiseArgs& arg
 
 template <class Veu, int kGroups, class Out>
 RK_INLINE void chain_store(const ElementwiseArgs& args, Out* out, const ChainTurn& turn, float4 (&v)[kGroups]) {
-  if (args.rank <= 1 && args.out_vector && turn.count<Veu>(kGroups - 1) == 4) {
+  if (args.out_vector && turn.count<Veu>(kGroups - 1) == 4) {
+    int64_t at[kGroups];
+    chain_offsets<Veu>(args, args.out_strides, turn, at);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) store4(out + turn.element<Veu>(g), v[g]);
+    for (int g = 0; g < kGroups; ++g) store4(out + at[g], v[g]);
     return;
   }
 #pragma unroll 1

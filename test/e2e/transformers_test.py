@@ -134,6 +134,29 @@ def patches(bias=True):
     return net.model([port("x", 2, 3, 130, 69)], [port("y", 2, 33, 512)])
 
 
+def sequence_first(batch):
+    """Two layers as PyTorch exports nn.MultiheadAttention with batch_first=True: the attention works on [position, image, channel], and its queries, keys and
+    values are parts of one product, whose images and heads are one dimension for a while."""
+    net, x = Net(), "x"
+    for _ in range(2):
+        turned = net.add("Transpose", net.norm(x), perm=[1, 0, 2])
+        packed = net.add("Reshape", net.linear(turned, HIDDEN, 3 * HIDDEN), net.ints(LENGTH, batch, 3, HIDDEN))
+        packed = net.add("Transpose", net.add("Unsqueeze", packed, net.ints(0)), perm=[3, 1, 2, 0, 4])
+        packed = net.add("Squeeze", packed, net.ints(3))
+        parts = [net.add("Gather", packed, net.constant(i, np.int64), axis=0) for i in range(3)]
+        heads = [net.add("Transpose", net.add("Reshape", part, net.ints(LENGTH, batch * HEADS, SIZE)), perm=[1, 0, 2]) for part in parts]
+        q, k, v = (net.add("Reshape", head, net.ints(batch, HEADS, LENGTH, SIZE)) for head in heads)
+        q, k = (net.add("Mul", part, net.constant(SIZE ** -0.25)) for part in (q, net.add("Transpose", k, perm=[0, 1, 3, 2])))
+        scores = net.add("MatMul", q, k)
+        mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[2, 0, 1, 3])
+        rows = net.add("Reshape", mixed, net.ints(LENGTH * batch, HIDDEN))
+        rows = net.add("Gemm", rows, net.weight(HIDDEN, HIDDEN), net.weight(HIDDEN, scale=0.1), transB=1)
+        x = net.add("Add", net.add("Transpose", net.add("Reshape", rows, net.ints(LENGTH, batch, HIDDEN)), perm=[1, 0, 2]), x)
+        x = net.add("Add", x, net.feed_forward(net.norm(x), lambda y: net.add("Gelu", y)))
+    named(net, x)
+    return net.model([port("x", batch, LENGTH, HIDDEN)], [port("y", batch, LENGTH, HIDDEN)], opset=20)
+
+
 def decoder():
     """A layer of a decoder in operators of opset 23: root mean squares, rotated positions, grouped heads with a past, a gate."""
     net = Net()
@@ -327,8 +350,26 @@ def test_vit_in_batches(tamp):
 
 
 def attentions(tamp, *options):
+
+
+def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
-    return sum(rop["op"] == "Attention" for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"])
+    return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]
+
+
+def attentions(tamp, *options):
+    return rops_of(tamp, *options).count("Attention")
+
+
+def test_attention_with_the_sequence_first(tamp):
+    """No copies and no sums of their own at any batch: the order of the rows that the attention asks for and the one back cancel."""
+    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3)]:
+        options = ("--precision", precision, "--vdevice", "h200")
+        check(tamp, sequence_first(3), limit=limit, precision=precision)
+        of_three = rops_of(tamp, *options)
+        (tamp.folder / "model.onnx").write_bytes(sequence_first(1).SerializeToString())
+        of_one = rops_of(tamp, *options)
+        assert of_three == of_one and of_three.count("Elementwise") == (4 if precision == "fp32" else 0), (of_one, of_three)
 
 
 def test_attention_on_tensor_cores(tamp):
