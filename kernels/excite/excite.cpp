@@ -90,9 +90,16 @@ Chunks chunks_of(const Excitation& e, const VDevice& d, bool narrow) {
   const int64_t scales = rk::excite_first_bytes(0, padded), of_cell = rk::excite_first_bytes(1, padded) - scales;
   const int64_t cells = ceil_div(e.map.channels, rk::kExciteCell), fitting = (d.weight_stage_bytes - scales) / of_cell;
   if (!narrow || fitting <= 0) return {};
-  chunks.first_cells = ceil_div(cells, ceil_div(cells, fitting));
-  chunks.first_count = ceil_div(cells, chunks.first_cells);
-  return chunks;
+  // All chunks are as long as the longest one, so that few chunks have much padding. A further chunk costs as much as some bytes more.
+  constexpr int64_t kChunkBytes = 3072;
+  Chunks best;
+  for (int64_t count = ceil_div(cells, fitting); count <= cells; ++count) {
+    chunks.first_cells = ceil_div(cells, count);
+    chunks.first_count = ceil_div(cells, chunks.first_cells);
+    const auto cost = [&](const Chunks& c) { return c.all() * (c.bytes(e, narrow) + kChunkBytes); };
+    if (best.count == 0 || cost(chunks) < cost(best)) best = chunks;
+  }
+  return best;
 }
 
 // Without the sums of channels.
