@@ -121,7 +121,7 @@ bool has(const Graph& graph) {
 // Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where a graph has both,
 // convolutions may have boxes, and gangs use the room of the input stages (compiler/ir/over_inputs.h).
 bool has_boxes(const Graph& graph, Precision precision) {
-  return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph));
+  return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph));
 }
 
 // Whether a program's one-tap products use wgmma. Products by wgmma are faster from about eight steps of the loop on, and every further

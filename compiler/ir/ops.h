@@ -219,8 +219,31 @@ inline constexpr int64_t kSqueezeBlock = 32;
 constexpr int64_t padded_hidden(int64_t hidden) { return (hidden + 3) / 4 * 4; }
 inline constexpr size_t kSqueezeWeights = 2, kSqueezeBias = 3;  // places of the depthwise convolution's operands in the inputs
 
+// A Conv whose channels are added up as well, for squeeze-and-excite: Y = act(conv(X, W) + B), S = the sums of Y's channels over tiles of
+// tile[0] x tile[1] pixels. X[N,C,H,W], W[M,C/group,KH,KW], B[M]? -> Y[N,M,OH,OW], S[N,M,P]: tiles are counted row by row. M is a multiple
+// of four. Example: OH = OW = 14 and tile=[7,10] give P = 4; part 1 is rows 0 to 6, columns 10 to 13.
+struct SummedConv {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  int64_t group = 1;
+  ActivationCall activation{};
+  std::vector<int64_t> tile;
+  bool operator==(const SummedConv&) const = default;
+
+  static constexpr const char* kName = "SummedConv";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+    f("group", op.group, int64_t{1});
+    f("", op.activation);
+    f("tile", op.tile);
+  }
+};
+inline constexpr size_t kSummedBias = 2;  // its place in the inputs
+
 // The second half: Y = X * gate(W * hidden(sum of S over its last dimension + HB) + B), one gate for all pixels of a channel. X[N,C,H,W],
-// S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?.
+// S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?. With the weights of the first half, FW[R,C,1,1]?, S[N,C,P] is what
+// SummedConv makes, and FW * (sum of S over its last dimension) / (H*W) takes the place of the sum of S.
 struct ChannelExcite {
   ActivationCall hidden, gate;
   bool operator==(const ChannelExcite&) const = default;
@@ -232,6 +255,7 @@ struct ChannelExcite {
     f("gate_", op.gate);
   }
 };
+inline constexpr size_t kExciteFirstWeights = 5;  // place of FW in the inputs
 
 // y = x / (bias + alpha/size * sum of x^2 over `size` channels around c)^beta; channels c-floor((size-1)/2) ..
 // c+ceil((size-1)/2), axis 1.
@@ -575,6 +599,7 @@ struct Scatter {
   X(Reduce)               \
   X(Softmax)              \
   X(Attention)            \
+  X(SummedConv)           \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

@@ -1,6 +1,7 @@
 // The match begins at the multiplication and goes backwards. Convolutions have their biases and activations in their epilogues by now.
 #include "compiler/passes/recognise_excitation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
@@ -34,15 +35,20 @@ class ExcitationMatcher {
     return std::nullopt;
   }
 
-  // The depthwise convolution that makes `id`, of two operands and without a residual.
-  std::optional<size_t> depthwise_that_makes(TensorId id) const {
+  // The convolution that makes `id`, of two operands and without a residual.
+  std::optional<size_t> conv_that_makes(TensorId id) const {
     const ROperatorId producer = uses_.producer[id.index()];
     if (!producer.valid() || graph_.tensor(id).shape.size() != 4) return std::nullopt;
     const ROperator& rop = graph_.rop(producer);
-    const Conv* conv = plain_conv(rop);
+    return plain_conv(rop) && is_f32_map(rop.inputs[0]) ? std::optional(producer.index()) : std::nullopt;
+  }
+  // The same, if it is depthwise.
+  std::optional<size_t> depthwise_that_makes(TensorId id) const {
+    const std::optional<size_t> maker = conv_that_makes(id);
+    if (!maker) return std::nullopt;
+    const ROperator& rop = graph_.rops[*maker];
     const int64_t channels = graph_.tensor(id).shape[1];
-    const bool is_depthwise = conv && conv->group == channels && graph_.tensor(rop.inputs[0]).shape[1] == channels;
-    return is_depthwise && is_f32_map(rop.inputs[0]) ? std::optional(producer.index()) : std::nullopt;
+    return std::get<Conv>(rop.attrs).group == channels && graph_.tensor(rop.inputs[0]).shape[1] == channels ? maker : std::nullopt;
   }
 
  private:
@@ -93,6 +99,23 @@ struct Excited {
   double us = 0;
 };
 
+// Tiles that all pixels can be cut into, of about as many pixels as bodies of convolutions have, or fewer by a quarter: with a halo, input
+// for as many may be too much.
+std::vector<std::vector<int64_t>> tiles_of(const Shape& map) {
+  std::vector<std::vector<int64_t>> tiles;
+  for (const int64_t columns : {1, 2, 3, 4, 6, 8}) {
+    const int64_t w = (map[3] + columns - 1) / columns;
+    for (const int64_t pixels : {12, 16, 24, 32, 48, 64, 96, 128}) {
+      const int64_t most = std::min(pixels / w, map[2]);
+      if (most == 0) continue;
+      const int64_t rows = (map[2] + most - 1) / most;  // of tiles
+      std::vector<int64_t> tile = {(map[2] + rows - 1) / rows, w};
+      if (std::find(tiles.begin(), tiles.end(), tile) == tiles.end()) tiles.push_back(std::move(tile));
+    }
+  }
+  return tiles;
+}
+
 class ExcitationMaker {
  public:
   ExcitationMaker(Graph& graph, const Graph& before, const Estimator& estimator) : graph_(graph), before_(before), estimator_(estimator) {}
@@ -115,6 +138,36 @@ class ExcitationMaker {
     return best;
   }
 
+  // A SummedConv in the place of the convolution, with the tile that has the shortest estimated time, and a ChannelExcite of its sums. None
+  // where the convolution as it stands, by the fastest tile and without the sums, and `other` take less time.
+  std::optional<Excited> with_sums(const ExcitationMatch& match, size_t conv, const Excited& other) {
+    const Shape& map = before_.tensor(match.squeezed).shape;
+    Tensor tensor;
+    tensor.name = before_.tensor(match.squeezed).name + ".sums";
+    tensor.dtype = DType::f32;
+    const TensorId sums = add_tensor(graph_, std::move(tensor));
+    const auto shape_for = [&](const std::vector<int64_t>& tile) {
+      return Shape{map[0], map[1], ((map[2] + tile[0] - 1) / tile[0]) * ((map[3] + tile[1] - 1) / tile[1])};
+    };
+    std::optional<Excited> best;
+    std::optional<double> conv_us;
+    for (const std::vector<int64_t>& tile : tiles_of(map)) {
+      Excited made{summed(before_.rops[conv], sums, tile), excited(match, sums)};
+      made.excite.inputs.resize(kExciteFirstWeights);
+      made.excite.inputs.push_back(before_.rops[match.first].inputs[1]);
+      for (const size_t step : {match.first, match.pooling}) prepend_origin(made.excite, before_.rops[step]);
+      graph_.tensor(sums).shape = shape_for(tile);
+      const std::optional<Estimate> first = estimator_(graph_, made.squeeze), second = estimator_(graph_, made.excite);
+      if (!first || !second) continue;
+      made.us = first->us + second->us;
+      conv_us = std::min(conv_us.value_or(first->us), first->us);
+      if (!best || made.us < best->us) best = std::move(made);
+    }
+    if (!best || other.us + *conv_us <= best->us) return std::nullopt;
+    graph_.tensor(sums).shape = shape_for(std::get<SummedConv>(best->squeeze.attrs).tile);
+    return best;
+  }
+
  private:
   Shape shape_of_parts(const ExcitationMatch& match, int64_t rows) const {
     const Shape& map = before_.tensor(match.squeezed).shape;
@@ -124,20 +177,36 @@ class ExcitationMaker {
 
   std::optional<Excited> with_rows(const ExcitationMatch& match, std::optional<size_t> depthwise, TensorId sums, int64_t rows) {
     graph_.tensor(sums).shape = shape_of_parts(match, rows);
-    const ROperator &pooling = before_.rops[match.pooling], &first = before_.rops[match.first], &second = before_.rops[match.second],
-                    &last = before_.rops[match.last];
+    const ROperator &pooling = before_.rops[match.pooling], &first = before_.rops[match.first];
     Excited made;
     made.squeeze = {pooling.name, ChannelSqueeze{rows}, {}, {match.squeezed, first.inputs[1]}, {sums}, pooling.origin};
     if (depthwise) add_depthwise(before_.rops[*depthwise], made.squeeze);
     made.squeeze.origin.insert(made.squeeze.origin.end(), first.origin.begin(), first.origin.end());
-    made.excite = last;
-    made.excite.attrs = ChannelExcite{activation_of(first.epilogue), activation_of(second.epilogue)};
-    made.excite.inputs = without_last_none({match.x, sums, second.inputs[1], first.epilogue.bias, second.epilogue.bias});
-    prepend_origin(made.excite, second);
+    made.excite = excited(match, sums);
     const std::optional<Estimate> squeeze = estimator_(graph_, made.squeeze), excite = estimator_(graph_, made.excite);
     if (!squeeze || !excite) return std::nullopt;
     made.us = squeeze->us + excite->us;
     return made;
+  }
+
+  ROperator excited(const ExcitationMatch& match, TensorId sums) const {
+    const ROperator &first = before_.rops[match.first], &second = before_.rops[match.second];
+    ROperator excite = before_.rops[match.last];
+    excite.attrs = ChannelExcite{activation_of(first.epilogue), activation_of(second.epilogue)};
+    excite.inputs = without_last_none({match.x, sums, second.inputs[1], first.epilogue.bias, second.epilogue.bias});
+    prepend_origin(excite, second);
+    return excite;
+  }
+
+  static ROperator summed(const ROperator& rop, TensorId sums, const std::vector<int64_t>& tile) {
+    const auto& conv = std::get<Conv>(rop.attrs);
+    ROperator summed = rop;
+    summed.attrs = SummedConv{
+        conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, conv.group, activation_of(rop.epilogue), tile};
+    summed.epilogue = {};
+    summed.inputs = without_last_none({rop.inputs[0], rop.inputs[1], rop.epilogue.bias});
+    summed.outputs.push_back(sums);
+    return summed;
   }
 
   static void add_depthwise(const ROperator& rop, ROperator& squeeze) {
@@ -166,17 +235,21 @@ Graph recognise_excitation(Graph graph, const Estimator& estimator) {
   for (size_t i = 0; i < before.rops.size(); ++i) {
     const std::optional<ExcitationMatch> match = matcher.match(i);
     if (!match) continue;
-    std::optional<size_t> depthwise = matcher.depthwise_that_makes(match->squeezed);
-    if (depthwise && taken[*depthwise]) depthwise.reset();  // another excitation of the same map has taken it
+    const auto free = [&](std::optional<size_t> conv) { return conv && !taken[*conv] ? conv : std::nullopt; };  // of other excitations
+    const std::optional<size_t> depthwise = free(matcher.depthwise_that_makes(match->squeezed));
     std::optional<Excited> made = depthwise ? maker.made(*match, depthwise) : std::nullopt;
+    size_t at = made ? *depthwise : match->pooling;
     if (!made) {
-      depthwise.reset();
-      made = maker.made(*match, depthwise);
+      made = maker.made(*match, std::nullopt);
+      const std::optional<size_t> conv = made ? free(matcher.conv_that_makes(match->squeezed)) : std::nullopt;
+      if (std::optional<Excited> sums = conv ? maker.with_sums(*match, *conv, *made) : std::nullopt) {
+        made = std::move(sums);
+        at = *conv;
+      }
     }
     if (!made) continue;
-    if (depthwise) taken[*depthwise] = true;
+    taken[at] = true;
     for (const size_t step : {match->pooling, match->first, match->second}) dead[step] = true;
-    const size_t at = depthwise.value_or(match->pooling);
     dead[at] = false;
     graph.rops[at] = std::move(made->squeeze);
     graph.rops[i] = std::move(made->excite);

@@ -55,4 +55,7 @@ constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? wa
 // `operands`: of a step and a warp, in 16-byte loads.
 constexpr int staged_batch(int operands) { return operands <= 4 ? kMostBatch : operands <= 8 ? 2 : 1; }
 
+// Behind the sums of a tile: those of each warp's pixels, in summed_conv.
+constexpr int summed_work_bytes(int channels) { return channels * kComputeWarps * 4; }
+
 }  // namespace rk

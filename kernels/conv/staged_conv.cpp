@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
 #include "kernels/conv/staged_conv_plan.h"
+#include "kernels/loop.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {
@@ -24,17 +26,43 @@ constexpr int64_t kMinChannels = 4;  // of a group; convolutions of fewer are le
 constexpr int64_t kMostSteps = rk::kMostSteps;
 constexpr double kSharedReads = 4;  // times faster than vEUs that read different weights
 
+// --- SummedConv --------------------------------------------------------------------------------------------------------
+
+// The Conv that a SummedConv is beside the sums.
+ROperator without_sums(const ROperator& rop) {
+  const auto& op = std::get<SummedConv>(rop.attrs);
+  ROperator conv;
+  conv.name = rop.name;
+  conv.attrs = Conv{op.kernel, op.strides, op.dilations, op.pads_begin, op.pads_end, op.group};
+  conv.inputs = {rop.inputs[0], rop.inputs[1]};
+  conv.outputs = {rop.outputs[0]};
+  conv.epilogue.activation = op.activation.kind;
+  conv.epilogue.a = op.activation.a;
+  conv.epilogue.b = op.activation.b;
+  if (rop.inputs.size() > kSummedBias) conv.epilogue.bias = rop.inputs[kSummedBias];
+  return conv;
+}
+
+bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
+
+std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
+  if (!has_sums(rop)) return product_of(graph, rop, Activations::narrow);
+  std::optional<Product> p = product_of(graph, without_sums(rop), Activations::narrow);
+  if (p) p->keeps_tiles = true;
+  return p;
+}
+
 // --- packed data: ring blocks, bias ------------------------------------------------------------------------------------
 
 int64_t ring_bytes(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
-  return groups_of(p).count * b.n * c.splits * b.chunks * c.chunk_steps * step_bytes_of(c);
+  return groups_of(p, c).count * b.n * c.splits * b.chunks * c.chunk_steps * step_bytes_of(c);
 }
 
 // Weight of output channel n, input channel `channel` of merged group `group`.
 float merged_weight(const float* data, const Product& p, const Groups& groups, int64_t group, int64_t n, int64_t tap, int64_t channel) {
   if (n >= groups.channels || channel >= groups.in_channels || tap >= p.taps()) return 0;
-  if (n / p.channels != channel / p.in_channels) return 0;
+  if (n / p.channels != channel / p.in_channels || group * groups.merged + n / p.channels >= p.groups) return 0;
   return weight_at(data, p, group * groups.merged + n / p.channels, n % p.channels, tap * p.in_channels + channel % p.in_channels);
 }
 
@@ -51,7 +79,7 @@ uint32_t pair_of(const Config& c, float low, float high) {
 void pack_rows(const float* data, const Product& p, const Config& c, int64_t group, int64_t first_n, int64_t box, int64_t tap,
                std::byte* to) {
   const Shape& s = shape_of(c);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   for (int64_t row = 0; row < s.channels(); ++row) {
     const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + (row % 8 * s.mt + m % s.mt) * 2 + row % 16 / 8;
     for (int64_t k = 0; k < channels_of_box(p); k += 2) {
@@ -65,7 +93,7 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
                int64_t step, std::byte* to) {
   if (c.deep != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
   const Shape& s = shape_of(c);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
     const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p),
@@ -106,7 +134,7 @@ std::vector<float> scales_of(const float* data, const Product& p) {
 void pack_ring(const float* data, const Product& p, const Config& c, const std::vector<float>& scales, std::byte* to) {
   const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   const int64_t pair = boxes_of_step(c);
   for (int64_t group = 0; group < groups.count; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
@@ -125,11 +153,11 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
 }
 
 int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
-int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p).count * padded_channels(p, c) * 4 : 0; }
+int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 
 // The product as the rKernel with config `c` computes it.
 Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
-  std::optional<Product> p = product_of(graph, rop, Activations::narrow);
+  std::optional<Product> p = staged_product(graph, rop);
   if (p && c.pairs != 0) p = by_pairs(*p);
   TAMP_CHECK(p.has_value(), "staged_conv of '" + rop.name + "'");
   return *p;
@@ -142,11 +170,17 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   if (phase == 1) return pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
   std::vector<float> scales = scales_of(data, p), bias;
-  if (has_bias(p) && c.splits == 1) bias = padded_by_group(bias_of(graph, p), groups_of(p).count, padded_channels(p, c));
+  const Groups groups = groups_of(p, c);
+  const auto padded = [&](std::vector<float> values) {
+    values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have
+    return padded_by_group(values, groups.count, padded_channels(p, c));
+  };
+  if (has_bias(p) && c.splits == 1) bias = padded(bias_of(graph, p));
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
+  scales.resize(static_cast<size_t>(groups.count * groups.channels), 1.0F);
   pack_ring(data, p, c, scales, bytes.data());
   for (float& scale : scales) scale *= 1 + rk::kTf32Share;
-  scales = padded_by_group(scales, groups_of(p).count, padded_channels(p, c));
+  scales = padded(std::move(scales));
   if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
   if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
   return bytes;
@@ -181,7 +215,7 @@ int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>&
 
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
   const InputBoxes boxes = boxes_of(p, c);
   const bool whole = c.splits == 1;
@@ -226,12 +260,44 @@ std::string math_of(const Product& p, const Config& c, DType in, DType out) {
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
 }
 
+// From the sums of a tile to those of the next; images follow each other.
+int64_t part_stride(const Tensor& sums) { return sums.place.strides[sums.shape[2] > 1 ? 2 : 0]; }
+
+bool takes_sums(const Tensor& sums) {
+  const std::vector<int64_t>& s = sums.place.strides;
+  const bool in_a_row = sums.shape[0] == 1 || sums.shape[2] == 1 || s[0] == sums.shape[2] * s[2];
+  return is_plain_f32(sums) && (s[1] == 1 || sums.shape[1] == 1) && in_a_row;
+}
+
+// How many groups a body of the shape takes together: no more than a box has input channels for, in whole vectors of output channels.
+int64_t merged_for(const Product& p, const Shape& shape) {
+  int64_t merged = std::min({shape.channels() / p.channels, channels_of_box(p) / p.in_channels, p.groups});
+  while (merged > 1 && merged * p.channels % 4 != 0) --merged;
+  return std::max<int64_t>(merged, 1);
+}
+
+// Makes the phase of a convolution one that stores sums as well.
+void add_sums(const Request& request, const Shape& shape, Phase& phase) {
+  const TensorId sums = request.rop.outputs[1];
+  ArgList conv;
+  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
+  phase.header = "kernels/conv/summed_conv.cuh";
+  phase.body = "rk::summed_conv";
+  phase.args_type = "rk::SummedConvArgs";
+  phase.args = {{"conv", ArgValue{std::move(conv)}},
+                {"sums", arg(TensorArg{sums})},
+                {"part_stride", arg(part_stride(request.graph.tensor(sums)))},
+                {"channels", arg(request.graph.tensor(sums).shape[1])}};
+  phase.work_bytes += rk::summed_work_bytes(static_cast<int>(shape.channels()));
+  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
+}
+
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const bool whole = c.splits == 1;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
-  const int64_t groups = groups_of(p).count;
+  const int64_t groups = groups_of(p, c).count;
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
@@ -242,7 +308,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_M", std::to_string(s.warps_m)},
                          {"WARPS_N", std::to_string(s.warps_n)}};
   phase.args_type = "rk::StagedConvArgs";
-  phase.args = product_args(request.graph, request.rop, p, c);
+  phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
   phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
@@ -262,6 +328,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   if (c.deep != 0 && 2 * b.tiles(g) >= request.vdevice.veus()) phase.cost.weight_bytes /= kSharedReads;
   phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
                                  costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
+  if (c.sums != 0) add_sums(request, s, phase);
   return phase;
 }
 
@@ -292,6 +359,19 @@ bool choose_tile(const VDevice& vdevice, const Product& p, Config& c) {
     }
   }
   return best != 0;
+}
+
+// The tile of a SummedConv, if the shape has a body for it.
+bool take_tile(const VDevice& vdevice, const SummedConv& op, const Product& p, Config& c) {
+  constexpr int64_t kMostBox = 256;
+  const Shape& s = shape_of(c);
+  const Grid g = grid_of(p);
+  c.tile_h = std::min(op.tile[0], g.h);
+  c.tile_w = std::min(op.tile[1], g.w);
+  const int64_t box_w = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]),
+                box_h = box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]);
+  return rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 && c.tile_h * c.tile_w <= s.pixels() &&
+         box_w <= kMostBox && box_h <= kMostBox && bytes_of_box(p, c) * boxes_of_step(c) <= vdevice.input_stage_bytes;
 }
 
 // Cycles of the compute warps in a rTask's loop, apart from waiting.
@@ -384,9 +464,12 @@ Precision precision_of(const Request& request, const Product& p) {
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
-  if (shape_of(c).sum_bytes() > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes || !choose_tile(vdevice, p, c))
-    return;
-  for (int64_t splits = 1; splits <= 32; splits *= 2) {
+  const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
+  const int64_t work_bytes =
+      shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
+  if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
+  if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
+  for (int64_t splits = 1; splits <= (summed != nullptr ? 1 : 32); splits *= 2) {
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;
@@ -402,9 +485,11 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 std::vector<RKernel> list_candidates(const Request& request) {
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.input_stages == 0) return {};
-  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
+  const std::optional<Product> p = staged_product(request.graph, request.rop);
   if (!p || (p->rows() == 1 && p->taps() == 1 && p->groups == 1)) return {};  // gemv computes it
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
+  const bool sums = has_sums(request.rop);
+  if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   std::vector<RKernel> rkernels;
@@ -415,7 +500,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.precision = static_cast<int64_t>(precision);
     c.sum_rows = sum_rows_of(vdevice, *p);
     c.narrow = p->narrow_in ? 1 : 0;
-    const bool may_deep = p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
+    c.sums = sums ? merged_for(*p, s) : 0;
+    const bool may_deep = !sums && p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
     if (may_deep) {
       c.deep = 1;
       append_splits(request, *p, c, rkernels);
@@ -438,7 +524,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
 void product_accesses(const Graph& graph, const Product& p, const Config& c, int64_t index, Accesses& out) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
   const int64_t tile = index % b.tiles(g), block = index / b.tiles(g);
   const int64_t split = block % c.splits, n_block = block / c.splits % b.n, group = block / c.splits / b.n;
@@ -446,7 +532,7 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   const int64_t w = tile % b.tiles_w * c.tile_w, h = tile / b.tiles_w % b.tiles_h * c.tile_h;
   const int64_t last_w = std::min(w + c.tile_w, g.w), last_h = std::min(h + c.tile_h, g.h);
   const int64_t begin = group * groups.channels + n_block * s.channels(),
-                end = std::min(begin + s.channels(), (group + 1) * groups.channels);
+                end = std::min({begin + s.channels(), (group + 1) * groups.channels, p.groups * p.channels});
   const auto row = [&](int64_t at_h, int64_t at_w) { return (image * g.h + at_h) * g.w + at_w; };
   for (int64_t y = h; y < last_h; ++y) {
     if (c.splits == 1)
@@ -464,16 +550,76 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Config c = config_of(rkernel);
   const Product p = product_for(graph, rop, c);
-  if (phase == 0)
-    product_accesses(graph, p, c, index, out);
-  else
-    sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
+  if (phase != 0) return sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
+  product_accesses(graph, p, c, index, out);
+  if (c.sums == 0) return;
+  const Groups groups = groups_of(p, c);
+  const Blocks b = blocks_of(p, c);
+  const int64_t tiles = b.tiles(grid_of(p)), tile = index % tiles, block = index / tiles, parts = b.tiles_w * b.tiles_h;
+  const int64_t group = block / b.n * groups.channels, begin = group + block % b.n * shape_of(c).channels(),
+                end = std::min({begin + shape_of(c).channels(), group + groups.channels, p.groups * p.channels});
+  append_box(graph, rop.outputs[1], {tile / parts, begin, tile % parts}, {tile / parts + 1, end, tile % parts + 1}, out.writes);
+}
+
+// --- before tensors have places ----------------------------------------------------------------------------------------
+
+// A SummedConv alone, its tensors where passes/assign_layout will put them.
+Graph placed_alone(const Graph& graph, ROperator& rop) {
+  Graph alone;
+  const auto take = [&](TensorId& id) {
+    Tensor tensor = graph.tensor(id);
+    int64_t elements = element_count(tensor.shape);
+    if (tensor.role != Role::constant) {
+      const int64_t has = tensor.shape[1], channels = has >= kPaddedChannels ? (has + 3) / 4 * 4 : has, pixels = elements / has;
+      tensor.place.strides = {channels * pixels / tensor.shape[0], 1};
+      if (tensor.shape.size() == 4) tensor.place.strides.push_back(channels * tensor.shape[3]);
+      tensor.place.strides.push_back(channels);
+      elements = channels * pixels;
+    }
+    tensor.place.buffer = BufferId(static_cast<int64_t>(alone.buffers.size()));
+    alone.buffers.push_back({tensor.role == Role::constant ? BufferKind::constant : BufferKind::arena, elements, tensor.dtype, -1, {}});
+    if (tensor.role != Role::constant) tensor.role = Role::activation;
+    id = add_tensor(alone, std::move(tensor));
+  };
+  for (TensorId& id : rop.inputs) take(id);
+  for (TensorId& id : rop.outputs) take(id);
+  return alone;
+}
+
+double least_us(const Request& request) {
+  const VDevice& d = request.vdevice;
+  double least = std::numeric_limits<double>::infinity();
+  for (const RKernel& rkernel : list_candidates(request)) {
+    double us = 0;
+    for (const Phase& phase : rkernel.phases) {
+      const double rounds = static_cast<double>(ceil_div(phase.rtasks, d.veus()));
+      us += d.edge_us + rounds * std::max(d.rtask_us, phase.cost.calibrated_cycles / (d.clock_ghz * 1e3));
+    }
+    least = std::min(least, us);
+  }
+  return least;
+}
+
+// A promise that there will be a rKernel: passes/assign_layout puts the input where boxes can be cut from. None where the sums cost much,
+// as where the channels would be split without them.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  if (!has_sums(request.rop) || !request.graph.tensor(request.rop.inputs[1]).data) return std::nullopt;
+  for (const TensorId id : {request.rop.inputs[0], request.rop.outputs[0]}) {
+    const Tensor& tensor = request.graph.tensor(id);
+    if (tensor.shape.size() != 4 || element_count(tensor.shape) == 0 || tensor.dtype != DType::f32) return std::nullopt;
+  }
+  const VDevice& d = request.vdevice;
+  ROperator rop = request.rop;
+  const Graph alone = placed_alone(request.graph, rop);
+  const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, without_sums(rop), d, request.precision});
+  if (!(us <= without_us + d.cost("staged_conv.sums_most_us"))) return std::nullopt;
+  return Estimate{us};
 }
 
 }  // namespace
 
 const Family& staged_conv() {
-  static const Family family = {"staged_conv", list_candidates, pack, accesses};
+  static const Family family = {"staged_conv", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

@@ -777,9 +777,9 @@ RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, 
   results.finish(task, args, tile, task.work);
 }
 
-template <class Veu, class Product>
+template <class Veu, class Product, class Results>
 RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
-                             StagedResults<Veu, Product>& results) {
+                             Results& results) {
 #pragma unroll
   for (int round = 0; round < Product::kRounds; ++round) {
     if (round > 0) sync_compute<Veu>();
@@ -790,12 +790,15 @@ RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, 
 }
 
 template <class Veu, class Product>
+using UsualResults = std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>>;
+
+template <class Veu, class Product, class Results = UsualResults<Veu, Product>>
 RK_INLINE void staged_rtask(const Task<Veu>& task) {
   const auto& args = task.template arguments<StagedConvArgs>();
   const StagedTile tile = staged_tile(args, task.index);
   WeightStages<Veu> weights = task.weight_stages();
   InputStages<Veu> inputs = task.input_stages();
-  std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>> results;
+  Results results;
   results.start(task, args, tile);
   Product product;
   product.start(args);

@@ -45,19 +45,30 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
   if (c.deep != 0) pairs.emplace_back("deep", c.deep);
   if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
+  if (c.sums != 0) pairs.emplace_back("sums", c.sums);
   return pairs;
 }
 
 Config config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
   const auto flag = [&](const char* key) {
-    return static_cast<int64_t>(
-        std::any_of(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; }));
+    const auto found = std::find_if(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; });
+    return found == rkernel.config.end() ? 0 : found->second;
   };
-  return {value("precision"), value("shape"),           value("tile_w"),          value("tile_h"),
-          value("splits"),    value("boxes_per_split"), value("boxes_per_chunk"), value("chunk_steps"),
-          value("sum_rows"),  value("team_boxes"),      flag("narrow"),           flag("deep"),
-          flag("pairs")};
+  return {value("precision"),
+          value("shape"),
+          value("tile_w"),
+          value("tile_h"),
+          value("splits"),
+          value("boxes_per_split"),
+          value("boxes_per_chunk"),
+          value("chunk_steps"),
+          value("sum_rows"),
+          value("team_boxes"),
+          flag("narrow"),
+          flag("deep"),
+          flag("pairs"),
+          flag("sums")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -112,7 +123,7 @@ Grid grid_of(const Product& p) {
   g.out_strides = p.out_strides;
   g.residual_strides = p.residual_strides;
   g.partial_strides = partial_strides(p);
-  if (!is_pointwise(p)) {
+  if (!is_pointwise(p) || p.keeps_tiles) {
     g.extents = {channels, p.in_extent[1], p.in_extent[0], p.pixels[0]};
     g.strides = {1, p.in_strides[3], p.in_strides[2], p.in_strides[0]};
     g.stride_w = p.stride[1];
@@ -132,8 +143,9 @@ Grid grid_of(const Product& p) {
   return g;
 }
 
-Groups groups_of(const Product& p) {
+Groups groups_of(const Product& p, const Config& c) {
   int64_t merged = 1;
+  if (c.sums > 0) return {c.sums, ceil_div(p.groups, c.sums), p.in_channels * c.sums, p.channels * c.sums};
   while (p.groups % (2 * merged) == 0 && 2 * merged * p.in_channels <= channels_of_box(p)) merged *= 2;
   return {merged, p.groups / merged, p.in_channels * merged, p.channels * merged};
 }
@@ -143,13 +155,13 @@ int64_t taps_of_step(const Config& c) { return c.team_boxes != 0 ? 1 : teams_of(
 
 int64_t all_boxes(const Product& p, const Config& c) {
   const int64_t pair = boxes_of_step(c);
-  return ceil_div(ceil_div(groups_of(p).in_channels, channels_of_box(p)), pair) * pair;
+  return ceil_div(ceil_div(groups_of(p, c).in_channels, channels_of_box(p)), pair) * pair;
 }
 
 Blocks blocks_of(const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   Blocks b{};
   b.tiles_w = ceil_div(g.w, c.tile_w);
   b.tiles_h = ceil_div(g.h, c.tile_h);
@@ -175,6 +187,7 @@ int64_t eight_rows(const Product& p, const Config& c) {
 }
 
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
+  if (c.sums != 0) return false;
   if (c.narrow != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
@@ -182,18 +195,21 @@ bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
          p.taps() == 1 && box_extent(c.tile_w, g.stride_w, 1, 1) == c.tile_w && box_extent(c.tile_h, g.stride_h, 1, 1) == c.tile_h;
 }
 
-bool in_one_copy(const Product& p) { return groups_of(p).in_channels % channels_of_box(p) == 0; }
+bool in_one_copy(const Product& p, const Config& c) {
+  const Groups groups = groups_of(p, c);
+  return groups.in_channels % channels_of_box(p) == 0 && p.groups % groups.merged == 0;
+}
 
 int64_t bytes_of_box(const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const int64_t bytes = box_extent(c.tile_w, g.stride_w, p.kernel[1], p.dilation[1]) *
                         box_extent(c.tile_h, g.stride_h, p.kernel[0], p.dilation[0]) * InputBoxes::kBoxRowBytes;
-  return in_one_copy(p) ? bytes : ceil_div(bytes, 1024) * 1024;
+  return in_one_copy(p, c) ? bytes : ceil_div(bytes, 1024) * 1024;
 }
 
 InputBoxes boxes_of(const Product& p, const Config& c) {
   const Grid g = grid_of(p);
-  const Groups groups = groups_of(p);
+  const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
   InputBoxes boxes;
   boxes.tensor = p.in;
@@ -218,7 +234,7 @@ InputBoxes boxes_of(const Product& p, const Config& c) {
   boxes.boxes = b.boxes;
   boxes.boxes_per_split = c.boxes_per_split;
   boxes.boxes_per_chunk = c.boxes_per_chunk;
-  boxes.boxes_per_copy = in_one_copy(p) ? c.boxes_per_chunk : 1;
+  boxes.boxes_per_copy = in_one_copy(p, c) ? c.boxes_per_chunk : 1;
   return boxes;
 }
 

@@ -3,7 +3,8 @@
 //
 // Groups of fewer than 32 input channels (64 where inputs are narrow) are merged, several into one, with weights of zero where an output
 // does not belong to an input: a box has 32 (64) channels anyway, and the tensor cores have arithmetic to spare. (So an infinity in one
-// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32.
+// merged group makes NaN in the others.) Example: 32 groups of 4 input channels become 4 merged groups of 32. Where sums of channels are
+// stored as well, as many groups as fill a shape are merged, and the last merged group may have fewer: 13 groups of 8 are 7 of 16.
 #pragma once
 
 #include <algorithm>
@@ -53,6 +54,7 @@ struct Config {
   int64_t narrow = 0;      // 1: the inputs have 16 bits
   int64_t deep = 0;        // 1: the inputs have 16 bits, and the body multiplies by wgmma, both operands from shared memory
   int64_t pairs = 0;       // 1: the product is by_pairs
+  int64_t sums = 0;        // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -96,7 +98,7 @@ struct Groups {
   int64_t merged = 1;  // groups of the product in a merged one
   int64_t count, in_channels, channels;
 };
-Groups groups_of(const Product& p);
+Groups groups_of(const Product& p, const Config& c);
 
 // Boxes along the channels of a group, rounded up to whole steps.
 int64_t all_boxes(const Product& p, const Config& c);
@@ -124,7 +126,7 @@ int64_t eight_rows(const Product& p, const Config& c);
 // x 16 and 64 x 32 are slower with wgmma.)
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
-bool in_one_copy(const Product& p);                       // see InputBoxes::boxes_per_copy
+bool in_one_copy(const Product& p, const Config& c);      // see InputBoxes::boxes_per_copy
 int64_t bytes_of_box(const Product& p, const Config& c);  // in a stage that holds several
 InputBoxes boxes_of(const Product& p, const Config& c);
 

@@ -1,4 +1,5 @@
-// Host side of excite.cuh. The only choice is how many pixels a rTask has.
+// Host side of excite.cuh. The only choice is how many pixels a rTask has. ChannelExcite has a body for parts of hidden values and one for
+// sums of channels.
 #include "kernels/excite/excite.h"
 
 #include <fmt/format.h>
@@ -16,23 +17,40 @@
 namespace tamp::kernels {
 namespace {
 
-enum Operand : size_t { kMap, kSums, kWeights, kHiddenBias, kBias };
+enum Operand : size_t { kMap, kSums, kWeights, kHiddenBias, kBias, kFirstWeights };
+static_assert(kFirstWeights == kExciteFirstWeights);
 
 struct Excitation {
   TensorId in, sums, out;
   ChannelMap map;
   int64_t hidden = 0, parts = 0;
-  bool vector = true;  // four channels at once; decided when tensors have places
+  bool of_sums = false;  // and not of parts of hidden values
+  bool vector = true;    // four channels at once; decided when tensors have places
 
   int64_t padded() const { return padded_hidden(hidden); }
   int64_t pixels_at_once() const { return rk::kExciteThreads / (vector ? rk::kExciteChannels / 4 : rk::kExciteChannels); }
-  // Threads that share a part, four hidden values each.
-  int64_t lanes() const { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(padded() / 4))); }
+  // Threads that share a part, four values each.
+  int64_t lanes() const { return lanes_for((of_sums ? map.channels : padded()) / 4); }
+  int64_t first_lanes() const { return lanes_for(hidden); }  // of_sums: threads that have a hidden value each
+  static int64_t lanes_for(int64_t values) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(values))); }
+  // of_sums: turns of a thread with a cell of channels each.
+  int64_t turns() const { return ceil_div(ceil_div(map.channels, rk::kExciteCell), rk::kExciteThreads / first_lanes()); }
 };
 
-// How the hidden values are cut into chunks of the ring: `k` hidden values in each of `count` chunks.
+// How the weights are cut into chunks of the ring: `k` hidden values in each of `count` chunks, behind `first_count` chunks of
+// `first_cells` cells of channels each.
 struct Chunks {
   int64_t k = 0, count = 0;
+  int64_t first_cells = 0, first_count = 0;
+
+  int64_t all() const { return first_count + count; }
+  int64_t bytes(const Excitation& e, bool narrow) const {
+    const int64_t own = rk::excite_chunk_bytes(static_cast<int>(k), static_cast<int>(weight_bytes_of(narrow)));
+    return first_count == 0 ? own : std::max<int64_t>(own, first_bytes(e));
+  }
+  int64_t first_bytes(const Excitation& e) const {
+    return rk::excite_first_bytes(static_cast<int>(first_cells), static_cast<int>(e.padded()));
+  }
 };
 
 // What can be said before tensors have places; none where no body computes the rOperator.
@@ -51,6 +69,9 @@ std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, con
   e.map = map_of(graph.tensor(e.in));
   e.hidden = graph.tensor(rop.inputs[kWeights]).shape[1];
   e.parts = graph.tensor(e.sums).shape[2];
+  e.of_sums = rop.inputs.size() > kFirstWeights && rop.inputs[kFirstWeights].valid();
+  if (e.of_sums && (e.map.channels % 4 != 0 || e.map.channels > rk::kExciteMostHidden || e.hidden > rk::kExciteMostFirst))
+    return std::nullopt;
   if (e.map.images * e.map.channels * e.map.pixels() == 0 || e.hidden == 0 || e.parts == 0 || e.hidden > rk::kExciteMostHidden)
     return std::nullopt;
   return e;
@@ -63,11 +84,31 @@ Chunks chunks_of(const Excitation& e, const VDevice& d, bool narrow) {
   const int64_t most = (d.weight_stage_bytes - fixed) / of_k / kGranule * kGranule;
   if (most <= 0) return {};
   const int64_t count = ceil_div(e.hidden, most), k = ceil_div(ceil_div(e.hidden, count), kGranule) * kGranule;
-  return {k, ceil_div(e.hidden, k)};
+  Chunks chunks{k, ceil_div(e.hidden, k)};
+  if (!e.of_sums) return chunks;
+  const int padded = static_cast<int>(e.padded());
+  const int64_t scales = rk::excite_first_bytes(0, padded), of_cell = rk::excite_first_bytes(1, padded) - scales;
+  const int64_t cells = ceil_div(e.map.channels, rk::kExciteCell), fitting = (d.weight_stage_bytes - scales) / of_cell;
+  if (!narrow || fitting <= 0) return {};
+  // All chunks are as long as the longest one, so that few chunks have much padding. A further chunk costs as much as some bytes more.
+  constexpr int64_t kChunkBytes = 3072;
+  Chunks best;
+  for (int64_t pieces = ceil_div(cells, fitting); pieces <= cells; ++pieces) {
+    chunks.first_cells = ceil_div(cells, pieces);
+    chunks.first_count = ceil_div(cells, chunks.first_cells);
+    const auto cost = [&](const Chunks& c) { return c.all() * (c.bytes(e, narrow) + kChunkBytes); };
+    if (best.count == 0 || cost(chunks) < cost(best)) best = chunks;
+  }
+  return best;
 }
 
-int64_t work_bytes_of(const Excitation& e, const Chunks& chunks) {
+// Without the sums of channels.
+int64_t gate_bytes_of(const Excitation& e, const Chunks& chunks) {
   return rk::excite_work_bytes(static_cast<int>(e.padded()), static_cast<int>(chunks.k * chunks.count));
+}
+int64_t work_bytes_of(const Excitation& e, const Chunks& chunks) {
+  const int64_t channels = chunks.first_count * chunks.first_cells * rk::kExciteCell;
+  return gate_bytes_of(e, chunks) + (e.of_sums ? rk::excite_sums_bytes(static_cast<int>(channels)) : 0);
 }
 
 // Tiles of pixels of an image, for about `rtasks` rTasks.
@@ -78,7 +119,7 @@ int64_t tiles_for(const Excitation& e, int64_t rtasks) {
 double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixels) {
   const double values = static_cast<double>(tile_pixels * kSqueezeBlock);
   return values * static_cast<double>(bytes_of(graph.tensor(e.in).dtype) + bytes_of(graph.tensor(e.out).dtype)) +
-         4 * static_cast<double>(e.parts * e.padded());
+         4 * static_cast<double>(e.parts * (e.of_sums ? e.map.channels : e.padded()));
 }
 
 // The time that a rTask's bytes take while all vEUs are at work.
@@ -91,7 +132,22 @@ double latency_us(const Graph& graph, const Excitation& e, const VDevice& d, int
   const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
   const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
   const double trips_us = static_cast<double>(of_map + of_sums - 2) * d.cost("excite.turn_us");
-  return d.cost("excite.finish_us") + std::max(trips_us - busy_us(graph, e, d, tile_pixels), 0.0);
+  const double first_us = e.of_sums ? d.cost("excite.sums_us") + static_cast<double>(e.turns()) * d.cost("excite.cell_us") : 0;
+  return d.cost("excite.finish_us") + first_us + std::max(trips_us - busy_us(graph, e, d, tile_pixels), 0.0);
+}
+
+// Makes the phase one that begins with sums of channels.
+void add_first(const Excitation& e, const Chunks& chunks, Phase& phase) {
+  const auto log2 = [](int64_t lanes) { return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(lanes))); };
+  ArgList excite;
+  for (Arg& a : phase.args) excite.push_back(a.name == "lanes_log2" ? arg(log2(e.first_lanes())) : std::move(a.value));
+  phase.body = "rk::excite_of_sums";
+  phase.args_type = "rk::ExciteOfSumsArgs";
+  phase.args = {{"excite", ArgValue{std::move(excite)}},
+                {"sums_lanes_log2", arg(log2(e.lanes()))},
+                {"first_cells", arg(chunks.first_cells)},
+                {"first_chunks", arg(chunks.first_count)},
+                {"work_at", arg(gate_bytes_of(e, chunks))}};
 }
 
 ArgValue activation_arg(const ActivationCall& call) {
@@ -134,15 +190,17 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
                 {"gate", activation_arg(op.gate)}};
   phase.rtasks = e.map.images * e.map.blocks() * tiles;
   phase.work_bytes = work_bytes_of(e, chunks);
-  phase.ring = {rk::excite_chunk_bytes(static_cast<int>(chunks.k), static_cast<int>(weight_bytes_of(narrow))), chunks.count, tiles,
-                e.map.blocks()};
+  phase.ring = {chunks.bytes(e, narrow), chunks.all(), tiles, e.map.blocks()};
   phase.cost.activation_bytes = bytes_of_rtask(request.graph, e, tile_pixels);
-  phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks.count);
+  phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks.all());
   phase.cost.latency_us = latency_us(request.graph, e, request.vdevice, tile_pixels);
+  if (e.of_sums) add_first(e, chunks, phase);
   RKernel rkernel;
   rkernel.family = "excite";
-  rkernel.name = fmt::format("excite{}<{} channels, {}>", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
+  rkernel.name =
+      fmt::format("excite{}{}<{} channels, {}>", e.of_sums ? "_of_sums" : "", narrow ? "_16bit" : "", e.vector ? 4 : 1, phase.rtasks);
   rkernel.config = {{"tile_pixels", tile_pixels}, {"chunk_k", chunks.k}, {"narrow", narrow}};
+  if (e.of_sums) rkernel.config.insert(rkernel.config.end(), {{"first_cells", chunks.first_cells}, {"first_chunks", chunks.first_count}});
   rkernel.phases = {std::move(phase)};
   return rkernel;
 }
@@ -166,6 +224,26 @@ std::vector<RKernel> offers(const Request& request) {
   return rkernels;
 }
 
+// The chunks of a block that come first, the same for all blocks: cells of channels for all hidden values, then the values' scales.
+void pack_first(const Graph& graph, const ROperator& rop, const RKernel& rkernel, std::byte* to) {
+  const Tensor& weights = graph.tensor(rop.inputs[kFirstWeights]);
+  const Tensor& map = graph.tensor(rop.inputs[kMap]);
+  const int64_t hidden = weights.shape[0], channels = weights.shape[1], padded = padded_hidden(hidden);
+  const int64_t cells = rkernel.config_value("first_cells"), chunks = rkernel.config_value("first_chunks");
+  const float share = 1 / static_cast<float>(map.shape[2] * map.shape[3]);
+  const float* const data = f32_data(weights);
+  std::vector<std::byte> row(static_cast<size_t>(chunks * cells * rk::kExciteCell * 2));
+  for (int64_t r = 0; r < hidden; ++r) {
+    const float scale = share * pack_weights({data + r * channels, data + (r + 1) * channels}, /*narrow=*/true, row.data());
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      std::byte* const of_chunk = to + chunk * rkernel.phases[0].ring.chunk_bytes;
+      for (int64_t cell = 0; cell < cells; ++cell)
+        std::memcpy(of_chunk + (cell * padded + r) * 16, row.data() + (chunk * cells + cell) * 16, 16);
+      std::memcpy(of_chunk + cells * padded * 16 + r * 4, &scale, 4);
+    }
+  }
+}
+
 // For each block and chunk: the products' weights, ExciteColumn[32], and the hidden biases.
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
   const RingWeights& ring = rkernel.phases[0].ring;
@@ -179,14 +257,18 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const float *const data = f32_data(weights), *const hidden_bias = bias_of(kHiddenBias), *const bias = bias_of(kBias);
   Bytes bytes(static_cast<size_t>(ring.blocks * ring.chunks_per_rtask * ring.chunk_bytes));
   const auto put = [](std::byte* to, int64_t index, float value) { std::memcpy(to + index * 4, &value, 4); };
-  std::vector<std::byte> row(static_cast<size_t>(ring.chunks_per_rtask * row_bytes));
+  const int64_t first = rkernel.phases[0].body == "rk::excite_of_sums" ? rkernel.config_value("first_chunks") : 0;
+  for (int64_t block = 0; block < ring.blocks && first > 0; ++block)
+    pack_first(graph, rop, rkernel, bytes.data() + block * ring.chunks_per_rtask * ring.chunk_bytes);
+  const int64_t chunks = ring.chunks_per_rtask - first;
+  std::vector<std::byte> row(static_cast<size_t>(chunks * row_bytes));
   for (int64_t c = 0; c < ring.blocks * kSqueezeBlock; ++c) {
     float scale = 0;
     std::fill(row.begin(), row.end(), std::byte{0});
     if (c < channels) scale = pack_weights({data + c * hidden, data + (c + 1) * hidden}, narrow, row.data());
-    for (int64_t chunk = 0; chunk < ring.chunks_per_rtask; ++chunk) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       std::byte* const to =
-          reinterpret_cast<std::byte*>(bytes.data()) + (c / kSqueezeBlock * ring.chunks_per_rtask + chunk) * ring.chunk_bytes;
+          reinterpret_cast<std::byte*>(bytes.data()) + (c / kSqueezeBlock * ring.chunks_per_rtask + first + chunk) * ring.chunk_bytes;
       std::memcpy(to + c % kSqueezeBlock * row_bytes, row.data() + chunk * row_bytes, static_cast<size_t>(row_bytes));
       std::byte* const columns = to + kSqueezeBlock * row_bytes;
       put(columns, c % kSqueezeBlock * 2, scale);

@@ -4,6 +4,10 @@
 // a gate, and multiplies its piece of x by the gates. The loads of the first pixels are under way while the gates are computed. NARROW:
 // weights are fp16 numbers, and a gate's sum is multiplied by its scale. In, Out: the types of x and y in memory.
 //
+// excite_of_sums is the same with the product of the first half: s are sums of channels, as summed_conv (kernels/conv/summed_conv.cuh)
+// makes them, and each rTask multiplies them by all of the first weights, which come through the ring ahead of the others. A thread has a
+// hidden value and every so manieth cell of 8 channels.
+//
 // Example: thread 75, 48 hidden values, fp32 weights, kVector 4. 16 threads share a part (48 / 4, rounded up to a power of two), so
 // thread 75 adds up hidden values 44 to 47 (75 % 16 * 4) of parts 4 (75 / 16), 20, 36, .. It works on gate 9 (75 / 8) with hidden values
 // 12 to 15 (75 % 8 * 4) and 44 to 47 of a chunk, and multiplies channels 12 to 15 of pixels 9 (75 / 8), 41, .. of the tile.
@@ -34,17 +38,28 @@ struct ExciteArgs {
   ExciteActivation hidden_activation, gate;
 };
 static_assert(sizeof(ExciteArgs) <= 768, "an argument slot has 768 bytes");
+struct ExciteOfSumsArgs {
+  ExciteArgs excite;
+  int32_t sums_lanes_log2;                     // as lanes_log2, four channels each; lanes_log2 itself: threads, a hidden value each
+  int32_t first_cells, first_chunks, work_at;  // cells of a chunk; chunks ahead of the others; bytes of work before the sums
+};
+static_assert(sizeof(ExciteOfSumsArgs) <= 768, "an argument slot has 768 bytes");
+
+// What excite_sum adds up: `parts` rows of `count` values, a multiple of four.
+struct ExciteParts {
+  int32_t count, parts, stride, lanes_log2;
+};
 
 // One copy, out of line: code that runs once costs the time in which its bytes are fetched.
 RK_BODY float excite_activate(int32_t kind, float x, float a, float b) { return activate(kind, x, a, b); }
 
-// Adds up the parts. Leaves hidden values in rows of padded_hidden, a row for each warp (or for the two or more warps that share a part),
-// which are still to be added. Returns the number of rows.
+// Adds up the parts. Leaves values in rows of args.count, a row for each warp (or for the two or more warps that share a part), which are
+// still to be added. Returns the number of rows.
 template <class Veu>
-RK_INLINE int excite_sum(const ExciteArgs& args, const float* from, float* rows) {
+RK_INLINE int excite_sum(const ExciteParts& args, const float* from, float* rows) {
   const int thread = static_cast<int>(threadIdx.x), lanes = 1 << args.lanes_log2, lane = thread & (lanes - 1);
-  const int step = Veu::kComputeThreads >> args.lanes_log2, parts = args.parts, stride = args.sums_part;
-  const bool is_hidden = lane * 4 < args.padded_hidden;
+  const int step = Veu::kComputeThreads >> args.lanes_log2, parts = args.parts, stride = args.stride;
+  const bool is_hidden = lane * 4 < args.count;
   float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
   from += lane * 4;
 #pragma unroll 1
@@ -64,21 +79,77 @@ RK_INLINE int excite_sum(const ExciteArgs& args, const float* from, float* rows)
                             __shfl_xor_sync(kFullMask, sum.z, other), __shfl_xor_sync(kFullMask, sum.w, other)});
   }
   const int row_log2 = max(args.lanes_log2, 5);
-  if (is_hidden && lane_id() < lanes) *reinterpret_cast<float4*>(rows + (thread >> row_log2) * args.padded_hidden + lane * 4) = sum;
+  if (is_hidden && lane_id() < lanes) *reinterpret_cast<float4*>(rows + (thread >> row_log2) * args.count + lane * 4) = sum;
   return Veu::kComputeThreads >> row_log2;
 }
 
+// Multiplies the sums of channels, which lie in `row_count` rows, by the first weights. Leaves hidden values in rows, as excite_sum does.
+template <class Veu>
+RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weights, const float* of_warps, int row_count, float* sums,
+                           float* rows) {
+  const int thread = static_cast<int>(threadIdx.x), channels = args.excite.channels, padded = args.excite.padded_hidden;
+  const int lanes = 1 << args.excite.lanes_log2, row = thread & (lanes - 1), step = Veu::kComputeThreads >> args.excite.lanes_log2;
+#pragma unroll 1
+  for (int c = thread; c < args.first_chunks * args.first_cells * kExciteCell; c += Veu::kComputeThreads) {
+    float v = 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < row_count && c < channels; ++i) v += of_warps[i * channels + c];
+    sums[c] = v;
+  }
+  sync_compute<Veu>();
+  float low = 0.0f, high = 0.0f, scale = 0.0f;
+#pragma unroll 1
+  for (int chunk = 0; chunk < args.first_chunks; ++chunk) {
+    const char* const stage = as_shared(weights.acquire());
+    if (row < padded) {
+      const float4* const of_chunk = reinterpret_cast<const float4*>(sums) + chunk * args.first_cells * 2;
+      const uint4* const products = reinterpret_cast<const uint4*>(stage) + row;
+#pragma unroll 2
+      for (int cell = thread >> args.excite.lanes_log2; cell < args.first_cells; cell += step) {
+        const uint4 pairs = products[cell * padded];
+        low = excite_dot(low, of_chunk[cell * 2], excite_four(pairs.x, pairs.y));
+        high = excite_dot(high, of_chunk[cell * 2 + 1], excite_four(pairs.z, pairs.w));
+      }
+      scale = reinterpret_cast<const float*>(stage + args.first_cells * padded * 16)[row];
+    }
+    weights.release();
+  }
+  float v = (low + high) * scale;
+#pragma unroll 1
+  for (int other = lanes; other < kWarp; other *= 2) v += __shfl_xor_sync(kFullMask, v, other);
+  const int row_log2 = max(args.excite.lanes_log2, 5);
+  if (row < padded && lane_id() < lanes) rows[(thread >> row_log2) * padded + row] = v;
+  return Veu::kComputeThreads >> row_log2;
+}
+
+// Leaves the hidden values in rows of padded_hidden that are still to be added; returns the number of rows. `weights` moves on to the
+// chunks of the second half.
+template <class Veu, class Args>
+RK_INLINE int excite_hidden(const Task<Veu>& task, uint32_t image, WeightPipe<Veu>& weights, float* rows) {
+  const ExciteArgs& args = task.template arguments<ExciteArgs>();
+  const float* const from = task.address(args.sums) + static_cast<int64_t>(image) * args.sums_image;
+  if constexpr (std::is_same_v<Args, ExciteArgs>) {
+    return excite_sum<Veu>({args.padded_hidden, args.parts, args.sums_part, args.lanes_log2}, from, rows);
+  } else {
+    const Args& all = task.template arguments<Args>();
+    float* const of_warps = reinterpret_cast<float*>(task.template work_as<char>() + all.work_at);
+    const int row_count = excite_sum<Veu>({args.channels, args.parts, args.sums_part, all.sums_lanes_log2}, from, of_warps);
+    sync_compute<Veu>();
+    return excite_first<Veu>(all, weights, of_warps, row_count, of_warps + kExciteMostHidden, rows);
+  }
+}
+
 // The gates of the block, in shared memory for all threads.
-template <class Veu, bool NARROW>
+template <class Veu, bool NARROW, class Args>
 RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& args, uint32_t image) {
   constexpr int kWeightBytes = NARROW ? 2 : 4, kCell = 16 / kWeightBytes;
   const int thread = static_cast<int>(threadIdx.x), gate = thread / kExciteLanes, part = thread % kExciteLanes, chunk_k = args.chunk_k;
   float* const rows = task.template work_as<float>();
   float* const hidden = rows + kComputeWarps * args.padded_hidden;
   float* const gates = hidden + args.chunks * chunk_k;
-  const int row_count = excite_sum<Veu>(args, task.address(args.sums) + static_cast<int64_t>(image) * args.sums_image, rows);
-  sync_compute<Veu>();
   WeightPipe<Veu> weights = task.weights;
+  const int row_count = excite_hidden<Veu, Args>(task, image, weights, rows);
+  sync_compute<Veu>();
   float sum = 0.0f;
   ExciteColumn column{};
 #pragma unroll 1
@@ -124,8 +195,8 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
   return gates;
 }
 
-template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
-RK_BODY void excite(const Task<Veu>& caller) {
+template <class Veu, int kVector, bool NARROW, class Args, class In, class Out>
+RK_INLINE void excite_map(const Task<Veu>& caller) {
   static_assert(Veu::kComputeThreads == kExciteThreads);
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   constexpr int kLanes = kExciteChannels / kVector;
@@ -158,7 +229,7 @@ RK_BODY void excite(const Task<Veu>& caller) {
       if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, args.in_strides));
     }
     if (!has_gate) {
-      const float* const gates = excite_gates<Veu, NARROW>(task, args, image);
+      const float* const gates = excite_gates<Veu, NARROW, Args>(task, args, image);
       gate.x = gates[in_block];
       if constexpr (kVector == 4) gate = *reinterpret_cast<const float4*>(gates + in_block);
       has_gate = true;
@@ -175,6 +246,16 @@ RK_BODY void excite(const Task<Veu>& caller) {
       for (int i = 0; i + 1 < kExciteAhead; ++i) values[i] = values[i + 1];
     }
   } while (first < end);
+}
+
+template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
+RK_BODY void excite(const Task<Veu>& task) {
+  excite_map<Veu, kVector, NARROW, ExciteArgs, In, Out>(task);
+}
+template <class Veu, int kVector, bool NARROW, class In = float, class Out = float>
+RK_BODY void excite_of_sums(const Task<Veu>& task) {
+  static_assert(NARROW);
+  excite_map<Veu, kVector, NARROW, ExciteOfSumsArgs, In, Out>(task);
 }
 
 }  // namespace rk

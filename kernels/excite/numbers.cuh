@@ -29,4 +29,12 @@ constexpr int excite_work_bytes(int padded_hidden, int padded_k) {
   return (kComputeWarps * padded_hidden + padded_k + kExciteChannels) * 4;
 }
 
+// With the product of the first half in the same body: a chunk of its weights is cells[cells][padded_hidden] of 8 channels in fp16, then
+// scales[padded_hidden].
+inline constexpr int kExciteCell = 8;
+inline constexpr int kExciteMostFirst = kExciteThreads;  // hidden values: a thread has one
+constexpr int excite_first_bytes(int cells, int padded_hidden) { return padded_hidden * (cells * kExciteCell * 2 + 4); }
+// Behind excite_work_bytes: the sums of channels of each warp (or of several warps), and the sums of all.
+constexpr int excite_sums_bytes(int padded_channels) { return (kExciteMostHidden + padded_channels) * 4; }
+
 }  // namespace rk

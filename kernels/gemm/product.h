@@ -24,6 +24,7 @@ struct Product {
   bool narrow_in = false, narrow_out = false;                              // in and out have 16 bits
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};  // image, channel, h, w
   bool residual_after_activation = false;
+  bool keeps_tiles = false;  // results are asked for by tiles of rows and columns, so these stay dimensions of their own
 
   TensorId weights;
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data

@@ -93,6 +93,19 @@ def excited():
     return m.model(nodes, [port("x", 2, 40, 13, 11)], [port("y", 2, 9, 7, 6)], weights)
 
 
+def summed():
+    """Squeeze-and-excite of two images behind a grouped convolution and behind a pointwise one, whose channels are multiples of four."""
+    nodes = [m.node("Conv", ["x", "wg", "bg"], ["c0"], "grouped", group=4, pads=[1] * 4, strides=[2, 2]), m.node("Relu", ["c0"], ["c"], "relu"),
+             m.node("GlobalAveragePool", ["c"], ["p1"], "pool1"), m.node("Conv", ["p1", "u1", "ub"], ["h1"], "first1"), m.node("Relu", ["h1"], ["i1"], "inner1"),
+             m.node("Conv", ["i1", "v1"], ["k1"], "second1"), m.node("Sigmoid", ["k1"], ["g1"], "gate1"), m.node("Mul", ["g1", "c"], ["y1"], "excite1"),
+             m.node("Conv", ["y1", "wp"], ["e0"], "pointwise"), m.node("HardSwish", ["e0"], ["e"], "hs"), m.node("ReduceMean", ["e"], ["p2"], "pool2", axes=[2, 3]),
+             m.node("Conv", ["p2", "u2"], ["h2"], "first2"), m.node("HardSwish", ["h2"], ["i2"], "inner2"), m.node("Conv", ["i2", "v2", "vb"], ["k2"], "second2"),
+             m.node("HardSigmoid", ["k2"], ["g2"], "gate2"), m.node("Mul", ["e", "g2"], ["y"], "excite2")]
+    weights = [weight("wg", 40, 6, 3, 3), m.constant("bg", random("bg", 40)), weight("u1", 7, 40, 1, 1), m.constant("ub", random("ub", 7)), weight("v1", 40, 7, 1, 1),
+               weight("wp", 92, 40, 1, 1), weight("u2", 23, 92, 1, 1), weight("v2", 92, 23, 1, 1), m.constant("vb", random("vb", 92))]
+    return m.model(nodes, [port("x", 2, 24, 17, 13)], [port("y", 2, 92, 9, 7)], weights)
+
+
 def batch_norm():
     """Conv, BatchNormalization, residual, average pooling, Gemm."""
     norm = [m.constant("scale", random("scale", 16)), m.constant("shift", random("shift", 16)), m.constant("mean", random("mean", 16)),
@@ -152,7 +165,7 @@ def deep():
     return m.model(nodes, [port("x", 3, 20)], [port(last, 3, 20)], weights)
 
 
-SMALL = [lone_relu, conv_odd, inception, mobile, excited, batch_norm, attention, reductions, through, deep]
+SMALL = [lone_relu, conv_odd, inception, mobile, excited, summed, batch_norm, attention, reductions, through, deep]
 
 
 # --- running them ----------------------------------------------------------------------------------------------------
@@ -377,7 +390,7 @@ def all_tests():
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
     tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios-parallel", "list")]
     tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
-    return tests + [precision_test(make) for make in (conv_odd, inception, excited, attention)] + harness.tests_of(globals())
+    return tests + [precision_test(make) for make in (conv_odd, inception, excited, summed, attention)] + harness.tests_of(globals())
 
 
 if __name__ == "__main__":

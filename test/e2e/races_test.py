@@ -161,6 +161,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("gated", gated, ["--vdevice", "h200"], "depthwise<4 direct gemv elementwise reduce_sum"),
     ("excited", nets.excited, ["--vdevice", "h200"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
     ("narrow_excited", nets.excited, ["--vdevice", "h200", "--precision", "fp16"], "depthwise_squeeze_16bit squeeze_16bit excite_16bit"),
+    ("summed", nets.summed, ["--vdevice", "h200"], "staged_conv_tf32 excite_of_sums_16bit"),
+    ("narrow_summed", nets.summed, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 excite_of_sums_16bit"),
     ("padded_pixels", padded_pixels, ["--vdevice", "h200"], "depthwise<4"),
     ("large_filters", large_filters, ["--vdevice", "h200"], "depthwise<4 normalize<rows staged_conv_tf32"),
     ("narrow_large_filters", large_filters, ["--vdevice", "h200", "--precision", "fp16"], "depthwise<4 normalize<rows"),

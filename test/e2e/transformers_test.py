@@ -349,9 +349,6 @@ def test_vit_in_batches(tamp):
         assert chosen == ["attention_rows<128x32>"], f"{precision}: {chosen}"
 
 
-def attentions(tamp, *options):
-
-
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]

@@ -7,6 +7,7 @@
 #include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/recognise_excitation.h"
 #include "compiler/select/cost.h"
+#include "kernels/conv/staged_conv.h"
 #include "kernels/excite/squeeze.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -60,6 +61,26 @@ TEST_CASE("ChannelSqueeze multiplies means in parts, ChannelExcite adds them up"
   check_near(floats_of(answers(gated)[0]), {0, 0, 4 * 1.125F, 8 * 1.125F});  // the hidden value is -1, gates are -0.25 and 1.125
 }
 
+TEST_CASE("SummedConv adds up its channels by tiles, ChannelExcite multiplies the sums by both weights") {
+  CaseMaker maker("by hand");
+  const TensorId x = maker.input({1, 1, 2, 3}, Lay::rows, {1, 2, 3, 4, 5, -6});
+  const TensorId w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 2, 0, -1}), b = maker.constant({4}, Lay::rows, {0, 0, 1, 0});
+  SummedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1, {Activation::relu}, {2, 2}};
+  const TensorId y = maker.output({1, 4, 2, 3}), s = maker.output({1, 4, 2});
+  Case conv = maker.finish(op, {x, w, b}, y);
+  conv.graph.rops[0].outputs.push_back(s);
+  const std::vector<ops::Value> made = answers(conv);
+  check_near(floats_of(made[0]), {1, 2, 3, 4, 5, 0, 2, 4, 6, 8, 10, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 6});
+  check_near(floats_of(made[1]), {12, 3, 24, 6, 4, 2, 0, 6});
+
+  CaseMaker other("gates by hand");
+  const TensorId map = other.input({1, 2, 2, 1}, Lay::rows, {2, 6, 4, 8}), sums = other.input({1, 2, 2}, Lay::rows, {2, 6, 8, 4});
+  const TensorId v = other.constant({2, 1, 1, 1}, Lay::rows, {0.5F, -1}), first = other.constant({1, 2, 1, 1}, Lay::rows, {3, 10});
+  const Case gated =
+      other.finish(ChannelExcite{{Activation::relu}, {}}, {map, sums, v, TensorId(), TensorId(), first}, other.output({1, 2, 2, 1}));
+  check_near(floats_of(answers(gated)[0]), {72, 216, -288, -576});  // means 4 and 6, hidden value 72, gates 36 and -72
+}
+
 TEST_CASE("squeeze-and-excite says what does not fit") {
   const auto refused = [](const OpAttrs& op, const std::vector<Shape>& shapes) {
     ops::OperandList operands;
@@ -86,6 +107,22 @@ TEST_CASE("squeeze-and-excite says what does not fit") {
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 6}, {41, 6, 1, 1}}), Contains("W has shape [41,6,1,1]"));
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 6}, {40, 6, 1, 1}, {8}}), Contains("the hidden bias has shape [8]"));
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 6}, {40, 6, 1, 1}, {6}, {6}}), Contains("B has shape [6]"));
+  CHECK(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 40, 3}, {40, 6, 1, 1}, {6}, {40}, {6, 40, 1, 1}}) == "taken");
+  CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 3}, {40, 6, 1, 1}, {6}, {40}, {6, 40, 1, 1}}),
+             Contains("S has shape [2,8,3]"));
+  CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 40, 3}, {40, 6, 1, 1}, {6}, {40}, {7, 40, 1, 1}}), Contains("FW has shape"));
+  const SummedConv summed{{3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 2, {}, {2, 5}};
+  const auto tiled = [&](std::vector<int64_t> tile) {
+    SummedConv op = summed;
+    op.tile = std::move(tile);
+    return op;
+  };
+  CHECK(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}}) == "taken");
+  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {10, 4, 3, 3}}), Contains("a multiple of 4 output channels"));
+  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {12, 3, 3, 3}}), Contains("W has shape [12,3,3,3]"));
+  CHECK_THAT(refused(summed, {{1, 8, 5}, {12, 4, 3, 3}}), Contains("input X has shape [1,8,5]"));
+  CHECK_THAT(refused(tiled({2}), {{1, 8, 5, 5}, {12, 4, 3, 3}}), Contains("attribute 'tile'"));
+  CHECK_THAT(refused(tiled({0, 2}), {{1, 8, 5, 5}, {12, 4, 3, 3}}), Contains("attribute 'tile'"));
 }
 
 namespace {
@@ -128,11 +165,32 @@ TEST_CASE("squeeze-and-excite is two rOperators, the first with the depthwise co
       CHECK(only<ChannelExcite>(made).gate == ActivationCall{Activation::hard_sigmoid, 0.2F, 0.5F});
     }
   }
-  for (const std::string& maker : {kGrouped, kCopied}) {
-    const Graph made = recognised(excitation(maker));
+  for (const auto& [maker, precision] : {std::pair{kGrouped, Precision::fp32}, std::pair{kCopied, Precision::tf32}}) {
+    const Graph made = recognised(excitation(maker), precision);
     CHECK(made.rops.size() == 3);
     CHECK(!only<ChannelSqueeze>(made).depthwise);
   }
+}
+
+TEST_CASE("squeeze-and-excite is two rOperators behind another convolution, which adds up its channels") {
+  for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::bf16}) {
+    const Graph made = recognised(excitation(kGrouped, "g, x"), precision);
+    CHECK(made.rops.size() == 2);
+    CHECK(only<SummedConv>(made).group == 4);
+    CHECK(only<SummedConv>(made).activation == ActivationCall{Activation::relu});
+    CHECK(only<ChannelExcite>(made).hidden == ActivationCall{Activation::silu});
+    CHECK(made.rops[1].inputs.size() == kExciteFirstWeights + 1);
+  }
+  // The map may have other readers, the mean not.
+  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, x)")), "SummedConv") == 1);
+  CHECK(count_rops(recognised(excitation(kGrouped, "x, g", "outputs(y, m)")), "SummedConv") == 0);
+  // Channels that are no multiple of four, or that an addition follows, stay with ChannelSqueeze.
+  std::string odd = excitation(kGrouped);
+  for (size_t at; (at = odd.find("40")) != std::string::npos;) odd.replace(at, 2, "38");
+  for (size_t at; (at = odd.find("38,10")) != std::string::npos;) odd.replace(at, 5, "38,19");
+  odd.replace(odd.find("group=4"), 7, "group=2");
+  CHECK(count_rops(recognised(odd), "SummedConv") == 0);
+  CHECK(count_rops(recognised(odd), "ChannelSqueeze") == 1);
 }
 
 TEST_CASE("squeeze-and-excite is left alone where somebody else reads a step, or where it is another thing") {
@@ -264,6 +322,76 @@ std::vector<Case> excite_cases() {
   };
 }
 
+struct SummedSizes {
+  Shape in;
+  int64_t channels, kernel;
+  std::vector<int64_t> tile;
+  int64_t group = 1, stride = 1;
+  Activation activation = Activation::relu;
+  bool has_bias = true;
+};
+
+Case summed_case(const std::string& name, const SummedSizes& e, Lay in = Lay::channels_last, Lay out = Lay::channels_last) {
+  CaseMaker maker(name);
+  const int64_t pad = e.kernel / 2;
+  Shape map = {e.in[0], e.channels};
+  for (const size_t d : {2, 3}) map.push_back((e.in[d] + 2 * pad - e.kernel) / e.stride + 1);
+  std::vector<TensorId> inputs = {maker.input(e.in, in), maker.constant({e.channels, e.in[1] / e.group, e.kernel, e.kernel})};
+  if (e.has_bias) inputs.push_back(maker.constant({e.channels}));
+  const TensorId sums =
+      maker.output({map[0], map[1], (map[2] + e.tile[0] - 1) / e.tile[0] * ((map[3] + e.tile[1] - 1) / e.tile[1])}, Lay::channels_last);
+  const SummedConv op{
+      {e.kernel, e.kernel}, {e.stride, e.stride}, {1, 1}, {pad, pad}, {pad, pad}, e.group, {e.activation, 0.1F, 0.5F}, e.tile};
+  Case c = maker.finish(op, inputs, maker.output(map, out));
+  c.graph.rops[0].outputs.push_back(sums);
+  c.graph.outputs.push_back(sums);
+  return c;
+}
+
+std::vector<Case> summed_cases() {
+  return {
+      summed_case("summed, one pixel", {{1, 16, 1, 1}, 8, 3, {1, 1}}),
+      summed_case("summed, groups of 8", {{1, 48, 14, 14}, 48, 3, {2, 14}, 6}),
+      summed_case("summed, 13 groups, stride 2", {{1, 104, 15, 13}, 104, 3, {3, 4}, 13, 2}),
+      summed_case("summed, two images, odd sizes", {{2, 40, 7, 5}, 44, 3, {3, 5}, 1, 1, Activation::none}),
+      summed_case("summed, one tap, another activation", {{2, 36, 6, 7}, 72, 1, {2, 4}, 1, 1, Activation::silu, false}),
+      summed_case("summed, clip, rows of pixels", {{1, 32, 9, 9}, 20, 3, {4, 9}, 1, 1, Activation::clip}, Lay::channels_last, Lay::rows),
+      summed_case("summed, large tile", {{1, 64, 17, 16}, 132, 3, {8, 8}, 1, 1, Activation::hard_swish}, Lay::slice, Lay::slice),
+  };
+}
+
+struct OfSums {
+  Shape map;
+  int64_t hidden, parts;
+  ActivationCall inner{Activation::relu}, gate{Activation::sigmoid};
+  bool has_biases = true;
+};
+
+Case of_sums_case(const std::string& name, const OfSums& e, Lay lay = Lay::channels_last) {
+  CaseMaker maker(name);
+  const int64_t channels = e.map[1];
+  std::vector<TensorId> inputs = {maker.input(e.map, lay)};
+  inputs.push_back(maker.input({e.map[0], channels, e.parts}, Lay::channels_last));
+  maker.set_range(-0.3F, 0.3F);
+  inputs.push_back(maker.constant({channels, e.hidden, 1, 1}));
+  for (const int64_t count : {e.hidden, channels}) inputs.push_back(e.has_biases ? maker.constant({count}) : TensorId());
+  inputs.push_back(maker.constant({e.hidden, channels, 1, 1}));
+  return maker.finish(ChannelExcite{e.inner, e.gate}, inputs, maker.output(e.map, lay));
+}
+
+std::vector<Case> of_sums_cases() {
+  const ActivationCall hard{Activation::hard_sigmoid, 1.0F / 6, 0.5F};
+  return {
+      of_sums_case("of sums, few", {{1, 4, 1, 1}, 1, 1}),
+      of_sums_case("of sums, 48 channels, many parts", {{1, 48, 9, 9}, 8, 76}),
+      of_sums_case("of sums, odd sizes, two images", {{2, 44, 7, 5}, 11, 9, {Activation::hard_swish}, hard}),
+      of_sums_case("of sums, no biases", {{2, 104, 5, 3}, 26, 14, {Activation::silu}, {Activation::tanh}, false}),
+      of_sums_case("of sums, weights in chunks", {{1, 440, 7, 7}, 110, 2}),
+      of_sums_case("of sums, as many as there can be", {{1, 1024, 2, 1}, 256, 3}),
+      of_sums_case("of sums, rows of pixels", {{2, 36, 6, 4}, 6, 5}, Lay::rows),
+  };
+}
+
 VDevice few_vdevice() {
   VDevice vdevice = read_vdevice("h200");
   vdevice.sms = 6;
@@ -278,6 +406,14 @@ void check_bodies(const std::vector<Case>& cases, Precision precision, double to
     FAIL_CHECK(problem);
 }
 
+void check_summed(const std::vector<Case>& cases, Precision precision, double tolerance, const std::string& name) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_summed_" + name);
+  const HeavyRun run{few_vdevice().with_inputs(), precision, tolerance};
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::staged_conv(), kernels::excite()}, run, root, folder.path()))
+    FAIL_CHECK(problem);
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases = squeeze_cases();
   for (Case& c : excite_cases()) cases.push_back(std::move(c));
@@ -289,6 +425,22 @@ std::vector<Case> all_cases() {
 TEST_CASE("the bodies of squeeze-and-excite agree with the reference") { check_bodies(all_cases(), Precision::fp32, 2e-5, "fp32"); }
 
 TEST_CASE("weights of squeeze-and-excite may be of 16 bits") { check_bodies(all_cases(), Precision::tf32, 2e-3, "tf32"); }
+
+TEST_CASE("convolutions that add up their channels, and gates of such sums, agree with the reference") {
+  std::vector<Case> cases = summed_cases();
+  check_summed(cases, Precision::tf32, 2e-2, "tf32");
+  check_summed(of_sums_cases(), Precision::tf32, 2e-3, "gates");
+  std::vector<Case> narrow;
+  for (const size_t i : {1, 3, 4}) {
+    const ROperator& rop = cases[i].graph.rops[0];
+    if (i == 1) narrow.push_back(narrowed(cases[i], {rop.inputs[0], rop.outputs[0]}, DType::f16));
+    narrow.push_back(narrowed(cases[i], {rop.outputs[0]}, DType::f16));
+  }
+  for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
+  check_summed(narrow, Precision::fp16, 2e-2, "narrow");
+  const Case sums = narrowed(cases[0], {cases[0].graph.rops[0].outputs[1]}, DType::f16);
+  CHECK(kernels::staged_conv().candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
+}
 
 TEST_CASE("maps of squeeze-and-excite may be of 16 bits") {
   std::vector<Case> cases;
