@@ -48,9 +48,9 @@ class Service:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/"
-        # Both nodes are this machine, so one of them listens. Batches wait long: this machine is slow, and has more to do.
-        command = [sys.executable, EXAMPLES / "serve_ray" / "service.py", self.model, "--address", address, "--port", str(port), "--proxies", "HeadOnly",
-                   "--replicas", "2", "--wait-ms", "30"]
+        # Both nodes are this machine, so all Doors share one port. Batches wait long: this machine is slow, and has more to do.
+        command = [sys.executable, EXAMPLES / "serve_ray" / "service.py", self.model, "--address", address, "--port", str(port), "--replicas", "2",
+                   "--wait-ms", "30"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         lines = []
         for line in self.process.stdout:
