@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Serves a model with Ray Serve: a replica per GPU, on any number of nodes, with batches formed of the requests that wait.
 
-    service.py MODEL.onnx [--batches 1,2,4,8,16] [--replicas N] [--address HOST:PORT]
+    service.py MODEL.onnx [--batches 1,2,4,8,16] [--replicas N] [--doors N] [--address HOST:PORT]
 
 tamp compiles for fixed shapes, so each replica holds the model several times, once for each batch. Requests that wait together take the
 smallest batch that holds them; what is left of it is zeros.
@@ -9,30 +9,35 @@ smallest batch that holds them; what is left of it is zeros.
     GET  /   what the model takes and gives, as JSON
     POST /   body: the inputs' bytes, one behind the other, in the model's order, for one element of the batch; answer: the outputs' bytes
 
-There are two deployments. Network runs the model. Door speaks HTTP and keeps each request until it has an answer: a replica of Network
-that dies takes none with it, since an inference changes nothing and can be asked for again elsewhere.
+There are two deployments. Network runs the model. Door listens for HTTP, makes batches of the requests, and keeps each request until it has
+an answer: a replica of Network that dies takes none with it, since an inference changes nothing and can be asked for again elsewhere.
 """
 from __future__ import annotations
 
 import argparse
 import asyncio
 import concurrent.futures
+import math
 import os
+import socket
 from typing import Any
 
 import numpy as np
 import ray
+from aiohttp import web
 from ray import serve
-from ray.exceptions import RayActorError
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from ray.exceptions import ObjectLostError, RayActorError
 
 import tamp
 
 TRIES = 10  # replicas that die with one and the same request before it is given up: maybe it is what kills them
+AHEAD = 2  # batches that are under way for each replica: the second is there when the first is done
+# A call goes through one thread on either side, not three: what a replica computes, it computes in a thread of our own.
+ENVIRONMENT = {"env_vars": {"RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}}
 FLOATS = {"f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool"}
 INTEGERS = {f"{name[0]}{bits}": f"{name}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)}
 DTYPES = {**FLOATS, **INTEGERS}  # tamp's names and numpy's
+Array = np.ndarray[Any, Any]
 
 
 class Element:
@@ -44,89 +49,153 @@ class Element:
         if port.dtype not in DTYPES:
             raise ValueError(f"{port}: numpy has no such element type")
         self.name, self.dtype, self.shape = port.name, np.dtype(DTYPES[port.dtype]), port.shape[1:]
-        self.bytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.count = math.prod(self.shape)
+        self.bytes = self.count * self.dtype.itemsize
+
+    def described(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype.name, "shape": self.shape}
+
+
+class Batches:
+    """The model, compiled for several batches."""
+
+    def __init__(self, path: str, sizes: list[int], options: dict[str, Any]) -> None:
+        with concurrent.futures.ThreadPoolExecutor(len(sizes)) as pool:  # the first replica on a machine builds them, others find them in tamp's cache
+            models = pool.map(lambda size: tamp.compile(path, batch=size, **options), sizes)
+            self._models = dict(zip(sizes, models))
+        for size, model in self._models.items():
+            self.inputs = [Element(port, size) for port in model.inputs]
+            self.outputs = [Element(port, size) for port in model.outputs]
+
+    def __call__(self, arrays: list[Array]) -> list[Array]:
+        results = self._models[len(arrays[0])](*arrays)
+        return list(results) if isinstance(results, tuple) else [results]
+
+
+class Bodies:
+    """Turns requests' bodies into a batch, in memory that the next one takes again."""
+
+    def __init__(self, inputs: list[Element], sizes: list[int]) -> None:
+        self._inputs, self._sizes = inputs, sizes
+        self._arrays = [np.empty((max(sizes), *one.shape), one.dtype) for one in inputs]
+
+    def stack(self, bodies: list[bytes]) -> list[Array]:
+        size, offset = min(size for size in self._sizes if size >= len(bodies)), 0
+        for one, array in zip(self._inputs, self._arrays):
+            for row, body in enumerate(bodies):
+                array[row] = np.frombuffer(body, one.dtype, one.count, offset).reshape(one.shape)
+            array[len(bodies):size] = 0
+            offset += one.bytes
+        return [array[:size] for array in self._arrays]
+
+
+def cut(results: list[Array], row: int) -> bytes:
+    """One request's answer."""
+    return b"".join(result[row].tobytes() for result in results)
 
 
 @serve.deployment(health_check_period_s=2, graceful_shutdown_timeout_s=5)
 class Network:
     """One replica: the model in all its batches, on one GPU."""
 
-    def __init__(self, path: str, batches: list[int], options: dict[str, Any], wait_s: float) -> None:
-        with concurrent.futures.ThreadPoolExecutor(len(batches)) as pool:  # the first replica on a machine builds them, others find them in tamp's cache
-            models = pool.map(lambda batch: tamp.compile(path, batch=batch, **options), batches)
-            self._models = dict(zip(batches, models))
-        for batch, model in self._models.items():
-            self._inputs = [Element(port, batch) for port in model.inputs]
-            self._outputs = [Element(port, batch) for port in model.outputs]
-        self._answers.set_max_batch_size(max(batches))
-        self._answers.set_batch_wait_timeout_s(wait_s)
+    async def __init__(self, path: str, sizes: list[int], options: dict[str, Any]) -> None:
+        self._batches = await asyncio.to_thread(Batches, path, sizes, options)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)  # so that the next batch is received meanwhile
+        self._name = f"{ray.get_runtime_context().get_node_id()[:8]}:{os.getpid()}"
 
-    def about(self) -> dict[str, Any]:
-        def described(elements: list[Element]) -> list[dict[str, Any]]:
-            return [{"name": one.name, "dtype": one.dtype.name, "shape": one.shape} for one in elements]
-        return {"inputs": described(self._inputs), "outputs": described(self._outputs), "batches": sorted(self._models)}
+    def elements(self) -> tuple[list[Element], list[Element]]:
+        return self._batches.inputs, self._batches.outputs
 
-    async def answer(self, body: bytes) -> tuple[bytes, int, str]:
-        """The outputs, the batch that was formed, and who ran it. ValueError: the request is wrong; no other one hears of it."""
-        expected = sum(one.bytes for one in self._inputs)
-        if len(body) != expected:
-            raise ValueError(f"found {len(body)} bytes, expected {expected}: the inputs of one element, one behind the other")
-        return await self._answers(body)
-
-    @serve.batch
-    async def _answers(self, bodies: list[bytes]) -> list[tuple[bytes, int, str]]:
-        # In a thread, so that the next batch is formed meanwhile.
-        answers = await asyncio.to_thread(self._run, bodies)
-        return [(answer, len(bodies), f"{ray.get_runtime_context().get_node_id()[:8]}:{os.getpid()}") for answer in answers]
-
-    def _run(self, bodies: list[bytes]) -> list[bytes]:
-        batch = min(size for size in self._models if size >= len(bodies))
-        arrays, offset = [], 0
-        for one in self._inputs:
-            array = np.zeros((batch, *one.shape), one.dtype)
-            for row, body in enumerate(bodies):
-                array[row] = np.frombuffer(body, one.dtype, array[row].size, offset).reshape(one.shape)
-            arrays.append(array)
-            offset += one.bytes
-        results = self._models[batch](*arrays)
-        results = results if isinstance(results, tuple) else (results,)
-        return [b"".join(result[row].tobytes() for result in results) for row in range(len(bodies))]
+    async def answer(self, *arrays: Array) -> tuple[list[Array], str]:
+        """The outputs, and who made them."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._batches, arrays), self._name
 
 
-@serve.deployment(max_ongoing_requests=1024, health_check_period_s=2)
+@serve.deployment(health_check_period_s=2, graceful_shutdown_timeout_s=5)
 class Door:
-    """Takes requests in, and asks again whenever the replica that has one dies."""
+    """Listens for HTTP, makes batches, and asks again whenever the replica that has one dies. The Doors of a node share its port."""
 
-    def __init__(self, network: serve.handle.DeploymentHandle) -> None:
-        self._network = network
+    async def __init__(self, network: Any, sizes: list[int], host: str, port: int, wait_s: float, senders: int) -> None:
+        self._network, self._sizes, self._wait_s = network, sizes, wait_s
+        (self._inputs, outputs), _ = await ask(network.elements)
+        self._about = {"inputs": [one.described() for one in self._inputs], "outputs": [one.described() for one in outputs], "batches": sizes}
+        self._bytes = sum(one.bytes for one in self._inputs)
+        self._arriving = 0  # requests whose bodies are on their way
+        self._waiting: asyncio.Queue[tuple[bytes, asyncio.Future[web.Response]]] = asyncio.Queue()
+        self._forming = asyncio.Lock()
+        self._senders = [asyncio.create_task(self._send()) for _ in range(senders)]
+        application = web.Application()
+        application.add_routes([web.get("/", self._get), web.post("/", self._post)])
+        self._runner = web.AppRunner(application, access_log=None, read_bufsize=max(1 << 16, self._bytes))
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, reuse_port=True).start()
 
-    async def __call__(self, request: Request) -> Response:
-        if request.method == "GET":
-            return JSONResponse((await self._ask(self._network.about))[0])
+    def check_health(self) -> None:
+        if any(sender.done() for sender in self._senders):
+            raise RuntimeError("this Door no longer sends batches")
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._about)
+
+    async def _post(self, request: web.Request) -> web.Response:
+        self._arriving += 1
         try:
-            (answer, batch, replica), tries = await self._ask(self._network.answer, await request.body())
-        except ValueError as wrong:
-            return PlainTextResponse(str(getattr(wrong, "cause", wrong)), 400)
-        return Response(answer, media_type="application/octet-stream",
-                        headers={"tamp-batch": str(batch), "tamp-replica": replica, "tamp-tries": str(tries)})
+            pieces, found = [], 0
+            async for piece in request.content.iter_any():
+                pieces.append(piece)
+                found += len(piece)
+                if found > self._bytes:
+                    break
+        finally:
+            self._arriving -= 1
+        if found != self._bytes:
+            found = request.content_length or found
+            return web.Response(text=f"found {found} bytes, expected {self._bytes}: the inputs of one element, one behind the other", status=400)
+        answer: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait((b"".join(pieces), answer))
+        return await answer
 
-    async def _ask(self, method: Any, *args: Any) -> tuple[Any, int]:
-        for tries in range(1, TRIES + 1):
+    async def _send(self) -> None:
+        """One batch after another."""
+        memory = Bodies(self._inputs, self._sizes)
+        while True:
+            async with self._forming:
+                bodies, answers = zip(*await self._form())
             try:
-                return await method.remote(*args), tries  # waits for a replica if there is none just now
-            except RayActorError:
-                if tries == TRIES:
-                    raise
-                await asyncio.sleep(0.05 * tries)
-        raise AssertionError("not reached")
+                (results, replica), tries = await ask(self._network.answer, *memory.stack(bodies))
+                headers = {"tamp-batch": str(len(bodies)), "tamp-replica": replica, "tamp-tries": str(tries)}
+                responses = [web.Response(body=cut(results, row), headers=headers) for row in range(len(bodies))]
+            except Exception as failed:  # the model's, or TRIES replicas died
+                responses = [web.Response(text=str(failed), status=500) for _ in bodies]
+            for answer, response in zip(answers, responses):
+                if not answer.done():
+                    answer.set_result(response)
+
+    async def _form(self) -> list[tuple[bytes, asyncio.Future[web.Response]]]:
+        """The requests that wait, and those whose bodies arrive soon."""
+        batch = [await self._waiting.get()]
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._wait_s
+        while len(batch) < max(self._sizes):
+            if self._waiting.empty() and (not self._arriving or clock() >= until):
+                break
+            try:
+                batch.append(await asyncio.wait_for(self._waiting.get(), max(0, until - clock())))
+            except asyncio.TimeoutError:
+                break
+        return batch
 
 
-def application(path: str, batches: list[int], replicas: int, doors: int, on_gpu: bool, options: dict[str, Any], wait_s: float) -> serve.Application:
-    waiting = max(128, 4 * max(batches))  # requests that a replica takes in at once, so that the next batches can form
-    network = Network.options(num_replicas=replicas, max_ongoing_requests=waiting, ray_actor_options={"num_gpus": 1} if on_gpu else {"num_cpus": 1})
-    options = {"device": "cuda" if on_gpu else "cpu", **options}
-    door = Door.options(num_replicas=doors, ray_actor_options={"num_cpus": 0})
-    return door.bind(network.bind(os.path.abspath(path), sorted(batches), options, wait_s))
+async def ask(method: Any, *arguments: Any) -> tuple[Any, int]:
+    """What a replica answers, and how many were asked."""
+    for tries in range(1, TRIES + 1):
+        try:
+            return await method.remote(*arguments), tries  # waits for a replica if there is none just now
+        except (RayActorError, ObjectLostError):
+            if tries == TRIES:
+                raise
+            await asyncio.sleep(0.05 * tries)
+    raise AssertionError("not reached")
 
 
 def main() -> None:
@@ -134,24 +203,33 @@ def main() -> None:
     parser.add_argument("model", help="an ONNX file; every node must find it, and its weights, under this path")
     parser.add_argument("--batches", default="1,2,4,8,16", help="what to compile for (default %(default)s)")
     parser.add_argument("--replicas", type=int, help="default: one for each GPU of the cluster; without GPUs 2, on the CPU")
-    parser.add_argument("--wait-ms", type=float, default=2, help="the first request of a batch waits so long for others (default %(default)s)")
+    parser.add_argument("--doors", type=int, help="processes that listen on each node; default: one for every four cores, four at most")
+    parser.add_argument("--wait-ms", type=float, default=2, help="a batch waits so long for bodies that are arriving (default %(default)s)")
     parser.add_argument("--precision", help="fp32, tf32, fp16 or bf16; default: the GPU's own")
     parser.add_argument("--vdevice", help="default: the first GPU of each node")
     parser.add_argument("--address", help="of a Ray cluster, HOST:PORT or auto; default: this machine's own, which is started if there is none")
     parser.add_argument("--host", default="127.0.0.1", help="where HTTP is listened to (default %(default)s); 0.0.0.0: from everywhere")
     parser.add_argument("--port", type=int, default=8000, help="(default %(default)s)")
-    parser.add_argument("--proxies", choices=["EveryNode", "HeadOnly"], default="EveryNode", help="which nodes listen (default %(default)s)")
     arguments = parser.parse_args()
+    socket.create_server((arguments.host, arguments.port)).close()  # Doors share a port: another service's would be joined, not refused
     ray.init(address=arguments.address, log_to_driver=False)
     gpus = int(ray.cluster_resources().get("GPU", 0))
-    nodes = sum(node["Alive"] for node in ray.nodes())
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    cores = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
+    doors = arguments.doors or max(1, min(4, cores // 4))
     replicas = arguments.replicas or gpus or 2
+    senders = math.ceil(AHEAD * replicas / (doors * len(nodes)))
+    sizes = sorted(int(size) for size in arguments.batches.split(","))
     options = {name: value for name, value in (("precision", arguments.precision), ("vdevice", arguments.vdevice)) if value}
-    batches = [int(batch) for batch in arguments.batches.split(",")]
-    serve.start(proxy_location=arguments.proxies, http_options={"host": arguments.host, "port": arguments.port})
+    network = Network.options(num_replicas=replicas, max_ongoing_requests=max(4, senders * doors * len(nodes)),
+                              ray_actor_options={"num_gpus" if gpus else "num_cpus": 1, "runtime_env": ENVIRONMENT})
+    door = Door.options(num_replicas=doors * len(nodes), max_replicas_per_node=doors, ray_actor_options={"num_cpus": 0, "runtime_env": ENVIRONMENT})
+    model = network.bind(os.path.abspath(arguments.model), sizes, {"device": "cuda" if gpus else "cpu", **options})
+    serve.start(proxy_location="Disabled")
     try:
-        serve.run(application(arguments.model, batches, replicas, nodes, gpus > 0, options, arguments.wait_ms / 1e3), route_prefix="/")
-        print(f"ready: {replicas} replicas on {f'{gpus} GPUs' if gpus else 'the CPU'} of {nodes} nodes, http://{arguments.host}:{arguments.port}/", flush=True)
+        serve.run(door.bind(model, sizes, arguments.host, arguments.port, arguments.wait_ms / 1e3, senders), route_prefix=None)
+        print(f"ready: {replicas} replicas on {f'{gpus} GPUs' if gpus else 'the CPU'} of {len(nodes)} nodes, {doors} doors on each, "
+              f"http://{arguments.host}:{arguments.port}/", flush=True)
         asyncio.run(asyncio.Event().wait())
     except KeyboardInterrupt:
         pass

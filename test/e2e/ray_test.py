@@ -48,9 +48,9 @@ class Service:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/"
-        # Both nodes are this machine, so one of them listens. Batches wait long: this machine is slow, and has more to do.
-        command = [sys.executable, EXAMPLES / "serve_ray" / "service.py", self.model, "--address", address, "--port", str(port), "--proxies", "HeadOnly",
-                   "--replicas", "2", "--wait-ms", "30"]
+        # Both nodes are this machine, so all Doors share one port. Batches wait long: this machine is slow, and has more to do.
+        command = [sys.executable, EXAMPLES / "serve_ray" / "service.py", self.model, "--address", address, "--port", str(port), "--replicas", "2",
+                   "--wait-ms", "30"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         lines = []
         for line in self.process.stdout:
@@ -208,12 +208,21 @@ def test_no_request_is_lost_when_replicas_are_killed(tamp, service):
 
 
 def test_the_load_client_prints_its_table(tamp, service):
-    out = python_package.run(sys.executable, EXAMPLES / "serve_ray" / "load.py", "--url", service.url, "--clients", "1,8", "--seconds", "1")
+    out = python_package.run(sys.executable, EXAMPLES / "serve_ray" / "load.py", "--url", service.url, "--clients", "1,8", "--seconds", "1", "--processes", "2")
     title, *rows = out.splitlines()
     assert title.split() == ["clients", "mean", "batch", "largest", "requests/s", "p50", "ms", "p99", "ms", "sent", "again"], out
     for row, clients in zip(rows, [1, 8], strict=True):
         found, mean, largest, rate, p50, p99, _ = map(float, row.split())
         assert found == clients and 1 <= mean <= largest <= clients and rate > 0 and 0 < p50 <= p99, out
+
+
+def test_the_model_is_timed_without_ray(tamp, service):
+    out = python_package.run(sys.executable, EXAMPLES / "serve_ray" / "direct.py", service.model, "--batches", "1,2", "--seconds", "0.2", "--device", "cpu")
+    title, *rows = out.splitlines()
+    assert title.split() == ["batch", "from", "calls/s", "requests/s", "p50", "ms", "p99", "ms"], out
+    for row, (batch, kind) in zip(rows, [("1", "arrays"), ("1", "bodies"), ("2", "arrays"), ("2", "bodies")], strict=True):
+        found, what, *numbers = row.split()
+        assert (found, what) == (batch, kind) and all(float(number) > 0 for number in numbers), out
 
 
 # --- tune_ray ------------------------------------------------------------------------------------------------------------
