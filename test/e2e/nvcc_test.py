@@ -105,8 +105,9 @@ def test_the_program_that_measures_a_vdevice(tamp):
         object_without_warnings(tamp, "runtime_stub/host/measure_vdevice.cu", arch)
 
 
-def test_the_program_that_measures_steps_of_products(tamp):
-    object_without_warnings(tamp, "test/gpu/wgmma_steps.cu", "sm_90a", "-I", harness.ROOT)
+def test_the_programs_that_measure_steps_and_copies(tamp):
+    for program in ("wgmma_steps", "box_copies"):
+        object_without_warnings(tamp, f"test/gpu/{program}.cu", "sm_90a", "-I", harness.ROOT)
 
 
 def test_every_architecture_has_a_vdevice(tamp):
@@ -118,7 +119,7 @@ def all_tests():
     known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_program_that_measures_steps_of_products, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_programs_that_measure_steps_and_copies, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Where the time of staged_conv's rTasks goes, on a GPU: means over a rOperator's rTasks, in us, of the whole body and from three places on to its end.
 
-    python3 test/gpu/rtask_phases.py --tamp build/release/bin/tamp MODEL.onnx [--precision tf32] [--vdevice h200] [WORD...]
+    python3 test/gpu/rtask_phases.py --tamp build/release/bin/tamp [--precision tf32] [--vdevice h200] [--batch N] MODEL.onnx [WORD...]
 
 The program is built and traced once for each place, with the stamp that says when a rTask started moved there in the generated source:
 
   body     the begin of the body, as `tamp run --trace` has it
   loop     the first stages of inputs and weights are there
   end      the last product has been made
-  sums     the sums are in shared memory
+  sums     the sums are in shared memory; of tiles in two rounds, those of the second; as body where sums are rounded first
+           (StagedRoundedResults)
 
 Only rOperators whose name contains a WORD are printed. A line that the source does not have is an error, not a place that changes nothing."""
 import argparse, collections, json, pathlib, shutil, statistics, subprocess, tempfile
 
-BODY = "template <class Veu, class Product>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
+BODY = "template <class Veu, class Product, class Results = UsualResults<Veu, Product>>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
 STAMP = """template <class Veu>
 struct Slot;
 template <class Veu>
@@ -60,12 +61,13 @@ def main():
     parser.add_argument("--tamp", type=pathlib.Path, required=True)
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--vdevice", default="h200")
+    parser.add_argument("--batch", help="first extent of all inputs; default: what the file says")
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("words", nargs="*")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory(prefix="tamp-phases-") as temporary:
         folder, of_place = pathlib.Path(temporary), {}
-        subprocess.run([args.tamp, "compile", args.model, "-o", folder / "body", "--vdevice", args.vdevice, "--precision", args.precision, "-q"], check=True)
+        subprocess.run([args.tamp, "compile", args.model, "-o", folder / "body", "--vdevice", args.vdevice, "--precision", args.precision, "-q", *(["--batch", args.batch] if args.batch else [])], check=True)
         (source,) = (folder / "body").glob("*.cu")
         for place in PLACES:
             if place != "body":
