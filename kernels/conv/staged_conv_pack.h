@@ -1,0 +1,21 @@
+// The weights of staged_conv (staged_conv.cuh) as its rings want them, and the product that a rOperator and a RKernel's config stand for.
+#pragma once
+
+#include "compiler/ir/ops.h"
+#include "kernels/catalogue.h"
+#include "kernels/conv/staged_conv_plan.h"
+
+namespace tamp::kernels::staged {
+
+bool has_sums(const ROperator& rop);           // whether it is a SummedConv
+ROperator without_sums(const ROperator& rop);  // the Conv that a SummedConv is beside the sums
+std::optional<Product> staged_product(const Graph& graph, const ROperator& rop);
+// The product as the rKernel with config `c` computes it.
+Product product_for(const Graph& graph, const ROperator& rop, const Config& c);
+
+// The packed data: the ring, the scales (tf32 only), the bias; all in bytes.
+int64_t ring_bytes(const Product& p, const Config& c);
+int64_t scale_bytes(const Product& p, const Config& c);
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
+
+}  // namespace tamp::kernels::staged

@@ -1,0 +1,301 @@
+// What staged_conv makes of its sums: results, with bias, residual and activation, in memory.
+#pragma once
+
+#include "kernels/conv/staged_args.cuh"
+#include "kernels/conv/staged_math.cuh"
+#include "kernels/vdevice/memory.cuh"
+
+namespace rk {
+
+// to[i]: how far behind the tile's first pixel the result of pixel first + i * PIXEL_THREADS lies; -1 where there is no such pixel or, with
+// no channels `left`, no result.
+template <int PIXEL_THREADS, int OUTPUTS>
+RK_INLINE void staged_offsets(int (&to)[OUTPUTS], const StagedConvArgs& args, const StagedTile& tile, int first, int left) {
+  const PixelStrides strides = args.out_strides;
+  const int pixels = left > 0 ? args.pixels : 0;
+  const int row = strides.h - args.tile_w * strides.w;  // from the end of a row of the tile to the next row
+#pragma unroll
+  for (int i = 0; i < OUTPUTS; ++i) {
+    const int p = first + i * PIXEL_THREADS, h = args.row_of(p), w = p - h * args.tile_w;
+    const bool exists = (p < pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
+    to[i] = exists ? p * strides.w + h * row : -1;
+  }
+}
+// The residual of the tile's first pixel.
+template <class Value, class Veu>
+RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int channel) {
+  const PixelStrides strides = narrow(args.epilogue.residual_strides);
+  return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
+}
+
+// The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. What can be known before the inputs have arrived is
+// computed before; residuals are on their way while the product is computed. Instructions that run once are dear (an SM fetches them at 2
+// to 3 bytes a cycle), so nothing is asked per output that can be asked once: nearly all results are a clamp and are stored in 16 bytes,
+// and these have unrolled code of their own; all others share one loop.
+template <class Veu, class Product>
+struct StagedResults {
+  static constexpr int kChannelThreads = Product::kChannels / 4;
+  static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
+  static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads, kRoundOutputs = kOutputs / Product::kRounds;
+  static_assert((Product::kPixels % kPixelThreads == 0 || kOutputs == 1) && kOutputs % Product::kRounds == 0);
+  // With more than one round there are so many sums that registers are few: addresses of results are computed late, and residuals are
+  // on their way for one round only.
+  static constexpr bool kAhead = Product::kRounds == 1;
+
+  using Value = typename Product::Of::Out;
+
+  float4 scale, bias;
+  Raw4<Value> residual[kAhead ? kOutputs : kRoundOutputs];
+  float low, high;
+  Value* out;
+  int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
+  int channel, left;              // channel: in the tensor; left: how many channels exist from there on
+  bool plain;
+
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 4; }
+
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    const int n = static_cast<int>(tile.n_block) * Product::kChannels + column();  // in the group
+    left = args.channels - n;
+    channel = static_cast<int>(tile.group) * args.channels + n;
+    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + n;
+    bias = load_bias4(task, args, padded);
+    if constexpr (Product::Of::kScales) scale = load_weight4(task.address(args.scale) + padded);
+    const PixelStrides strides = args.out_strides;
+    out =
+        values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
+    if constexpr (kAhead) staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
+#pragma unroll
+    for (Raw4<Value>& r : residual) r = {};
+    low = args.clip.low;
+    high = args.clip.high;
+    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 &&
+            (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
+  }
+  // Starts to load the residuals. Called when the rTask's inputs are there, and so the residuals, too.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    if (args.epilogue.residual.base == kNullBase || !plain) return;
+    if constexpr (!kAhead) return fetch_round(task, args, tile, 0);
+    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]),
+              row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (to[i] >= 0) residual[i] = load_raw4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
+    }
+  }
+  // bias plus the sums of the warps on k.
+  RK_INLINE float4 sum_of(const char* sums, int p) const {
+    const int from = (p % Product::kRoundPixels * Product::kPitch + column()) * 4;
+    float4 v = load_shared4(sums, from);
+#pragma unroll
+    for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
+    if constexpr (!Product::Of::kScales) return add4(v, bias);
+    return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
+  }
+  // Stores the results of a round, whose sums are in shared memory.
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
+    if constexpr (Product::kWide) {
+      if (!plain && is_smooth(args.epilogue.activation) && args.vector_out != 0 && args.epilogue.residual.base == kNullBase)
+        return finish_smooth(args, tile, sums, round);
+    }
+    if (!plain) return finish_any(task, args, tile, sums, round);
+    if constexpr (!kAhead) return finish_late(task, args, tile, sums, round);
+    if (kOutputs == 1 && to[0] < 0) return;
+#pragma unroll
+    for (int i = 0; i < (kAhead ? kOutputs : 0); ++i) {
+      const float4 v = clamp4(add4(sum_of(sums, pixel(i)), residual[i].floats()), low, high);
+      if (to[i] >= 0) store4(out + to[i], v);
+    }
+  }
+  // The address of pixel p of the tile; null where there is no such pixel.
+  template <class T>
+  RK_INLINE T* pixel_at(const StagedConvArgs& args, const StagedTile& tile, T* from, int h_stride, int w_stride, int p) const {
+    const int h = args.row_of(p), w = p - h * args.tile_w;
+    const bool exists =
+        (left > 0) & (p < args.pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
+    return exists ? from + (h * h_stride + w * w_stride) : nullptr;
+  }
+  RK_INLINE void fetch_round(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round) {
+    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]), h = static_cast<int>(args.epilogue.residual_strides[2]);
+#pragma unroll
+    for (int i = 0; i < kRoundOutputs; ++i) {
+      const Value* const at = pixel_at(args, tile, from, h, w, round * Product::kRoundPixels + pixel(i));
+      if (at != nullptr) residual[i] = load_raw4(at);
+    }
+  }
+  RK_INLINE void finish_late(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
+    const PixelStrides strides = args.out_strides;
+#pragma unroll
+    for (int i = 0; i < kRoundOutputs; ++i) {
+      const int p = round * Product::kRoundPixels + pixel(i);
+      Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
+      if (to_pixel != nullptr) store4(to_pixel, clamp4(add4(sum_of(sums, p), residual[i].floats()), low, high));
+    }
+    if (round + 1 < Product::kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
+  }
+  // The results whose activation is smooth: transformers and squeeze-and-excite networks have little else. In wide bodies alone: with
+  // this loop in all of them, resnet50 took 284 us instead of 270.
+  RK_INLINE void finish_smooth(const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
+    const PixelStrides strides = args.out_strides;
+    const int end = min((round + 1) * Product::kRoundPixels, args.pixels);
+    const int pixels = left > 0 ? end : 0, row = strides.h - args.tile_w * strides.w;
+#pragma unroll 1
+    for (int p = round * Product::kRoundPixels + pixel(0); p < pixels; p += kPixelThreads) {
+      const int h = args.row_of(p), w = p - h * args.tile_w;
+      if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
+      const float4 v = sum_of(sums, p);
+      store4(out + (p * strides.w + h * row), smooth4(args.epilogue.activation, v));
+    }
+  }
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
+    const bool adds = args.epilogue.residual.base != kNullBase;
+    const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
+    const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
+    const int end = min((round + 1) * Product::kRoundPixels, args.pixels);
+#pragma unroll 1
+    for (int p = round * Product::kRoundPixels + pixel(0); p < end && left > 0; p += kPixelThreads) {
+      const int h = args.row_of(p), w = p - h * args.tile_w;
+      if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
+      float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (adds)
+        r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w), residual_strides.channel, args.vector_residual != 0,
+                           left);
+      store_channels4(out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, left,
+                      finish4(args.epilogue, sum_of(sums, p), r));
+    }
+  }
+};
+
+// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 pixels. The sums, with the bias,
+// are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
+// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, and a thread has 8 channels of
+// every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+template <class Veu, class Product>
+struct StagedRoundedResults {
+  static constexpr int kChannelThreads = Product::kChannels / 8;
+  static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
+  static constexpr int kOutputs = Product::kPixels / kPixelThreads;
+  static_assert(Product::kPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
+  using Value = typename Product::Of::Out;
+
+  float bias[Product::kLaneChannels];  // of the channels of the lane's sums
+  float4 residual[kOutputs];           // 8 values each
+  float low, high;
+  Value* out;
+  int to[kOutputs];   // -1: there is no such pixel
+  int channel, left;  // channel: in the tensor; left: how many channels exist from there on
+  bool plain, adds;
+
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 8; }
+
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    const int first = static_cast<int>(tile.n_block) * Product::kChannels, n = first + column();  // in the group
+    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + first + Product::lane_channel();
+#pragma unroll
+    for (int i = 0; i < Product::kLaneChannels; ++i)
+      bias[i] = args.epilogue.bias.base == kNullBase ? 0.0f : load_weight1(task.address(args.epilogue.bias) + padded + i);
+    left = args.channels - n;
+    channel = static_cast<int>(tile.group) * args.channels + n;
+    const PixelStrides strides = args.out_strides;
+    out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
+    staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
+    low = args.clip.low;
+    high = args.clip.high;
+    adds = args.epilogue.residual.base != kNullBase;
+    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
+  }
+  // As StagedResults::fetch, but beside the sums there are registers for half of the residuals only; fetch<1>, when the sums are in
+  // shared memory, starts to load the others.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) { fetch<0>(task, args, tile); }
+  template <int HALF>
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    if (!adds || !plain) return;
+    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const int w = static_cast<int>(args.epilogue.residual_strides[3]),
+              row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
+#pragma unroll
+    for (int i = HALF * kOutputs / 2; i < (HALF + 1) * kOutputs / 2; ++i) {
+      if (to[i] >= 0) residual[i] = load4(reinterpret_cast<const float*>(from + (pixel(i) * w + args.row_of(pixel(i)) * row)));
+    }
+  }
+  RK_INLINE static float4 half_of(const float4& eight, int half) {
+    return Raw4<Value>{half == 0 ? uint2{bits_of(eight.x), bits_of(eight.y)} : uint2{bits_of(eight.z), bits_of(eight.w)}}.floats();
+  }
+  RK_INLINE static void store8(Value* to_pixel, const float4& a, const float4& b) {
+    store4(reinterpret_cast<float*>(to_pixel), {float_of(pair_of<Value>(a.x, a.y)), float_of(pair_of<Value>(a.z, a.w)),
+                                                float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
+  }
+  RK_INLINE static float4 sums_of(const char* sums, int p) {
+    return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
+  }
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    if (!plain) return finish_any(task, args, tile, sums);
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (to[i] < 0) continue;
+      const float4 v = sums_of(sums, pixel(i));
+      float4 a = half_of(v, 0), b = half_of(v, 1);
+      if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
+      store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
+    }
+  }
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+    const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
+    const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
+    const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
+    const int pixels = left > 0 ? args.pixels : 0;
+#pragma unroll 1
+    for (int p = pixel(0); p < pixels; p += kPixelThreads) {
+      const int h = args.row_of(p), w = p - h * args.tile_w;
+      if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
+      const float4 v = sums_of(sums, p);
+      Value* const to_pixel = out + (h * strides.h + w * strides.w);
+      if (smooth) {
+        store8(to_pixel, smooth4(args.epilogue.activation, half_of(v, 0)), smooth4(args.epilogue.activation, half_of(v, 1)));
+        continue;
+      }
+#pragma unroll 1
+      for (int four = 0; four < 2 && four * 4 < left; ++four) {
+        float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (adds)
+          r = load_channels4(from + (h * residual_strides.h + w * residual_strides.w + four * 4 * residual_strides.channel),
+                             residual_strides.channel, args.vector_residual != 0, left - four * 4);
+        store_channels4(to_pixel + four * 4 * strides.channel, strides.channel, args.vector_out != 0, left - four * 4,
+                        finish4(args.epilogue, half_of(v, four), r));
+      }
+    }
+  }
+};
+
+template <class Product>
+constexpr bool kRoundedResults = Product::kRounds == 2 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
+
+template <class Veu, class Product>
+RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
+                             StagedRoundedResults<Veu, Product>& results) {
+  product.template store_rounded<typename Product::Of::Out>(task.work, results.bias);
+  results.template fetch<1>(task, args, tile);
+  sync_compute<Veu>();
+  results.finish(task, args, tile, task.work);
+}
+
+template <class Veu, class Product, class Results>
+RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
+                             Results& results) {
+#pragma unroll
+  for (int round = 0; round < Product::kRounds; ++round) {
+    if (round > 0) sync_compute<Veu>();
+    product.store(task.work, round);
+    sync_compute<Veu>();
+    results.finish(task, args, tile, task.work, round);
+  }
+}
+
+template <class Veu, class Product>
+using UsualResults = std::conditional_t<kRoundedResults<Product>, StagedRoundedResults<Veu, Product>, StagedResults<Veu, Product>>;
+
+}  // namespace rk
