@@ -36,11 +36,12 @@ template <class Veu, class Product>
 struct StagedResults {
   static constexpr int kChannelThreads = Product::kChannels / 4;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
-  static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads, kRoundOutputs = kOutputs / Product::kRounds;
-  static_assert((Product::kPixels % kPixelThreads == 0 || kOutputs == 1) && kOutputs % Product::kRounds == 0);
+  static constexpr int kRounds = Product::kRounds;
+  static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads, kRoundOutputs = kOutputs / kRounds;
+  static_assert((Product::kPixels % kPixelThreads == 0 || kOutputs == 1) && kOutputs % kRounds == 0);
   // With more than one round there are so many sums that registers are few: addresses of results are computed late, and residuals are
   // on their way for one round only.
-  static constexpr bool kAhead = Product::kRounds == 1;
+  static constexpr bool kAhead = kRounds == 1;
 
   using Value = typename Product::Of::Out;
 
@@ -84,6 +85,10 @@ struct StagedResults {
     for (int i = 0; i < kOutputs; ++i) {
       if (to[i] >= 0) residual[i] = load_raw4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
     }
+  }
+  // Puts the sums of a round into shared memory.
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
+    product.store(task.work, round);
   }
   // bias plus the sums of the warps on k.
   RK_INLINE float4 sum_of(const char* sums, int p) const {
@@ -134,7 +139,7 @@ struct StagedResults {
       Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
       if (to_pixel != nullptr) store4(to_pixel, clamp4(add4(sum_of(sums, p), residual[i].floats()), low, high));
     }
-    if (round + 1 < Product::kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
+    if (round + 1 < kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
   }
   // The results whose activation is smooth: transformers and squeeze-and-excite networks have little else. In wide bodies alone: with
   // this loop in all of them, resnet50 took 284 us instead of 270.
@@ -169,23 +174,24 @@ struct StagedResults {
   }
 };
 
-// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 pixels. The sums, with the bias,
-// are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
-// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, and a thread has 8 channels of
-// every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 or 192 pixels. The sums, with the
+// bias, are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
+// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, in two rounds if there are 192
+// pixels, and a thread has 8 channels of every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
 template <class Veu, class Product>
 struct StagedRoundedResults {
   static constexpr int kChannelThreads = Product::kChannels / 8;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
   static constexpr int kOutputs = Product::kPixels / kPixelThreads;
-  static_assert(Product::kPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
+  static constexpr int kRounds = kRoundedRounds<Product>, kRoundPixels = Product::kPixels / kRounds, kRoundOutputs = kOutputs / kRounds;
+  static_assert(kRoundPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
 
   float bias[Product::kLaneChannels];  // of the channels of the lane's sums
-  float4 residual[kOutputs];           // 8 values each
+  float4 residual[kRoundOutputs];      // 8 values each, of a round
   float low, high;
   Value* out;
-  int to[kOutputs];   // -1: there is no such pixel
+  int to[kOutputs];   // -1: there is no such pixel; from share on, since beside the sums there are no registers for it
   int channel, left;  // channel: in the tensor; left: how many channels exist from there on
   bool plain, adds;
 
@@ -202,24 +208,38 @@ struct StagedRoundedResults {
     channel = static_cast<int>(tile.group) * args.channels + n;
     const PixelStrides strides = args.out_strides;
     out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
-    staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
     low = args.clip.low;
     high = args.clip.high;
     adds = args.epilogue.residual.base != kNullBase;
     plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
   }
-  // As StagedResults::fetch, but beside the sums there are registers for half of the residuals only; fetch<1>, when the sums are in
-  // shared memory, starts to load the others.
-  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) { fetch<0>(task, args, tile); }
-  template <int HALF>
-  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+  // Beside the sums there are no registers for residuals: until the product is made, they are brought to L2 only, where a large batch's
+  // are no longer.
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     if (!adds || !plain) return;
+    for_residuals<0, kOutputs>(task, args, tile, [](int, const Value* at) { prefetch_l2(at); });
+  }
+  // As StagedResults::share. Once the sums are stored there are registers for the residuals of the round.
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
+    product.template store_rounded<Value>(task.work, bias, round);
+    if (round == 0) staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
+    if (adds && plain) {
+      const auto load = [&](int i, const Value* at) { residual[i % kRoundOutputs] = load4(reinterpret_cast<const float*>(at)); };
+      if (round == 0) for_residuals<0, kRoundOutputs>(task, args, tile, load);
+      if (round == 1) for_residuals<kOutputs - kRoundOutputs, kOutputs>(task, args, tile, load);
+    }
+  }
+  // Calls use(i, address) for the residuals of outputs FIRST to END.
+  template <int FIRST, int END, class Use>
+  RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Use& use) const {
     const Value* const from = staged_residual<Value>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
+    int exists[END - FIRST];
+    staged_offsets<kPixelThreads>(exists, args, tile, pixel(FIRST), left);
 #pragma unroll
-    for (int i = HALF * kOutputs / 2; i < (HALF + 1) * kOutputs / 2; ++i) {
-      if (to[i] >= 0) residual[i] = load4(reinterpret_cast<const float*>(from + (pixel(i) * w + args.row_of(pixel(i)) * row)));
+    for (int i = FIRST; i < END; ++i) {
+      if (exists[i - FIRST] >= 0) use(i, from + (pixel(i) * w + args.row_of(pixel(i)) * row));
     }
   }
   RK_INLINE static float4 half_of(const float4& eight, int half) {
@@ -230,26 +250,26 @@ struct StagedRoundedResults {
                                                 float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
   }
   RK_INLINE static float4 sums_of(const char* sums, int p) {
-    return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
+    return load_shared4(sums, p % kRoundPixels * kRoundedPitch<Product::kChannels> + column() * 2);
   }
-  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
-    if (!plain) return finish_any(task, args, tile, sums);
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
+    if (!plain) return finish_any(task, args, tile, sums, round);
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
+    for (int i = round * kRoundOutputs; i < (round + 1) * kRoundOutputs; ++i) {
       if (to[i] < 0) continue;
       const float4 v = sums_of(sums, pixel(i));
       float4 a = half_of(v, 0), b = half_of(v, 1);
-      if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
+      if (adds) a = add4(a, half_of(residual[i % kRoundOutputs], 0)), b = add4(b, half_of(residual[i % kRoundOutputs], 1));
       store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
     }
   }
-  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
     const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
-    const int pixels = left > 0 ? args.pixels : 0;
+    const int pixels = left > 0 ? min((round + 1) * kRoundPixels, args.pixels) : 0;
 #pragma unroll 1
-    for (int p = pixel(0); p < pixels; p += kPixelThreads) {
+    for (int p = round * kRoundPixels + pixel(0); p < pixels; p += kPixelThreads) {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       const float4 v = sums_of(sums, p);
@@ -272,24 +292,16 @@ struct StagedRoundedResults {
 };
 
 template <class Product>
-constexpr bool kRoundedResults = Product::kRounds == 2 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
+constexpr bool kRoundedResults = Product::kRounds > 1 && Product::kWarpsK == 1 && sizeof(typename Product::Of::Out) == 2;
 
-template <class Veu, class Product>
-RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
-                             StagedRoundedResults<Veu, Product>& results) {
-  product.template store_rounded<typename Product::Of::Out>(task.work, results.bias);
-  results.template fetch<1>(task, args, tile);
-  sync_compute<Veu>();
-  results.finish(task, args, tile, task.work);
-}
-
+// Round by round, the sums go to shared memory, in the order of the product, and are taken from there in the order of the results.
 template <class Veu, class Product, class Results>
 RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product,
                              Results& results) {
 #pragma unroll
-  for (int round = 0; round < Product::kRounds; ++round) {
+  for (int round = 0; round < Results::kRounds; ++round) {
     if (round > 0) sync_compute<Veu>();
-    product.store(task.work, round);
+    results.share(task, args, tile, product, round);
     sync_compute<Veu>();
     results.finish(task, args, tile, task.work, round);
   }

@@ -37,6 +37,15 @@ RK_INLINE float4 load4(const float* p) {  // p is 16-byte aligned
 RK_INLINE float load1_near(const float* p) { return *p; }
 RK_INLINE float4 load4_near(const float* p) { return *reinterpret_cast<const float4*>(p); }  // p is 16-byte aligned
 
+// Brings the line of p to L2.
+RK_INLINE void prefetch_l2(const void* p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#else
+  (void)p;
+#endif
+}
+
 RK_INLINE float load_weight1(const float* p) {
 #if defined(__CUDA_ARCH__)
   return __ldg(p);
