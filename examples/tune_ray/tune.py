@@ -79,7 +79,8 @@ def main() -> int:
         parser.error(f"--cpus {arguments.cpus or 1}: no machine{' with a GPU' if gpus else ''} has more than {most} for tasks")
     cpus = arguments.cpus or min(4, most)
     task = ray.remote(num_gpus=1 if gpus else 0, num_cpus=cpus, max_retries=3)(tune)
-    more = ["--jobs", str(cpus), *([] if gpus else ["--device", "cpu"]), *more]
+    # Named, since without nvcc `tamp tune` would take the stand-in, also where a GPU is.
+    more = ["--jobs", str(cpus), "--device", "cuda" if gpus else "cpu", *more]
     started = {}
     for model in arguments.models:
         for precision in arguments.precisions.split(","):
