@@ -1,5 +1,5 @@
 """Makes links from the pages to files outside of docs/ (sources, examples, the README) links of the site: such a file becomes part of it, below
-repository/, and mkdocs checks the link like any other."""
+repository/, and mkdocs checks the link like any other. And keeps options in one line: a browser may break -DX=ON behind its hyphen."""
 import os
 import pathlib
 import re
@@ -7,6 +7,8 @@ import re
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+INLINE_CODE = re.compile(r"(<pre.*?</pre>)|(<code>)(.*?)(</code>)", re.S)
+OPTION = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)")
 LINK = re.compile(r"(?<=\]\()((?:\.\./)+[^)#\s]+)")
 
 
@@ -37,6 +39,13 @@ def on_page_markdown(markdown, page, config, files):
         return up + name_in_site(target) if target else link[1]
 
     return LINK.sub(in_site, markdown)
+
+
+def on_page_content(html, page, config, files):
+    def whole(code):
+        return code[1] or code[2] + OPTION.sub(r'<span class="option">\1</span>', code[3]) + code[4]
+
+    return INLINE_CODE.sub(whole, html)
 
 
 def name_in_site(target):

@@ -198,6 +198,10 @@ async def ask(method: Any, *arguments: Any) -> tuple[Any, int]:
     raise AssertionError("not reached")
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="an ONNX file; every node must find it, and its weights, under this path")
@@ -228,7 +232,8 @@ def main() -> None:
     serve.start(proxy_location="Disabled")
     try:
         serve.run(door.bind(model, sizes, arguments.host, arguments.port, arguments.wait_ms / 1e3, senders), route_prefix=None)
-        print(f"ready: {replicas} replicas on {f'{gpus} GPUs' if gpus else 'the CPU'} of {len(nodes)} nodes, {doors} doors on each, "
+        print(f"ready: {counted(replicas, 'replica')} on {counted(gpus, 'GPU') if gpus else 'the CPU'} of {counted(len(nodes), 'node')}, "
+              f"{counted(doors, 'door')} on each, "
               f"http://{arguments.host}:{arguments.port}/", flush=True)
         asyncio.run(asyncio.Event().wait())
     except KeyboardInterrupt:

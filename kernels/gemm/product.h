@@ -30,8 +30,13 @@ struct Product {
   int64_t weight_stride_n = 0, weight_stride_channel = 0, weight_stride_tap = 0;  // elements of the constant's row-major data
   float alpha = 1;
 
-  // Whether a pixel of `in` is two neighbours of a row, with the channels of both behind each other (staged::by_pairs). Then `kernel`
-  // counts pairs, and the first value of the first pair belongs to column pair_tap (0 or -1) of the filter, which has pair_kernel columns.
+  // Space-to-depth along rows (staged::by_pairs): a pixel of `in` is two neighbours of a row, the channels of the right one behind those of
+  // the left one, and a convolution of stride 2 has stride 1. Then in_channels, in_extent, kernel, stride and pad are those of pairs. The
+  // filter still has pair_kernel columns, of which column pair_tap (0 or -1) belongs to the left half of the first pair.
+  // Example: a filter of 3 columns, stride 2, padding 1, on rows of 56 pixels of 64 channels. As pairs that is rows of 28 pixels of 128
+  // channels, 2 columns, stride 1, padding 1, pair_kernel 3, pair_tap -1. The first pair has columns -1 and 0 of the filter, the second
+  // one 1 and 2; there is no column -1, so its 64 weights are zero. weight_at(.., k) with k = 70 is channel 70 of the first pair: its right
+  // half, column 0, channel 6. k = 130 is channel 2 of the second pair: its left half, column 1, channel 2.
   bool pairs = false;
   int64_t pair_tap = 0, pair_kernel = 0;
 

@@ -4,6 +4,9 @@
 //
 // Of several values for one element the last counts. Threads write in any order, then each looks whether its values are still there. If one
 // is not, a single thread goes through all values again, in their order. That only happens if windows gave one element different values.
+//
+// Example: x f32[1,1,2,2] with indices 5, 7, 13, 15, and y f32[1,1,4,4] in two rTasks of 8 elements. rTask 1 writes zeros to elements 8
+// to 15 and takes indices 13 and 15: row 3, column 1 of y becomes x[1][0], and row 3, column 3 becomes x[1][1].
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"

@@ -2,6 +2,10 @@
 // that a 3x3 window costs one latency. Padding is -inf for max and not counted for average, or counted (count_include_pad)
 // as far as the pads reach, not the overhang of ceil_mode. If the window has a NaN, the result is NaN. Value is the type of x, y and the
 // residual in memory.
+//
+// Example: x f32[1,64,56,56] with channels last (steps of 1 a channel, 64 a column, 3584 a row), 3x3 window, stride 2, padding 1,
+// kVector 4. The item of row 5, column 7 and channel block 3 has channels 12 to 15. Its window begins at row 5 * 2 - 1 = 9 and column
+// 7 * 2 - 1 = 13 of x, so its first tap is element 9 * 3584 + 13 * 64 + 12 = 33100.
 #pragma once
 
 #include "kernels/vdevice/window.cuh"

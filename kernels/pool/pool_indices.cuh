@@ -1,5 +1,8 @@
 // y = the place in x of the largest element of each window, as a number of 64 bits; one result a thread. There are three spatial
 // dimensions; a dimension that x lacks has an extent of 1.
+//
+// Example: x f32[1,2,6,6], window 2x2, stride 2; counts are 72, 36, 36, 6, 1 for image, channel, plane, row, column. The result at
+// channel 1, row 1, column 2 looks at rows 2 and 3, columns 4 and 5. If the largest is in row 3, column 5, it is 36 + 3 * 6 + 5 = 59.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"

@@ -1,5 +1,7 @@
 // y = x * (bias + alpha_over_size * sum of x^2 over channels c - before .. c + after)^-beta, element by element in the
 // output's memory order.
+//
+// Example: 8 channels, before 2, after 2. Channel 1 adds the squares of channels 0 to 3, channel 6 those of 4 to 7.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"

@@ -1,5 +1,8 @@
 // y = conv(x, w) + bias of elements of any type: exact and wrapping for integers, in double for floats. Two spatial dimensions; if the
 // model has one, the height is 1. One result a thread.
+//
+// Example: 4 input channels and 6 outputs in 2 groups: group_channels 2, group_outputs 3. Output channel 4 is in group 4 / 3 = 1 and reads
+// input channels from 1 * 2 = 2 on, 2 and 3. With 3 taps, stride 2 and padding 1, output row 5 reads input rows 9, 10 and 11.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"

@@ -1,5 +1,8 @@
 // y = reduction of x over some dimensions, for elements of any type: the reference's arithmetic in the reference's order
 // (compiler/ops/reduce.cpp). T is double for floats, int64_t for integers and bool, uint64_t for u64. One result a thread.
+//
+// Example: x i32[4,3,5] summed over its second dimension is y i32[4,5]. Result 7 is y[1][2]. The kept dimensions have steps of 15 and 1 in
+// x, so its set begins at element 1 * 15 + 2 = 17; the reduced one has steps of 5, so the set is elements 17, 22 and 27.
 #pragma once
 
 #include "kernels/typed/numbers.cuh"

@@ -5,6 +5,9 @@
 // threads (1 or a warp) share a line. top_k_ranks has a thread for every element; the thread counts the elements that come before its own,
 // and that count is the element's place in the result. Rounds read k * extent elements of a line, ranks at most extent * extent;
 // kernels/typed/top_k.cpp chooses by cost.
+//
+// Example: the 3 largest of x f32[4,100,5] along its second dimension. There are 20 lines; line 7 is [1,..,2]. It begins at element
+// 1 * 500 + 2 = 502 of x and goes on in steps of 5; its results begin at 1 * 15 + 2 = 17 of values f32[4,3,5], in steps of 5, too.
 #pragma once
 
 #include "kernels/shared/order.h"

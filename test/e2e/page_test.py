@@ -28,10 +28,10 @@ def browser():
     return found
 
 
-def shown(tamp, page, place=""):
+def shown(tamp, page, place="", size="1400,1000"):
     """The page's elements after its script has run, as text. Whatever the browser's console says is a failure."""
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tamp.folder / 'browser'}", "--enable-logging=stderr", "--v=0",
-               "--virtual-time-budget=5000", "--window-size=1400,1000", "--dump-dom", f"file://{tamp.folder / page}{place}"]
+               "--virtual-time-budget=5000", f"--window-size={size}", "--dump-dom", f"file://{tamp.folder / page}{place}"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
     said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     assert done.returncode == 0 and not said, f"exit code {done.returncode}: {said or done.stderr[-1000:]}"
@@ -79,7 +79,7 @@ def test_the_page_shows_the_program_and_what_is_chosen(tamp):
     assert rop["name"] in source[int(arguments) - 1] and "= {" in source[int(arguments) - 1], source[int(arguments) - 1]
 
 
-def did(tamp, page, script):
+def did(tamp, page, script, **options):
     """What a hand does on the lanes, by a script behind the page's own: `point(band, task, type)`; it leaves what it saw in `said`."""
     hand = """<script>
       HTMLCanvasElement.prototype.setPointerCapture = () => {};
@@ -91,7 +91,7 @@ def did(tamp, page, script):
       document.body.dataset.said = JSON.stringify(said);
     </script>"""
     (tamp.folder / "hand.html").write_text((tamp.folder / page).read_text().replace("</body>", hand + "</body>"))
-    return json.loads(html.unescape(re.search(r'data-said="([^"]*)"', shown(tamp, "hand.html"))[1]))
+    return json.loads(html.unescape(re.search(r'data-said="([^"]*)"', shown(tamp, "hand.html", **options))[1]))
 
 
 def test_pointing_zooming_choosing_and_sorting(tamp):
@@ -133,6 +133,16 @@ def test_pointing_zooming_choosing_and_sorting(tamp):
     assert said["moved"] < 0 and said["chosenByDrag"] == -1 and said["chosen"] is True and said["whole"] == said["span"], said
     assert len(said["sorted"]) > 3 and said["sorted"] == sorted(said["sorted"], reverse=True), said
     assert said["row"] and said["next"] >= 0, said
+
+
+def test_a_narrow_window_has_the_facts_below_the_drawings(tamp):
+    compiled(tamp)
+    tamp("inspect", "out", "--html", "page.html")
+    script = """const facts = byId("details").getBoundingClientRect();
+      Object.assign(said, { lanes: box.width, beside: facts.left >= box.right, below: facts.top >= box.bottom, page: document.documentElement.scrollWidth - innerWidth });"""
+    narrow, wide = (did(tamp, "page.html", script, size=size) for size in ["500,1000", "1400,1000"])
+    assert narrow["lanes"] > 400 and narrow["below"] and narrow["page"] <= 0, narrow
+    assert wide["beside"] and not wide["below"], wide
 
 
 def test_a_search_finds_onnx_names(tamp):

@@ -6,6 +6,7 @@ there (python_package.py).
 """
 import functools
 import html
+import json
 import os
 import pathlib
 import subprocess
@@ -94,11 +95,21 @@ def test_what_a_model_says_of_itself(tamp):
     assert "__global__" in model.source and model.source == (model.folder / "mnist_mlp.cu").read_text()
     assert model.schedule["vdevice"]["name"] == "h200" and len(model.schedule["lanes"]) == 132 and model.schedule["precision"] == "tf32"
     assert repr(model) == "<tamp.Model mnist_mlp: 'input' f32[1,1,28,28] -> 'output' f32[1,10]; h200, tf32, on the stand-in for CUDA>"
+    info = model.info
+    assert (info.tamp, info.name, info.vdevice, info.precision) == (tamp_package().__version__, "mnist_mlp", "h200", "tf32"), info
+    assert info.batch == 1 and info.inputs == model.inputs and info.outputs == model.outputs
+    assert f"/*batch=*/1, /*structure=*/0x{info.structure}ull" in model.source
     page = model.page()
     assert page.startswith("<!doctype html>") and "mnist_mlp" in page
     shown = model._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and html.escape(page) in shown and "<script" not in shown
     assert sorted(path.name for path in model.folder.iterdir())[-1] == "page.html"  # and none that is unfinished
+
+
+def test_the_batch_of_a_model(tamp):
+    assert compiled(two_inputs()).info.batch == 2
+    several = m.model([m.node("Relu", ["x"], ["y"]), m.node("Relu", ["z"], ["v"])], [m.value("x", [1, 4]), m.value("z", [2, 4])], [m.value("y", [1, 4])])
+    assert compiled(several).info.batch is None
 
 
 def test_models_from_memory_and_their_options(tamp):
@@ -130,6 +141,42 @@ def test_what_is_not_supported_is_data(tamp):
     wrong = m.relu()
     wrong.graph.node[0].input[0] = "nobody"
     assert refused(tamp_package().CompileError, ["nobody"], compiled, wrong).unsupported == []
+
+
+# --- weights of another training ---------------------------------------------------------------------------------------
+
+def test_weights_of_another_training(tamp):
+    x = drawn(2, 4)
+    first = compiled(product(weight=2), dims={"N": 2})
+    built = (first.folder / "library.so").stat()
+    other = first.with_weights(product(weight=5))
+    assert np.allclose(first(x), x @ np.full((4, 3), 2.0), atol=1e-5) and np.allclose(other(x), x @ np.full((4, 3), 5.0), atol=1e-5)
+    assert other.info == first.info and other.folder != first.folder and other.schedule["weights_hash"] != first.schedule["weights_hash"]
+    assert (other.folder / "library.so").stat().st_mtime_ns == built.st_mtime_ns  # nothing was built
+    assert first.with_weights(product(weight=5)).folder == other.folder
+    assert np.allclose(other.with_weights(product(weight=2))(x), first(x), atol=1e-5)
+    path = tamp.folder / "retrained.onnx"
+    path.write_bytes(product(weight=7).SerializeToString())
+    assert np.allclose(first.with_weights(path)(x), x @ np.full((4, 3), 7.0), atol=1e-4)
+    tamp_error = tamp_package().CompileError
+    refused(tamp_error, ["does not fit the model 'model': output 0 is 'y' f32[2,5], the program has 'y' f32[2,3]"], first.with_weights, product(columns=5))
+    refused(tamp_error, ["--dim N: no input has a dimension of that name"], first.with_weights, m.relu())
+    refused(FileNotFoundError, ["none.onnx: no such file"], first.with_weights, tamp.folder / "none.onnx")
+    refused(TypeError, ["type int"], first.with_weights, 3)
+
+
+def test_other_weights_of_a_frozen_model_and_of_a_vdevice_of_a_file(tamp):
+    x = drawn(1, 4)
+    both = m.model([m.node("Add", ["x", "z"], ["y"])], [m.value("x", [1, 4]), m.value("z", [1, 4])])
+    vdevice = json.loads((harness.ROOT / "compiler/ir/vdevices/a100.json").read_text())
+    del vdevice["gpus"]
+    path = tamp.folder / "mine.json"
+    path.write_text(json.dumps({**vdevice, "name": "mine"}))
+    first = compiled(both, freeze={"z": np.array([[1, 2, 3, 4]], np.float32)}, vdevice=path, precision="fp32")
+    path.unlink()  # the cache has what it needs of it
+    refused(tamp_package().CompileError, ["the model 'model' was compiled with --freeze z="], first.with_weights, both)
+    other = first.with_weights(both, freeze={"z": np.array([[5, 6, 7, 8]], np.float32)})
+    assert other.info.vdevice == "mine" and np.array_equal(other(x), x + np.array([[5, 6, 7, 8]], np.float32))
 
 
 # --- the cache ---------------------------------------------------------------------------------------------------------

@@ -278,8 +278,24 @@ def test_models_are_tuned_as_tasks(tamp, address):
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "none.onnx tf32: FAILED: " in done.stderr and "no such file" in done.stderr.lower(), said
     for name in ["a.onnx", "b.onnx"]:
-        assert re.search(rf"^{name} tf32: \d+ records; \d+ in all.jsonl\n  untuned .* us\n  tuned ", done.stdout, re.M), done.stdout + done.stderr
+        assert re.search(rf"^{name} tf32: \d+ records?; \d+ in all.jsonl\n  untuned .* us\n  tuned ", done.stdout, re.M), done.stdout + done.stderr
     tamp("compile", "a.onnx", "-o", "out", "--vdevice", "cpu", "--precision", "tf32", "--records", "all.jsonl")
+    greedy = [sys.executable, EXAMPLES / "tune_ray" / "tune.py", "a.onnx", "--records", "more.jsonl", "--address", address, "--cpus", "99"]
+    done = subprocess.run([str(word) for word in greedy], cwd=tamp.folder, capture_output=True, text=True)  # Ray would wait for such a machine for ever
+    assert done.returncode == 2 and "--cpus 99: no machine has more than 3 for tasks" in done.stderr, done.stdout + done.stderr
+
+
+def test_tasks_of_one_gpu_take_turns(tamp):
+    """By the folder of `tamp tune`'s lock. Ray names a task's GPU in CUDA_VISIBLE_DEVICES."""
+    code = f"""import os, sys, tempfile
+sys.path.insert(0, {str(EXAMPLES / 'tune_ray')!r})
+import tune
+tempfile.tempdir = sys.argv[1]
+print(*[(os.environ.__setitem__("CUDA_VISIBLE_DEVICES", gpu), tune.lock_folder(own))[1] for gpu, own in [("0", "a"), ("0", "b"), ("1", "a"), ("", "a"), ("", "b")]])
+"""
+    same, again, other, one, two = python_package.run(sys.executable, "-c", code, tamp.folder, cwd=tamp.folder).split()
+    assert same == again != other and one != two, (same, again, other, one, two)
+    assert os.stat(same).st_mode & 0o077 == 0  # else `tamp tune` does not trust it
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------------------

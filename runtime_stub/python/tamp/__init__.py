@@ -9,8 +9,8 @@ Without a GPU the same generated source runs on the CPU, on a stand-in for CUDA 
 from ._cache import cache_folder, clear_cache
 from ._compile import compile
 from ._errors import CompileError, Error, RunError
-from ._model import Model, Port
+from ._model import Info, Model, Port
 from ._program import version
 
 __version__ = version()
-__all__ = ["CompileError", "Error", "Model", "Port", "RunError", "cache_folder", "clear_cache", "compile"]
+__all__ = ["CompileError", "Error", "Info", "Model", "Port", "RunError", "cache_folder", "clear_cache", "compile"]

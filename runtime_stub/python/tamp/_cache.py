@@ -42,6 +42,34 @@ def hash_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+@contextlib.contextmanager
+def work_folder() -> Iterator[pathlib.Path]:
+    """Where to make a folder; beside the cache's, so that it can be renamed."""
+    root = cache_folder()
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="work-", dir=root) as work:
+        yield pathlib.Path(work)
+
+
+def keep_by_content(made: pathlib.Path, content: object) -> pathlib.Path:
+    """Puts a folder into the cache, under a hash of what tells it from all others."""
+    return _put(made, _folder_of(content))
+
+
+def _folder_of(content: object) -> pathlib.Path:
+    return cache_folder() / "models" / hash_of(content)[:40]
+
+
+def _put(made: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.is_dir():  # else somebody was faster, with the same
+            raise
+    return folder
+
+
 class Entry:
     """One model in the cache.
 
@@ -72,22 +100,9 @@ class Entry:
         with filelock.FileLock(locks / f"{hash_of([self._model_hash, self._configuration])}.lock"):
             yield
 
-    @contextlib.contextmanager
-    def work_folder(self) -> Iterator[pathlib.Path]:
-        """Where to make it; beside the cache's folders, so that it can be renamed."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="work-", dir=self._root) as work:
-            yield pathlib.Path(work)
-
     def keep(self, made: pathlib.Path, external: list[str]) -> pathlib.Path:
         """Puts a folder into the cache. `external`: the files of external weights, relative to the model's folder."""
-        folder = self._folder(external)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            made.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else somebody was faster, with the same
-                raise
+        folder = _put(made, self._folder(external))
         self._external.parent.mkdir(parents=True, exist_ok=True)
         unfinished = made.parent / "external.json"
         unfinished.write_text(json.dumps(external))
@@ -96,4 +111,4 @@ class Entry:
 
     def _folder(self, external: list[str]) -> pathlib.Path:
         weights = [[name, hash_file(self._model.parent / name)] for name in external]
-        return self._root / "models" / hash_of([self._model_hash, self._configuration, weights])[:40]
+        return _folder_of([self._model_hash, self._configuration, weights])

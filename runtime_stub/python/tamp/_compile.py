@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from . import _program
-from ._cache import Entry, hash_file
+from ._cache import Entry, hash_file, keep_by_content, work_folder
 from ._errors import CompileError
 from ._model import Model
+
+VDEVICE_FILE = "vdevice.json"  # in a model's folder, where `vdevice` was a file: NAME.rprogram.json has only its name
 
 
 def compile(
@@ -79,14 +82,47 @@ def _find_or_make(file: pathlib.Path, arguments: list[str], frozen: dict[str, np
     with entry.locked():
         if found := entry.find():
             return found
-        with entry.work_folder() as work:
-            for i, (name, value) in enumerate(frozen.items()):
-                np.save(work / f"{i}.npy", np.ascontiguousarray(value))
-                arguments = [*arguments, f"--freeze={name}={work / f'{i}.npy'}"]
+        with work_folder() as work:
             folder = work / "model"
-            external = _compile_to(folder, file, arguments, work)
+            external = _compile_to(folder, file, arguments + _frozen_in(work, frozen), work)
             _build(folder, machine, work)
+            for path in _files_in(arguments):
+                shutil.copyfile(path, folder / VDEVICE_FILE)
             return entry.keep(folder, external)
+
+
+def replace_weights(folder: pathlib.Path, model: Any, inputs: tuple[Any, ...], freeze: Mapping[str, Any] | None) -> pathlib.Path:
+    """A folder in the cache with the same program and the weights of another model; CompileError if they do not fit."""
+    frozen = {name: np.asarray(value) for name, value in sorted((freeze or {}).items())}
+    with work_folder() as work:
+        file = _file_of(model, inputs, work)
+        made = work / "new" / "model"
+        # All but the weights and NAME.rprogram.json is the same, and is the same file on disk: what the compiler replaces, it writes beside and renames.
+        shutil.copytree(folder, made, copy_function=_link, ignore=shutil.ignore_patterns("page*.html"))
+        schedule = next(made.glob("*.rprogram.json"))
+        weights = made / schedule.name.replace(".rprogram.json", ".weights")
+        arguments = _frozen_in(work, frozen)
+        if (made / VDEVICE_FILE).exists():
+            arguments.append(f"--vdevice={made / VDEVICE_FILE}")
+        done = _program.call("weights", "-q", "--like", made, "-o", weights, *arguments, "--", file.name, folder=file.parent)
+        if done.returncode != 0:
+            raise CompileError(_program.error_of(done).replace(f"{made}/", "").replace(str(made), f"the model '{weights.stem}'"))
+        now = json.loads(schedule.read_text())
+        return keep_by_content(made, [folder.name, now["weights_hash"], now["model"]])
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without
+        shutil.copy2(source, target)
+
+
+def _frozen_in(work: pathlib.Path, frozen: dict[str, np.ndarray]) -> list[str]:
+    """Arguments of the compiler; writes the files that they name."""
+    for i, value in enumerate(frozen.values()):
+        np.save(work / f"{i}.npy", np.ascontiguousarray(value))
+    return [f"--freeze={name}={work / f'{i}.npy'}" for i, name in enumerate(frozen)]
 
 
 def _files_in(arguments: list[str]) -> list[pathlib.Path]:

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,28 @@ class Port:
 
     def __str__(self) -> str:
         return f"'{self.name}' {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a model was compiled for, and what it takes; as the C function NAME_info() says it."""
+
+    tamp: str
+    """The version of tamp that compiled it, as "0.1.0"."""
+    name: str
+    """What the generated files and functions are called."""
+    vdevice: str
+    """The GPU that it was compiled for, as "h200"; "cpu" for the stand-in."""
+    precision: str
+    """"fp32", "tf32", "fp16" or "bf16"."""
+    batch: int | None
+    """The first extent of all inputs, in elements; None if they do not share one."""
+    structure: str
+    """A fingerprint of the code, 16 hexadecimal digits: weights of models of the same structure fit."""
+    inputs: tuple[Port, ...]
+    """What it takes, in the order of a call's arguments."""
+    outputs: tuple[Port, ...]
+    """What it gives."""
 
 
 class Model:
@@ -50,6 +73,14 @@ class Model:
         self._library = _native.Library(str(folder / "library.so"))
         self._programs: dict[int, _native.Program] = {}
         self._loaded(_current_device() if device == "cuda" else 0)
+
+    @property
+    def info(self) -> Info:
+        """What it was compiled for, and what it takes."""
+        said = self.schedule
+        extents = {port.shape[0] if port.shape else None for port in self.inputs}
+        batch = extents.pop() if len(extents) == 1 else None
+        return Info(said["tamp"], self.name, said["vdevice"]["name"], said["precision"], batch, said["structure"], self.inputs, self.outputs)
 
     @property
     def source(self) -> str:
@@ -89,6 +120,23 @@ class Model:
             raise RunError(str(failure)) from None
         results = tuple(kind.finish(array) for array, _ in made)
         return results[0] if len(results) == 1 else results
+
+    def with_weights(self, model: Any, *inputs: Any, freeze: Mapping[str, Any] | None = None) -> Model:
+        """The same program with the weights of another model, as one that was trained again. Nothing is built: it takes as long as
+        `tamp weights`, seconds for most models. This model stays as it is, and each of the two has its weights in the GPU's memory. The result
+        is in the cache, too.
+
+        model: the path of an ONNX file, an onnx.ModelProto, or a torch.nn.Module. It must have the names, shapes and operators of the
+            model that this one was compiled from. Options are those that this one was compiled with.
+        inputs: for a module, arguments to export it with, of the same shapes as before.
+        freeze: as it was compiled with, if it was.
+
+        Raises CompileError, which says what differs, if its program would be another one: then `tamp.compile` it. FileNotFoundError and
+        TypeError are as with `tamp.compile`.
+        """
+        from ._compile import replace_weights
+
+        return Model(replace_weights(self.folder, model, inputs, freeze), self.device)
 
     def check(self) -> None:
         """RunError if a run failed on the GPU. Calls do not wait for their results there: synchronize first."""
