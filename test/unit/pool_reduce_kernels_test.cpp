@@ -68,6 +68,47 @@ std::vector<Case> pool_cases() {
   };
 }
 
+// Pools of many turns: several items below each other, rows and columns that are no whole items, and one with NaN.
+std::vector<Case> walk_cases() {
+  using enum PoolKind;
+  const Lay last = Lay::channels_last, slice = Lay::slice;
+  std::vector<Case> cases = {
+      pool_case("walks of max, stride 2", {max, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 48, 31, 33}, {16, 17}, last, last),
+      pool_case("walks of max, stride 2, no pads", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {2, 40, 34, 36}, {16, 17}, last,
+                last),
+      pool_case("walks of max with overhang", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, false}, {3, 40, 24, 28}, {12, 14}, last, last),
+      pool_case("walks of max", {max, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 48, 23, 19}, {23, 19}, last, last),
+      pool_case("walks of averages", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 48, 17, 19}, {17, 19}, last, last),
+      pool_case("walks of averages, pads counted", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true}, {3, 24, 18, 21}, {18, 21}, last,
+                last),
+      pool_case("walks of averages, stride 2, one pad counted", {average, {3, 3}, {2, 2}, {1, 1}, {1, 0}, {0, 1}, true}, {3, 48, 26, 32},
+                {13, 16}, last, last),
+      pool_case("walks in wider pixels", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 48, 18, 21}, {18, 21}, slice, slice),
+  };
+  Bytes with_nan = *cases[0].values[0].data;
+  const float value = NAN;
+  std::memcpy(with_nan.data() + with_nan.size() / 2, &value, 4);
+  cases[0].values[0].data = std::make_shared<const Bytes>(with_nan);
+  return cases;
+}
+
+TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligned") {
+  const auto walks = [](const Case& c) {
+    const VDevice vdevice = small_vdevice();
+    const std::vector<RKernel> offers = kernels::pool().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+    return std::count_if(offers.begin(), offers.end(), [](const RKernel& r) { return r.phases[0].body == "rk::pool_walk"; }) == 1;
+  };
+  std::vector<Case> cases = walk_cases();
+  for (const Case& c : cases) {
+    INFO(c.name);
+    CHECK(walks(c));
+    CHECK(walks(narrowed(c, DType::f16, DType::f16)) == (c.name != "walks in wider pixels"));  // these begin at 8 bytes
+  }
+  expect_no_problems(cases, {kernels::pool()}, "pool_walk");
+  cases.pop_back();
+  expect_no_problems(narrowed(cases, true, true), {kernels::pool()}, "narrow_pool_walk");
+}
+
 TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::pool()}, "pool"); }
 
 TEST_CASE("pooling of 16 bits agrees with the reference") {
