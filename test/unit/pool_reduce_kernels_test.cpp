@@ -151,6 +151,11 @@ std::vector<Case> reduce_cases() {
       reduce_case("global average pool of many channels", mean, {2, 3}, true, {3, 124, 3, 11}, last),
       reduce_case("global average pool into other dimensions", mean, {2, 3}, false, {2, 12, 13, 10}, last),
       reduce_case("too many channels for few lanes", mean, {2, 3}, true, {2, 196, 2, 2}, last),
+      reduce_case("global average pool of some octets", mean, {2, 3}, true, {2, 200, 5, 7}, last),
+      reduce_case("global average pool of a batch", mean, {2, 3}, true, {9, 104, 7, 7}, last),
+      reduce_case("global sum of a batch", sum, {2, 3}, false, {3, 1000, 3, 3}, last),
+      reduce_case("global average pool of more octets than threads", mean, {2, 3}, true, {4, 1600, 3, 2}, last),
+      reduce_case("global average pool of a batch in wider pixels", mean, {2, 3}, true, {9, 104, 3, 5}, Lay::slice),
       reduce_case("norm of few rows", l2, {1}, false, {2, 5000}, rows),
       reduce_case("everything", sum, {0, 1, 2}, false, {9, 10, 11}, rows),
       reduce_case("the last dimension", max, {2}, false, {3, 17, 65}, rows),
@@ -176,6 +181,19 @@ TEST_CASE("reductions of 16 bits agree with the reference") {
     if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::bf16 : DType::f32, DType::bf16));
   }
   expect_no_problems(cases, {kernels::reduce()}, "narrow_reduce");
+}
+
+TEST_CASE("sums of many rows take octets where these are aligned") {
+  const auto body = [](const Case& c) {
+    return kernels::reduce().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0].phases[0].body;
+  };
+  const auto pool = [](int64_t channels, Lay lay) { return reduce_case("", ReduceKind::mean, {2, 3}, true, {9, channels, 3, 5}, lay); };
+  CHECK(body(pool(104, Lay::channels_last)) == "rk::reduce_octets");
+  CHECK(body(narrowed(pool(104, Lay::channels_last), DType::f16, DType::f16)) == "rk::reduce_octets");
+  CHECK(body(pool(104, Lay::slice)) == "rk::reduce_octets");
+  CHECK(body(narrowed(pool(104, Lay::slice), DType::f16, DType::f16)) == "rk::reduce");  // begins at 8 bytes
+  CHECK(body(pool(100, Lay::channels_last)) == "rk::reduce");                            // half an octet
+  CHECK(body(pool(24, Lay::channels_last)) == "rk::reduce_sum");                         // few rows
 }
 
 Case softmax_case(const std::string& name, const Softmax& attrs, const Shape& shape, Lay lay_in, Lay lay_out) {
