@@ -18,7 +18,7 @@ struct Window {
   std::array<int64_t, 2> kernel{1, 1}, stride{1, 1}, dilation{1, 1}, pad{0, 0}, pad_end{0, 0};
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};
   bool channels_innermost = false;
-  int64_t vector = 1, pixels = 1;  // channels and pixels of an item
+  int64_t vector = 1, pixels = 1, lines = 1;  // channels of an item, neighbouring pixels of a row, and such rows
   // With channels innermost: channels are in `channel_groups` groups of equal size, and all items of one group come before those of the
   // next. by_columns: the items of a group go down the rows first, then to the next columns.
   int64_t channel_groups = 1;

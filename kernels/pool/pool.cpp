@@ -1,8 +1,9 @@
-// Host side of pool.cuh and pool_strip.cuh. If pool_strip can do a pool, there are only candidates of pool_strip. A pool of
+// Host side of pool.cuh, pool_strip.cuh and pool_walk.cuh. If pool_strip can do a pool, pool.cuh has no candidates. A pool of
 // one pixel that skips none is a copy, which the elementwise family does.
 #include "kernels/pool/pool.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/args.h"
 #include "kernels/narrow.h"
@@ -43,10 +44,21 @@ bool has_strips(const ROperator& rop, const Window& w) {
   return (w.out_height - 1) * w.stride[0] - w.pad[0] < w.height && (w.out_width - 1) * w.stride[1] - w.pad[1] < w.width;
 }
 
+// Which taps an average counts.
+void append_counted(const Window& window, const Pool& attrs, Phase& phase) {
+  const bool pads = attrs.count_include_pad;
+  constexpr int64_t kFar = int64_t{1} << 20;  // further out than any padding
+  phase.args.insert(phase.args.end(), {{"counted_from", arg(pads ? -kFar : 0)},
+                                       {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
+                                       {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}});
+}
+
+constexpr int64_t kFewTurns = 8;
+int64_t strip_turns(const Request& request, int64_t per_rtask) { return ceil_div(per_rtask, request.vdevice.compute_threads); }
+
 RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t per_rtask) {
   const Pool& attrs = std::get<Pool>(request.rop.attrs);
-  const bool average = attrs.kind == PoolKind::average, pads = attrs.count_include_pad;
-  constexpr int64_t kFar = int64_t{1} << 20;  // further out than any padding
+  const bool average = attrs.kind == PoolKind::average;
   Phase phase;
   phase.header = "kernels/pool/pool_strip.cuh";
   phase.body = "rk::pool_strip";
@@ -56,22 +68,85 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
                          {"kAverage", average ? "true" : "false"}};
   add_type(request, phase);
   phase.args_type = "rk::PoolStripArgs";
-  phase.args = {{"window", window_arg(window, per_rtask)},
-                {"counted_from", arg(pads ? -kFar : 0)},
-                {"counted_height", arg(window.height + (pads ? window.pad_end[0] : 0))},
-                {"counted_width", arg(window.width + (pads ? window.pad_end[1] : 0))}};
+  phase.args = {{"window", window_arg(window, per_rtask)}};
+  append_counted(window, attrs, phase);
   phase.rtasks = std::max<int64_t>(1, ceil_div(window.items(), per_rtask));
   // Inputs that several windows share come from L2 far faster than VDevice::l2_gb_per_s says. So count every input once, and some again.
   const double share = static_cast<double>(window.items()) / static_cast<double>(phase.rtasks);
   phase.cost.activation_bytes =
       window_bytes(window, share, 1.25 * static_cast<double>(window.stride[0] * window.stride[1]), type_of(request), type_of(request));
-  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
-  phase.cost.latency_us =
-      request.vdevice.cost("pool.strip_turn_us") * static_cast<double>(ceil_div(per_rtask, request.vdevice.compute_threads) - 1);
+  // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us. With many turns the warps run apart, and most of
+  // a trip is hidden.
+  const int64_t turns = strip_turns(request, per_rtask);
+  phase.cost.latency_us = request.vdevice.cost("pool.strip_turn_us") * static_cast<double>(std::min(turns, kFewTurns) - 1) +
+                          request.vdevice.cost("pool.strip_later_turn_us") * static_cast<double>(std::max<int64_t>(turns - kFewTurns, 0));
   RKernel rkernel;
   rkernel.family = "pool";
   rkernel.name = "pool<strips of " + std::to_string(window.pixels) + ", " + std::to_string(phase.rtasks) + ">";
   rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// --- pool_walk ------------------------------------------------------------------------------------------------------------
+
+// Items of pool_walk, of a window that pool_strip can do; none where a pixel is not of whole cells of 16 bytes, or the window not 3 x 3.
+std::optional<Window> walk_window(const Graph& graph, const ROperator& rop, Window w) {
+  w.vector = 16 / bytes_of(graph.tensor(rop.outputs[0]).dtype);
+  w.pixels = 2;
+  if (w.kernel[0] != 3 || w.channels % w.vector != 0) return std::nullopt;
+  for (const auto& [id, strides] : {std::pair{w.in, w.in_strides}, std::pair{w.out, w.out_strides}}) {
+    if (graph.tensor(id).place.offset % w.vector != 0) return std::nullopt;
+    for (const size_t d : {size_t{0}, size_t{2}, size_t{3}}) {
+      if (strides[d] % w.vector != 0) return std::nullopt;
+    }
+  }
+  return w;
+}
+
+// Turns of a thread for one item: one is for the rows above the first window.
+int64_t walk_turns(const Window& w) { return ceil_div(w.lines * w.stride[0], 2) + 1; }
+
+// The height of an item with which the threads make the fewest turns.
+int64_t walk_lines(Window w, const VDevice& vdevice) {
+  int64_t best = 1, fewest = 0;
+  for (w.lines = 1; w.lines <= w.out_height; ++w.lines) {
+    const int64_t turns = ceil_div(ceil_div(w.items(), vdevice.veus()), vdevice.compute_threads) * walk_turns(w);
+    if (fewest == 0 || turns <= fewest) best = w.lines, fewest = turns;
+  }
+  return best;
+}
+
+RKernel walk_rkernel_of(const Request& request, const Window& window) {
+  const Pool& attrs = std::get<Pool>(request.rop.attrs);
+  const VDevice& vdevice = request.vdevice;
+  const bool average = attrs.kind == PoolKind::average, narrow = is_narrow(type_of(request));
+  const int64_t per_rtask = std::max(vdevice.compute_threads / 2, ceil_div(window.items(), vdevice.veus()));
+  const bool far_ahead = !narrow || (!average && window.stride[0] == 2);  // as the registers allow
+  Phase phase;
+  phase.header = "kernels/pool/pool_walk.cuh";
+  phase.body = "rk::pool_walk";
+  phase.template_args = {{"kStride", std::to_string(window.stride[0])},
+                         {"kPixels", std::to_string(window.pixels)},
+                         {"kAhead", far_ahead ? "2" : "1"},
+                         {"kAverage", average ? "true" : "false"}};
+  add_type(request, phase);
+  phase.args_type = "rk::PoolWalkArgs";
+  phase.args = {{"window", window_arg(window, per_rtask)}};
+  append_counted(window, attrs, phase);
+  phase.args.insert(phase.args.end(), {{"lines", arg(window.lines)}, {"out_height", arg(window.out_height)}});
+  phase.rtasks = ceil_div(window.items(), per_rtask);
+  const double items = static_cast<double>(std::min(per_rtask, window.items()));
+  phase.cost.activation_bytes =
+      window_bytes(window, items, static_cast<double>(window.stride[0] * window.stride[1]), type_of(request), type_of(request));
+  const auto columns = static_cast<double>((window.pixels - 1) * window.stride[1] + 3);
+  phase.cost.calibrated_cycles = vdevice.cost("pool.walk_fixed_cycles") + vdevice.cost("pool.walk_load_cycles") * items /
+                                                                              static_cast<double>(vdevice.compute_threads) *
+                                                                              static_cast<double>(walk_turns(window)) * 2 * columns;
+  RKernel rkernel;
+  rkernel.family = "pool";
+  rkernel.name = "pool<walks of " + std::to_string(window.lines) + ", " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"items_per_rtask", per_rtask}, {"pixels", window.pixels}, {"lines", window.lines}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -83,8 +158,16 @@ std::vector<RKernel> strip_offers(const Request& request, Window window) {
   const int64_t wide = std::max(threads / 2, ceil_div(window.items(), veus));
   std::vector<RKernel> out = {strip_rkernel_of(request, window, wide)};
   if (wide < threads && window.items() > wide) out.push_back(strip_rkernel_of(request, window, threads));
-  if (ceil_div(window.items(), threads) > veus / 4)
-    out.push_back(strip_rkernel_of(request, window, std::max(threads, ceil_div(window.items(), std::max<int64_t>(1, veus / 4)))));
+  // A quarter of the vEUs, while few turns are enough for these: else the pool holds up all that waits for it.
+  const int64_t quarter = std::max(threads, ceil_div(window.items(), std::max<int64_t>(1, veus / 4)));
+  if (ceil_div(window.items(), threads) > veus / 4 && strip_turns(request, quarter) <= kFewTurns)
+    out.push_back(strip_rkernel_of(request, window, quarter));
+  if (strip_turns(request, wide) > 2) {
+    if (std::optional<Window> walk = walk_window(request.graph, request.rop, window)) {
+      walk->lines = walk_lines(*walk, request.vdevice);
+      out.push_back(walk_rkernel_of(request, *walk));
+    }
+  }
   return out;
 }
 
@@ -132,6 +215,10 @@ std::vector<RKernel> offers(const Request& request) {
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   Window window = pool_window(graph, rop);
   window.pixels = rkernel.config_value("pixels");
+  if (rkernel.phases[0].body == "rk::pool_walk") {
+    window.vector = 16 / bytes_of(graph.tensor(rop.outputs[0]).dtype);
+    window.lines = rkernel.config_value("lines");
+  }
   window_accesses(graph, rop, window, rkernel.config_value("items_per_rtask"), index, out);
 }
 

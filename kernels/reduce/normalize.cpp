@@ -1,4 +1,4 @@
-// Host side of normalize.cuh and normalize_rows.cuh.
+// Host side of normalize.cuh, normalize_rows.cuh and normalize_turns.cuh.
 #include "kernels/reduce/normalize.h"
 
 #include <algorithm>
@@ -203,14 +203,83 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   return rkernel;
 }
 
-// Two candidates: as many rTasks as vEUs; and the fewest rTasks whose threads all have a row, since the next rOperator then waits for
-// fewer.
+// --- normalize_turns.cuh --------------------------------------------------------------------------------------------------
+
+// Threads of a row, a power of two and at most a warp, and octets of a thread; as few threads as possible, then as many as have work.
+// No threads: the row is too long.
+RowThreads turn_threads_of(int64_t octets) {
+  RowThreads best{0, 0};
+  for (const int64_t each : {int64_t{3}, int64_t{4}}) {
+    const auto threads = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(octets, each))));
+    if (threads <= rk::kWarp && (best.threads == 0 || threads * each < best.threads * best.each)) best = {threads, each};
+  }
+  return best;
+}
+
+// Beside what is_rows asks for: octets, and rows at one distance.
+bool has_turns(const Request& request, const Rows& rows) {
+  const ROperator& rop = request.rop;
+  if (has_table(rop) || rows.kept.size() != 1 || rows.reduced_elements() % 8 != 0) return false;
+  if (turn_threads_of(rows.reduced_elements() / 8).threads == 0) return false;
+  for (const auto& [which, id] : {std::pair{kIn, rop.inputs[0]}, std::pair{kOut, rop.outputs[0]}}) {
+    const Tensor& tensor = request.graph.tensor(id);
+    const int64_t row = rows.kept[0].strides[which], aligned = is_narrow(tensor.dtype) ? 8 : 4;
+    if (row < 0 || row % aligned != 0 || tensor.place.offset % aligned != 0) return false;
+  }
+  return true;
+}
+
+RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rtask) {
+  const ROperator& rop = request.rop;
+  const Normalize& attrs = std::get<Normalize>(rop.attrs);
+  const VDevice& vdevice = request.vdevice;
+  const int64_t count = rows.reduced_elements();
+  const auto [threads, each] = turn_threads_of(count / 8);
+  const int64_t at_once = each == 3 ? 2 : 1;  // rows of a thread: more do not fit in its registers
+  Phase phase;
+  phase.header = "kernels/reduce/normalize_turns.cuh";
+  phase.body = "rk::normalize_turns";
+  phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};
+  append_types(request, phase);
+  phase.args_type = "rk::NormalizeTurnsArgs";
+  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
+                {"out", arg(TensorArg{rop.outputs[0]})},
+                {"scale", tensor_arg(operand(rop, 1))},
+                {"bias", tensor_arg(operand(rop, 2))},
+                {"in_row", arg(rows.kept[0].strides[kIn])},
+                {"out_row", arg(rows.kept[0].strides[kOut])},
+                {"rows", arg(rows.rows())},
+                {"rows_per_rtask", arg(per_rtask)},
+                {"octets", arg(count / 8)},
+                {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads))))},
+                {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
+                {"epsilon", float_arg(attrs.epsilon)},
+                {"centered", arg(int64_t{attrs.centered})}};
+  const ElementBytes bytes = element_bytes(request);
+  const double elements = static_cast<double>(per_rtask * count);
+  phase.cost.activation_bytes = elements * (bytes.in + bytes.out);
+  phase.cost.calibrated_cycles =
+      vdevice.cost("normalize.turns_fixed_cycles") + phase.cost.activation_bytes * vdevice.cost("normalize.turns_byte_cycles");
+  RKernel rkernel = rows_rkernel("normalize", rows, per_rtask, std::move(phase));
+  rkernel.name = "normalize<turns, " + std::to_string(rkernel.rtasks()) + ">";
+  return rkernel;
+}
+
+// How often the threads of a rTask of normalize_rows go on to other rows.
+int64_t turns_of(const Request& request, const Rows& rows, int64_t per_rtask) {
+  const int64_t all_threads = request.vdevice.compute_threads;
+  return ceil_div(per_rtask, all_threads / threads_of(rows.reduced_elements() / 4, per_rtask, all_threads).threads);
+}
+
+// As many rTasks as vEUs; the fewest rTasks whose threads all have a row, since the next rOperator then waits for fewer; and, where there
+// are several turns, the body for these, whose code is longer.
 std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   const int64_t all_threads = request.vdevice.compute_threads;
   const int64_t spread = std::max<int64_t>(1, ceil_div(rows.rows(), request.vdevice.veus()));
   const int64_t at_once = all_threads / threads_of(rows.reduced_elements() / 4, spread, all_threads).threads;
   std::vector<RKernel> out = {rows_kernel_of(request, rows, spread)};
   if (const int64_t packed = ceil_div(spread, at_once) * at_once; packed != spread) out.push_back(rows_kernel_of(request, rows, packed));
+  if (turns_of(request, rows, spread) > 1 && has_turns(request, rows)) out.push_back(turns_kernel_of(request, rows, spread));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// Host side of reduce.cuh and reduce_sum.cuh. Where there are too few rows for the vEUs, a second candidate cuts the reduced elements
-// as well: its first phase leaves partial results in scratch, its second combines them.
+// Host side of reduce.cuh, reduce_sum.cuh and reduce_octets.cuh. Where there are too few rows for the vEUs, a second candidate cuts the
+// reduced elements as well: its first phase leaves partial results in scratch, its second combines them.
 #include "kernels/reduce/reduce.h"
 
 #include <algorithm>
@@ -137,16 +137,22 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
 
 // --- reduce_sum -----------------------------------------------------------------------------------------------------------
 
-// Items side by side in a rTask of reduce_sum; 0 if reduce_sum cannot do the rOperator.
-int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
+// Whether the rOperator adds up vectors, in nests that the arguments of reduce_sum and reduce_octets have room for.
+bool is_sum(const Graph& graph, const ROperator& rop, const Rows& rows) {
   const ReduceKind kind = std::get<Reduce>(rop.attrs).kind;
   if ((kind != ReduceKind::sum && kind != ReduceKind::mean) || rows.vector != 4 || rows.kept.size() > 2 || rows.reduced.size() > 1)
-    return 0;
-  if (rows.reduced_elements() == 0 || rows.rows() == 0) return 0;
+    return false;
+  if (rows.reduced_elements() == 0 || rows.rows() == 0) return false;
   for (const TensorId id : {rop.inputs[0], rop.outputs[0]}) {
     const std::vector<int64_t>& strides = graph.tensor(id).place.strides;
-    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return 0;
+    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return false;
   }
+  return true;
+}
+
+// Items side by side in a rTask of reduce_sum; 0 if reduce_sum cannot do the rOperator.
+int64_t sum_lanes(const Graph& graph, const ROperator& rop, const Rows& rows, const VDevice& vdevice) {
+  if (!is_sum(graph, rop, rows)) return 0;
   for (const int64_t lanes : {4, 8, 32}) {
     if (rows.rows() <= lanes * vdevice.veus() && 4 * lanes <= vdevice.compute_threads) return lanes;
   }
@@ -158,11 +164,25 @@ int64_t sum_turns(const Rows& rows, int64_t lanes, const VDevice& vdevice) {
   return ceil_div(rows.reduced_elements(), 2 * vdevice.compute_threads / lanes);
 }
 
-RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
-  const ROperator& rop = request.rop;
+// For items of `width` rows.
+std::vector<Arg> sum_args(const ROperator& rop, const Rows& rows, int64_t width) {
   const bool mean = std::get<Reduce>(rop.attrs).kind == ReduceKind::mean;
   const LoopDim& inner = rows.kept.back();
   const auto outer = [&](size_t operand) { return rows.kept.size() == 2 ? rows.kept[0].strides[operand] : 0; };
+  return {{"in", arg(TensorArg{rop.inputs[0]})},
+          {"out", arg(TensorArg{rop.outputs[0]})},
+          {"row_items", divisor_arg(inner.extent / width)},
+          {"in_row", arg(outer(0))},
+          {"out_row", arg(outer(1))},
+          {"out_step", arg(inner.strides[1])},
+          {"stride", arg(rows.reduced.empty() ? 0 : rows.reduced[0].strides[0])},
+          {"items", arg(rows.rows() * rows.vector / width)},
+          {"reduced", arg(rows.reduced_elements())},
+          {"scale", float_arg(mean ? 1 / static_cast<double>(rows.reduced_elements()) : 1)}};
+}
+
+RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
+  const ROperator& rop = request.rop;
   Phase phase;
   phase.header = "kernels/reduce/reduce_sum.cuh";
   phase.body = "rk::reduce_sum";
@@ -170,16 +190,7 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   const Types types = types_of(request.graph, rop);
   add_types(types, phase);
   phase.args_type = "rk::ReduceSumArgs";
-  phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
-                {"out", arg(TensorArg{rop.outputs[0]})},
-                {"row_items", divisor_arg(inner.extent / 4)},
-                {"in_row", arg(outer(0))},
-                {"out_row", arg(outer(1))},
-                {"out_step", arg(inner.strides[1])},
-                {"stride", arg(rows.reduced.empty() ? 0 : rows.reduced[0].strides[0])},
-                {"items", arg(rows.rows())},
-                {"reduced", arg(rows.reduced_elements())},
-                {"scale", float_arg(mean ? 1 / static_cast<double>(rows.reduced_elements()) : 1)}};
+  phase.args = sum_args(rop, rows, 4);
   phase.rtasks = ceil_div(rows.rows(), lanes);
   phase.work_bytes = request.vdevice.compute_threads / 32 * lanes * 16;
   phase.cost.activation_bytes =
@@ -190,6 +201,48 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   rkernel.family = "reduce";
   rkernel.name = "reduce_sum<" + std::to_string(phase.rtasks) + ">";
   rkernel.config = {{"rows_per_rtask", lanes}, {"splits", 1}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// --- reduce_octets --------------------------------------------------------------------------------------------------------
+
+// Items side by side in a rTask of reduce_octets; 0 if it cannot do the rOperator, or if there are too few rows for it.
+int64_t octet_lanes(const Request& request, const Rows& rows) {
+  const Graph& graph = request.graph;
+  const Tensor& in = graph.tensor(request.rop.inputs[0]);
+  if (!is_sum(graph, request.rop, rows) || request.vdevice.compute_threads != 256) return 0;
+  const int64_t aligned = is_narrow(in.dtype) ? 8 : 4;
+  const auto fits = [aligned](const LoopDim& dim) { return dim.strides[0] % aligned == 0; };
+  if (rows.kept.back().extent % 8 != 0 || in.place.offset % aligned != 0) return 0;
+  if (!std::all_of(rows.kept.begin(), rows.kept.end() - 1, fits) || !std::all_of(rows.reduced.begin(), rows.reduced.end(), fits)) return 0;
+  const int64_t items = rows.rows() * rows.vector / 8;
+  for (const int64_t lanes : {32, 64, 128}) {
+    if (items <= lanes * request.vdevice.veus()) return lanes;
+  }
+  return 256;
+}
+
+RKernel octets_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) {
+  const ROperator& rop = request.rop;
+  const Types types = types_of(request.graph, rop);
+  Phase phase;
+  phase.header = "kernels/reduce/reduce_octets.cuh";
+  phase.body = "rk::reduce_octets";
+  phase.template_args = {{"kLanes", std::to_string(lanes)}, {"kBatch", is_narrow(types.in) ? "8" : "4"}};
+  add_types(types, phase);
+  phase.args_type = "rk::ReduceOctetsArgs";
+  phase.args = sum_args(rop, rows, 8);
+  phase.rtasks = ceil_div(rows.rows() * rows.vector / 8, lanes);
+  phase.work_bytes = request.vdevice.compute_threads * 8 * 4;
+  phase.cost.activation_bytes =
+      8 * static_cast<double>(lanes) * (types.in_bytes() * static_cast<double>(rows.reduced_elements()) + types.out_bytes());
+  phase.cost.calibrated_cycles =
+      request.vdevice.cost("reduce.octets_fixed_cycles") + phase.cost.activation_bytes * request.vdevice.cost("reduce.octets_byte_cycles");
+  RKernel rkernel;
+  rkernel.family = "reduce";
+  rkernel.name = "reduce_octets<" + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"rows_per_rtask", lanes * 8 / rows.vector}, {"splits", 1}};
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -238,6 +291,8 @@ std::vector<RKernel> offers(const Request& request) {
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
   const int64_t veus = request.vdevice.veus(), lanes = sum_lanes(request.graph, rop, rows, request.vdevice);
   std::vector<RKernel> out;
+  // Too many rows for reduce_sum: nothing is faster than loads of whole octets.
+  if (const int64_t octets = lanes > 0 ? 0 : octet_lanes(request, rows); octets > 0) return {octets_rkernel_of(request, rows, octets)};
   if (lanes > 0) out.push_back(sum_rkernel_of(request, rows, lanes));
   // Few turns of reduce_sum are faster than anything else.
   const double few_turns = request.vdevice.cost("reduce.sum_few_turns");

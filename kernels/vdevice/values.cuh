@@ -67,6 +67,54 @@ RK_INLINE Raw4<Value> load_raw4(const Value* p) {
     return {load_pairs2(p)};
 }
 
+// The same for eight values: 16 aligned bytes of 16 bits each, 32 of floats. Bodies that make many turns load these: with few loads of 8
+// bytes under way a vEU gets a quarter of L2's bandwidth.
+template <class Value>
+struct Raw8 {
+  uint4 pairs;
+  RK_INLINE void floats(float (&v)[8]) const {
+    const float2 p[4] = {floats_of<Value>(pairs.x), floats_of<Value>(pairs.y), floats_of<Value>(pairs.z), floats_of<Value>(pairs.w)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[2 * i] = p[i].x;
+      v[2 * i + 1] = p[i].y;
+    }
+  }
+};
+template <>
+struct Raw8<float> {
+  float4 low, high;
+  RK_INLINE void floats(float (&v)[8]) const {
+    v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+    v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+  }
+};
+template <class Value>
+RK_INLINE uint4 load_pairs4(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(reinterpret_cast<const uint4*>(p));
+#else
+  return *reinterpret_cast<const uint4*>(p);
+#endif
+}
+template <class Value>
+RK_INLINE Raw8<Value> load_raw8(const Value* p) {
+  if constexpr (std::is_same_v<Value, float>)
+    return {load4(p), load4(p + 4)};
+  else
+    return {load_pairs4(p)};
+}
+template <class Value>
+RK_INLINE void store8(Value* p, const float (&v)[8]) {
+  if constexpr (std::is_same_v<Value, float>) {
+    store4(p, float4{v[0], v[1], v[2], v[3]});
+    store4(p + 4, float4{v[4], v[5], v[6], v[7]});
+  } else {
+    *as_global(reinterpret_cast<uint4*>(p)) =
+        uint4{pair_of<Value>(v[0], v[1]), pair_of<Value>(v[2], v[3]), pair_of<Value>(v[4], v[5]), pair_of<Value>(v[6], v[7])};
+  }
+}
+
 template <class Value>
 RK_INLINE float load_narrow1(const Value* p) {
 #if defined(__CUDA_ARCH__)

@@ -213,6 +213,12 @@ std::vector<Case> normalize_cases() {
       normalize_case("rows of 768 without a mean", {{1}, false, eps}, {23, 768}, rows, rows, {768}, {}),
       normalize_case("rows of 3072", {{1}, true, eps}, {5, 3072}, rows, rows, {3072}, {3072}),
       normalize_case("rows of 4100", {{1}, true, eps}, {5, 4100}, rows, rows, {4100}, {4100}),
+      // Several turns of the threads: more rows than a turn has, rows that are no whole turn, octets that do not exist, wider rows.
+      normalize_case("61 rows of 768", {{1}, true, eps}, {61, 768}, rows, rows, {768}, {768}),
+      normalize_case("rows of 1024 without a mean", {{1}, false, eps}, {40, 1024}, rows, rows, {1024}, {}),
+      normalize_case("rows of 200", {{1}, true, eps}, {301, 200}, rows, rows, {}, {200}),
+      normalize_case("rows of 8", {{1}, true, 1e-2F}, {2900, 8}, rows, rows, {8}, {8}),
+      normalize_case("rows of 768 in wider rows", {{1}, true, eps}, {29, 768}, slice, slice, {768}, {768}),
       normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 67, 63}, rows, rows, {63}, {63}),
       normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
       normalize_case("root mean square", {{1}, false, eps}, {7, 129}, rows, rows, {129}, {}),
@@ -243,6 +249,10 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
       normalize_case("a row of 768", {{1}, true, eps}, {5, 768}, rows, rows, {768}, {768}),
       normalize_case("root mean square of a row of 20", {{1}, false, eps}, {7, 20}, rows, rows, {20}, {}),
       normalize_case("rows of 96", {{1}, true, eps}, {40, 96}, rows, rows, {96}, {96}),
+      normalize_case("61 rows of 768", {{1}, true, eps}, {61, 768}, rows, rows, {768}, {768}),
+      normalize_case("rows of 1024 without a mean", {{1}, false, eps}, {29, 1024}, rows, rows, {1024}, {}),
+      normalize_case("rows of 200", {{1}, true, eps}, {301, 200}, rows, rows, {}, {200}),
+      normalize_case("rows of 768 in wider rows", {{1}, true, eps}, {29, 768}, Lay::slice, Lay::slice, {768}, {768}),
       normalize_case("many rows of 63", {{2}, true, 1e-12F}, {3, 7, 63}, rows, rows, {63}, {63}),
       normalize_case("a long row, read three times", {{1}, true, eps}, {2, 9001}, rows, rows, {9001}, {}),
       normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, Lay::slice, Lay::slice, {5, 1, 1},
@@ -256,7 +266,7 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
     const TensorId x = c.graph.rops[0].inputs[0], y = c.graph.rops[0].outputs[0];
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {x, y}, dtype));
   }
-  for (const size_t i : {size_t{0}, size_t{2}}) {  // one of both, and each of another type
+  for (const size_t i : {size_t{0}, size_t{2}, size_t{3}}) {  // one of both, and each of another type
     const TensorId x = wide[i].graph.rops[0].inputs[0], y = wide[i].graph.rops[0].outputs[0];
     cases.push_back(narrowed(wide[i], {x}, DType::f16));
     cases.push_back(narrowed(wide[i], {y}, DType::bf16));
@@ -267,6 +277,30 @@ TEST_CASE("x and y of Normalize may be of 16 bits") {
   Case refused = narrowed(wide[0], {wide[0].graph.rops[0].inputs[1]}, DType::f16);  // the scale
   const VDevice vdevice = small_vdevice();
   CHECK(kernels::normalize().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+}
+
+TEST_CASE("a body for several turns is offered where rows are of whole, aligned octets and there are several turns") {
+  const Lay rows = Lay::rows, slice = Lay::slice;
+  const auto offered = [](const Case& c) {
+    const VDevice vdevice = small_vdevice();
+    int64_t turns = 0;
+    for (const RKernel& rkernel : kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+      turns += rkernel.phases[0].body == "rk::normalize_turns";
+    }
+    return turns == 1;
+  };
+  const auto of = [](const Shape& shape, Lay lay) {
+    return normalize_case("", {{1}, true, 1e-5F}, shape, lay, lay, {shape[1]}, {shape[1]});
+  };
+  const auto narrow = [](const Case& c) { return narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16); };
+  CHECK(offered(of({61, 768}, rows)));
+  CHECK(offered(narrow(of({61, 768}, rows))));
+  CHECK(offered(of({29, 768}, slice)));
+  CHECK_FALSE(offered(narrow(of({29, 768}, slice))));  // begins at 8 bytes
+  CHECK_FALSE(offered(of({5, 768}, rows)));            // one turn
+  CHECK_FALSE(offered(of({301, 20}, rows)));           // two and a half octets
+  CHECK_FALSE(offered(of({40, 1032}, rows)));          // too long for a warp
+  CHECK_FALSE(offered(rows_case("", {{1}, true, 1e-5F}, {150, 96}, some_rows(150, 150))));
 }
 
 }  // namespace tamp::test

@@ -68,6 +68,47 @@ std::vector<Case> pool_cases() {
   };
 }
 
+// Pools of many turns: several items below each other, rows and columns that are no whole items, and one with NaN.
+std::vector<Case> walk_cases() {
+  using enum PoolKind;
+  const Lay last = Lay::channels_last, slice = Lay::slice;
+  std::vector<Case> cases = {
+      pool_case("walks of max, stride 2", {max, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 48, 31, 33}, {16, 17}, last, last),
+      pool_case("walks of max, stride 2, no pads", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, false}, {2, 40, 34, 36}, {16, 17}, last,
+                last),
+      pool_case("walks of max with overhang", {max, {3, 3}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, false}, {3, 40, 24, 28}, {12, 14}, last, last),
+      pool_case("walks of max", {max, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 48, 23, 19}, {23, 19}, last, last),
+      pool_case("walks of averages", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {2, 48, 17, 19}, {17, 19}, last, last),
+      pool_case("walks of averages, pads counted", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true}, {3, 24, 18, 21}, {18, 21}, last,
+                last),
+      pool_case("walks of averages, stride 2, one pad counted", {average, {3, 3}, {2, 2}, {1, 1}, {1, 0}, {0, 1}, true}, {3, 48, 26, 32},
+                {13, 16}, last, last),
+      pool_case("walks in wider pixels", {average, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false}, {1, 48, 18, 21}, {18, 21}, slice, slice),
+  };
+  Bytes with_nan = *cases[0].values[0].data;
+  const float value = NAN;
+  std::memcpy(with_nan.data() + with_nan.size() / 2, &value, 4);
+  cases[0].values[0].data = std::make_shared<const Bytes>(with_nan);
+  return cases;
+}
+
+TEST_CASE("pools of many turns walk down the map if cells of 16 bytes are aligned") {
+  const auto walks = [](const Case& c) {
+    const VDevice vdevice = small_vdevice();
+    const std::vector<RKernel> offers = kernels::pool().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+    return std::count_if(offers.begin(), offers.end(), [](const RKernel& r) { return r.phases[0].body == "rk::pool_walk"; }) == 1;
+  };
+  std::vector<Case> cases = walk_cases();
+  for (const Case& c : cases) {
+    INFO(c.name);
+    CHECK(walks(c));
+    CHECK(walks(narrowed(c, DType::f16, DType::f16)) == (c.name != "walks in wider pixels"));  // these begin at 8 bytes
+  }
+  expect_no_problems(cases, {kernels::pool()}, "pool_walk");
+  cases.pop_back();
+  expect_no_problems(narrowed(cases, true, true), {kernels::pool()}, "narrow_pool_walk");
+}
+
 TEST_CASE("pooling agrees with the reference") { expect_no_problems(pool_cases(), {kernels::pool()}, "pool"); }
 
 TEST_CASE("pooling of 16 bits agrees with the reference") {
@@ -110,6 +151,11 @@ std::vector<Case> reduce_cases() {
       reduce_case("global average pool of many channels", mean, {2, 3}, true, {3, 124, 3, 11}, last),
       reduce_case("global average pool into other dimensions", mean, {2, 3}, false, {2, 12, 13, 10}, last),
       reduce_case("too many channels for few lanes", mean, {2, 3}, true, {2, 196, 2, 2}, last),
+      reduce_case("global average pool of some octets", mean, {2, 3}, true, {2, 200, 5, 7}, last),
+      reduce_case("global average pool of a batch", mean, {2, 3}, true, {9, 104, 7, 7}, last),
+      reduce_case("global sum of a batch", sum, {2, 3}, false, {3, 1000, 3, 3}, last),
+      reduce_case("global average pool of more octets than threads", mean, {2, 3}, true, {4, 1600, 3, 2}, last),
+      reduce_case("global average pool of a batch in wider pixels", mean, {2, 3}, true, {9, 104, 3, 5}, Lay::slice),
       reduce_case("norm of few rows", l2, {1}, false, {2, 5000}, rows),
       reduce_case("everything", sum, {0, 1, 2}, false, {9, 10, 11}, rows),
       reduce_case("the last dimension", max, {2}, false, {3, 17, 65}, rows),
@@ -135,6 +181,19 @@ TEST_CASE("reductions of 16 bits agree with the reference") {
     if (c.name != "over none") cases.push_back(narrowed(c, cases.size() % 2 == 0 ? DType::bf16 : DType::f32, DType::bf16));
   }
   expect_no_problems(cases, {kernels::reduce()}, "narrow_reduce");
+}
+
+TEST_CASE("sums of many rows take octets where these are aligned") {
+  const auto body = [](const Case& c) {
+    return kernels::reduce().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp16})[0].phases[0].body;
+  };
+  const auto pool = [](int64_t channels, Lay lay) { return reduce_case("", ReduceKind::mean, {2, 3}, true, {9, channels, 3, 5}, lay); };
+  CHECK(body(pool(104, Lay::channels_last)) == "rk::reduce_octets");
+  CHECK(body(narrowed(pool(104, Lay::channels_last), DType::f16, DType::f16)) == "rk::reduce_octets");
+  CHECK(body(pool(104, Lay::slice)) == "rk::reduce_octets");
+  CHECK(body(narrowed(pool(104, Lay::slice), DType::f16, DType::f16)) == "rk::reduce");  // begins at 8 bytes
+  CHECK(body(pool(100, Lay::channels_last)) == "rk::reduce");                            // half an octet
+  CHECK(body(pool(24, Lay::channels_last)) == "rk::reduce_sum");                         // few rows
 }
 
 Case softmax_case(const std::string& name, const Softmax& attrs, const Shape& shape, Lay lay_in, Lay lay_out) {

@@ -1,0 +1,137 @@
+// Layer normalisation of many rows: as normalize_rows.cuh, for rTasks whose rows do not all fit beside each other. There, the next rows are
+// asked for when the present ones are stored, and a vEU waits for memory most of the time. Here 2^n threads of a warp have kRows rows at a
+// time, without a barrier, and the loads of the next kRows are under way while these are worked on. A thread has kEach groups of eight
+// values (octets) of each row, which is a load of 16 bytes where values have 16 bits. Limits: rows lie at one distance from each other and
+// have 32 * kEach octets at most; x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32.
+// Example: 48 rows of 768 elements. A row is 96 octets, three for each thread of a warp; 8 warps with 2 rows each take three turns. Thread
+// 77 is thread 13 of warp 2, with rows 2, 10, then 18, 26, then 34, 42, and octets 13, 45 and 77 of each.
+#pragma once
+
+#include "kernels/reduce/numbers.cuh"
+#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
+
+namespace rk {
+
+struct NormalizeTurnsArgs {
+  TensorRef in, out, scale, bias;  // the last two may be null
+  uint32_t in_row, out_row;        // elements from one row to the next
+  uint32_t rows, rows_per_rtask;
+  uint32_t octets;        // of a row
+  uint32_t threads_log2;  // of a row
+  float inverse_count, epsilon;
+  int32_t centered;
+};
+static_assert(sizeof(NormalizeTurnsArgs) <= 768, "an argument slot has 768 bytes");
+
+// The sums over the 2^log2 threads of each row.
+template <int kRows>
+RK_INLINE void sums_of_rows(uint32_t log2, float (&v)[kRows]) {
+#pragma unroll
+  for (uint32_t step = 0; step < kWarpLog2; ++step) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const float other = __shfl_xor_sync(kFullMask, v[k], 1 << step);
+      if (step < log2) v[k] += other;
+    }
+  }
+}
+
+RK_INLINE float sum_of8(const float (&v)[8]) { return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])); }
+
+// Eight values of a row of scale or bias, which may be missing.
+RK_INLINE void load_factors(const float* from, uint32_t octet, bool exists, float missing, float (&v)[8]) {
+  Raw8<float> raw{float4{missing, missing, missing, missing}, float4{missing, missing, missing, missing}};
+  if (exists && from != nullptr) raw = load_raw8(from + octet * 8);
+  raw.floats(v);
+}
+
+template <class Veu, int kEach, int kRows, class In = float, class Out = float>
+RK_BODY void normalize_turns(const Task<Veu>& caller) {
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
+  const NormalizeTurnsArgs& args = task.template arguments<NormalizeTurnsArgs>();
+  const uint32_t log2 = args.threads_log2, first = threadIdx.x & ((1u << log2) - 1), step = Veu::kComputeThreads >> log2;
+  const uint32_t begin = task.index * args.rows_per_rtask, end = min(begin + args.rows_per_rtask, args.rows);
+  const uint32_t in_row = args.in_row, out_row = args.out_row;
+  const In* const in = values_at<const In>(task, args.in);
+  Out* const out = values_at<Out>(task, args.out);
+  const float* const scales = task.address(args.scale);
+  const float* const biases = task.address(args.bias);
+  bool exists[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) exists[i] = first + (static_cast<uint32_t>(i) << log2) < args.octets;
+  // Octets that do not exist stay zero. Rows that do not exist keep what was there, and nobody stores it.
+  Raw8<In> raw[kRows][kEach] = {};
+  const auto load = [&](uint32_t row) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k, row += step) {
+      const In* const from = in + (row * in_row + first * 8);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (row < end && exists[i]) raw[k][i] = load_raw8(from + (static_cast<uint32_t>(i * 8) << log2));
+      }
+    }
+  };
+  uint32_t row = begin + (threadIdx.x >> log2);
+  load(row);
+  float scale[kEach][8], bias[kEach][8];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t octet = first + (static_cast<uint32_t>(i) << log2);
+    load_factors(scales, octet, exists[i], 1.0f, scale[i]);
+    load_factors(biases, octet, exists[i], 0.0f, bias[i]);
+  }
+#pragma unroll 1
+  for (uint32_t turn = begin; turn < end; turn += kRows * step, row += kRows * step) {
+    float x[kRows][kEach][8], sum[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) raw[k][i].floats(x[k][i]);
+    }
+    load(row + kRows * step);
+    if (args.centered != 0) {
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        sum[k] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) sum[k] += sum_of8(x[k][i]);
+      }
+      sums_of_rows(log2, sum);
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        const float mean = sum[k] * args.inverse_count;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) x[k][i][j] = exists[i] ? x[k][i][j] - mean : 0.0f;
+        }
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      sum[k] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum[k] += x[k][i][j] * x[k][i][j];
+      }
+    }
+    sums_of_rows(log2, sum);
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const uint32_t at = row + static_cast<uint32_t>(k) * step;
+      const float factor = rsqrtf(sum[k] * args.inverse_count + args.epsilon);
+      Out* const to = out + (at * out_row + first * 8);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        float y[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) y[j] = x[k][i][j] * factor * scale[i][j] + bias[i][j];
+        if (at < end && exists[i]) store8(to + (static_cast<uint32_t>(i * 8) << log2), y);
+      }
+    }
+  }
+}
+
+}  // namespace rk
