@@ -9,6 +9,7 @@
 #include "kernels/conv/direct.h"
 #include "kernels/conv/implicit_gemm.h"
 #include "kernels/conv/patch_conv.h"
+#include "kernels/conv/patch_strip.h"
 #include "kernels/conv/separable_conv.h"
 #include "kernels/conv/staged_conv.h"
 #include "kernels/elementwise/byte_copy.h"
@@ -43,6 +44,7 @@ const std::vector<Family>& families() {
       staged_conv(),     // Conv and MatMul with constant weights on tensor cores, where the device copies boxes
       implicit_gemm(),   // the same without boxes, on tensor cores or FFMA
       patch_conv(),      // Conv of few input channels, on tensor cores
+      patch_strip(),     // the same in batches
       depthwise(),       // Conv with one input channel per group
       separable_conv(),  // Conv with a prologue
       direct(),          // every other Conv

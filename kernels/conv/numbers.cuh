@@ -36,6 +36,12 @@ constexpr int separable_filter_bytes(int taps) { return taps > 1 ? separable_wor
 
 inline constexpr int kPatchTableBytes = 32, kPatchTileBytes = 512;  // of a step: its table; weights of 16 channels
 
+// --- patch_strip -------------------------------------------------------------------------------------------------------
+
+inline constexpr int kStripPixels = 256;                                                  // of a tile
+constexpr int strip_tiles(bool narrow) { return narrow ? 4 : 2; }                         // of 8 channels, of a warp
+constexpr int strip_granules(int rows, int columns) { return (rows * columns + 7) / 8; }  // of 8 k
+
 // --- staged_conv -------------------------------------------------------------------------------------------------------
 
 inline constexpr int kMostSteps = 160;  // of an input chunk, times teams

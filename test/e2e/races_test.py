@@ -45,6 +45,14 @@ def separable_behind_stem():
                    [nets.weight("w1", 32, 3, 3, 3), nets.weight("w2", 32, 1, 3, 3), nets.weight("w3", 48, 32, 1, 1)])
 
 
+def stem_of_a_batch():
+    """A convolution of three channels, of which each vEU has several tiles; behind it, channels lie together."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[3] * 4, strides=[2, 2]), m.node("Relu", ["a"], ["r"], "relu"),
+             m.node("MaxPool", ["r"], ["p"], "pool", kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]), m.node("Conv", ["p", "w2"], ["y"], "last")]
+    return m.model(nodes, [nets.port("x", 6, 3, 38, 44)], [nets.port("y", 6, 32, 10, 11)],
+                   [nets.weight("w1", 64, 3, 7, 7), nets.weight("w2", 32, 64, 1, 1)])
+
+
 def separable_residual():
     """Of 44 channels, which lie as 48 where they are of 16 bits: a filter of five taps and a residual, then one with a stride of two."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4, strides=[2, 2]), m.node("Relu", ["a"], ["r"], "relu"),
@@ -173,6 +181,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
+    ("stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "tf32"], "patch_strip_tf32"),
+    ("narrow_stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "fp16"], "patch_strip_fp16"),
     ("narrow_gated", gated, ["--vdevice", "h200", "--precision", "bf16"], "depthwise<4 gemv elementwise"),
     ("narrow_transformer", transformers.vit, ["--vdevice", "h200", "--precision", "fp16"], "attention normalize<rows staged_conv_fp16"),
     ("narrow_graph", nets.boxed, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "staged_conv_bf16"),

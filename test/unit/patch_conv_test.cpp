@@ -1,9 +1,10 @@
-// patch_conv against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no tile.
-// See test/kernels/heavy_bench.h for what else is checked.
+// patch_conv and patch_strip against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no
+// tile. See test/kernels/heavy_bench.h for what else is checked.
 #include "kernels/conv/patch_conv.h"
 
 #include <cstdlib>
 
+#include "kernels/conv/patch_strip.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
@@ -167,16 +168,103 @@ std::vector<Case> all_cases() {
   });
 }
 
+// Of several tiles for each of two vEUs, with channels that are multiples of 8.
+std::vector<Case> strip_cases() {
+  return cases_of({
+      {.name = "7x7 stride 2, 3 to 64, odd padding",
+       .in = {3, 3, 38, 44},
+       .out_channels = 64,
+       .kernel = {7, 7},
+       .strides = {2, 2},
+       .pads_begin = {3, 3},
+       .pads_end = {3, 3},
+       .activation = Activation::relu},
+      {.name = "7x7 stride 2, 3 to 96, no padding",
+       .in = {3, 3, 31, 40},
+       .out_channels = 96,
+       .kernel = {7, 7},
+       .strides = {2, 2},
+       .activation = Activation::relu},
+      {.name = "3x3 stride 2, 3 to 32, odd rows", .in = {2, 3, 47, 67}, .out_channels = 32, .kernel = {3, 3}, .strides = {2, 2}},
+      {.name = "3x3 stride 2, 3 to 32, clip",
+       .in = {5, 3, 22, 36},
+       .out_channels = 32,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .activation = Activation::clip},
+      {.name = "3x3 stride 2, 3 to 40, silu, asymmetric pads",
+       .in = {4, 3, 21, 28},
+       .out_channels = 40,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {0, 0},
+       .pads_end = {1, 1},
+       .activation = Activation::silu},
+      {.name = "5x5 stride 2, 1 to 16", .in = {6, 1, 30, 33}, .out_channels = 16, .kernel = {5, 5}, .strides = {2, 2}, .bias = false},
+      {.name = "4x4 stride 4, slice in, padded out",
+       .in = {5, 2, 20, 24},
+       .out_channels = 24,
+       .kernel = {4, 4},
+       .strides = {4, 4},
+       .in_lay = Lay::slice,
+       .out_lay = Lay::padded,
+       .activation = Activation::hard_swish},
+      {.name = "2x6 stride 1 and 2, 4 to 8, gelu",
+       .in = {5, 4, 9, 18},
+       .out_channels = 8,
+       .kernel = {2, 6},
+       .strides = {1, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {0, 2},
+       .activation = Activation::gelu},
+      {.name = "3x3 stride 2, channels last in",
+       .in = {5, 3, 8, 11},
+       .out_channels = 16,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .in_lay = Lay::channels_last},
+      {.name = "rows of more pixels than a tile", .in = {1, 3, 7, 600}, .out_channels = 8, .kernel = {3, 3}, .strides = {2, 2}},
+      {.name = "3x3 in the padding alone",
+       .in = {6, 1, 2, 4},
+       .out_channels = 16,
+       .kernel = {3, 3},
+       .strides = {2, 4},
+       .pads_begin = {7, 11},
+       .pads_end = {4, 9}},
+      {.name = "infinity reaches its own pixels only",
+       .in = {5, 3, 12, 16},
+       .out_channels = 16,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .values = {1, 2, -1, 0, 3, 0.5F, 1, 1, 2, 1, INFINITY, 0.25F, 1, -1, 2, 4, 0, 1, 1,
+                  1, 1, 0,  1, 1, 1,    2, 3, 4, 3, 2,        1,     1, 0,  0, 1, 1, 1}},
+      {.name = "infinity without padding",
+       .in = {5, 3, 12, 16},
+       .out_channels = 16,
+       .kernel = {3, 5},
+       .strides = {2, 2},
+       .values = {1, 2, -1, 0, 3, 0.5F, 1, 1, 2, 1, INFINITY, 0.25F, 1, -1, 2, 4, 0, 1, 1,
+                  1, 1, 0,  1, 1, 1,    2, 3, 4, 3, 2,        1,     1, 0,  0, 1, 1, 1}},
+  });
+}
+
 VDevice device(const char* name, int64_t sms) {
   VDevice vdevice = read_vdevice(name);
   vdevice.sms = sms;
   return vdevice;
 }
 
-void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name) {
+void expect_no_problems(const std::vector<Case>& cases, const HeavyRun& run, const std::string& name,
+                        const kernels::Family& family = kernels::patch_conv()) {
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_patch_" + name);
-  for (const std::string& problem : run_heavy_cases(cases, {kernels::patch_conv()}, run, root, folder.path())) FAIL_CHECK(problem);
+  for (const std::string& problem : run_heavy_cases(cases, {family}, run, root, folder.path())) FAIL_CHECK(problem);
 }
 
 std::vector<RKernel> offers(const Case& c, const VDevice& vdevice, Precision precision) {
@@ -196,6 +284,16 @@ TEST_CASE("many vEUs and small stages give the same answers") {
   vdevice.weight_stages = 2;
   vdevice.weight_stage_bytes = 7168;
   expect_no_problems(all_cases(), {vdevice, Precision::tf32, 2e-2}, "small");
+}
+
+TEST_CASE("strips of patches agree with the reference to the precision of tf32") {
+  expect_no_problems(strip_cases(), {device("cpu", 2), Precision::tf32, 2e-2}, "strips_tf32", kernels::patch_strip());
+}
+
+TEST_CASE("strips of patches multiply and write 16 bits") {
+  const VDevice vdevice = device("cpu", 2);
+  expect_no_problems(narrowed(strip_cases(), false, true), {vdevice, Precision::fp16, 2e-2}, "strips_fp16", kernels::patch_strip());
+  expect_no_problems({strip_cases()[0], strip_cases()[4]}, {vdevice, Precision::bf16, 1e-1}, "strips_bf16", kernels::patch_strip());
 }
 
 TEST_CASE("every candidate of a convolution of patches fits its vDevice") {
@@ -225,6 +323,63 @@ TEST_CASE("the first convolution of a large network is one wave on an H200") {
   bool found = false;
   for (const RKernel& rkernel : offers(c, vdevice, Precision::tf32)) found = found || (rkernel.rtasks() <= 132 && rkernel.rtasks() > 90);
   CHECK(found);
+}
+
+// The first convolution of resnet50.
+Case stem_of(int64_t batch) {
+  return case_of({.name = "resnet",
+                  .in = {batch, 3, 224, 224},
+                  .out_channels = 64,
+                  .kernel = {7, 7},
+                  .strides = {2, 2},
+                  .pads_begin = {3, 3},
+                  .pads_end = {3, 3}});
+}
+
+std::vector<RKernel> strips(const Case& c, const VDevice& vdevice, Precision precision) {
+  return kernels::patch_strip().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+}
+
+TEST_CASE("strips are for batches, and fit beside the rings of inputs and weights") {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::bf16}) {
+    CHECK(strips(stem_of(1), vdevice, precision).empty());
+    const std::vector<RKernel> rkernels = strips(stem_of(32), vdevice, precision);
+    REQUIRE(rkernels.size() == 1);
+    CHECK(rkernels[0].rtasks() <= 132);
+    CHECK(rkernels[0].rtasks() > 120);
+    CHECK(rkernels[0].phases[0].work_bytes <= vdevice.work_bytes());
+  }
+}
+
+TEST_CASE("strips refuse what their loads and stores cannot do") {
+  const VDevice vdevice = device("cpu", 2);
+  const auto offered = [&](ConvRow row, Precision precision) {
+    row.in = {8, 3, 16, 16};
+    return !strips(case_of(row), vdevice, precision).empty();
+  };
+  const ConvRow good = {.name = "good", .in = {}, .out_channels = 16, .kernel = {3, 3}, .strides = {2, 2}};
+  CHECK(offered(good, Precision::tf32));
+  CHECK(offered(good, Precision::fp16));
+  CHECK_FALSE(offered(good, Precision::fp32));
+  ConvRow row = good;
+  row.strides = {2, 1};
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.dilations = {1, 2};
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.kernel = {3, 9};
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.kernel = {8, 8};  // too many weights for registers
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.out_channels = 12;
+  CHECK(offered(row, Precision::tf32));
+  CHECK_FALSE(offered(row, Precision::fp16));
+  row = good, row.out_lay = Lay::rows;
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.residual = 1;
+  CHECK_FALSE(offered(row, Precision::tf32));
+  row = good, row.activation = Activation::tanh;
+  CHECK_FALSE(offered(row, Precision::tf32));
 }
 
 TEST_CASE("convolutions that patches do not suit are left to others") {
