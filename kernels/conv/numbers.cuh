@@ -14,9 +14,10 @@ inline constexpr int kSumPad = 4;  // floats behind a pixel's sums in shared mem
 inline constexpr int kGroupK = 32;                                          // k of a step of one group of warps
 inline constexpr int kSumColumns = 64;                                      // channels of a rTask of split_k_sum
 inline constexpr int kSumRows = kComputeWarps * kWarp / (kSumColumns / 4);  // rows of a rTask of split_k_sum at once
-inline constexpr int kSeparableTileW = 8;                                   // pixels
-inline constexpr int kMostTapDistance = 32767;                              // of rows or of columns: the two share a word of a Tap
-inline constexpr uint32_t kNoTap = 0xffffffffu;                             // the word of a Tap past the end of k
+inline constexpr int kSumLoads = 8;              // loads of partial sums that a thread of split_k_sum_rows has under way
+inline constexpr int kSeparableTileW = 8;        // pixels
+inline constexpr int kMostTapDistance = 32767;   // of rows or of columns: the two share a word of a Tap
+inline constexpr uint32_t kNoTap = 0xffffffffu;  // the word of a Tap past the end of k
 
 // --- separable_conv with inputs of 16 bits -----------------------------------------------------------------------------
 

@@ -13,6 +13,28 @@ namespace {
 constexpr int64_t kSumColumns = rk::kSumColumns;
 constexpr int64_t kSumRows = rk::kSumRows;
 
+// From so many rows of a thread on a rTask has several of them under way. Batch 1 has fewer.
+constexpr int64_t kManyRows = 4;
+
+// Rows of a thread of split_k_sum_rows at a time; 0: the body for few rows, which takes any channels and activations, runs.
+int64_t rows_at_once(const Graph& graph, const ROperator& rop, const Product& p, int64_t splits, int64_t sum_rows) {
+  const int64_t channels = p.groups * p.channels;
+  const Activation activation = rop.epilogue.activation;
+  const bool clips = activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+  const bool vectors = vector_out(graph, p, channels) != 0 && (!p.residual.valid() || vector_residual(graph, p, channels) != 0);
+  if (!clips || !vectors || channels % 4 != 0 || sum_rows < kManyRows * kSumRows) return 0;
+  return splits <= rk::kSumLoads / 2 ? rk::kSumLoads / splits : 0;
+}
+
+// Cycles after the first rows of a rTask, which split_k_sum.fixed_cycles and .split_cycles are for: those of the trips to memory that
+// follow each other, or of the bytes where these take longer.
+double further_cycles(const VDevice& vdevice, const Product& p, int64_t splits, int64_t sum_rows, int64_t at_once, double bytes) {
+  const int64_t rows = at_once > 0 ? at_once : 1, turns = ceil_div(sum_rows, rows * kSumRows);
+  const int64_t trips_of_turn = at_once > 0 ? 1 : ceil_div(splits, rk::kSumLoads) + (p.residual.valid() ? 1 : 0);
+  const double trips = static_cast<double>((turns - 1) * trips_of_turn), rest = static_cast<double>(turns - 1) / static_cast<double>(turns);
+  return std::max(trips * vdevice.cost("split_k_sum.trip_cycles"), rest * bytes * vdevice.cost("split_k_sum.byte_cycles"));
+}
+
 }  // namespace
 
 float round_to_tf32(float x) {
@@ -83,11 +105,13 @@ int64_t sum_rows_of(const VDevice& vdevice, const Product& p) {
 
 Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_t sum_rows) {
   const int64_t channels = p.groups * p.channels;
+  const int64_t at_once = rows_at_once(request.graph, request.rop, p, splits, sum_rows);
   Phase phase;
   phase.header = "kernels/conv/split_k_sum.cuh";
-  phase.body = "rk::split_k_sum";
+  phase.body = at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum";
+  if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
   const DType values = request.graph.tensor(p.out).dtype;
-  if (is_narrow(values)) phase.template_args = {{"Out", value_type(values)}};
+  if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
   phase.args_type = "rk::SplitKSumArgs";
   const int64_t row_blocks = ceil_div(p.rows(), sum_rows);
   phase.args = {
@@ -106,13 +130,15 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
       {"row_blocks", divisor_arg(row_blocks)},
       {"pixels", divisor_arg(p.pixels[1] * p.pixels[2])},
       {"out_w", divisor_arg(p.pixels[2])},
+      {"clip", clip_arg(request.rop.epilogue, p.residual_after_activation)},
   };
   phase.rtasks = row_blocks * ceil_div(channels, kSumColumns);
   const double elements = static_cast<double>(sum_rows * kSumColumns);
   phase.cost.flops = elements * static_cast<double>(splits);
-  phase.cost.calibrated_cycles =
-      request.vdevice.cost("split_k_sum.fixed_cycles") + request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits);
   phase.cost.activation_bytes = elements * static_cast<double>(4 * splits + bytes_of(values) * (p.residual.valid() ? 2 : 1));
+  phase.cost.calibrated_cycles = request.vdevice.cost("split_k_sum.fixed_cycles") +
+                                 request.vdevice.cost("split_k_sum.split_cycles") * static_cast<double>(splits) +
+                                 further_cycles(request.vdevice, p, splits, sum_rows, at_once, phase.cost.activation_bytes);
   return phase;
 }
 

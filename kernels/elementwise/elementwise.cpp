@@ -1,4 +1,5 @@
-// Host side of elementwise.cuh and, where nvcc can be told the chain (static_chain.h), of static_chain.cuh: a phase per sweep.
+// Host side of elementwise.cuh, of vector_copy.cuh and, where nvcc can be told the chain (static_chain.h), of static_chain.cuh: a phase per
+// sweep.
 #include "kernels/elementwise/elementwise.h"
 
 #include <fmt/format.h>
@@ -64,6 +65,54 @@ double interpreting_flops(const VDevice& vdevice, const Sweep& sweep, const Work
   return turns * vdevice.cost("elementwise.turn_flops") + static_cast<double>(groups_per_rtask * 4) * per_element;
 }
 
+double bytes_of_share(const Graph& graph, const Sweep& sweep, double share) {
+  const auto bytes_of_operand = [&](size_t operand) { return static_cast<double>(bytes_of(type_of(graph, sweep, operand))); };
+  double bytes = bytes_of_operand(0) * share * (is_vector(graph, sweep, 0) ? 1 : 2);
+  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
+    const bool broadcast = sweep.loop.empty() || sweep.loop.back().strides[i + 1] == 0;
+    bytes += bytes_of_operand(i + 1) * share * (broadcast ? 0.25 : is_vector(graph, sweep, i + 1) ? 1 : 3);
+  }
+  return bytes;
+}
+
+constexpr int64_t kCopyGroups = 8;  // of a thread at a time
+
+// Whether the sweep is a copy by vectors that gives a thread so many groups that decoding their places counts.
+bool is_large_copy(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
+  const Chain& chain = sweep.chain;
+  const bool copies = chain.inputs.size() == 1 && chain.steps.size() == 1 &&
+                      chain.steps[0].op == static_cast<int64_t>(ElementwiseOp::identity) && !sweep.loop.empty();
+  return copies && is_vector(graph, sweep, 0) && is_vector(graph, sweep, 1) && sweep.loop.back().extent % 4 == 0 &&
+         groups_per_rtask > kCopyGroups * vdevice.compute_threads;
+}
+
+Phase copy_phase(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
+  const int64_t groups = loop_elements(sweep.loop) / 4;
+  Loop nest = sweep.loop;
+  nest.back().extent /= 4;
+  for (int64_t& stride : nest.back().strides) stride *= 4;
+  Phase phase;
+  phase.header = "kernels/elementwise/vector_copy.cuh";
+  phase.body = "rk::vector_copy";
+  phase.template_args = {{"In", value_type(type_of(request.graph, sweep, 1))},
+                         {"Out", value_type(type_of(request.graph, sweep, 0))},
+                         {"kGroups", std::to_string(kCopyGroups)}};
+  phase.args_type = "rk::VectorCopyArgs";
+  phase.args = {{"out", place_arg(sweep.out, sweep.starts[0])},
+                {"in", place_arg(sweep.chain.inputs[0], sweep.starts[1])},
+                {"out_strides", array_arg(strides(nest, 0), kChainRank)},
+                {"in_strides", array_arg(strides(nest, 1), kChainRank)},
+                {"divisors", divisors_arg(inner_extents(nest), kChainRank - 1)},
+                {"rank", arg(static_cast<int64_t>(nest.size()))},
+                {"groups", arg(groups)},
+                {"groups_per_rtask", arg(groups_per_rtask)}};
+  phase.rtasks = ceil_div(groups, groups_per_rtask);
+  phase.cost.activation_bytes = bytes_of_share(request.graph, sweep, 4 * static_cast<double>(groups) / static_cast<double>(phase.rtasks));
+  const int64_t turns = ceil_div(groups_per_rtask, kCopyGroups * request.vdevice.compute_threads);
+  phase.cost.latency_us = request.vdevice.cost("elementwise.static_turn_us") * static_cast<double>(turns - 1);
+  return phase;
+}
+
 Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rtask) {
   const int64_t elements = loop_elements(sweep.loop);
   const int64_t groups = std::max<int64_t>(1, ceil_div(elements, 4));
@@ -82,13 +131,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   phase.work_bytes = (work.prefetched + sweep.chain.temporaries) * work.groups * request.vdevice.compute_threads * 16;
 
   const double share = static_cast<double>(elements) / static_cast<double>(phase.rtasks);
-  const auto bytes_of_operand = [&](size_t operand) { return static_cast<double>(bytes_of(type_of(request.graph, sweep, operand))); };
-  double bytes = bytes_of_operand(0) * share * (is_vector(request.graph, sweep, 0) ? 1 : 2);
-  for (size_t i = 0; i < sweep.chain.inputs.size(); ++i) {
-    const bool broadcast = sweep.loop.empty() || sweep.loop.back().strides[i + 1] == 0;
-    bytes += bytes_of_operand(i + 1) * share * (broadcast ? 0.25 : is_vector(request.graph, sweep, i + 1) ? 1 : 3);
-  }
-  phase.cost.activation_bytes = bytes;
+  phase.cost.activation_bytes = bytes_of_share(request.graph, sweep, share);
   phase.cost.flops = interpreting_flops(request.vdevice, sweep, work, groups_per_rtask);
   phase.cost.efficiency = request.vdevice.cost("elementwise.efficiency");
   return phase;
@@ -106,7 +149,9 @@ RKernel rkernel_of(const Request& request, const std::vector<Sweep>& sweeps, int
     const int64_t groups = groups_of(request.graph, sweep);
     const int64_t per_rtask = std::max(request.vdevice.compute_threads, ceil_div(groups, rtasks));
     const bool known = is_static(request.graph, sweep);
-    rkernel.phases.push_back(known ? static_phase(request.graph, sweep, request.vdevice, per_rtask) : phase_of(request, sweep, per_rtask));
+    rkernel.phases.push_back(known ? static_phase(request.graph, sweep, request.vdevice, per_rtask)
+                             : is_large_copy(request.graph, sweep, request.vdevice, per_rtask) ? copy_phase(request, sweep, per_rtask)
+                                                                                               : phase_of(request, sweep, per_rtask));
     rkernel.config.emplace_back("groups_per_rtask" + std::to_string(rkernel.phases.size() - 1), per_rtask);
     if (!sweep.out.valid()) rkernel.scratch_elements = loop_elements(sweep.loop);
   }

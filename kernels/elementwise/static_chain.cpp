@@ -27,9 +27,6 @@ bool has_small_functions(const Chain& chain) {
   return dear <= kMostDear;
 }
 
-// Groups that a thread does at a time. Each possible number needs a body of its own, so there are only two: 1 and 2.
-int64_t groups_of_thread(int64_t groups_per_rtask, const VDevice& vdevice) { return groups_per_rtask > vdevice.compute_threads ? 2 : 1; }
-
 // op, x, y, z and to, from the lowest byte on: "0xff212019ull" adds inputs 0 and 1.
 std::string step_text(const ChainStep& step) {
   return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
@@ -41,6 +38,17 @@ int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().s
 int64_t row_elements(const Sweep& sweep) { return sweep.loop.back().extent; }
 int64_t row_groups(const Sweep& sweep) { return ceil_div(row_elements(sweep), 4); }
 bool is_partial(const Sweep& sweep) { return row_elements(sweep) % 4 != 0; }
+
+// Groups that a thread does at a time. Each possible number needs a body of its own, so there are few: 1, 2, and for rTasks of many groups
+// as many as bring loads of about 128 bytes under way and leave registers for the chain.
+int64_t groups_of_thread(const Sweep& sweep, int64_t groups_per_rtask, const VDevice& vdevice) {
+  constexpr int64_t kManyTurns = 8;
+  const int64_t values = static_cast<int64_t>(sweep.chain.inputs.size()) + sweep.chain.temporaries;
+  const auto is_wide = [](const ChainStep& step) { return row_of(static_cast<ElementwiseOp>(step.op)).speed == Speed::wide; };
+  const bool is_short = values <= 4 && !is_partial(sweep) && std::all_of(sweep.chain.steps.begin(), sweep.chain.steps.end(), is_wide);
+  if (is_short && groups_per_rtask >= kManyTurns * 2 * vdevice.compute_threads) return values <= 2 ? 8 : 4;
+  return groups_per_rtask > vdevice.compute_threads ? 2 : 1;
+}
 
 // Whether the last vector of the last row, the lanes behind the row included, lies in the operand's buffer.
 bool ends_in_buffer(const Graph& graph, const Sweep& sweep, size_t operand) {
@@ -141,7 +149,7 @@ void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand,
 
 Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
-  const int64_t groups = static_groups(sweep), at_once = groups_of_thread(groups_per_rtask, vdevice);
+  const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
   Phase phase;
   phase.header = "kernels/elementwise/static_chain.cuh";
   phase.body = "rk::static_chain";

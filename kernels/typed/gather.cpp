@@ -1,4 +1,6 @@
 // Host side of gather.cuh.
+#include <algorithm>
+
 #include "kernels/args.h"
 #include "kernels/typed/numbers.cuh"
 #include "kernels/typed/typed.h"
@@ -20,6 +22,63 @@ Loop loop_of(const Graph& graph, const ROperator& rop) {
         {out.shape[d], {out.place.strides[d], selects ? 0 : in.place.strides[from], selects ? indices.place.strides[d - axis] : 0}});
   }
   return normalised(loop);
+}
+
+constexpr int64_t kPieceBytes = 16, kPiecesAtOnce = 8;
+
+// Whether x and the output have rows of contiguous elements that are whole, aligned pieces.
+bool has_rows(const Graph& graph, const ROperator& rop, const Loop& loop) {
+  const Tensor &in = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
+  if (loop.empty() || loop.back().strides != std::vector<int64_t>{1, 1, 0}) return false;
+  const int64_t cells = kPieceBytes / bytes_of(in.dtype);
+  const auto aligned = [&](int64_t elements) { return elements % cells == 0; };
+  const auto steps_aligned = [&](const LoopDim& dim) { return aligned(dim.strides[0]) && aligned(dim.strides[1]); };
+  return aligned(loop.back().extent) && aligned(in.place.offset) && aligned(out.place.offset) &&
+         aligned(in.place.strides[static_cast<size_t>(std::get<Gather>(rop.attrs).axis)]) &&
+         std::all_of(loop.begin(), loop.end() - 1, steps_aligned);
+}
+
+std::string index_text(DType dtype) {
+  if (dtype == DType::i64 || dtype == DType::u64) return "int64_t";
+  return (dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 ? "int" : "uint") + std::to_string(8 * bytes_of(dtype)) + "_t";
+}
+
+// Turns the rKernel into one of typed_gather_rows.
+void copy_rows(const Request& request, const Loop& loop, RKernel& rkernel) {
+  const ROperator& rop = request.rop;
+  const Tensor &in = request.graph.tensor(rop.inputs[0]), &indices = request.graph.tensor(rop.inputs[1]);
+  const int64_t cells = kPieceBytes / bytes_of(in.dtype), pieces = loop_elements(loop) / cells;
+  const int64_t per_rtask = ceil_div(pieces, request.vdevice.veus());
+  Loop rows = loop;
+  rows.pop_back();
+  const auto pieces_of = [&](size_t operand) {
+    std::vector<int64_t> out = strides(rows, operand);
+    for (int64_t& stride : out) stride /= cells;
+    return array_arg(out, kRank);
+  };
+  Phase& phase = rkernel.phases[0];
+  phase.body = "rk::typed_gather_rows";
+  phase.template_args = {{"Index", index_text(indices.dtype)}, {"kPieces", std::to_string(kPiecesAtOnce)}};
+  phase.args_type = "rk::TypedGatherRowsArgs";
+  phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},
+                {"in", arg(TensorArg{rop.inputs[0]})},
+                {"indices", arg(TensorArg{rop.inputs[1]})},
+                {"nest", nest_arg(rows)},
+                {"out_strides", pieces_of(0)},
+                {"in_strides", pieces_of(1)},
+                {"index_strides", array_arg(strides(rows, 2), kRank)},
+                {"axis_stride", arg(in.place.strides[static_cast<size_t>(std::get<Gather>(rop.attrs).axis)] / cells)},
+                {"extent", arg(in.shape[static_cast<size_t>(std::get<Gather>(rop.attrs).axis)])},
+                {"row_pieces", divisor_arg(loop.back().extent / cells)},
+                {"pieces", arg(pieces)},
+                {"pieces_per_rtask", arg(per_rtask)}};
+  phase.rtasks = ceil_div(pieces, per_rtask);
+  phase.cost = {};
+  phase.cost.activation_bytes = 2 * static_cast<double>(kPieceBytes * per_rtask);
+  const int64_t turns = ceil_div(per_rtask, kPiecesAtOnce * request.vdevice.compute_threads);
+  phase.cost.latency_us = request.vdevice.cost("typed.turn_us") * static_cast<double>(turns - 1);
+  rkernel.name = "typed_gather<rows>";
+  rkernel.config = {{"elements_per_rtask", per_rtask * cells}};
 }
 
 std::vector<RKernel> offers(const Request& request) {
@@ -47,6 +106,10 @@ std::vector<RKernel> offers(const Request& request) {
                 {"index_type", arg(static_cast<int64_t>(indices.dtype))},
                 {"elements", arg(elements)},
                 {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
+  // Where its threads have a piece each, a rTask gains little by pieces.
+  if (has_rows(request.graph, rop, loop) &&
+      elements * bytes_of(in.dtype) > kPieceBytes * request.vdevice.compute_threads * request.vdevice.veus())
+    copy_rows(request, loop, rkernel);
   return {rkernel};
 }
 

@@ -12,6 +12,8 @@ namespace tamp::kernels {
 namespace {
 
 constexpr size_t kInputs = rk::kMapInputs, kSteps = 16, kConstants = rk::kMapConstants, kRank = rk::kNestRank;
+constexpr size_t kShortChain = 4;
+constexpr int64_t kFewTurns = 2;  // of elements one by one
 constexpr int64_t kFirstInput = rk::kMapFirstInput, kFirstConstant = rk::kMapFirstConstant, kNone = rk::kMapNone;
 static_assert(kSteps <= rk::kMapFirstInput);
 
@@ -75,6 +77,34 @@ std::optional<DType> computed_in(const Graph& graph, const ROperator& rop) {
   return DType::f64;
 }
 
+// Whether the function is a few instructions in double, too.
+bool is_short(const ElementwiseStep& step) {
+  return row_of(step.op).speed == rk::functions::Speed::wide || row_of(step.op).result == rk::functions::Result::truth ||
+         step.op == ElementwiseOp::where;
+}
+
+// Elements of a thread at a time where a rTask has many and the chain is short; else 1.
+int64_t elements_at_once(const Request& request, int64_t elements) {
+  const auto& steps = std::get<Elementwise>(request.rop.attrs).steps;
+  if (elements_per_rtask(request, elements) <= kFewTurns * request.vdevice.compute_threads) return 1;
+  if (steps.size() > kShortChain || !std::all_of(steps.begin(), steps.end(), is_short)) return 1;
+  return request.rop.inputs.size() <= 4 ? 8 : 4;
+}
+
+// Turns the rKernel into one of typed_map_turns. `types`: of the output and of the inputs.
+void take_turns(const Request& request, int64_t at_once, const std::vector<int64_t>& types, RKernel& rkernel) {
+  int64_t packed = 0;
+  for (size_t i = 0; i < types.size(); ++i) packed |= types[i] << (4 * i);
+  Phase& phase = rkernel.phases[0];
+  phase.body = "rk::typed_map_turns";
+  phase.template_args.insert(phase.template_args.begin(),
+                             {{"kAtOnce", std::to_string(at_once)}, {"kTypes", fmt::format("{:#x}ull", packed)}});
+  const int64_t turns = ceil_div(rkernel.config_value("elements_per_rtask"), at_once * request.vdevice.compute_threads);
+  phase.cost.latency_us = request.vdevice.cost("typed.turn_us") * static_cast<double>(turns - 1);
+  phase.cost.flops = 0;
+  rkernel.name = fmt::format("typed_map<{}>", at_once);
+}
+
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   const Graph& graph = request.graph;
@@ -113,6 +143,7 @@ std::vector<RKernel> offers(const Request& request) {
                 {"elements", arg(elements)},
                 {"elements_per_rtask", arg(elements_per_rtask(request, elements))},
                 {"constants", ArgValue{constants}}};
+  if (const int64_t at_once = elements_at_once(request, elements); at_once > 1) take_turns(request, at_once, types, rkernel);
   return {rkernel};
 }
 

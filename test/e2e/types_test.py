@@ -51,8 +51,8 @@ class Net:
             self.results.setdefault(np.dtype(expected.dtype), []).append((name, expected))
         return name
 
-    def check(self, tamp, opset=18):
-        """All results of a type are one output."""
+    def check(self, tamp, opset=18, reference=True):
+        """All results of a type are one output. `reference`: tamp compares them with its own, too."""
         outputs, expected = [], {}
         for dtype, results in list(self.results.items()):
             parts = []
@@ -70,7 +70,7 @@ class Net:
         for name, values in self.inputs.items():
             np.save(tamp.folder / f"{name}.npy", values)
             arguments += ["--input", f"{name}={name}.npy"]
-        tamp("run", "model.onnx", "--device", "cpu", "--precision", "fp32", "--check", "--output-dir", "out", *arguments)
+        tamp("run", "model.onnx", "--device", "cpu", "--precision", "fp32", *["--check"] * reference, "--output-dir", "out", *arguments)
         files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
         for out, results in expected.items():
             got, at = np.load(tamp.folder / "out" / files[out]), 0
@@ -231,6 +231,34 @@ def test_truths(tamp):
     net.add("Cast", [net.add("Or", [positive, q], None)], ((v > 0) | b).astype(np.float32), to=TensorProto.FLOAT)
     move(net, p, q, a, b, net.input("condition", rng.integers(0, 2, [3, 1]).astype(np.bool_)), net.input("indices", np.array([1, -1], np.int64)))
     net.check(tamp)
+
+
+def test_many_elements(tamp):
+    """More elements than threads: several of a thread at a time, rows of a Gather in pieces of 16 bytes where they are whole and aligned."""
+    net, rng = Net(), np.random.default_rng(5)
+    some = lambda dtype, *shape: (rng.normal(size=shape) * 9 if np.dtype(dtype).kind == "f" else rng.integers(0, 2 if dtype == np.bool_ else 99, shape)).astype(dtype)
+    condition = net.input("condition", some(np.bool_, 3, 1, 41))
+    places = {name: net.input(name, rng.integers(-40, 40, [7, 31]).astype(dtype)) for name, dtype in (("int32", np.int32), ("int64", np.int64))}
+    for name in ("float", "float16", "double", "int64", "uint64", "int8", "bool"):
+        dtype = ALL[name]
+        x, y = (net.input(f"{port}_{name}", some(dtype, *shape)) for port, shape in (("x", (3, 80, 41)), ("y", (80, 1))))
+        net.add("Where", [condition, x, y], np.where(net.inputs[condition], net.inputs[x], net.inputs[y]))
+    i, j = (net.input(port, some(np.int32, 3, 80, 41) - 50) for port in ("i", "j"))
+    net.add("Add", [i, j], net.inputs[i] + net.inputs[j])
+    f, zero = net.inputs["x_float"], net.constant(np.float32(0))
+    chosen = net.add("And", [net.add("Greater", ["x_float", zero], None), condition], None)
+    net.add("Where", [chosen, "x_float", net.constant(np.float32(-1))], np.where((f > 0) & net.inputs[condition], f, np.float32(-1)))
+    # An index outside of x takes the nearest element, which the reference refuses.
+    for name, width in (("float", 48), ("float", 47), ("float16", 96), ("double", 26), ("uint8", 160)):
+        for at, indices in places.items():
+            rows = net.input(f"rows_{name}_{width}_{at}", some(ALL[name], 2, 20, width))
+            taken = net.inputs[indices].astype(np.int64)
+            taken = np.clip(np.where(taken < 0, taken + 20, taken), 0, 19)
+            net.add("Gather", [rows, indices], np.take(net.inputs[rows], taken, 1), axis=1)
+    net.check(tamp, reference=False)
+    tamp("compile", "model.onnx", "-o", "kept", "--vdevice", "cpu", "--precision", "fp32")
+    names = [rop["rkernel"] for rop in json.loads((tamp.folder / "kept" / "model.rprogram.json").read_text())["rops"]]
+    assert {"typed_map<8>", "typed_gather<rows>", "typed_gather"} <= set(names), names
 
 
 def test_quantised_products(tamp):

@@ -1,5 +1,7 @@
 // The bodies of the elementwise, pad and gather families against the reference: on the CPU, over the stand-in, at sizes that fit no tile.
 // See test/kernels/light_bench.h for what else is checked.
+#include <algorithm>
+
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/elementwise/indexed_copy.h"
 #include "test/kernels/light_bench.h"
@@ -217,6 +219,23 @@ TEST_CASE("elementwise chains and copies of 16 bits agree with the reference in 
 
 TEST_CASE("elementwise chains of padded pixels of 16 bits leave the padding alone") {
   expect_no_problems(narrow_cases(padded_cases(1, 39, 3, 7)), {kernels::elementwise()}, "narrow_padded");
+}
+
+// So many elements that a thread has several groups of four at a time: a copy of patches, a sum with a broadcast operand.
+TEST_CASE("many elements at a time agree with the reference, in 16 bits too") {
+  const std::vector<Case> large = {
+      unary_case("patches", Transpose{{0, 3, 1, 2, 4}}, {3, 7, 16, 6, 16}, Lay::rows, {3, 6, 7, 16, 16}, Lay::rows),
+      binary_case("rows less a row", {4, 12300}, Lay::rows, {12300}, Lay::rows, {4, 12300}, Lay::rows),
+  };
+  std::vector<Case> all = narrow_cases(large);
+  all.insert(all.begin(), large.begin(), large.end());
+  for (const Case& c : large) {
+    const Phase phase = kernels::elementwise().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32})[0].phases[0];
+    const bool copies = c.name == "patches";
+    CHECK(phase.body == (copies ? "rk::vector_copy" : "rk::static_chain"));
+    CHECK(std::count(phase.template_args.begin(), phase.template_args.end(), std::pair<std::string, std::string>("kGroups", "8")) == 1);
+  }
+  expect_no_problems(all, {kernels::elementwise()}, "large");
 }
 
 TEST_CASE("chains of two types of 16 bits, and a model's own, are left to others") {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "kernels/conv/staged_conv_plan.h"
@@ -201,15 +202,17 @@ TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 a
   VDevice vdevice = device(4);
   vdevice.wide_products = true;
   const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
-  std::set<std::string> tiles, by_pairs;
+  std::set<std::string> tiles, by_pairs, sums;
   for (const Case& c : narrow) {
     for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
       const kernels::staged::Config config = kernels::staged::config_of(rkernel);
       const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
       if (config.deep != 0) tiles.insert(fmt::format("{}x{}", shape.channels(), shape.pixels()));
       if (config.pairs != 0) by_pairs.insert(c.name);
+      if (config.splits > 1) sums.insert(rkernel.phases[1].body);
     }
   }
+  CHECK(sums == std::set<std::string>{"rk::split_k_sum", "rk::split_k_sum_rows"});
   CHECK(tiles == std::set<std::string>{"128x128", "128x192", "128x64", "64x128", "64x64"});
   CHECK(by_pairs.size() >= 3);
   expect_no_problems(narrow, {vdevice, Precision::fp16, 2e-2}, "deep");
@@ -290,6 +293,27 @@ Planned planned(int64_t channels, Precision precision) {
   out.product = *kernels::product_of(out.c.graph, out.c.graph.rops[0]);
   out.rkernels = kernels::staged_conv().candidates({out.c.graph, out.c.graph.rops[0], read_vdevice("h200").with_inputs(), precision});
   return out;
+}
+
+TEST_CASE("the sum of split k costs what its rows do") {
+  VDevice vdevice = read_vdevice("h200").with_inputs();
+  vdevice.wide_products = true;
+  std::map<int64_t, double> cycles;  // by the rows of a rTask, of two splits
+  for (const int64_t batch : {1, 8, 32}) {
+    const Case c = narrowed(conv_case({.name = "dense", .in = {batch, 1024, 16, 8}, .out_channels = 768, .kernel = {1, 1}, .residual = 1}),
+                            DType::f16, DType::f16);
+    for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+      const kernels::staged::Config config = kernels::staged::config_of(rkernel);
+      if (config.splits != 2) continue;
+      const Phase& sum = rkernel.phases[1];
+      CHECK(sum.body == (config.sum_rows < 64 ? "rk::split_k_sum" : "rk::split_k_sum_rows"));
+      cycles[config.sum_rows] = sum.cost.calibrated_cycles;
+    }
+  }
+  REQUIRE(cycles.size() == 3);
+  CHECK(cycles.at(16) == vdevice.cost("split_k_sum.fixed_cycles") + 2 * vdevice.cost("split_k_sum.split_cycles"));
+  CHECK(cycles.at(96) > 2 * cycles.at(16));
+  CHECK(cycles.at(384) > 3 * cycles.at(96));
 }
 
 TEST_CASE("teams take boxes where taps would leave one of them idle") {
