@@ -36,10 +36,10 @@ int64_t channels_of_group(const Window& w) { return ceil_div(w.channels, w.vecto
 
 // Extents of the items' dimensions, outermost first, in the order in which items are numbered.
 std::array<int64_t, 5> item_extents(const Window& w) {
-  const int64_t column_blocks = ceil_div(w.out_width, w.pixels);
-  if (w.channels_innermost && w.by_columns) return {w.batch, w.channel_groups, column_blocks, w.out_height, channels_of_group(w)};
-  if (w.channels_innermost) return {w.batch, w.channel_groups, w.out_height, column_blocks, channels_of_group(w)};
-  return {1, w.batch, ceil_div(w.channels, w.vector), w.out_height, column_blocks};
+  const int64_t column_blocks = ceil_div(w.out_width, w.pixels), strips = ceil_div(w.out_height, w.strip);
+  if (w.channels_innermost && w.by_columns) return {w.batch, w.channel_groups, column_blocks, strips, channels_of_group(w)};
+  if (w.channels_innermost) return {w.batch, w.channel_groups, strips, column_blocks, channels_of_group(w)};
+  return {1, w.batch, ceil_div(w.channels, w.vector), strips, column_blocks};
 }
 
 // [low, high) of batch, channel, row, column.
@@ -52,7 +52,7 @@ Block output_block(const Window& w, const std::vector<int64_t>& low, const std::
   if (w.channels_innermost && w.by_columns) std::swap(at[2], at[3]);
   Block block;
   for (size_t d = 0; d < 4; ++d) {
-    const int64_t step = d == 1 ? w.vector : d == 3 ? w.pixels : 1;
+    const int64_t step = d == 1 ? w.vector : d == 2 ? w.strip : d == 3 ? w.pixels : 1;
     block.low[d] = low[at[d]] * step;
     block.high[d] = high[at[d]] * step;
   }
@@ -61,6 +61,7 @@ Block output_block(const Window& w, const std::vector<int64_t>& low, const std::
     block.high[1] += (high[1] - 1) * channels_of_group(w) * w.vector;
   }
   block.high[1] = std::min(block.high[1], w.channels);
+  block.high[2] = std::min(block.high[2], w.out_height);
   block.high[3] = std::min(block.high[3], w.out_width);
   return block;
 }
@@ -162,8 +163,9 @@ ArgValue window_arg(const Window& w, int64_t per_rtask) {
   const auto array = [](const auto& values) { return array_arg(std::vector<int64_t>(values.begin(), values.end())); };
   return ArgValue{ArgList{arg(TensorArg{w.out}), arg(TensorArg{w.in}), array(w.out_strides), array(w.in_strides), arg(w.height),
                           arg(w.width), arg(w.out_width), array(w.kernel), array(w.stride), array(w.dilation), array(w.pad),
-                          divisor_arg(channels_of_group(w)), divisor_arg(w.out_height), divisor_arg(ceil_div(w.out_width, w.pixels)),
-                          arg(w.items()), arg(per_rtask), arg(int64_t{w.channels_innermost})}};
+                          divisor_arg(channels_of_group(w)), divisor_arg(ceil_div(w.out_height, w.strip)),
+                          divisor_arg(ceil_div(w.out_width, w.pixels)), arg(w.items()), arg(per_rtask),
+                          arg(int64_t{w.channels_innermost})}};
 }
 
 void window_accesses(const Graph& graph, const ROperator& rop, const Window& w, int64_t per_rtask, int64_t index, Accesses& out) {

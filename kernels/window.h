@@ -19,6 +19,7 @@ struct Window {
   std::array<int64_t, 4> in_strides{}, out_strides{}, residual_strides{};
   bool channels_innermost = false;
   int64_t vector = 1, pixels = 1;  // channels and pixels of an item
+  int64_t strip = 1;               // rows of an item
   // With channels innermost: channels are in `channel_groups` groups of equal size, and all items of one group come before those of the
   // next. by_columns: the items of a group go down the rows first, then to the next columns.
   int64_t channel_groups = 1;
