@@ -259,9 +259,9 @@ void offer_strips(const Request& request, std::vector<RKernel>& out) {
   const VDevice& d = request.vdevice;
   if (!takes_strips(request.graph, request.rop, window_of(request.graph, request.rop))) return;
   if (window_with(request.graph, request.rop, 4).items() <= kFewTurns * d.compute_threads * d.veus()) return;
-  for (const int64_t pixels : {int64_t{4}, int64_t{7}}) {
+  for (const int64_t pixels : {int64_t{4}, int64_t{5}}) {
     const Window window = strip_window(request.graph, request.rop, pixels, 1);
-    if (pixels == 7 && window.stride[1] == 2) continue;  // registers
+    if (pixels > 4 && (window.stride[1] == 2 || is_narrow(request.graph.tensor(window.in).dtype))) continue;  // registers
     const int64_t stages = std::min<int64_t>(d.work_bytes() / strip_row_bytes(request, window, pixels), 4);
     if (stages == 0) continue;
     Strips strips{pixels, 1, stages};
