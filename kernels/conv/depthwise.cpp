@@ -1,4 +1,4 @@
-// Host side of depthwise.cuh.
+// Host side of depthwise.cuh and depthwise_strips.cuh.
 #include "kernels/conv/depthwise.h"
 
 #include <algorithm>
@@ -41,11 +41,18 @@ Window window_with(const Graph& graph, const ROperator& rop, int64_t pixels) {
 // Floats from one tap's weights to the next: whole vectors.
 int64_t pitch_of(int64_t channels) { return ceil_div(channels, 4) * 4; }
 
-// The time of trips for rows of the filter and of what is computed between them, one after another.
+int64_t seen_columns(const Window& w, int64_t pixels) { return (pixels - 1) * w.stride[1] + w.kernel[1]; }
+
+constexpr int64_t kFewTurns = 2;
+
+// The time of trips for rows of the filter and of what is computed between them, one after another. Behind the first turns, all
+// vEUs wait for L2.
 double trips_us(const Window& window, const VDevice& d, DepthwiseItem item, int64_t per_rtask) {
   const double turns = static_cast<double>(ceil_div(per_rtask * item.parts, d.compute_threads));
   const double row_us = d.cost("depthwise.row_us") + static_cast<double>(item.pixels) * d.cost("depthwise.pixel_us");
-  return turns * (d.cost("depthwise.turn_us") + static_cast<double>(item.trips(window.kernel[0])) * row_us);
+  const double loads = static_cast<double>(seen_columns(window, item.pixels) * window.kernel[0]) / static_cast<double>(item.parts);
+  const double waits_us = std::max(turns - kFewTurns, 0.0) * loads * d.cost("depthwise.later_load_us");
+  return turns * (d.cost("depthwise.turn_us") + static_cast<double>(item.trips(window.kernel[0])) * row_us) + waits_us;
 }
 
 // The weights that a rTask reads: those of all channels of the groups in which it has items.
@@ -125,6 +132,146 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   return rkernel;
 }
 
+// --- strips (depthwise_strips.cuh) --------------------------------------------------------------------------------------
+
+constexpr int64_t kStripTaps = 3;
+
+struct Strips {
+  int64_t pixels, rows;  // of an item
+  int64_t stages;        // rows of the input that are on their way
+};
+
+// Whether the body for strips takes the window.
+bool takes_strips(const Graph& graph, const ROperator& rop, const Window& w) {
+  const Activation activation = rop.epilogue.activation;
+  return is_square(w) && w.kernel[0] == kStripTaps && w.stride[0] == w.stride[1] && w.channels_innermost && w.channels % 4 == 0 &&
+         has_aligned_pixels(graph, w) && !w.residual.valid() &&
+         (activation == Activation::none || activation == Activation::relu || activation == Activation::clip);
+}
+
+// A group has at least a sector of memory, which is 32 bytes, and at most a vector for each lane of a warp.
+int64_t strip_groups_of(const Window& w, DType in) {
+  const int64_t vectors = w.channels / 4, sector = 32 / (4 * bytes_of(in));
+  for (int64_t of_group = 32; of_group >= 4; of_group -= sector) {
+    if (vectors % of_group == 0) return vectors / of_group;
+  }
+  return 1;
+}
+
+Window strip_window(const Graph& graph, const ROperator& rop, int64_t pixels, int64_t rows) {
+  Window window = window_of(graph, rop);
+  window.vector = 4;
+  window.pixels = pixels;
+  window.lines = rows;
+  window.channel_groups = strip_groups_of(window, graph.tensor(window.in).dtype);
+  return window;
+}
+
+int64_t strip_row_bytes(const Request& request, const Window& w, int64_t pixels) {
+  return seen_columns(w, pixels) * request.vdevice.compute_threads * 4 * bytes_of(request.graph.tensor(w.in).dtype);
+}
+
+// A rTask's time without L2's: turns of all threads, each of which walks down a strip. A row takes its instructions, or its share of the
+// wait for a row where few are on their way.
+double strips_us(const Window& w, const VDevice& d, Strips strips, int64_t per_rtask) {
+  const double turns = static_cast<double>(ceil_div(per_rtask, d.compute_threads));
+  const double steps = static_cast<double>(strips.rows + (w.kernel[0] - 1) / w.stride[0]);
+  const double row_us = d.cost("depthwise.strips.row_us") +
+                        static_cast<double>(strips.pixels) * d.cost("depthwise.strips.pixel_us") / static_cast<double>(w.stride[0]);
+  const double fetched_us = (d.cost("depthwise.strips.trip_us") + row_us) / static_cast<double>(strips.stages);
+  const double step_us = static_cast<double>(w.stride[0]) * std::max(row_us, fetched_us);
+  return turns * (d.cost("depthwise.strips.turn_us") + steps * step_us);
+}
+
+// The number of rows with which a rTask takes least time. Fewer rows than these would be read again by too many strips.
+int64_t best_rows(const Request& request, Strips strips) {
+  const VDevice& d = request.vdevice;
+  const Window whole = strip_window(request.graph, request.rop, strips.pixels, 1);
+  int64_t best = whole.out_height;
+  double best_us = 0;
+  for (int64_t count = 1; count <= ceil_div(whole.out_height, 4); ++count) {
+    strips.rows = ceil_div(whole.out_height, count);
+    const Window window = strip_window(request.graph, request.rop, strips.pixels, strips.rows);
+    const double us = strips_us(window, d, strips, ceil_div(window.items(), d.veus()));
+    if (count > 1 && us >= best_us) continue;
+    best = strips.rows;
+    best_us = us;
+  }
+  return best;
+}
+
+Cost strips_cost(const Request& request, const Window& window, Strips strips, int64_t per_rtask, int64_t rtasks) {
+  const VDevice& d = request.vdevice;
+  const double items = static_cast<double>(window.items()) / static_cast<double>(rtasks);
+  const double outputs = items * static_cast<double>(4 * strips.pixels * strips.rows);
+  const double begun = static_cast<double>(window.kernel[0] - window.stride[0]) / static_cast<double>(window.stride[0]);
+  const double reads = static_cast<double>(window.stride[0] * window.stride[1]) * (1 + begun / static_cast<double>(strips.rows));
+  Cost cost;
+  cost.activation_bytes = outputs * (reads * static_cast<double>(bytes_of(request.graph.tensor(window.in).dtype)) +
+                                     static_cast<double>(bytes_of(request.graph.tensor(window.out).dtype)));
+  cost.weight_bytes = 4 * window.taps() * static_cast<double>(window.channels);
+  cost.flops = outputs * (2 * window.taps() + 20);
+  cost.efficiency = 1;  // its instructions are in strips_us
+  const double veus = static_cast<double>(d.veus());
+  const double busy_us = std::max(cost.activation_bytes / (d.l2_gb_per_s * 1e3 / veus), cost.flops / (d.fp32_tflops * 1e6 / veus));
+  cost.latency_us = std::max(strips_us(window, d, strips, per_rtask) - busy_us, 0.0);
+  return cost;
+}
+
+RKernel strips_rkernel(const Request& request, Strips strips) {
+  const ROperator& rop = request.rop;
+  const Window window = strip_window(request.graph, rop, strips.pixels, strips.rows);
+  const int64_t per_rtask = ceil_div(window.items(), request.vdevice.veus());
+  const DType in = request.graph.tensor(window.in).dtype, stored = request.graph.tensor(window.out).dtype;
+  const TensorId bias = rop.epilogue.bias;
+  Phase phase;
+  phase.header = "kernels/conv/depthwise_strips.cuh";
+  phase.body = "rk::depthwise_strips";
+  phase.template_args = {{"kTaps", std::to_string(window.kernel[0])},
+                         {"kStride", std::to_string(window.stride[0])},
+                         {"kPixels", std::to_string(strips.pixels)},
+                         {"kStages", std::to_string(strips.stages)}};
+  if (is_narrow(in) || is_narrow(stored)) phase.template_args.emplace_back("In", value_type(in));
+  if (is_narrow(stored)) phase.template_args.emplace_back("Out", value_type(stored));
+  phase.args_type = "rk::DepthwiseStripsArgs";
+  phase.args = {{"window", window_arg(window, per_rtask)},
+                {"clip", clip_arg(rop.epilogue, false)},
+                {"bias", bias.valid() ? arg(TensorArg{bias}) : null_arg()},
+                {"weights", ArgValue{PackedArg{0}}},
+                {"pitch", arg(pitch_of(window.channels))},
+                {"out_height", arg(window.out_height)},
+                {"strip", arg(strips.rows)},
+                {"groups", divisor_arg(window.channel_groups)}};
+  phase.rtasks = ceil_div(window.items(), per_rtask);
+  phase.work_bytes = strips.stages * strip_row_bytes(request, window, strips.pixels);
+  phase.cost = strips_cost(request, window, strips, per_rtask, phase.rtasks);
+  RKernel rkernel;
+  rkernel.family = "depthwise";
+  rkernel.name = "depthwise_strips<" + std::to_string(window.kernel[0]) + ", " + std::to_string(strips.pixels) + " pixels, " +
+                 std::to_string(strips.rows) + " rows, " + std::to_string(phase.rtasks) + ">";
+  rkernel.config = {{"pixels", strips.pixels}, {"strip", strips.rows}, {"stages", strips.stages}, {"items_per_rtask", per_rtask}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// Strips, where the body for rows makes more than two turns: with fewer, its short code and many threads win.
+void offer_strips(const Request& request, std::vector<RKernel>& out) {
+  const VDevice& d = request.vdevice;
+  if (!takes_strips(request.graph, request.rop, window_of(request.graph, request.rop))) return;
+  if (window_with(request.graph, request.rop, 4).items() <= kFewTurns * d.compute_threads * d.veus()) return;
+  for (const int64_t pixels : {int64_t{4}, int64_t{5}}) {
+    const Window window = strip_window(request.graph, request.rop, pixels, 1);
+    if (pixels > 4 && (window.stride[1] == 2 || is_narrow(request.graph.tensor(window.in).dtype))) continue;  // registers
+    const int64_t stages = std::min<int64_t>(d.work_bytes() / strip_row_bytes(request, window, pixels), 4);
+    if (stages == 0) continue;
+    Strips strips{pixels, 1, stages};
+    strips.rows = best_rows(request, strips);
+    out.push_back(strips_rkernel(request, strips));
+  }
+}
+
+// --- all of the family --------------------------------------------------------------------------------------------------
+
 // The input and the result may each have 16 bits; a residual has the type of the result.
 bool has_plain_values(const Graph& graph, const ROperator& rop) {
   const TensorId in = rop.inputs[0], out = rop.outputs[0], residual = rop.epilogue.residual;
@@ -149,6 +296,7 @@ std::vector<RKernel> offers(const Request& request) {
   std::vector<RKernel> out;
   for (const DepthwiseItem item : items) out.push_back(rkernel_of(request, item, veus));
   if (out.back().rtasks() > 8) out.push_back(rkernel_of(request, items.back(), std::max<int64_t>(1, veus / 4)));
+  offer_strips(request, out);
   return out;
 }
 
@@ -167,7 +315,10 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  window_accesses(graph, rop, window_with(graph, rop, rkernel.config_value("pixels")), rkernel.config_value("items_per_rtask"), index, out);
+  const int64_t pixels = rkernel.config_value("pixels"), per_rtask = rkernel.config_value("items_per_rtask");
+  const bool strips = rkernel.phases[0].body == "rk::depthwise_strips";
+  window_accesses(graph, rop, strips ? strip_window(graph, rop, pixels, rkernel.config_value("strip")) : window_with(graph, rop, pixels),
+                  per_rtask, index, out);
 }
 
 }  // namespace

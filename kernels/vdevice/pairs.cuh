@@ -76,4 +76,21 @@ RK_INLINE void cp_async8(void* smem, const void* gmem) {
 #endif
 }
 
+// cp_async16 for 8 or 16 aligned bytes through L1, as load4_near: for what neighbouring threads copy, too.
+template <int kBytes>
+RK_INLINE void cp_async_near(void* smem, const void* gmem, bool valid) {
+  static_assert(kBytes == 8 || kBytes == 16);
+#if RK_HAS_CP_ASYNC
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(smem_address(smem)), "l"(gmem), "n"(kBytes), "r"(valid ? kBytes : 0)
+               : "memory");
+#elif defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::cp_async(smem, gmem, kBytes, valid);
+#elif defined(__CUDA_ARCH__)
+  uint2* const to = static_cast<uint2*>(smem);
+  const uint2* const from = static_cast<const uint2*>(gmem);
+#pragma unroll
+  for (int i = 0; i < kBytes / 8; ++i) to[i] = valid ? from[i] : uint2{0, 0};
+#endif
+}
+
 }  // namespace rk

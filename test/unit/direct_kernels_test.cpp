@@ -88,6 +88,51 @@ TEST_CASE("depthwise convolution of 16 bits agrees with the reference") {
   expect_no_problems(cases, {kernels::depthwise()}, "narrow_depthwise");
 }
 
+// Enough of them for the body with strips (more than two turns of all threads of three vEUs), at odd sizes.
+std::vector<Case> strip_cases() {
+  const std::vector<ConvCase> table = {
+      {"strips", square(3, 1, 32, 1), {3, 32, 37, 30}, 32},
+      {"strips with stride 2", square(3, 2, 24, 1), {5, 24, 59, 61}, 24},
+      {"strips of few rows", square(3, 1, 36, 1), {25, 36, 7, 7}, 36},
+      {"strips into a slice", square(3, 1, 16, 1), {7, 16, 30, 29}, 16, Lay::slice, Lay::slice},
+      {"strips without pads", {{3, 3}, {2, 2}, {1, 1}, {0, 0}, {1, 1}, 16}, {9, 16, 40, 38}, 16},
+  };
+  std::vector<Case> cases;
+  for (const ConvCase& c : table) {
+    CaseMaker maker(c.name);
+    const TensorId x = maker.input(c.in, c.lay_in);
+    Shape out = {c.in[0], c.outputs};
+    for (size_t d = 0; d < 2; ++d) out.push_back((c.in[d + 2] + c.attrs.pads_begin[d] + c.attrs.pads_end[d] - 3) / c.attrs.strides[d] + 1);
+    Epilogue e;
+    if (cases.size() != 1) {
+      e.bias = maker.constant({c.outputs});
+      e.activation = cases.empty() ? Activation::relu : Activation::clip;
+      e.a = -0.5F;
+      e.b = 0.75F;
+    }
+    cases.push_back(maker.finish(c.attrs, {x, maker.constant({c.outputs, 1, 3, 3})}, maker.output(out, c.lay_out), e));
+  }
+  return cases;
+}
+
+bool offers_strips(const Case& c) {
+  const std::vector<RKernel> all = kernels::depthwise().candidates({c.graph, c.graph.rops[0], small_vdevice(), Precision::fp32});
+  return std::any_of(all.begin(), all.end(), [](const RKernel& r) { return r.phases[0].body == "rk::depthwise_strips"; });
+}
+
+TEST_CASE("depthwise convolution by strips agrees with the reference") {
+  std::vector<Case> cases = strip_cases();
+  for (const Case& c : strip_cases()) {
+    cases.push_back(narrowed(c, DType::f16, DType::f16));
+    cases.push_back(narrowed(c, DType::bf16, DType::f32));
+    cases.push_back(narrowed(c, DType::f32, DType::bf16));
+    CHECK(offers_strips(c));
+  }
+  expect_no_problems(cases, {kernels::depthwise()}, "strips");
+  // Not where there is little to do, nor with a residual, other filters or channels that are no whole vectors.
+  for (const Case& c : depthwise_cases()) CHECK_FALSE(offers_strips(c));
+}
+
 TEST_CASE("direct convolution agrees with the reference") {
   const Lay last = Lay::channels_last, rows = Lay::rows;
   const std::vector<ConvCase> table = {
