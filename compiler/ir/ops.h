@@ -243,8 +243,7 @@ inline constexpr size_t kSummedBias = 2;  // its place in the inputs
 
 // The second half: Y = X * gate(W * hidden(sum of S over its last dimension + HB) + B), one gate for all pixels of a channel. X[N,C,H,W],
 // S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?. With the weights of the first half, FW[R,C,1,1]?, S[N,C,P] is what
-// SummedConv makes, and FW * (sum of S over its last dimension) / (H*W) takes the place of the sum of S. With weights of a pointwise
-// convolution behind these, Y goes through that convolution (compiler/ir/gated_conv.h).
+// SummedConv makes, and FW * (sum of S over its last dimension) / (H*W) takes the place of the sum of S.
 struct ChannelExcite {
   ActivationCall hidden, gate;
   bool operator==(const ChannelExcite&) const = default;

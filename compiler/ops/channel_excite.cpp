@@ -1,8 +1,6 @@
-// ChannelExcite: every channel of a map times a gate, which a product with hidden values makes; and perhaps a pointwise convolution of
-// that.
+// ChannelExcite: every channel of a map times a gate, which a product with hidden values makes.
 #include <numeric>
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/ops/operator.h"
 #include "compiler/support/text.h"
 
@@ -24,27 +22,10 @@ std::vector<double> first_weights_of(const Call& call) {
   return {values.data(), values.data() + element_count(weights.shape)};
 }
 
-// The pointwise convolution of the gated map x[image][channel][pixel].
-std::vector<double> convolved(const Call& call, const std::vector<double>& x) {
-  const Shape &shape = call.input(0).shape, &weights = call.input(kGatedProduct).shape;
-  const int64_t channels = shape[1], pixels = shape[2] * shape[3];
-  const Numbers<double> w(call.input(kGatedProduct));
-  std::vector<double> made(static_cast<size_t>(shape[0] * weights[0] * pixels), 0.0);
-  for (int64_t row = 0; row < shape[0] * weights[0]; ++row) {
-    double* const to = made.data() + row * pixels;
-    for (int64_t c = 0; c < channels; ++c) {
-      const double factor = w[row % weights[0] * channels + c];
-      const double* const from = x.data() + (row / weights[0] * channels + c) * pixels;
-      for (int64_t i = 0; i < pixels; ++i) to[i] += factor * from[i];
-    }
-  }
-  return made;
-}
-
 }  // namespace
 
 TensorTypes infer(const ChannelExcite&, const Given& given) {
-  given.expect(3, kGatedProduct + 1);
+  given.expect(3, kExciteFirstWeights + 1);
   const Shape &x = given.shape(0), &s = given.shape(1), &w = given.shape(2);
   if (x.size() != 4) throw bad_input("input X has shape " + shape_text(x) + ", expected [N,C,H,W]");
   if (w.size() != 4 || w[0] != x[1] || w[2] != 1 || w[3] != 1)
@@ -57,12 +38,7 @@ TensorTypes infer(const ChannelExcite&, const Given& given) {
     throw bad_input("S has shape " + shape_text(s) + ", expected " + shape_text(Shape{x[0], rows}) + " and parts");
   if (given.has(3) && given.shape(3) != Shape{w[1]}) throw bad_input("the hidden bias has shape " + shape_text(given.shape(3)));
   if (given.has(4) && given.shape(4) != Shape{x[1]}) throw bad_input("B has shape " + shape_text(given.shape(4)));
-  if (!given.has(kGatedProduct)) return {{given.dtype(0), x}};
-  const Shape& product = given.shape(kGatedProduct);
-  if (has_sums) throw bad_input("FW and CW at the same time");
-  if (product.size() != 4 || product[1] != x[1] || product[2] != 1 || product[3] != 1)
-    throw bad_input("CW has shape " + shape_text(product) + ", expected [M," + std::to_string(x[1]) + ",1,1]");
-  return {{given.dtype(0), {x[0], product[0], x[2], x[3]}}};
+  return {{given.dtype(0), x}};
 }
 
 std::vector<Value> evaluate(const ChannelExcite& op, const Call& call) {
@@ -90,17 +66,15 @@ std::vector<Value> evaluate(const ChannelExcite& op, const Call& call) {
       for (int64_t i = 0; i < pixels; ++i) y[static_cast<size_t>((n * channels + c) * pixels + i)] *= gate;
     }
   }
-  return {output_from(call, call.has_input(kGatedProduct) ? convolved(call, y) : y)};
+  return {output_from(call, y)};
 }
 
 Layout layout_of(const ChannelExcite&) { return Layout::channels_last; }
 bool is_identity(const ChannelExcite&, const Shape&) { return false; }
 bool is_f32_only(const ChannelExcite&, DType) { return true; }
-int64_t own_work(const ChannelExcite&, const Given& given, const TensorTypes& results) {
+int64_t own_work(const ChannelExcite&, const Given& given, const TensorTypes&) {
   const int64_t weights = saturating_sum(given.elements(2), given.elements(kExciteFirstWeights));
-  const int64_t gates = saturating_sum(given.elements(1), saturating_product({given.shape(0)[0], weights}));
-  if (!given.has(kGatedProduct)) return gates;
-  return saturating_sum(gates, saturating_product({element_count(results[0].shape), given.shape(0)[1]}));
+  return saturating_sum(given.elements(1), saturating_product({given.shape(0)[0], weights}));
 }
 
 }  // namespace tamp::ops

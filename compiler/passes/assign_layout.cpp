@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
@@ -211,8 +210,7 @@ class LayoutAssigner {
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
-      if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs) || is_gated_conv(rop))
-        rop.inputs[0] = for_boxes(rop.inputs[0]);
+      if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs)) rop.inputs[0] = for_boxes(rop.inputs[0]);
       graph_.rops.push_back(std::move(rop));
     }
   }
@@ -242,8 +240,7 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // A Conv with a prologue, a SummedConv and a gated convolution read their input by boxes, which need a channels-last tensor in memory
-  // that tamp allocates.
+  // A Conv with a prologue and a SummedConv read their input by boxes, which need a channels-last tensor in memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
     const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);

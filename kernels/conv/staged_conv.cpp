@@ -6,16 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
 #include "kernels/conv/staged_conv_pack.h"
-#include "kernels/excite/numbers.cuh"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 
@@ -55,11 +52,6 @@ int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>&
   return has_vector_channels(tensor, strides, channels) ? 4 : 0;
 }
 
-// Behind the scales, in front of the bias.
-int64_t hidden_bias_bytes(const ROperator& rop, const Config& c) {
-  return c.hidden != 0 && rop.inputs.size() > kGatedHiddenBias && rop.inputs[kGatedHiddenBias].valid() ? padded_hidden(c.hidden) * 4 : 0;
-}
-
 std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p, c);
@@ -69,7 +61,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   return {
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
       {"scale", is_tf32(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
-      {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c) + scale_bytes(p, c) + hidden_bias_bytes(rop, c))},
+      {"epilogue", product_epilogue(rop, g.with_grid_strides(p), whole, ring_bytes(p, c) + scale_bytes(p, c))},
       {"clip", clip_arg(whole ? rop.epilogue : Epilogue{}, p.residual_after_activation)},
       {"out_strides", array_arg(to_vector(whole ? g.out_strides : g.partial_strides))},
       {"split_stride", arg(whole ? int64_t{0} : p.rows() * partial_pitch(p))},
@@ -139,54 +131,6 @@ void add_sums(const Request& request, const Shape& shape, Phase& phase) {
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
 }
 
-// Threads that share a part of the hidden values, four values each.
-int64_t sums_lanes(const Config& c) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(padded_hidden(c.hidden) / 4))); }
-
-// Makes the phase of a convolution one that multiplies its inputs by gates. Trips to L2 for the hidden values are those of ChannelExcite.
-void add_gates(const Request& request, const Product& p, const Config& c, Phase& phase) {
-  const auto& op = std::get<ChannelExcite>(request.rop.attrs);
-  const VDevice& d = request.vdevice;
-  const Tensor& sums = request.graph.tensor(request.rop.inputs[kGatedSums]);
-  const Gates gates = gates_of(p, c);
-  const int64_t parts = sums.shape[2], padded = padded_hidden(c.hidden);
-  const auto log2 = [](int64_t lanes) { return static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(lanes))); };
-  const auto activation = [](const ActivationCall& call) {
-    return ArgValue{ArgList{arg(static_cast<int64_t>(call.kind)), float_arg(call.a), float_arg(call.b)}};
-  };
-  ArgList conv;
-  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
-  phase.header = "kernels/conv/gated_conv.cuh";
-  phase.body = "rk::gated_conv";
-  phase.args_type = "rk::GatedConvArgs";
-  phase.args = {
-      {"conv", ArgValue{std::move(conv)}},
-      {"sums", arg(TensorArg{request.rop.inputs[kGatedSums]})},
-      {"hidden_bias", hidden_bias_bytes(request.rop, c) > 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c)}} : null_arg()},
-      {"sums_image", arg(sums.place.strides[0])},
-      {"sums_part", arg(sums.place.strides[2])},
-      {"parts", arg(parts)},
-      {"hidden", arg(c.hidden)},
-      {"padded_hidden", arg(padded)},
-      {"cells", arg(gates.cells)},
-      {"sums_lanes_log2", arg(log2(sums_lanes(c)))},
-      {"lanes_log2", arg(log2(gates.lanes))},
-      {"gates", arg(gates.count)},
-      {"chunk_gates", arg(gates.chunk_gates)},
-      {"chunks", arg(gates.chunks)},
-      {"hidden_activation", activation(op.hidden)},
-      {"gate", activation(op.gate)}};
-  phase.work_bytes += gates.count * gate_bytes_of(c);
-  phase.cost.activation_bytes += static_cast<double>(4 * parts * padded);
-  phase.cost.weight_bytes += static_cast<double>(gates.chunks * chunk_bytes_of(p, c));
-  const int64_t trips = ceil_div(parts, rk::kExciteAhead * (rk::kExciteThreads / sums_lanes(c)));
-  const int64_t turns = gates.chunks * ceil_div(gates.chunk_gates, rk::kExciteThreads / gates.lanes) * ceil_div(gates.cells, gates.lanes);
-  const double us = d.cost("gated_conv.gates_us") + static_cast<double>(trips - 1) * d.cost("excite.turn_us") +
-                    static_cast<double>(turns) * d.cost("excite.cell_us") +
-                    static_cast<double>(gates.chunks) * d.cost("gated_conv.chunk_us");
-  const double step_cycles = costs_of(d, c).step_cycles * d.cost("gated_conv.step_share");
-  phase.cost.calibrated_cycles += us * d.clock_ghz * 1e3 + step_cycles * static_cast<double>(blocks_of(p, c).steps);
-}
-
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const bool whole = c.splits == 1;
   const Shape& s = shape_of(c);
@@ -206,7 +150,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
-  phase.ring = {chunk_bytes_of(p, c), chunks_of(p, c), b.tiles(g), groups * b.n * c.splits};
+  phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
 
   const double outputs = static_cast<double>(s.channels() * s.pixels());
@@ -223,7 +167,6 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
                                  costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
   if (c.sums != 0) add_sums(request, s, phase);
-  if (c.hidden != 0) add_gates(request, p, c, phase);
   return phase;
 }
 
@@ -329,10 +272,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
   rkernel.family = "staged_conv";
   rkernel.name = fmt::format("staged_conv_{}<{}x{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                              c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
-                             c.pairs != 0    ? ", pairs"
-                             : c.hidden != 0 ? ", gated"
-                                             : "",
-                             c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
+                             c.pairs != 0 ? ", pairs" : "", c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
   if (c.splits > 1) {
@@ -358,32 +298,6 @@ Precision precision_of(const Request& request, const Product& p) {
   return fits ? request.precision : Precision::tf32;
 }
 
-bool gates_fit(const VDevice& vdevice, const Product& p, const Config& c) {
-  const Shape& s = shape_of(c);
-  const Gates gates = gates_of(p, c);
-  const int64_t hidden_bytes = rk::gated_hidden_bytes(static_cast<int>(padded_hidden(c.hidden)), static_cast<int>(gates.cells));
-  return rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 && hidden_bytes <= s.sum_bytes() &&
-         s.sum_bytes() + gates.count * gate_bytes_of(c) <= vdevice.work_bytes() && chunk_bytes_of(p, c) <= vdevice.weight_stage_bytes;
-}
-
-// The operands of a gated convolution's gates. What multiplies inputs of 16 bits has 16 bits, too, so gates must not be too large for that.
-bool takes_gates(const Request& request) {
-  const ROperator& rop = request.rop;
-  const auto& op = std::get<ChannelExcite>(rop.attrs);
-  for (size_t i = kGatedWeights; i < kGatedProduct; ++i) {
-    if (!rop.inputs[i].valid()) continue;
-    const Tensor& tensor = request.graph.tensor(rop.inputs[i]);
-    if (tensor.role != Role::constant || tensor.dtype != DType::f32) return false;
-  }
-  const Tensor& sums = request.graph.tensor(rop.inputs[kGatedSums]);
-  const std::vector<int64_t>& s = sums.place.strides;
-  const bool in_vectors = is_plain_f32(sums) && s[1] == 1 && s[0] % 4 == 0 && s[2] % 4 == 0 && sums.place.offset % 4 == 0;
-  const int64_t hidden = request.graph.tensor(rop.inputs[kGatedWeights]).shape[1];
-  const bool is_small = op.gate.kind == Activation::sigmoid || op.gate.kind == Activation::hard_sigmoid;
-  return in_vectors && sums.shape[2] > 0 && hidden > 0 && hidden <= rk::kGatedMostHidden && is_small &&
-         request.vdevice.compute_threads == rk::kExciteThreads;
-}
-
 // The rKernels of a shape: with the input channels in one, two, .. shares.
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
@@ -400,7 +314,6 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
     c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
     c.splits = ceil_div(boxes, c.boxes_per_split);  // no split is empty
     choose_chunks(vdevice, p, c);
-    if (c.hidden != 0 && !gates_fit(vdevice, p, c)) continue;
     if (c.splits * p.rows() * partial_pitch(p) > INT32_MAX) return;  // the device's offsets have 32 bits
     rkernels.push_back(rkernel_of(request, p, c));
     if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) return;
@@ -415,8 +328,6 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const bool sums = has_sums(request.rop);
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
-  const bool gated = is_gated_conv(request.rop);
-  if (gated && !takes_gates(request)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   std::vector<RKernel> rkernels;
@@ -428,8 +339,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.sum_rows = sum_rows_of(vdevice, *p);
     c.narrow = p->narrow_in ? 1 : 0;
     c.sums = sums ? merged_for(*p, s) : 0;
-    if (gated) c.hidden = request.graph.tensor(request.rop.inputs[kGatedWeights]).shape[1];
-    const bool may_deep = !sums && !gated && p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
+    const bool may_deep = !sums && p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
     if (may_deep) {
       c.deep = 1;
       append_splits(request, *p, c, rkernels);
@@ -480,13 +390,6 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const Product p = product_for(graph, rop, c);
   if (phase != 0) return sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
   product_accesses(graph, p, c, index, out);
-  if (c.hidden != 0) {
-    const TensorId sums = rop.inputs[kGatedSums];
-    const std::vector<int64_t>& shape = graph.tensor(sums).shape;
-    const Blocks b = blocks_of(p, c);
-    const int64_t image = index % b.tiles(grid_of(p)) / b.tiles_w / b.tiles_h;
-    append_box(graph, sums, {image, 0, 0}, {image + 1, shape[1], shape[2]}, out.reads);
-  }
   if (c.sums == 0) return;
   const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);

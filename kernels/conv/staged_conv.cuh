@@ -53,7 +53,6 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   weights.acquire();
   inputs.acquire();
   results.fetch(task, args, tile);
-  if constexpr (Product::kGated) product.open_gates(task, tile, weights);
 #pragma unroll 1
   while (true) {
     int n = min(left, min(input_left, weight_left));

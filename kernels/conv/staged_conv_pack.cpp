@@ -4,11 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
-#include "kernels/excite/map.h"
-#include "kernels/excite/numbers.cuh"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels::staged {
@@ -28,32 +25,19 @@ ROperator without_sums(const ROperator& rop) {
 
 bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
 
-ROperator plain_conv(const ROperator& rop) {
-  if (has_sums(rop)) return without_sums(rop);
-  if (!is_gated_conv(rop)) return rop;
-  ROperator conv = rop;
-  conv.attrs = Conv{.kernel = {1, 1}, .strides = {1, 1}, .dilations = {1, 1}, .pads_begin = {0, 0}, .pads_end = {0, 0}};
-  conv.inputs = {rop.inputs[0], rop.inputs[kGatedProduct]};
-  return conv;
-}
-
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
-  std::optional<Product> p = product_of(graph, plain_conv(rop), Activations::narrow);
-  if (p) p->keeps_tiles = has_sums(rop) || (is_gated_conv(rop) && p->pixels[0] > 1);  // no tile has pixels of two images
+  if (!has_sums(rop)) return product_of(graph, rop, Activations::narrow);
+  std::optional<Product> p = product_of(graph, without_sums(rop), Activations::narrow);
+  if (p) p->keeps_tiles = true;
   return p;
 }
 
 int64_t ring_bytes(const Product& p, const Config& c) {
   const Blocks b = blocks_of(p, c);
-  return groups_of(p, c).count * b.n * c.splits * chunks_of(p, c) * chunk_bytes_of(p, c);
+  return groups_of(p, c).count * b.n * c.splits * b.chunks * c.chunk_steps * step_bytes_of(c);
 }
 
 namespace {
-
-// An operand of the gates that there may be none of.
-const float* gate_operand(const Graph& graph, const ROperator& rop, size_t input) {
-  return rop.inputs.size() > input && rop.inputs[input].valid() ? f32_data(graph.tensor(rop.inputs[input])) : nullptr;
-}
 
 // Weight of output channel n, input channel `channel` of merged group `group`.
 float merged_weight(const float* data, const Product& p, const Groups& groups, int64_t group, int64_t n, int64_t tap, int64_t channel) {
@@ -131,52 +115,18 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
   const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
   const Groups groups = groups_of(p, c);
-  const int64_t pair = boxes_of_step(c), gate_chunks = gates_of(p, c).chunks, chunk_bytes = chunk_bytes_of(p, c);
+  const int64_t pair = boxes_of_step(c);
   for (int64_t group = 0; group < groups.count; ++group) {
     for (int64_t n = 0; n < b.n; ++n) {
       for (int64_t split = 0; split < c.splits; ++split) {
-        to += gate_chunks * chunk_bytes;
         const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
         for (int64_t box = first; box < last; box += pair) {
           const int64_t before = steps_of_split(p, c, box - first);
-          for (int64_t i = before; i < before + steps_of_boxes(p, c, pair); ++i)
-            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i - before,
-                      to + i / c.chunk_steps * chunk_bytes + i % c.chunk_steps * step_bytes_of(c));
+          for (int64_t i = 0; i < steps_of_boxes(p, c, pair); ++i)
+            pack_step(data, p, c, scales.data() + group * groups.channels, group, n * s.channels(), box, i,
+                      to + (before + i) * step_bytes_of(c));
         }
-        to += b.chunks * chunk_bytes;
-      }
-    }
-  }
-}
-
-// The gates' weights (gated_conv.cuh), which are the same for all blocks of output channels.
-void pack_gates(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, std::byte* to) {
-  const Gates g = gates_of(p, c);
-  const Blocks b = blocks_of(p, c);
-  const float* const data = f32_data(graph.tensor(rop.inputs[kGatedWeights]));
-  const float* const bias = gate_operand(graph, rop, kGatedBias);
-  const int64_t pair = boxes_of_step(c), of_box = channels_of_box(p), unit = of_box / units_of_box(c);
-  const int64_t row_bytes = g.cells * rk::kExciteCell * 2, block_bytes = chunks_of(p, c) * chunk_bytes_of(p, c);
-  std::vector<std::byte> row(static_cast<size_t>(row_bytes));
-  // Gate `at` of a split belongs to `channel`.
-  const auto put = [&](int64_t split, int64_t at, int64_t channel) {
-    if (channel >= p.in_channels) return;
-    std::fill(row.begin(), row.end(), std::byte{0});
-    const float* const weights = data + channel * c.hidden;
-    const float column[] = {pack_weights({weights, weights + c.hidden}, /*narrow=*/true, row.data()), bias != nullptr ? bias[channel] : 0};
-    for (int64_t n = 0; n < b.n; ++n) {
-      std::byte* const chunk = to + (n * c.splits + split) * block_bytes + at / g.chunk_gates * chunk_bytes_of(p, c);
-      std::memcpy(chunk + at % g.chunk_gates * row_bytes, row.data(), row.size());
-      std::memcpy(chunk + g.chunk_gates * row_bytes + at % g.chunk_gates * 8, column, 8);
-    }
-  };
-  for (int64_t split = 0; split < c.splits; ++split) {
-    const int64_t first = split * c.boxes_per_split, last = std::min(first + c.boxes_per_split, b.boxes);
-    for (int64_t box = first; box < last; ++box) {
-      const int64_t step = steps_of_split(p, c, (box - first) / pair * pair), before = (step * pair + (box - first) % pair) * of_box;
-      for (int64_t i = 0; i < of_box; ++i) {
-        const int64_t in_unit = i % unit, lane = in_unit / (unit / 4), j = in_unit % (unit / 4);
-        put(split, before + i, box * of_box + i - in_unit + (c.narrow != 0 ? 2 * lane + j % 2 + j / 2 * 8 : lane + 4 * j));
+        to += b.chunks * c.chunk_steps * step_bytes_of(c);
       }
     }
   }
@@ -207,17 +157,13 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
     return padded_by_group(values, groups.count, padded_channels(p, c));
   };
   if (has_bias(p) && c.splits == 1) bias = padded(bias_of(graph, p));
-  const float* const hidden_bias = c.hidden != 0 ? gate_operand(graph, rop, kGatedHiddenBias) : nullptr;
-  const size_t hidden_bytes = hidden_bias != nullptr ? static_cast<size_t>(padded_hidden(c.hidden) * 4) : 0;
-  Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + hidden_bytes + bias.size() * 4);
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
   scales.resize(static_cast<size_t>(groups.count * groups.channels), 1.0F);
   pack_ring(data, p, c, scales, bytes.data());
-  if (c.hidden != 0) pack_gates(graph, rop, p, c, bytes.data());
-  if (hidden_bytes > 0) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), hidden_bias, static_cast<size_t>(c.hidden * 4));
   for (float& scale : scales) scale *= 1 + rk::kTf32Share;
   scales = padded(std::move(scales));
   if (is_tf32(c)) std::memcpy(bytes.data() + ring_bytes(p, c), scales.data(), scales.size() * 4);
-  if (!bias.empty()) std::memcpy(bytes.data() + bytes.size() - bias.size() * 4, bias.data(), bias.size() * 4);
+  if (!bias.empty()) std::memcpy(bytes.data() + ring_bytes(p, c) + scale_bytes(p, c), bias.data(), bias.size() * 4);
   return bytes;
 }
 

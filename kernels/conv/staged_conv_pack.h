@@ -9,7 +9,6 @@ namespace tamp::kernels::staged {
 
 bool has_sums(const ROperator& rop);           // whether it is a SummedConv
 ROperator without_sums(const ROperator& rop);  // the Conv that a SummedConv is beside the sums
-ROperator plain_conv(const ROperator& rop);    // the same of a gated convolution beside its gates; any other rOperator as it is
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop);
 // The product as the rKernel with config `c` computes it.
 Product product_for(const Graph& graph, const ROperator& rop, const Config& c);

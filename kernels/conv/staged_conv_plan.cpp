@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "kernels/conv/product_phases.h"
-#include "kernels/excite/numbers.cuh"
 
 namespace tamp::kernels::staged {
 namespace {
@@ -47,7 +46,6 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   if (c.deep != 0) pairs.emplace_back("deep", c.deep);
   if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
   if (c.sums != 0) pairs.emplace_back("sums", c.sums);
-  if (c.hidden != 0) pairs.emplace_back("hidden", c.hidden);
   return pairs;
 }
 
@@ -70,8 +68,7 @@ Config config_of(const RKernel& rkernel) {
           flag("narrow"),
           flag("deep"),
           flag("pairs"),
-          flag("sums"),
-          flag("hidden")};
+          flag("sums")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
@@ -176,32 +173,6 @@ Blocks blocks_of(const Product& p, const Config& c) {
   return b;
 }
 
-Gates gates_of(const Product& p, const Config& c) {
-  constexpr int64_t kAtOnce = rk::kWarp;  // a warp's gates are all in a chunk, or none
-  Gates g{};
-  if (c.hidden == 0) return g;
-  g.count = blocks_of(p, c).steps * boxes_of_step(c) * channels_of_box(p);
-  g.cells = ceil_div(c.hidden, rk::kExciteCell);
-  const int64_t bytes = rk::gated_gate_bytes(static_cast<int>(g.cells)) * kAtOnce;
-  g.chunk_gates = std::max<int64_t>(c.chunk_steps * step_bytes_of(c) / bytes, 1) * kAtOnce;
-  g.chunk_gates = std::min(g.chunk_gates, g.count);
-  g.chunks = ceil_div(g.count, g.chunk_gates);
-  int64_t least = 0;
-  for (const int64_t lanes : {1, 2, 4}) {
-    const int64_t turns = ceil_div(g.chunk_gates, rk::kExciteThreads / lanes) * ceil_div(g.cells, lanes);
-    if (least != 0 && turns >= least) continue;
-    least = turns;
-    g.lanes = lanes;
-  }
-  return g;
-}
-int64_t chunk_bytes_of(const Product& p, const Config& c) {
-  const Gates g = gates_of(p, c);
-  return std::max<int64_t>(c.chunk_steps * step_bytes_of(c), g.chunk_gates * rk::gated_gate_bytes(static_cast<int>(g.cells)));
-}
-int64_t chunks_of(const Product& p, const Config& c) { return gates_of(p, c).chunks + blocks_of(p, c).chunks; }
-int64_t gate_bytes_of(const Config& c) { return c.narrow != 0 ? 2 : 4; }
-
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation) {
   return (tile - 1) * stride + (kernel - 1) * dilation + 1;
 }
@@ -216,7 +187,7 @@ int64_t eight_rows(const Product& p, const Config& c) {
 }
 
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
-  if (c.sums != 0 || c.hidden != 0) return false;
+  if (c.sums != 0) return false;
   if (c.narrow != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);

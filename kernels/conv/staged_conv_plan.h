@@ -55,7 +55,6 @@ struct Config {
   int64_t deep = 0;        // 1: the inputs have 16 bits, and the body multiplies by wgmma, both operands from shared memory
   int64_t pairs = 0;       // 1: the product is by_pairs
   int64_t sums = 0;        // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
-  int64_t hidden = 0;      // 1 or more: the body multiplies inputs by gates, which it computes from so many hidden values (gated_conv.cuh)
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);
@@ -126,15 +125,6 @@ int64_t eight_rows(const Product& p, const Config& c);
 // Whether the body multiplies by wgmma, in a program that uses wgmma. In tf32 this needs pixels that are neighbouring rows of a box. (64
 // x 16 and 64 x 32 are slower with wgmma.)
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c);
-// The gates of a rTask that has some (gated_conv.cuh): of all channels that its steps read, in the order in which lanes read them.
-struct Gates {
-  int64_t count, cells, chunk_gates, chunks, lanes;  // cells: of 8 hidden values; chunks: of the ring; lanes: threads that share a gate
-};
-Gates gates_of(const Product& p, const Config& c);
-int64_t chunk_bytes_of(const Product& p, const Config& c);  // of the ring
-int64_t chunks_of(const Product& p, const Config& c);       // of the ring, of a rTask
-int64_t gate_bytes_of(const Config& c);                     // of a gate in shared memory
-
 int64_t box_extent(int64_t tile, int64_t stride, int64_t kernel, int64_t dilation);
 bool in_one_copy(const Product& p, const Config& c);      // see InputBoxes::boxes_per_copy
 int64_t bytes_of_box(const Product& p, const Config& c);  // in a stage that holds several

@@ -8,7 +8,7 @@
 
 namespace rk {
 
-// The product of one rTask, as one warp sees it. kGated: of inputs times gates (gated_conv.cuh).
+// The product of one rTask, as one warp sees it.
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedProduct {
   using Of = StagedMath<Math>;
@@ -25,7 +25,7 @@ struct StagedProduct {
   static constexpr int kPitch = kChannels + kSumPad;                                // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one warp on k, in all rounds
   static constexpr int kBatch = staged_batch(kWarpUnits * (MT + NT / 2 * kLoads));  // steps whose operands are loaded together
-  static constexpr bool kWide = false, kGated = false;
+  static constexpr bool kWide = false;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
   static constexpr int kWarpRounds = kRounds == 1 ? 1 : kRounds / WARPS_N;  // of the sums of one warp
@@ -186,7 +186,7 @@ struct StagedProduct {
 template <class Veu, int GROUPS_N>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
-  static constexpr bool kWide = true, kGated = false;
+  static constexpr bool kWide = true;
   static constexpr int kWarpsK = 2 / GROUPS_N, kUnits = Of::kUnits / kWarpsK;  // units: of a warpgroup and a step
   static constexpr int kChannels = 64, kPixels = 64 * GROUPS_N, kGroupPixels = 64;
   static constexpr int kUnitBytes = kChannels / 16 * kWarp * Of::kWords * 4, kStepBytes = Of::kUnits * kUnitBytes;
@@ -250,7 +250,7 @@ struct StagedWideProduct {
 template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
-  static constexpr bool kWide = true, kGated = false;
+  static constexpr bool kWide = true;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cstring>
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/excite/map.h"
@@ -56,7 +55,7 @@ struct Chunks {
 
 // What can be said before tensors have places; none where no body computes the rOperator.
 std::optional<Excitation> unplaced(const Graph& graph, const ROperator& rop, const VDevice& vdevice) {
-  if (!std::holds_alternative<ChannelExcite>(rop.attrs) || is_gated_conv(rop) || has_epilogue(rop)) return std::nullopt;
+  if (!std::holds_alternative<ChannelExcite>(rop.attrs) || has_epilogue(rop)) return std::nullopt;
   if (vdevice.compute_threads != rk::kExciteThreads) return std::nullopt;
   for (size_t i = kWeights; i < rop.inputs.size(); ++i) {
     if (!rop.inputs[i].valid()) continue;

@@ -83,14 +83,6 @@ RK_INLINE int excite_sum(const ExciteParts& args, const float* from, float* rows
   return Veu::kComputeThreads >> row_log2;
 }
 
-// Hidden value r, whose parts lie in `row_count` rows of `pitch`.
-RK_INLINE float excite_hidden_value(const ExciteActivation& call, float bias, const float* rows, int row_count, int pitch, int r) {
-  float v = bias;
-#pragma unroll 1
-  for (int row = 0; row < row_count; ++row) v += rows[row * pitch + r];
-  return call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
-}
-
 // Multiplies the sums of channels, which lie in `row_count` rows, by the first weights. Leaves hidden values in rows, as excite_sum does.
 template <class Veu>
 RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weights, const float* of_warps, int row_count, float* sums,
@@ -171,7 +163,11 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
       const int r = chunk * chunk_k + k;
       float v = 0.0f;
       if (r < args.hidden) {
-        v = excite_hidden_value(args.hidden_activation, hidden_bias[k], rows, row_count, args.padded_hidden, r);
+        v = hidden_bias[k];
+#pragma unroll 1
+        for (int row = 0; row < row_count; ++row) v += rows[row * args.padded_hidden + r];
+        const ExciteActivation& call = args.hidden_activation;
+        v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
       }
       of_chunk[k] = v;
     }

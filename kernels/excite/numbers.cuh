@@ -37,10 +37,4 @@ constexpr int excite_first_bytes(int cells, int padded_hidden) { return padded_h
 // Behind excite_work_bytes: the sums of channels of each warp (or of several warps), and the sums of all.
 constexpr int excite_sums_bytes(int padded_channels) { return (kExciteMostHidden + padded_channels) * 4; }
 
-// gated_conv (kernels/conv): a gate's weights in a chunk of the ring, cells[cells] of 8 hidden values in fp16, and its ExciteColumn.
-constexpr int gated_gate_bytes(int cells) { return cells * kExciteCell * 2 + 8; }
-inline constexpr int kGatedMostHidden = kExciteThreads;  // a thread has one
-// The hidden values of each warp, and those of all, rounded up to whole cells.
-constexpr int gated_hidden_bytes(int padded_hidden, int cells) { return (kComputeWarps * padded_hidden + cells * kExciteCell) * 4; }
-
 }  // namespace rk

@@ -74,26 +74,4 @@ RK_INLINE uint32_t bfloats_of(float low, float high) {
 
 RK_INLINE float2 floats_of_bfloats(uint32_t pair) { return float2{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)}; }
 
-// Products of two pairs, each rounded once.
-RK_INLINE uint32_t product_of_halves(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  uint32_t pair;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
-  return pair;
-#else
-  const float2 x = floats_of_halves(a), y = floats_of_halves(b);
-  return halves_of(x.x * y.x, x.y * y.y);
-#endif
-}
-RK_INLINE uint32_t product_of_bfloats(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  uint32_t pair;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(0x80008000u));  // plus -0
-  return pair;
-#else
-  const float2 x = floats_of_bfloats(a), y = floats_of_bfloats(b);
-  return bfloats_of(x.x * y.x, x.y * y.y);
-#endif
-}
-
 }  // namespace rk

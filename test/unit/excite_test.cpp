@@ -2,10 +2,8 @@
 // the device bodies against the references over the stand-in.
 #include "kernels/excite/excite.h"
 
-#include "compiler/ir/gated_conv.h"
 #include "compiler/ops/operator.h"
 #include "compiler/passes/assign_layout.h"
-#include "compiler/passes/gate_convolutions.h"
 #include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/recognise_excitation.h"
 #include "compiler/select/cost.h"
@@ -83,17 +81,6 @@ TEST_CASE("SummedConv adds up its channels by tiles, ChannelExcite multiplies th
   check_near(floats_of(answers(gated)[0]), {72, 216, -288, -576});  // means 4 and 6, hidden value 72, gates 36 and -72
 }
 
-TEST_CASE("ChannelExcite with a convolution multiplies gated channels by the convolution's weights") {
-  CaseMaker maker("by hand");
-  const TensorId x = maker.input({1, 2, 2, 1}, Lay::rows, {1, 2, 3, 4}), w = maker.constant({1, 2, 1, 1}, Lay::rows, {10, 1});
-  const TensorId s = maker.input({1, 4, 2}, Lay::rows, {1, 2, 0, 0, 0, 0, 0, 0});
-  const TensorId v = maker.constant({2, 1, 1, 1}, Lay::rows, {0.5F, -1}), hidden_bias = maker.constant({1}, Lay::rows, {-5}),
-                 bias = maker.constant({2}, Lay::rows, {0.25F, 0.125F});
-  const Case gated = maker.finish(ChannelExcite{{Activation::leaky_relu, 0.5F, 0}, {Activation::relu}},
-                                  {x, s, v, hidden_bias, bias, TensorId(), w}, maker.output({1, 1, 2, 1}));
-  check_near(floats_of(answers(gated)[0]), {3 * 1.125F, 4 * 1.125F});  // the hidden value is -1, gates are 0 and 1.125
-}
-
 TEST_CASE("squeeze-and-excite says what does not fit") {
   const auto refused = [](const OpAttrs& op, const std::vector<Shape>& shapes) {
     ops::OperandList operands;
@@ -124,8 +111,6 @@ TEST_CASE("squeeze-and-excite says what does not fit") {
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 8, 3}, {40, 6, 1, 1}, {6}, {40}, {6, 40, 1, 1}}),
              Contains("S has shape [2,8,3]"));
   CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 40, 3}, {40, 6, 1, 1}, {6}, {40}, {7, 40, 1, 1}}), Contains("FW has shape"));
-  CHECK_THAT(refused(ChannelExcite{}, {{2, 40, 5, 5}, {2, 40, 3}, {40, 6, 1, 1}, {6}, {40}, {6, 40, 1, 1}, {8, 40, 1, 1}}),
-             Contains("FW and CW at the same time"));
   const SummedConv summed{{3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 2, {}, {2, 5}};
   const auto tiled = [&](std::vector<int64_t> tile) {
     SummedConv op = summed;
@@ -223,58 +208,6 @@ TEST_CASE("squeeze-and-excite is left alone where somebody else reads a step, or
   CHECK(squeezes(other) == 0);
   const Graph unknown = parse_graph(excitation(kDepthwise));
   CHECK(print(passes::recognise_excitation(unknown, {})) == print(unknown));
-}
-
-namespace {
-
-// `gate` and `conv`: attributes of the ChannelExcite and of the Conv behind it.
-std::string gated_source(const std::string& gate = "gate_act=sigmoid",
-                         const std::string& conv = "{kernel=[1,1]} epilogue{bias=b, act=relu}", const std::string& after = "outputs(z)") {
-  return R"(
-    x = input f32[2,40,6,5]
-    s = input f32[2,8,3]
-    v = const f32[40,6,1,1]
-    hb = const f32[6]
-    vb = const f32[40]
-    w = const f32[12,40,1,1]
-    b = const f32[12]
-    y = ChannelExcite(x, s, v, hb, vb) {hidden_act=silu, )" +
-         gate + R"(} -> f32[2,40,6,5]
-    z = Conv(y, w) )" +
-         conv + R"( -> f32[2,12,6,5]
-    )" + after +
-         "\n";
-}
-double fewer(const Graph& graph) { return static_cast<double>(graph.rops.size()); }
-double more(const Graph& graph) { return -static_cast<double>(graph.rops.size()); }
-
-}  // namespace
-
-TEST_CASE("a pointwise convolution takes the gates of its input") {
-  const Graph source = parse_graph(gated_source()), made = passes::gate_convolutions(source, fewer);
-  check_pass(source, made);
-  REQUIRE(made.rops.size() == 1);
-  CHECK(is_gated_conv(made.rops[0]));
-  CHECK(only<ChannelExcite>(made).hidden == ActivationCall{Activation::silu});
-  CHECK(only<ChannelExcite>(made).gate == ActivationCall{Activation::sigmoid});
-  CHECK(made.rops[0].epilogue.activation == Activation::relu);
-  CHECK(print(parse_graph(print(made))) == print(made));
-}
-
-TEST_CASE("a convolution does not take gates where that is slower, where others read the map, or where it is another convolution") {
-  const auto stays = [](const std::string& text, const GraphEstimator& estimator) {
-    const Graph source = parse_graph(text);
-    return print(passes::gate_convolutions(source, estimator)) == print(source);
-  };
-  CHECK(stays(gated_source(), more));
-  CHECK(stays(gated_source(), {}));
-  CHECK(stays(gated_source("gate_act=sigmoid", "{kernel=[1,1]}", "outputs(z, y)"), fewer));
-  CHECK(stays(gated_source("gate_act=sigmoid", "{kernel=[1,1]}", "u = Elementwise(y) {relu(i0)} -> f32[2,40,6,5]\n    outputs(z, u)"),
-              fewer));
-  CHECK(stays(gated_source("gate_act=relu"), fewer));  // 16 bits may not hold it
-  std::string strided = gated_source("gate_act=sigmoid", "{kernel=[1,1], strides=[2,2]}");
-  strided.replace(strided.find("f32[2,12,6,5]"), 13, "f32[2,12,3,3]");
-  CHECK(stays(strided, fewer));
 }
 
 TEST_CASE("the parts of hidden values stay f32 where the maps are narrow") {
@@ -459,45 +392,6 @@ std::vector<Case> of_sums_cases() {
   };
 }
 
-struct GatedSizes {
-  Shape map;
-  int64_t channels, hidden, parts;
-  ActivationCall inner{Activation::silu}, gate{Activation::sigmoid};
-  bool has_biases = true, has_residual = false;
-};
-
-Case gated_case(const std::string& name, const GatedSizes& e, Lay in = Lay::channels_last, Lay out = Lay::channels_last) {
-  CaseMaker maker(name);
-  const int64_t channels = e.map[1];
-  Shape made = e.map;
-  made[1] = e.channels;
-  const TensorId weights = maker.constant({e.channels, channels, 1, 1});
-  std::vector<TensorId> inputs = {maker.input(e.map, in)};
-  maker.set_range(-0.3F, 0.3F);
-  inputs.push_back(maker.input({e.map[0], padded_hidden(e.hidden), e.parts}, Lay::channels_last));
-  inputs.push_back(maker.constant({channels, e.hidden, 1, 1}));
-  maker.set_range(-1, 1);
-  for (const int64_t count : {e.hidden, channels}) inputs.push_back(e.has_biases ? maker.constant({count}) : TensorId());
-  inputs.insert(inputs.end(), {TensorId(), weights});
-  Epilogue epilogue;
-  if (e.has_biases) epilogue.bias = maker.constant({e.channels});
-  if (e.has_residual) epilogue.residual = maker.input(made, out);
-  return maker.finish(ChannelExcite{e.inner, e.gate}, inputs, maker.output(made, out), epilogue);
-}
-
-std::vector<Case> gated_cases() {
-  const ActivationCall hard{Activation::hard_sigmoid, 1.0F / 6, 0.5F};
-  return {
-      gated_case("gated, few", {{1, 8, 2, 3}, 4, 1, 1}),
-      gated_case("gated, whole boxes, residual", {{1, 128, 8, 8}, 64, 8, 6, {Activation::relu}, hard, true, true}),
-      gated_case("gated, odd sizes, two images", {{2, 44, 7, 5}, 20, 11, 9, {Activation::hard_swish}, hard, false}),
-      gated_case("gated, two images, residual", {{2, 240, 7, 7}, 40, 10, 24, {Activation::silu}, {Activation::sigmoid}, true, true}),
-      gated_case("gated, many hidden values", {{1, 36, 5, 3}, 68, 253, 3}),
-      gated_case("gated, many channels", {{1, 680, 4, 5}, 76, 28, 40}),
-      gated_case("gated, a part of wider pixels", {{2, 100, 6, 4}, 33, 6, 2}, Lay::slice, Lay::rows),
-  };
-}
-
 VDevice few_vdevice() {
   VDevice vdevice = read_vdevice("h200");
   vdevice.sms = 6;
@@ -545,24 +439,6 @@ TEST_CASE("convolutions that add up their channels, and gates of such sums, agre
   for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
   check_summed(narrow, Precision::fp16, 2e-2, "narrow");
   const Case sums = narrowed(cases[0], {cases[0].graph.rops[0].outputs[1]}, DType::f16);
-  CHECK(kernels::staged_conv().candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
-}
-
-TEST_CASE("convolutions of gated channels agree with the reference") {
-  check_summed(gated_cases(), Precision::tf32, 2e-2, "gated_tf32");
-  std::vector<Case> narrow, bfloats = gated_cases();
-  for (const Case& c : gated_cases()) {
-    const ROperator& rop = c.graph.rops[0];
-    if (c.graph.tensor(rop.inputs[0]).shape[1] % 8 != 0) continue;  // boxes of 16 bits want pixels of whole 16 bytes
-    std::vector<TensorId> both = {rop.inputs[0], rop.outputs[0]};
-    if (rop.epilogue.residual.valid()) both.push_back(rop.epilogue.residual);
-    narrow.push_back(narrowed(c, both, DType::f16));
-    if (rop.epilogue.residual.valid()) bfloats.push_back(narrowed(c, both, DType::bf16));
-    if (!rop.epilogue.residual.valid()) narrow.push_back(narrowed(c, {rop.inputs[0]}, DType::f16));
-  }
-  check_summed(narrow, Precision::fp16, 2e-2, "gated_narrow");
-  check_summed(bfloats, Precision::bf16, 1e-1, "gated_bf16");
-  const Case few = gated_cases()[0], sums = narrowed(few, {few.graph.rops[0].inputs[kGatedSums]}, DType::f16);
   CHECK(kernels::staged_conv().candidates({sums.graph, sums.graph.rops[0], few_vdevice().with_inputs(), Precision::fp16}).empty());
 }
 
