@@ -29,11 +29,11 @@ struct Shape {
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
-  // The sums of one round, as floats or rounded to 16 bits (StagedRoundedResults).
+  // The sums of one round, or all of them rounded to 16 bits where there are two rounds (StagedRoundedResults).
   int64_t sum_bytes() const {
-    const int rows = static_cast<int>(channels()), columns = static_cast<int>(pixels()), rounds = rk::staged_rounds(rows, columns);
+    const int64_t rounds = rk::staged_rounds(static_cast<int>(channels()), static_cast<int>(pixels()));
     const int64_t bytes = pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
-    return rounds == 1 ? bytes : std::max(bytes, pixels() / rk::rounded_rounds(rows, columns) * rk::rounded_pitch(rows));
+    return rounds == 1 ? bytes : std::max(bytes, pixels() * rk::rounded_pitch(static_cast<int>(channels())));
   }
   bool is_deep() const { return mt == 2 && nt >= 4 && warps_m >= 2 && warps_n >= 2; }  // whole 64 channels by whole 64 pixels
   bool only_deep() const { return channels() > 64; }

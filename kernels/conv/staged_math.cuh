@@ -117,7 +117,5 @@ struct Wide {};
 // Bytes of a pixel's rounded sums in shared memory (StagedRoundedResults).
 template <int CHANNELS>
 constexpr int kRoundedPitch = rounded_pitch(CHANNELS);
-template <class Product>
-constexpr int kRoundedRounds = rounded_rounds(Product::kChannels, Product::kPixels);
 
 }  // namespace rk

@@ -28,8 +28,7 @@ struct StagedProduct {
   static constexpr bool kWide = false;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
-  static constexpr int kWarpRounds = kRounds == 1 ? 1 : kRounds / WARPS_N;  // of the sums of one warp
-  static_assert(NT % 2 == 0 && MT <= 2 && (kRounds == 1 || kRounds % WARPS_N == 0) && NT % kWarpRounds == 0);
+  static_assert(NT % 2 == 0 && MT <= 2 && (kRounds == 1 || kRounds == WARPS_N));
 
   float sum[MT][NT][4];
   int row[kPairs];   // of a box at tap 0, times 16
@@ -140,13 +139,10 @@ struct StagedProduct {
   // The first of the neighbouring channels whose sums a lane has, and how many they are.
   static constexpr int kLaneChannels = 2 * MT;
   RK_INLINE static int lane_channel() { return (warp_m() * 8 + lane_id() / 4) * kLaneChannels; }
-  // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in fewer rounds; `bias`: of the lane's
-  // channels.
+  // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in one round; `bias`: of the lane's channels.
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels], int round) const {
-    constexpr int kRoundWarps = WARPS_N / kRoundedRounds<StagedProduct>;
-    if (warp_n() / kRoundWarps != round) return;
-    const int first = (warp_n() % kRoundWarps * 8 * NT + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels]) const {
+    const int first = (warp_n() * 8 * NT + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
 #pragma unroll
@@ -161,15 +157,14 @@ struct StagedProduct {
   // Leaves the sums of each warp on k in shared memory: [warp on k][pixel][kPitch]. Rows g and g + 8 of the MT tiles of a warp are
   // neighbouring channels.
   RK_INLINE void store(char* sums, int round) const {
-    if (kRounds > 1 && warp_n() != round / kWarpRounds) return;
+    if (kRounds > 1 && warp_n() != round) return;
     const int pixel = kRounds > 1 ? 0 : warp_n() * 8 * NT;
     const int first = ((warp_k() * kPixels + pixel + lane_id() % 4 * 2) * kPitch + (warp_m() * 8 + lane_id() / 4) * 2 * MT) * 4;
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
-      if (kWarpRounds > 1 && j / (NT / kWarpRounds) != round % kWarpRounds) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int at = first + (j % (NT / kWarpRounds) * 8 + e) * kPitch * 4;
+        const int at = first + (j * 8 + e) * kPitch * 4;
         if constexpr (MT == 2)
           store_shared4(sums, at, float4{sum[0][j][e], sum[0][j][e + 2], sum[1][j][e], sum[1][j][e + 2]});
         else
@@ -299,15 +294,13 @@ struct StagedDeepProduct {
   static constexpr int kLaneChannels = 2;
   RK_INLINE static int lane_channel() { return group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2; }
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[2], int round) const {
-    constexpr int kRoundEights = kEights / kRoundedRounds<StagedDeepProduct>;
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[2]) const {
     const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
-      if (kEights > kRoundEights && j / kRoundEights != round) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        store_shared_word(sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
+        store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels>,
                           pair_of<Value>(sum[j][e] + bias[0], sum[j][e + 2] + bias[1]));
     }
   }

@@ -174,21 +174,21 @@ struct StagedResults {
   }
 };
 
-// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 or 192 pixels. The sums, with the
+// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 pixels. The sums, with the
 // bias, are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
-// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, in two rounds if there are 192
-// pixels, and a thread has 8 channels of every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, and a thread has 8 channels of
+// every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
 template <class Veu, class Product>
 struct StagedRoundedResults {
   static constexpr int kChannelThreads = Product::kChannels / 8;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
   static constexpr int kOutputs = Product::kPixels / kPixelThreads;
-  static constexpr int kRounds = kRoundedRounds<Product>, kRoundPixels = Product::kPixels / kRounds, kRoundOutputs = kOutputs / kRounds;
-  static_assert(kRoundPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
+  static constexpr int kRounds = 1;
+  static_assert(Product::kPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
 
   float bias[Product::kLaneChannels];  // of the channels of the lane's sums
-  float4 residual[kRoundOutputs];      // 8 values each, of a round
+  float4 residual[kOutputs];           // 8 values each
   float low, high;
   Value* out;
   int to[kOutputs];   // -1: there is no such pixel; from share on, since beside the sums there are no registers for it
@@ -213,33 +213,32 @@ struct StagedRoundedResults {
     adds = args.epilogue.residual.base != kNullBase;
     plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
   }
-  // Beside the sums there are no registers for residuals: until the product is made, they are brought to L2 only, where a large batch's
-  // are no longer.
+  // Beside the sums there are no registers for residuals: until the product is made they are only brought to L2, where a large batch's
+  // may be no longer.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     if (!adds || !plain) return;
-    for_residuals<0, kOutputs>(task, args, tile, [](int, const Value* at) { prefetch_l2(at); });
+    for_residuals(task, args, tile, [](int, const Value* at) { prefetch_l2(at); });
   }
-  // As StagedResults::share. Once the sums are stored there are registers for the residuals of the round.
-  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
-    product.template store_rounded<Value>(task.work, bias, round);
-    if (round == 0) staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
-    if (adds && plain) {
-      const auto load = [&](int i, const Value* at) { residual[i % kRoundOutputs] = load4(reinterpret_cast<const float*>(at)); };
-      if (round == 0) for_residuals<0, kRoundOutputs>(task, args, tile, load);
-      if (round == 1) for_residuals<kOutputs - kRoundOutputs, kOutputs>(task, args, tile, load);
-    }
+  // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int) {
+    product.template store_rounded<Value>(task.work, bias);
+    staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
+#pragma unroll
+    for (float4& r : residual) r = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (!adds || !plain) return;
+    for_residuals(task, args, tile, [&](int i, const Value* at) { residual[i] = load4(reinterpret_cast<const float*>(at)); });
   }
-  // Calls use(i, address) for the residuals of outputs FIRST to END.
-  template <int FIRST, int END, class Use>
+  // Calls use(i, address) for the residual of each output i that exists.
+  template <class Use>
   RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Use& use) const {
     const Value* const from = staged_residual<Value>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
-    int exists[END - FIRST];
-    staged_offsets<kPixelThreads>(exists, args, tile, pixel(FIRST), left);
+    int exists[kOutputs];
+    staged_offsets<kPixelThreads>(exists, args, tile, pixel(0), left);
 #pragma unroll
-    for (int i = FIRST; i < END; ++i) {
-      if (exists[i - FIRST] >= 0) use(i, from + (pixel(i) * w + args.row_of(pixel(i)) * row));
+    for (int i = 0; i < kOutputs; ++i) {
+      if (exists[i] >= 0) use(i, from + (pixel(i) * w + args.row_of(pixel(i)) * row));
     }
   }
   RK_INLINE static float4 half_of(const float4& eight, int half) {
@@ -250,26 +249,26 @@ struct StagedRoundedResults {
                                                 float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
   }
   RK_INLINE static float4 sums_of(const char* sums, int p) {
-    return load_shared4(sums, p % kRoundPixels * kRoundedPitch<Product::kChannels> + column() * 2);
+    return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
   }
-  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
-    if (!plain) return finish_any(task, args, tile, sums, round);
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int) const {
+    if (!plain) return finish_any(task, args, tile, sums);
 #pragma unroll
-    for (int i = round * kRoundOutputs; i < (round + 1) * kRoundOutputs; ++i) {
+    for (int i = 0; i < kOutputs; ++i) {
       if (to[i] < 0) continue;
       const float4 v = sums_of(sums, pixel(i));
       float4 a = half_of(v, 0), b = half_of(v, 1);
-      if (adds) a = add4(a, half_of(residual[i % kRoundOutputs], 0)), b = add4(b, half_of(residual[i % kRoundOutputs], 1));
+      if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
       store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
     }
   }
-  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
     const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
     const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
-    const int pixels = left > 0 ? min((round + 1) * kRoundPixels, args.pixels) : 0;
+    const int pixels = left > 0 ? args.pixels : 0;
 #pragma unroll 1
-    for (int p = round * kRoundPixels + pixel(0); p < pixels; p += kPixelThreads) {
+    for (int p = pixel(0); p < pixels; p += kPixelThreads) {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       const float4 v = sums_of(sums, p);

@@ -133,7 +133,7 @@ RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
         "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-// The same for 16-bit values and 64, 128 or 192 columns, with A in shared memory, too: a row of A is 128 bytes, as a column of B.
+// The same for 16-bit values and 64 or 128 columns, with A in shared memory, too: a row of A is 128 bytes, as a column of B.
 #define RK_DEEP_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define RK_DEEP_64(types)                                                                                                               \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                                      \
@@ -152,26 +152,10 @@ RK_INLINE void wide_tf32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
                  RK_DEEP_SUMS(7), RK_DEEP_SUMS(8), RK_DEEP_SUMS(9), RK_DEEP_SUMS(10), RK_DEEP_SUMS(11), RK_DEEP_SUMS(12),               \
                  RK_DEEP_SUMS(13), RK_DEEP_SUMS(14), RK_DEEP_SUMS(15)                                                                   \
                : "l"(a), "l"(b))
-#define RK_DEEP_192(types)                                                                                                              \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32." types                                                                     \
-               " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                               \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                       \
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                       \
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                                       \
-               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                       \
-               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, 1, 1, 1, 0, 0;"              \
-               : RK_DEEP_SUMS(0), RK_DEEP_SUMS(1), RK_DEEP_SUMS(2), RK_DEEP_SUMS(3), RK_DEEP_SUMS(4), RK_DEEP_SUMS(5), RK_DEEP_SUMS(6), \
-                 RK_DEEP_SUMS(7), RK_DEEP_SUMS(8), RK_DEEP_SUMS(9), RK_DEEP_SUMS(10), RK_DEEP_SUMS(11), RK_DEEP_SUMS(12),               \
-                 RK_DEEP_SUMS(13), RK_DEEP_SUMS(14), RK_DEEP_SUMS(15), RK_DEEP_SUMS(16), RK_DEEP_SUMS(17), RK_DEEP_SUMS(18),            \
-                 RK_DEEP_SUMS(19), RK_DEEP_SUMS(20), RK_DEEP_SUMS(21), RK_DEEP_SUMS(22), RK_DEEP_SUMS(23)                               \
-               : "l"(a), "l"(b))
 RK_INLINE void deep_f16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("f16.f16"); }
 RK_INLINE void deep_bf16(float (&d)[8][4], uint64_t a, uint64_t b) { RK_DEEP_64("bf16.bf16"); }
 RK_INLINE void deep_f16(float (&d)[16][4], uint64_t a, uint64_t b) { RK_DEEP_128("f16.f16"); }
 RK_INLINE void deep_bf16(float (&d)[16][4], uint64_t a, uint64_t b) { RK_DEEP_128("bf16.bf16"); }
-RK_INLINE void deep_f16(float (&d)[24][4], uint64_t a, uint64_t b) { RK_DEEP_192("f16.f16"); }
-RK_INLINE void deep_bf16(float (&d)[24][4], uint64_t a, uint64_t b) { RK_DEEP_192("bf16.bf16"); }
-#undef RK_DEEP_192
 #undef RK_DEEP_128
 #undef RK_DEEP_64
 #undef RK_DEEP_SUMS
