@@ -256,20 +256,6 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
 // --- accesses ----------------------------------------------------------------------------------------------------------
 
-using Box = std::array<int64_t, 4>;  // image, h, w, channel
-
-void append_box(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const Box& low, const Box& high,
-                std::vector<Region>& regions) {
-  Tensor t;
-  t.shape = {high.begin(), high.end()};
-  t.place.strides = {strides[0], strides[2], strides[3], strides[1]};
-  t.place.offset = graph.tensor(id).place.offset;
-  for (size_t d = 0; d < 4; ++d) {
-    if (low[d] >= high[d]) return;
-  }
-  for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
-}
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
   TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
@@ -278,18 +264,18 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const int64_t tile_x = index % patch_tiles(p, c, 1), tile_y = index / patch_tiles(p, c, 1) % patch_tiles(p, c, 0);
   const int64_t image = index / tiles_of_image(p, c) % p.pixels[0], n_block = index / tiles_of_image(p, c) / p.pixels[0];
   const int64_t oh = tile_y * c.tile_h, ow = tile_x * c.tile_w, channel = n_block * c.block();
-  const Box low = {image, oh, ow, channel};
-  const Box high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
-                    std::min(channel + c.block(), p.channels)};
-  append_box(graph, p.out, p.out_strides, low, high, out.writes);
-  Box read = high;
+  const PixelBox low = {image, oh, ow, channel};
+  const PixelBox high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
+                         std::min(channel + c.block(), p.channels)};
+  append_pixels(graph, p.out, p.out_strides, low, high, out.writes);
+  PixelBox read = high;
   if (loads_residual_vectors(graph, p)) read[3] = whole_vectors(read[3]);
-  if (p.residual.valid()) append_box(graph, p.residual, p.residual_strides, low, read, out.reads);
+  if (p.residual.valid()) append_pixels(graph, p.residual, p.residual_strides, low, read, out.reads);
 
   const int64_t y = oh * p.stride[0] - p.pad[0], x = (ow * p.stride[1] - p.pad[1]) & ~(c.cell - 1);
   const int64_t end_y = y + patch_extent(p, 0, c.tile_h), end_x = x + patch_cells(p, c) * c.cell;
-  append_box(graph, p.in, p.in_strides, {image, std::max<int64_t>(y, 0), std::max<int64_t>(x, 0), 0},
-             {image + 1, std::min(end_y, p.in_extent[0]), std::min(end_x, p.in_extent[1]), p.in_channels}, out.reads);
+  append_pixels(graph, p.in, p.in_strides, {image, std::max<int64_t>(y, 0), std::max<int64_t>(x, 0), 0},
+                {image + 1, std::min(end_y, p.in_extent[0]), std::min(end_x, p.in_extent[1]), p.in_channels}, out.reads);
 }
 
 }  // namespace

@@ -330,34 +330,20 @@ std::vector<RKernel> list_candidates(const Request& request) {
 
 // --- accesses -----------------------------------------------------------------------------------------------------------
 
-using Box = std::array<int64_t, 4>;  // image, h, w, channel
-
-void append_box(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const Box& low, const Box& high,
-                std::vector<Region>& regions) {
-  Tensor t;
-  t.shape = {high.begin(), high.end()};
-  t.place.strides = {strides[0], strides[2], strides[3], strides[1]};
-  t.place.offset = graph.tensor(id).place.offset;
-  for (size_t d = 0; d < 4; ++d) {
-    if (low[d] >= high[d]) return;
-  }
-  for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
-}
-
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Product p = product_for(graph, rop);
   const StripPlan c = config_of(rkernel);
   const int64_t block = index / strips_of(p, c), first = index % strips_of(p, c) * c.turns;
   for (int64_t tile = first; tile < std::min(first + c.turns, tiles_of(p, c)); ++tile) {
     const Origin o = origin_of(p, c, tile);
-    append_box(graph, p.out, p.out_strides, {o.image, o.oh, o.ow, block * c.block()},
-               {o.image + 1, std::min(o.oh + c.tile_h, p.pixels[1]), std::min(o.ow + c.tile_w, p.pixels[2]),
-                std::min((block + 1) * c.block(), p.channels)},
-               out.writes);
-    append_box(graph, p.in, p.in_strides, {o.image, std::max<int64_t>(o.y, 0), std::max<int64_t>(o.x, 0), 0},
-               {o.image + 1, std::min(o.y + patch_h(p, c), p.in_extent[0]), std::min(o.x + c.row_cells * kCellFloats, p.in_extent[1]),
-                p.in_channels},
-               out.reads);
+    append_pixels(graph, p.out, p.out_strides, {o.image, o.oh, o.ow, block * c.block()},
+                  {o.image + 1, std::min(o.oh + c.tile_h, p.pixels[1]), std::min(o.ow + c.tile_w, p.pixels[2]),
+                   std::min((block + 1) * c.block(), p.channels)},
+                  out.writes);
+    append_pixels(graph, p.in, p.in_strides, {o.image, std::max<int64_t>(o.y, 0), std::max<int64_t>(o.x, 0), 0},
+                  {o.image + 1, std::min(o.y + patch_h(p, c), p.in_extent[0]), std::min(o.x + c.row_cells * kCellFloats, p.in_extent[1]),
+                   p.in_channels},
+                  out.reads);
   }
 }
 

@@ -171,4 +171,16 @@ void sum_accesses(const Graph& graph, const Product& p, int64_t splits, int64_t 
   add_stores(graph, p, first, last, begin, end, out);
 }
 
+void append_pixels(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const PixelBox& low, const PixelBox& high,
+                   std::vector<Region>& regions) {
+  Tensor t;
+  t.shape = {high.begin(), high.end()};
+  t.place.strides = {strides[0], strides[2], strides[3], strides[1]};
+  t.place.offset = graph.tensor(id).place.offset;
+  for (size_t d = 0; d < 4; ++d) {
+    if (low[d] >= high[d]) return;
+  }
+  for (const Run& run : box_runs(t, {low.begin(), low.end()}, {high.begin(), high.end()})) regions.push_back({id, run});
+}
+
 }  // namespace tamp::kernels

@@ -42,4 +42,9 @@ void sum_accesses(const Graph& graph, const Product& product, int64_t splits, in
 Region partial_rows(const Product& product, int64_t split, int64_t first, int64_t last, int64_t begin, int64_t end);
 void add_stores(const Graph& graph, const Product& product, int64_t first, int64_t last, int64_t begin, int64_t end, Accesses& out);
 
+// The box [low, high) of a tensor's pixels, where it is not empty; strides: image, channel, h, w.
+using PixelBox = std::array<int64_t, 4>;  // image, h, w, channel
+void append_pixels(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, const PixelBox& low, const PixelBox& high,
+                   std::vector<Region>& regions);
+
 }  // namespace tamp::kernels

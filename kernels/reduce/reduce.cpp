@@ -231,7 +231,7 @@ RKernel octets_rkernel_of(const Request& request, const Rows& rows, int64_t lane
   phase.body = "rk::reduce_octets";
   phase.template_args = {{"kLanes", std::to_string(lanes)}, {"kBatch", is_narrow(types.in) ? "8" : "4"}};
   add_types(types, phase);
-  phase.args_type = "rk::ReduceOctetsArgs";
+  phase.args_type = "rk::ReduceSumArgs";
   phase.args = sum_args(rop, rows, 8);
   phase.rtasks = ceil_div(rows.rows() * rows.vector / 8, lanes);
   phase.work_bytes = request.vdevice.compute_threads * 8 * 4;

@@ -8,30 +8,11 @@
 // of y in memory.
 #pragma once
 
-#include "kernels/vdevice/task.cuh"
-#include "kernels/vdevice/values.cuh"
+#include "kernels/reduce/reduce_rows.cuh"
 
 namespace rk {
 
-struct ReduceSumArgs {
-  TensorRef in, out;
-  Divisor row_items;        // items of a row of the nest of kept elements (two dimensions at most)
-  int32_t in_row, out_row;  // elements from one of its rows to the next
-  int32_t out_step;         // from one kept element of a row to the next in the output
-  int32_t stride;           // from one reduced element to the next
-  uint32_t items, reduced;
-  float scale;
-};
-static_assert(sizeof(ReduceSumArgs) <= 768, "an argument slot has 768 bytes");
-
 RK_INLINE void accumulate4(float4& acc, const float4& v) { acc = float4{acc.x + v.x, acc.y + v.y, acc.z + v.z, acc.w + v.w}; }
-
-// Element 0 of item `item` in a nest with these rows; items past the end repeat the last. Offsets are below 2^31 elements.
-RK_INLINE uint32_t reduce_sum_offset(const ReduceSumArgs& args, uint32_t item, int32_t row_stride, int32_t step) {
-  uint32_t column;
-  const uint32_t row = divide(min(item, args.items - 1), args.row_items, column);
-  return row * static_cast<uint32_t>(row_stride) + column * 4 * static_cast<uint32_t>(step);
-}
 
 template <class Veu, int kLanes, class In = float, class Out = float>
 RK_BODY void reduce_sum(const Task<Veu>& caller) {
@@ -40,7 +21,7 @@ RK_BODY void reduce_sum(const Task<Veu>& caller) {
   const ReduceSumArgs& args = task.template arguments<ReduceSumArgs>();
   const uint32_t thread = threadIdx.x, first = task.index * kLanes, reduced = args.reduced, stride = static_cast<uint32_t>(args.stride);
   const In* const in = values_at<In>(task, args.in);
-  const uint32_t start = reduce_sum_offset(args, first + thread % kLanes, args.in_row, 1);
+  const uint32_t start = reduce_sum_offset<4>(args, first + thread % kLanes, args.in_row, 1);
   float4 acc = {0, 0, 0, 0};
 #pragma unroll 1
   for (uint32_t r = thread / kLanes; r < reduced; r += kBatch * kParts) {
@@ -63,7 +44,7 @@ RK_BODY void reduce_sum(const Task<Veu>& caller) {
   float sum = 0.0f;
 #pragma unroll
   for (uint32_t w = 0; w < kWarps; ++w) sum += shared[w * kLanes * 4 + thread];
-  const uint32_t to = reduce_sum_offset(args, item, args.out_row, args.out_step) + thread % 4 * static_cast<uint32_t>(args.out_step);
+  const uint32_t to = reduce_sum_offset<4>(args, item, args.out_row, args.out_step) + thread % 4 * static_cast<uint32_t>(args.out_step);
   store1(values_at<Out>(task, args.out) + to, sum * args.scale);
 }
 
