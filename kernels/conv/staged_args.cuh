@@ -28,11 +28,14 @@ struct StagedConvArgs {
   // weights of zero. (The rows of the next batch are loaded ahead; at the end those loads read behind the table.)
   int16_t step_row[kMostSteps + kMostBatch];
 
-  // p / tile_w of a pixel of the tile: exact below 256.
+  // p / tile_w of a pixel of the tile: exact below 256. Example: tiles 14 wide have the multiplier 4682; 27 * 4682 / 65536 is 1.93, row 1.
   RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }
 };
 
 // Where a rTask's tile is.
+// Example: two images in tiles of 8 x 14 pixels, 4 side by side and 7 below each other (56 tiles), 2 splits, 3 blocks of channels a group.
+// rTask 725 is tile 53 of block 725 / 56 = 12. Block 12 is split 0 of 6, block 0 of group 2. Tile 53 is column 1 of 13, row 6 of image 1:
+// its first pixel is (48, 14).
 struct StagedTile {
   uint32_t image, h, w, split, n_block, group;
   RK_INLINE Pixel first() const { return {static_cast<int32_t>(image), static_cast<int32_t>(h), static_cast<int32_t>(w)}; }

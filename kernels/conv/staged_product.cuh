@@ -177,6 +177,8 @@ struct StagedProduct {
 // StagedProduct by wgmma: the two warpgroups share k (GROUPS_N 1) or the pixels (2). Warp w of a warpgroup has tile w % 2 of the channels
 // of warp w / 2 of StagedProduct<Veu, Tf32, 2, 4, 2, 2 * GROUPS_N>. The body must be in line: ptxas makes each wgmma of a function that
 // is called wait for the one before (its remark C7510).
+// Example, GROUPS_N 1: lane 13 of warp 5, which is warp 1 of warpgroup 1, adds up units 1 and 3 of each box for channels 14 and 15 (tile 1
+// of 2, 13 / 4 = 3) and pixels 2, 3, 10, 11, .. 58, 59.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Veu, int GROUPS_N>
 struct StagedWideProduct {
@@ -242,6 +244,8 @@ struct StagedWideProduct {
 
 // Rows<Math> by wgmma: both operands come from the stages as they lie, and a step only has to be begun. With 128 channels each warpgroup
 // has 64 of them; with 64 the two warpgroups share the pixels (if there are 128), or k.
+// Example, 128 x 128: lane 13 of warp 5 has channels 64 + 14 = 78 and 79, since it is of warpgroup 1, whose weights begin at byte 64 * 128
+// = 8192 of a step; pixels are as above, up to 122 and 123.
 template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;

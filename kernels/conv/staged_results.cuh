@@ -9,6 +9,8 @@ namespace rk {
 
 // to[i]: how far behind the tile's first pixel the result of pixel first + i * PIXEL_THREADS lies; -1 where there is no such pixel or, with
 // no channels `left`, no result.
+// Example: tiles 14 wide, results of 64 channels in rows of 56 pixels. Pixel 19 of the tile is row 1, column 5. A pixel is 64 values from
+// the one before and a row 3584 from the one above, so `row` is 3584 - 14 * 64 = 2688, and the offset 19 * 64 + 1 * 2688 = 3904.
 template <int PIXEL_THREADS, int OUTPUTS>
 RK_INLINE void staged_offsets(int (&to)[OUTPUTS], const StagedConvArgs& args, const StagedTile& tile, int first, int left) {
   const PixelStrides strides = args.out_strides;
@@ -32,6 +34,7 @@ RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvAr
 // computed before; residuals are on their way while the product is computed. Instructions that run once are dear (an SM fetches them at 2
 // to 3 bytes a cycle), so nothing is asked per output that can be asked once: nearly all results are a clamp and are stored in 16 bytes,
 // and these have unrolled code of their own; all others share one loop.
+// Example: 64 channels and 256 threads. Thread 37 has channels 20 to 23 (37 % 16 = 5) of pixels 2, 18, 34, .. (37 / 16 = 2).
 template <class Veu, class Product>
 struct StagedResults {
   static constexpr int kChannelThreads = Product::kChannels / 4;

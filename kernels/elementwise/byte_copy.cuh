@@ -1,5 +1,6 @@
 // y = x, byte by byte: both are dense and 16-byte aligned. For tensors that no body computes with, such as an output that is a constant of
 // 64-bit integers. Threads copy words of four bytes; the last rTask also copies the up to three bytes behind the last word.
+// Example: 1003 bytes are 250 words and a tail of 3. With 128 words a rTask, rTask 1 copies words 128 to 249 and bytes 1000 to 1002.
 #pragma once
 
 #include "kernels/vdevice/task.cuh"

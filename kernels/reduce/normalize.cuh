@@ -2,6 +2,8 @@
 // the mean, then the sum of squares around the mean (a difference of two large sums would lose digits), then y. Between the walks a thread
 // keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or
 // 16 bits each; scale and bias are fp32. normalize_of takes rows in the order of a table. Rows, lanes and parts: rows.cuh.
+// Example: a row of 200 elements and 32 parts. Part 5 has elements 5, 37, .. 197; what it keeps of element 133, its fifth, lies 4 * 256
+// floats behind what it keeps of element 5.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"

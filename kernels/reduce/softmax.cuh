@@ -1,5 +1,7 @@
 // y = exp(x - max) / sum of exp(x - max) over every row, or its logarithm. Three walks over the row: maximum, sum, y. Between the walks
 // a thread keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Rows, lanes and parts: rows.cuh.
+// Example: a row of 200 elements and 32 parts. Part 5 has elements 5, 37, .. 197; what it keeps of element 133, its fifth, lies 4 * 256
+// floats behind what it keeps of element 5.
 #pragma once
 
 #include "kernels/reduce/rows.cuh"

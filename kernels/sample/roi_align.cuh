@@ -1,5 +1,7 @@
 // y[r,c] = x[batch[r],c] in the bins of rectangle rois[r]: for each bin the mean (or the largest term) of x at some places of the bin,
 // interpolated between pixels. Element by element in the output's memory order; kernels/shared/regions.h says where the places are.
+// Example: 2 x 2 bins of 3 channels, dense. Element 17 is bin (0, 1) of channel 1 of rectangle 1; x is read from channel 1 of image
+// batch[1].
 #pragma once
 
 #include "kernels/shared/regions.h"

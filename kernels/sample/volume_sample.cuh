@@ -1,5 +1,7 @@
 // y[n,c,i] = x[n,c] at the place grid[n,i] of a volume: as grid_sample.cuh, and with its functions, but with three coordinates instead of
 // two. kMode is linear or nearest.
+// Example: a dense volume of 4 x 5 x 6 at depth 1.25, height 2.5, width 3.5. The eight terms go from element 1 * 30 + 2 * 6 + 3 = 45, with
+// weight 0.75 * 0.5 * 0.5, to element 2 * 30 + 3 * 6 + 4 = 82, with weight 0.25 * 0.5 * 0.5.
 #pragma once
 
 #include "kernels/sample/grid_sample.cuh"

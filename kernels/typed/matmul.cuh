@@ -1,4 +1,6 @@
 // y = alpha * op(A) * op(B) of elements of any type: exact and wrapping for integers, in double for floats. One result a thread.
+// Example: A is 2 x 3 x 4, B is 2 x 4 x 5, all dense. Element 22 of the 2 x 3 x 5 results is batch 1, row 1, column 2: A is read from
+// element 1 * 12 + 1 * 4 = 16 in steps of 1, B from 1 * 20 + 2 = 22 in steps of 5.
 #pragma once
 
 #include "kernels/vdevice/cells.cuh"
