@@ -192,8 +192,6 @@ bool choose_tile(const VDevice& vdevice, const Product& p, StripPlan& c) {
 
 // --- candidates ---------------------------------------------------------------------------------------------------------
 
-std::vector<int64_t> to_list(const std::array<int64_t, 4>& a) { return {a.begin(), a.end()}; }
-
 bool is_smooth(Activation a) { return a == Activation::gelu || a == Activation::silu || a == Activation::hard_swish; }
 
 std::vector<Arg> args_of(const Request& request, const Product& p, const StripPlan& c) {
@@ -205,8 +203,8 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const StripPl
       {"out", arg(TensorArg{p.out})},
       {"weights", ArgValue{PackedArg{0}}},
       {"bias", ArgValue{PackedArg{weight_bytes(p, c)}}},
-      {"in_strides", array_arg(to_list(p.in_strides))},
-      {"out_strides", array_arg(to_list(p.out_strides))},
+      {"in_strides", array_arg(to_vector(p.in_strides))},
+      {"out_strides", array_arg(to_vector(p.out_strides))},
       {"in_h", arg(p.in_extent[0])},
       {"in_w", arg(p.in_extent[1])},
       {"out_h", arg(p.pixels[1])},
