@@ -53,6 +53,15 @@ def stem_of_a_batch():
                    [nets.weight("w1", 64, 3, 7, 7), nets.weight("w2", 32, 64, 1, 1)])
 
 
+def turns():
+    """Of a batch so large that each rTask of bodies without products makes several turns."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "first"), m.node("Relu", ["a"], ["r"], "relu"),
+             m.node("Conv", ["r", "w2"], ["d"], "depthwise", pads=[1] * 4, group=64), m.node("Relu", ["d"], ["e"], "between"),
+             m.node("MaxPool", ["e"], ["p"], "pool", kernel_shape=[3, 3], pads=[1] * 4), m.node("GlobalAveragePool", ["p"], ["y"], "average")]
+    return m.model(nodes, [nets.port("x", 24, 16, 20, 20)], [nets.port("y", 24, 64, 1, 1)],
+                   [nets.weight("w1", 64, 16, 1, 1), nets.weight("w2", 64, 1, 3, 3)])
+
+
 def separable_residual():
     """Of 44 channels, which lie as 48 where they are of 16 bits: a filter of five taps and a residual, then one with a stride of two."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "stem", pads=[1] * 4, strides=[2, 2]), m.node("Relu", ["a"], ["r"], "relu"),
@@ -183,6 +192,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "tf32"], "patch_strip_tf32"),
     ("narrow_stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "fp16"], "patch_strip_fp16"),
+    ("turns", turns, ["--vdevice", "cpu", "--precision", "fp16"], "depthwise_strips pool<walks reduce"),
     ("narrow_gated", gated, ["--vdevice", "h200", "--precision", "bf16"], "depthwise<4 gemv elementwise"),
     ("narrow_transformer", transformers.vit, ["--vdevice", "h200", "--precision", "fp16"], "attention normalize<rows staged_conv_fp16"),
     ("narrow_graph", nets.boxed, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "staged_conv_bf16"),
