@@ -30,8 +30,10 @@ struct Plan {
   bool embeds_weights = false;
   uint64_t structure = 0;        // hash of the program's code, without this number and without weights
   bool has_over_inputs = false;  // whether any record has rk::Record::over_inputs
+  bool many_registers = false;   // whether any phase has Phase::many_registers, in a single kernel
 
   const Phase& phase(size_t record) const;
+  int64_t threads() const;  // of a vEU
   size_t record_of(const RTask& rtask) const { return first_record[rtask.rop.index()] + static_cast<size_t>(rtask.phase); }
 };
 Plan make_plan(const RProgram& program, const EmitOptions& options);

@@ -258,7 +258,7 @@ std::string rprogram_json(const Plan& plan, const SourceLines& lines, const std:
       {"options", plan.options.invocation},
       {"model", origin_json(plan.options.origin)},
       {"files", prints},
-      {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", d.threads()}, {"smem_bytes", d.smem_bytes}}},
+      {"vdevice", {{"name", d.name}, {"arch", d.arch}, {"veus", d.veus()}, {"threads", plan.threads()}, {"smem_bytes", d.smem_bytes}}},
       {"precision", name_of(program.precision)},
       {"policy", program.policy},
       {"execution", program.launches ? "graph" : "persistent"},

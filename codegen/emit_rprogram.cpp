@@ -105,6 +105,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.section("one vEU");
   w.open("struct Veu");
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);
+  w.line("static constexpr bool kManyRegisters = {};", plan.many_registers);
   w.line("static constexpr int kWeightStages = {};", d.weight_stages);
   w.line("static constexpr int kWeightStageBytes = {};", d.weight_stage_bytes);
   w.line("static constexpr int kInputStages = {};", d.input_stages);
@@ -113,7 +114,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr int kBases = {};", 2 + plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
   w.close(";");
   w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
-  w.line("static_assert(rk::kThreadsOf<Veu> == {}, \"threads of a vEU\");", d.threads());
+  w.line("static_assert(rk::kThreadsOf<Veu> == {}, \"threads of a vEU\");", plan.threads());
   w.line("static_assert(rk::kSmemBytesOf<Veu> <= {}, \"shared memory of a vEU\");", d.smem_bytes);
   w.blank();
   w.line("// The bodies that this model uses; every rOperator runs one of them on its own arguments.");
@@ -242,7 +243,7 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
-  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::Launch launch) {{", plan.program.vdevice.threads(),
+  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::Launch launch) {{", plan.threads(),
          plan.options.name);
   w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin, kRecords, kEventCount}});");
   w.line("}}");

@@ -35,12 +35,14 @@ const Phase& Plan::phase(size_t record) const {
   return program.rkernels[records[record].rop.index()].phases[static_cast<size_t>(records[record].phase)];
 }
 
+int64_t Plan::threads() const { return program.vdevice.threads() + (many_registers ? kIdleThreads : 0); }
+
 bool is_over_inputs(const Plan& plan, size_t record) {
   return !plan.program.launches && tamp::is_over_inputs(plan.phase(record).work_bytes, plan.program.vdevice);
 }
 
 Plan make_plan(const RProgram& program, const EmitOptions& options) {
-  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false, 0, false};
+  Plan plan{program, options, name_records(program), {}, {}, {}, {}, {}, {}, {}, {}, 0, {}, 0, false, 0, false, false};
   refuse_too_large(program, plan.records.size());
 
   size_t rows = 0;
@@ -63,6 +65,7 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     if (plan.phase(r).boxes) plan.maps.push_back(r);
     const int64_t bytes = plan.phase(r).work_bytes;
     plan.has_over_inputs |= is_over_inputs(plan, r);
+    plan.many_registers |= plan.phase(r).many_registers && !program.launches;
     plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;

@@ -108,7 +108,8 @@ struct Phase {
   std::string args_type;                                           // "rk::ImplicitGemmArgs"
   std::vector<Arg> args;
   int64_t rtasks = 0;
-  int64_t work_bytes = 0;  // dynamic shared memory of the body
+  int64_t work_bytes = 0;       // dynamic shared memory of the body
+  bool many_registers = false;  // the body wants more registers than a block's threads have evenly (rk::kManyRegisters)
   RingWeights ring;
   std::optional<InputBoxes> boxes;
   Cost cost;  // of one rTask

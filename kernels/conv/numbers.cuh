@@ -54,8 +54,13 @@ struct StagedUnits {
 };
 inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
 
-// In how many rounds the sums of a tile are stored and its results made: shared memory has no room for a tile of more than 128 * 64.
-constexpr int staged_rounds(int channels, int pixels) { return channels * pixels > 128 * 64 ? 2 : 1; }
+// In how many rounds the sums of a tile are stored and its results made: shared memory has room for 128 * 64 sums. Example: 128 channels
+// by 192 pixels in 3 rounds of 64 pixels.
+constexpr int staged_rounds(int channels, int pixels) { return (channels * pixels + 128 * 64 - 1) / (128 * 64); }
+// The same where sums are rounded to 16 bits (StagedRoundedResults): room for 128 * 128.
+constexpr int rounded_rounds(int channels, int pixels) { return (channels * pixels + 128 * 128 - 1) / (128 * 128); }
+// Tiles of more sums want more registers for each thread than an even share (registers.cuh).
+constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.
 constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }

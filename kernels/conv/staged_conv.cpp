@@ -150,6 +150,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
+  phase.many_registers = s.many_registers();
   phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
 
@@ -339,7 +340,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
     c.sum_rows = sum_rows_of(vdevice, *p);
     c.narrow = p->narrow_in ? 1 : 0;
     c.sums = sums ? merged_for(*p, s) : 0;
-    const bool may_deep = !sums && p->narrow_in && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
+    const bool deep_type = p->narrow_in || (precision == Precision::tf32 && s.only_deep() && s.pixels() > 64);
+    const bool may_deep = !sums && deep_type && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
     if (may_deep) {
       c.deep = 1;
       append_splits(request, *p, c, rkernels);

@@ -116,9 +116,9 @@ struct StagedWay {
 template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
 struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N> {
   RK_INLINE static void run(const Task<Veu>& task) {
-    static_assert(MT == 2 && NT == 4 && WARPS_M == 2 && WARPS_N >= 2);
+    static_assert(MT == 2 && NT >= 4 && WARPS_M >= 2 && WARPS_N >= 2);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedWideProduct<Veu, WARPS_N / 2>>(task);
+    staged_rtask<Veu, StagedWideProduct<Veu, 16 * MT * WARPS_M, 8 * NT * WARPS_N>>(task);
 #else
     staged_call<Veu, Tf32, MT, NT, WARPS_M, WARPS_N>(task);
 #endif

@@ -71,7 +71,7 @@ void pack_rows(const float* data, const Product& p, const Config& c, int64_t gro
 }
 void pack_step(const float* data, const Product& p, const Config& c, const float* scale, int64_t group, int64_t first_n, int64_t box,
                int64_t step, std::byte* to) {
-  if (c.deep != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
+  if (c.deep != 0 && c.narrow != 0) return pack_rows(data, p, c, group, first_n, box, step, to);
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p, c);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);

@@ -9,8 +9,8 @@
 namespace tamp::kernels::staged {
 namespace {
 
-constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4},
-                             {1, 2, 1, 1}, {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4}, {1, 2, 1, 1},
+                             {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2}, {2, 12, 4, 2}};
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
@@ -77,8 +77,8 @@ bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Pr
 ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
   const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
   const double efficiency = vdevice.cost(prefix + "efficiency");
-  if (c.narrow != 0) {
-    const std::string narrow = prefix + (c.deep != 0 ? "deep." : "narrow.");
+  if (c.narrow != 0 || c.deep != 0) {
+    const std::string narrow = prefix + (c.narrow == 0 ? "wide." : c.deep != 0 ? "deep." : "narrow.");
     return {efficiency, vdevice.cost(narrow + "fixed_cycles"), vdevice.cost(narrow + "step_cycles"),
             vdevice.cost(narrow + "input_byte_cycles")};
   }
@@ -188,7 +188,7 @@ int64_t eight_rows(const Product& p, const Config& c) {
 
 bool is_wide(const VDevice& vdevice, const Product& p, const Config& c) {
   if (c.sums != 0) return false;
-  if (c.narrow != 0) return c.deep != 0;
+  if (c.narrow != 0 || c.deep != 0) return c.deep != 0;
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   return vdevice.wide_products && vdevice.compute_threads == 256 && is_tf32(c) && s.channels() == 64 && s.nt == 4 && s.warps_n >= 2 &&

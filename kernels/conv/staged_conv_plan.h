@@ -29,12 +29,13 @@ struct Shape {
   int64_t channels() const { return 16 * mt * warps_m; }
   int64_t pixels() const { return 8 * nt * warps_n; }
   int64_t warps_k() const { return rk::kComputeWarps / (warps_m * warps_n); }
-  // The sums of one round, or all of them rounded to 16 bits where there are two rounds (StagedRoundedResults).
+  // The sums of one round, or those rounded to 16 bits where there are several rounds (StagedRoundedResults).
   int64_t sum_bytes() const {
-    const int64_t rounds = rk::staged_rounds(static_cast<int>(channels()), static_cast<int>(pixels()));
-    const int64_t bytes = pixels() / rounds * (channels() + rk::kSumPad) * 4 * warps_k();
-    return rounds == 1 ? bytes : std::max(bytes, pixels() * rk::rounded_pitch(static_cast<int>(channels())));
+    const int m = static_cast<int>(channels()), n = static_cast<int>(pixels());
+    const int64_t rounds = rk::staged_rounds(m, n), bytes = n / rounds * (m + rk::kSumPad) * 4 * warps_k();
+    return rounds == 1 ? bytes : std::max<int64_t>(bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m));
   }
+  bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }
   bool is_deep() const { return mt == 2 && nt >= 4 && warps_m >= 2 && warps_n >= 2; }  // whole 64 channels by whole 64 pixels
   bool only_deep() const { return channels() > 64; }
 };
@@ -52,7 +53,7 @@ struct Config {
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
   int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
   int64_t narrow = 0;      // 1: the inputs have 16 bits
-  int64_t deep = 0;        // 1: the inputs have 16 bits, and the body multiplies by wgmma, both operands from shared memory
+  int64_t deep = 0;        // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
   int64_t pairs = 0;       // 1: the product is by_pairs
   int64_t sums = 0;        // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
 };

@@ -4,6 +4,7 @@
 #include "kernels/conv/tile_product.cuh"
 #include "kernels/vdevice/half.cuh"
 #include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/wgmma.cuh"
 
 namespace rk {
 
@@ -61,9 +62,6 @@ struct StagedMath<Tf32> {
     b[1] = words[0][tile * 2 + 1];
   }
   RK_INLINE static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_tf32(d, a, b); }
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  RK_INLINE static void multiply_wide(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) { wide_tf32(d, a, b); }
-#endif
 };
 
 template <class Out_>

@@ -28,7 +28,7 @@ struct StagedProduct {
   static constexpr bool kWide = false;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
-  static_assert(NT % 2 == 0 && MT <= 2 && (kRounds == 1 || kRounds == WARPS_N));
+  static_assert(NT % 2 == 0 && MT <= 2 && kRoundPixels % 8 == 0);
 
   float sum[MT][NT][4];
   int row[kPairs];   // of a box at tap 0, times 16
@@ -139,12 +139,16 @@ struct StagedProduct {
   // The first of the neighbouring channels whose sums a lane has, and how many they are.
   static constexpr int kLaneChannels = 2 * MT;
   RK_INLINE static int lane_channel() { return (warp_m() * 8 + lane_id() / 4) * kLaneChannels; }
-  // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in one round; `bias`: of the lane's channels.
+  // As store, for StagedRoundedResults: sums plus bias, rounded to the type of the results, in kRoundedRounds; `bias`: of the lane's
+  // channels.
+  static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels]) const {
-    const int first = (warp_n() * 8 * NT + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[kLaneChannels], int round) const {
+    const int pixel = warp_n() * 8 * NT - round * kRoundedPixels;
+    const int first = (pixel + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
+      if (kRoundedRounds > 1 && (pixel + j * 8 < 0 || pixel + j * 8 >= kRoundedPixels)) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
 #pragma unroll
@@ -157,11 +161,11 @@ struct StagedProduct {
   // Leaves the sums of each warp on k in shared memory: [warp on k][pixel][kPitch]. Rows g and g + 8 of the MT tiles of a warp are
   // neighbouring channels.
   RK_INLINE void store(char* sums, int round) const {
-    if (kRounds > 1 && warp_n() != round) return;
-    const int pixel = kRounds > 1 ? 0 : warp_n() * 8 * NT;
+    const int pixel = warp_n() * 8 * NT - round * kRoundPixels;
     const int first = ((warp_k() * kPixels + pixel + lane_id() % 4 * 2) * kPitch + (warp_m() * 8 + lane_id() / 4) * 2 * MT) * 4;
 #pragma unroll
     for (int j = 0; j < NT; ++j) {
+      if (kRounds > 1 && (pixel + j * 8 < 0 || pixel + j * 8 >= kRoundPixels)) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int at = first + (j * 8 + e) * kPitch * 4;
@@ -174,37 +178,42 @@ struct StagedProduct {
   }
 };
 
-// StagedProduct by wgmma: the two warpgroups share k (GROUPS_N 1) or the pixels (2). Warp w of a warpgroup has tile w % 2 of the channels
-// of warp w / 2 of StagedProduct<Veu, Tf32, 2, 4, 2, 2 * GROUPS_N>. The body must be in line: ptxas makes each wgmma of a function that
-// is called wait for the one before (its remark C7510).
-// Example, GROUPS_N 1: lane 13 of warp 5, which is warp 1 of warpgroup 1, adds up units 1 and 3 of each box for channels 14 and 15 (tile 1
-// of 2, 13 / 4 = 3) and pixels 2, 3, 10, 11, .. 58, 59.
+// StagedProduct by wgmma, weights from registers. With 128 channels each warpgroup has 64 of them; with 64 the two share the pixels (if
+// there are 128), or k. Warp w of a warpgroup has tile w % 2 of the 32 channels that begin at 32 * (w / 2). The body must be in line: ptxas
+// makes each wgmma of a function that is called wait for the one before (its remark C7510).
+// Example, 64 x 64: lane 13 of warp 5, which is warp 1 of warpgroup 1, adds up units 1 and 3 of each box for channels 14 and 15 (tile 1
+// of 2, 13 / 4 = 3) and pixels 2, 3, 10, 11, .. 58, 59. With 128 channels it has all units of channels 64 + 14 and 64 + 15.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <class Veu, int GROUPS_N>
+template <class Veu, int CHANNELS, int PIXELS>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
   static constexpr bool kWide = true;
-  static constexpr int kWarpsK = 2 / GROUPS_N, kUnits = Of::kUnits / kWarpsK;  // units: of a warpgroup and a step
-  static constexpr int kChannels = 64, kPixels = 64 * GROUPS_N, kGroupPixels = 64;
+  static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
+  static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
+  static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kUnitBytes = kChannels / 16 * kWarp * Of::kWords * 4, kStepBytes = Of::kUnits * kUnitBytes;
-  static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4, kRounds = 1, kRoundPixels = kPixels;
-  static constexpr int kBatch = GROUPS_N == 1 ? 3 : 2;  // steps whose operands are loaded together
-  static_assert(Veu::kComputeThreads == 2 * 4 * kWarp);
+  static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
+  static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
+  static constexpr int kBatch = kGroupsM == 2 ? 1 : kGroupsN == 1 ? 3 : 2;  // steps whose operands are loaded together
+  static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
 
-  float sum[8][4];
-  int lane_in_step, first;  // bytes: of the weights; of a box
+  float sum[kEights][4];
+  int lane_in_step, first, eight_bytes;  // bytes: of the weights; of a box; from 8 pixels to the next
 
   RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
   RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % 4); }
-  RK_INLINE static int group_k() { return GROUPS_N == 1 ? group() : 0; }
-  RK_INLINE static int group_n() { return GROUPS_N == 1 ? 0 : group(); }
+  RK_INLINE static int group_k() { return kWarpsK == 2 ? group() : 0; }
+  RK_INLINE static int group_m() { return kGroupsM == 2 ? group() : 0; }
+  RK_INLINE static int group_n() { return kGroupsN == 2 ? group() : 0; }
   RK_INLINE static int team() { return 0; }
 
-  RK_INLINE void start(const StagedConvArgs&) {
+  RK_INLINE void start(const StagedConvArgs& args) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
-    lane_in_step = group_k() * kUnitBytes + warp_m() / 2 * (kUnitBytes / 2) + lane_id() * 16 + warp_m() % 2 * 8;
-    first = group_k() * 32 + group_n() * kGroupPixels * kBoxRowBytes;
+    for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
+    eight_bytes = args.eight_rows * kBoxRowBytes;
+    lane_in_step =
+        group_k() * kUnitBytes + (group_m() * 2 + warp_m() / 2) * (kUnitBytes / (2 * kGroupsM)) + lane_id() * 16 + warp_m() % 2 * 8;
+    first = group_k() * 32 + group_n() * kEights * eight_bytes;
   }
   // As StagedProduct::steps, but the rows of these steps begin at byte `step_row` of the table.
   template <int STEPS>
@@ -217,7 +226,7 @@ struct StagedWideProduct {
 #pragma unroll
       for (int u = 0; u < kUnits; ++u)
         words[s][u] = load_shared2(stages, weights + lane_in_step + s * kStepBytes + u * kWarpsK * kUnitBytes);
-      b[s] = wide_operand(inputs, box + first + load_shared_int16(table, step_row + s * 2) * (kBoxRowBytes / 16));
+      b[s] = wide_operand(inputs, box + first + load_shared_int16(table, step_row + s * 2) * (kBoxRowBytes / 16), eight_bytes);
     }
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
@@ -231,13 +240,15 @@ struct StagedWideProduct {
   }
 
   // As StagedProduct::store.
-  RK_INLINE void store(char* sums, int) const {
-    const int pixel = group_k() * kPixels + group_n() * kGroupPixels + lane_id() % 4 * 2;
-    const int to = (pixel * kPitch + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
+  RK_INLINE void store(char* sums, int round) const {
+    constexpr int kRoundEights = kEights / kRounds;
+    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
+    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < kEights; ++j) {
+      if (kRounds > 1 && j / kRoundEights != round) continue;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
+      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j % kRoundEights * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
     }
   }
 };
@@ -297,14 +308,18 @@ struct StagedDeepProduct {
   // As StagedProduct::store_rounded.
   static constexpr int kLaneChannels = 2;
   RK_INLINE static int lane_channel() { return group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2; }
+  static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
+  static_assert(kRoundedRounds == 1 || kGroupsN == 1);
   template <class Value>
-  RK_INLINE void store_rounded(char* sums, const float (&bias)[2]) const {
+  RK_INLINE void store_rounded(char* sums, const float (&bias)[2], int round) const {
+    constexpr int kRoundEights = kEights / kRoundedRounds;
     const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
+      if (kRoundedRounds > 1 && j / kRoundEights != round) continue;
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        store_shared_word(sums, first + (j * 8 + e) * kRoundedPitch<kChannels>,
+        store_shared_word(sums, first + (j % kRoundEights * 8 + e) * kRoundedPitch<kChannels>,
                           pair_of<Value>(sum[j][e] + bias[0], sum[j][e + 2] + bias[1]));
     }
   }

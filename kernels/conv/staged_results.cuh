@@ -177,17 +177,16 @@ struct StagedResults {
   }
 };
 
-// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 pixels. The sums, with the
+// Results of 16 bits of a tile that has more sums than fit shared memory as floats: 128 channels by 128 or 192 pixels. The sums, with the
 // bias, are rounded to the type of the results before a residual is added and before an activation other than a clamp, as they would be if
-// these were rOperators of their own; a clamp gives the same before and after rounding. So all of them fit, and a thread has 8 channels of
-// every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
+// these were rOperators of their own; a clamp gives the same before and after rounding. So all of 128 x 128 fit, 192 pixels take
+// two rounds, and a thread has 8 channels of every kPixelThreads-th pixel, 16 bytes in shared memory and in global memory.
 template <class Veu, class Product>
 struct StagedRoundedResults {
   static constexpr int kChannelThreads = Product::kChannels / 8;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
-  static constexpr int kOutputs = Product::kPixels / kPixelThreads;
-  static constexpr int kRounds = 1;
-  static_assert(Product::kPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
+  static constexpr int kRounds = Product::kRoundedRounds, kOutputs = Product::kRoundedPixels / kPixelThreads;  // outputs: of a round
+  static_assert(Product::kRoundedPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
 
   float bias[Product::kLaneChannels];  // of the channels of the lane's sums
@@ -198,7 +197,10 @@ struct StagedRoundedResults {
   int channel, left;  // channel: in the tensor; left: how many channels exist from there on
   bool plain, adds;
 
-  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  // Of the tile; of the round's sums in shared memory: the same with round 0.
+  RK_INLINE static int pixel(int i, int round) {
+    return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads + round * Product::kRoundedPixels;
+  }
   RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 8; }
 
   RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
@@ -220,28 +222,29 @@ struct StagedRoundedResults {
   // may be no longer.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) const {
     if (!adds || !plain) return;
-    for_residuals(task, args, tile, [](int, const Value* at) { prefetch_l2(at); });
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Value* at) { prefetch_l2(at); });
   }
   // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
-  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int) {
-    product.template store_rounded<Value>(task.work, bias);
-    staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
+    product.template store_rounded<Value>(task.work, bias, round);
+    staged_offsets<kPixelThreads>(to, args, tile, pixel(0, round), left);
 #pragma unroll
     for (float4& r : residual) r = {0.0f, 0.0f, 0.0f, 0.0f};
     if (!adds || !plain) return;
-    for_residuals(task, args, tile, [&](int i, const Value* at) { residual[i] = load4(reinterpret_cast<const float*>(at)); });
+    for_residuals(task, args, tile, round, [&](int i, const Value* at) { residual[i] = load4(reinterpret_cast<const float*>(at)); });
   }
-  // Calls use(i, address) for the residual of each output i that exists.
+  // Calls use(i, address) for the residual of each output i of the round that exists.
   template <class Use>
-  RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Use& use) const {
+  RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round, const Use& use) const {
     const Value* const from = staged_residual<Value>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
     int exists[kOutputs];
-    staged_offsets<kPixelThreads>(exists, args, tile, pixel(0), left);
+    staged_offsets<kPixelThreads>(exists, args, tile, pixel(0, round), left);
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      if (exists[i] >= 0) use(i, from + (pixel(i) * w + args.row_of(pixel(i)) * row));
+      if (exists[i] >= 0) use(i, from + (pixel(i, round) * w + args.row_of(pixel(i, round)) * row));
     }
   }
   RK_INLINE static float4 half_of(const float4& eight, int half) {
@@ -254,27 +257,27 @@ struct StagedRoundedResults {
   RK_INLINE static float4 sums_of(const char* sums, int p) {
     return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
   }
-  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int) const {
-    if (!plain) return finish_any(task, args, tile, sums);
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
+    if (!plain) return finish_any(task, args, tile, sums, round);
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
       if (to[i] < 0) continue;
-      const float4 v = sums_of(sums, pixel(i));
+      const float4 v = sums_of(sums, pixel(i, 0));
       float4 a = half_of(v, 0), b = half_of(v, 1);
       if (adds) a = add4(a, half_of(residual[i], 0)), b = add4(b, half_of(residual[i], 1));
       store8(out + to[i], clamp4(a, low, high), clamp4(b, low, high));
     }
   }
-  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+  RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     const bool smooth = !adds && args.vector_out == 8 && is_smooth(args.epilogue.activation);
     const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
-    const int pixels = left > 0 ? args.pixels : 0;
+    const int pixels = left > 0 ? min(args.pixels, (round + 1) * Product::kRoundedPixels) : 0;
 #pragma unroll 1
-    for (int p = pixel(0); p < pixels; p += kPixelThreads) {
+    for (int p = pixel(0, round); p < pixels; p += kPixelThreads) {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
-      const float4 v = sums_of(sums, p);
+      const float4 v = sums_of(sums, p - round * Product::kRoundedPixels);
       Value* const to_pixel = out + (h * strides.h + w * strides.w);
       if (smooth) {
         store8(to_pixel, smooth4(args.epilogue.activation, half_of(v, 0)), smooth4(args.epilogue.activation, half_of(v, 1)));

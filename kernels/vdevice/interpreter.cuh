@@ -2,8 +2,8 @@
 // plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
 // fetching weights have warps of their own.
 //
-// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). They hand work to
-// each other through mbarriers in the control block:
+// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes); programs with very
+// large tiles have two more, for their registers (registers.cuh). They hand work to each other through mbarriers in the control block:
 //   slots         waiter -ready, inputs-> compute -free-> waiter
 //   weight stages loader -full-> compute -empty-> loader
 //   input stages  waiter -input_full-> compute -input_empty-> waiter
@@ -16,6 +16,7 @@
 #pragma once
 
 #include "kernels/vdevice/placement.cuh"
+#include "kernels/vdevice/registers.cuh"
 #include "kernels/vdevice/task.cuh"
 
 namespace rk {
@@ -100,7 +101,7 @@ struct Control {
 
 constexpr int kServiceWarps = 2;
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + kServiceWarps* kWarp;
+constexpr int kThreadsOf = Veu::kComputeThreads + (kServiceWarps + (Veu::kManyRegisters ? kIdleWarps : 0)) * kWarp;
 template <class Veu>
 constexpr int kSmemBytesOf =
     kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
@@ -417,12 +418,14 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
-  if (warp < kLoader)
+  if (warp < kLoader) {
+    take_registers<Veu>();
     run_compute<Program>(launch, control);
-  else if (warp == kLoader)
-    run_loader<Veu>(launch, tables, control, stages);
-  else
-    run_waiter<Veu, Program::kOverInputs>(launch, tables, control, input_stages);
+    return;
+  }
+  give_registers<Veu>();
+  if (warp == kLoader) run_loader<Veu>(launch, tables, control, stages);
+  if (warp == kLoader + 1) run_waiter<Veu, Program::kOverInputs>(launch, tables, control, input_stages);
 }
 
 }  // namespace rk

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "kernels/vdevice/mma.cuh"
+#include "kernels/vdevice/wgmma.cuh"
 
 enum Kind { kTf32Halves, kHalvesOfK, kPixels128, kPixels128HalvesOfK };
 constexpr int kThreads = 320, kSmem = 170 * 1024, kRegion = 65536, kRegions = 64;

@@ -17,6 +17,7 @@ using standin::launch;
 
 struct Veu {
   static constexpr int kComputeThreads = 96;
+  static constexpr bool kManyRegisters = false;
   static constexpr int kWeightStages = 3;
   static constexpr int kWeightStageBytes = 512;
 };
