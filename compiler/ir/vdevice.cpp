@@ -87,7 +87,14 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     expect_stages(fields, "weight_stages_beside_inputs", d.weight_stages_beside_inputs, "weight_stage_bytes_beside_inputs",
                   d.weight_stage_bytes_beside_inputs);
   }
-  for (const VDevice& program : {d.with_inputs(), d.without_inputs()})
+  if (d.input_stages_of_batches != 0) {
+    fields.expect(d.input_stages != 0, "input_stages_of_batches", "is given, but 'input_stages' is not");
+    expect_stages(fields, "input_stages_of_batches", d.input_stages_of_batches, "input_stage_bytes_of_batches",
+                  d.input_stage_bytes_of_batches);
+    expect_stages(fields, "weight_stages_of_batches", d.weight_stages_of_batches, "weight_stage_bytes_of_batches",
+                  d.weight_stage_bytes_of_batches);
+  }
+  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.without_inputs()})
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
@@ -183,6 +190,16 @@ VDevice VDevice::with_inputs() const {
   return d;
 }
 
+VDevice VDevice::with_batches() const {
+  if (input_stages == 0 || input_stages_of_batches == 0) return with_inputs();
+  VDevice d = *this;
+  d.input_stages = input_stages_of_batches;
+  d.input_stage_bytes = input_stage_bytes_of_batches;
+  d.weight_stages = d.weight_stages_beside_inputs = weight_stages_of_batches;
+  d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_of_batches;
+  return d;
+}
+
 VDevice VDevice::without_inputs() const {
   VDevice d = *this;
   d.input_stages = 0;
@@ -247,6 +264,10 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.optional("input_stage_bytes", d.input_stage_bytes);
   fields.optional("weight_stages_beside_inputs", d.weight_stages_beside_inputs);
   fields.optional("weight_stage_bytes_beside_inputs", d.weight_stage_bytes_beside_inputs);
+  fields.optional("input_stages_of_batches", d.input_stages_of_batches);
+  fields.optional("input_stage_bytes_of_batches", d.input_stage_bytes_of_batches);
+  fields.optional("weight_stages_of_batches", d.weight_stages_of_batches);
+  fields.optional("weight_stage_bytes_of_batches", d.weight_stage_bytes_of_batches);
   fields.optional("registers_per_sm", d.registers_per_sm);
   fields.optional("tf32", d.tf32);
   fields.optional("fp16", d.fp16);

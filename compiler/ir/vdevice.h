@@ -36,6 +36,8 @@ struct VDevice {
   int64_t input_stages = 0;  // the same for boxes of input values (InputBoxes); 0: the device cannot copy boxes
   int64_t input_stage_bytes = 0;
   int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring in programs that have both rings
+  // The rings of programs of large products on wgmma (StagedDeepProduct), which hold two stages at a time; 0: as in other programs.
+  int64_t input_stages_of_batches = 0, input_stage_bytes_of_batches = 0, weight_stages_of_batches = 0, weight_stage_bytes_of_batches = 0;
   int64_t registers_per_sm = 65536;
   bool wide_products =
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
@@ -66,6 +68,7 @@ struct VDevice {
   double cost(std::string_view cost_name) const;
 
   VDevice with_inputs() const;     // for a program that copies boxes of input values
+  VDevice with_batches() const;    // the same for large products on wgmma
   VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
   int64_t veus() const { return sms * veus_per_sm; }
   int64_t threads() const;     // compute_threads plus the service warps

@@ -78,7 +78,9 @@ RK_INLINE void multiply_words(float (&d)[4], const uint32_t (&a)[4], uint32_t b0
 template <int kSize, int kTiles, class In>
 struct AttentionTiles {
   static constexpr int kCells = AttentionStages<kSize, In>::kCells;
-  static constexpr int kKeys = kTiles > 1 ? 16 : AttentionStages<kSize, In>::kKeys;  // at a time: as there are registers for scores
+  static constexpr int kKeys = kTiles > 1 && (sizeof(In) == 4 || kSize > 64)
+                                   ? 16
+                                   : AttentionStages<kSize, In>::kKeys;  // at a time: as there are registers for scores
   uint32_t q[kTiles][kCells / 2][4];
   float base[kTiles][2], sum[kTiles][2], y[kTiles][kSize / 8][4];
 };

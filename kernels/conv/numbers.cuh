@@ -54,11 +54,17 @@ struct StagedUnits {
 };
 inline constexpr StagedUnits kStagedTf32{4, 1, 2}, kStaged16Bits{2, 2, 4}, kStagedNarrow{4, 1, 4};  // narrow: inputs of 16 bits
 
+// The fewest rounds of at most `most` sums, each of a multiple of `step` pixels.
+constexpr int rounds_of(int channels, int pixels, int most, int step) {
+  int rounds = (channels * pixels + most - 1) / most;
+  while (pixels % (rounds * step) != 0) ++rounds;
+  return rounds;
+}
 // In how many rounds the sums of a tile are stored and its results made: shared memory has room for 128 * 64 sums. Example: 128 channels
-// by 192 pixels in 3 rounds of 64 pixels.
-constexpr int staged_rounds(int channels, int pixels) { return (channels * pixels + 128 * 64 - 1) / (128 * 64); }
+// by 160 pixels in 4 rounds of 40 pixels.
+constexpr int staged_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 64, 8); }
 // The same where sums are rounded to 16 bits (StagedRoundedResults): room for 128 * 128.
-constexpr int rounded_rounds(int channels, int pixels) { return (channels * pixels + 128 * 128 - 1) / (128 * 128); }
+constexpr int rounded_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 128, 16); }
 // Tiles of more sums want more registers for each thread than an even share (registers.cuh).
 constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.

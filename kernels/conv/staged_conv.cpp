@@ -150,7 +150,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
-  phase.many_registers = s.many_registers();
+  phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
   phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
 

@@ -33,26 +33,78 @@
 
 namespace rk {
 
-template <class Veu, class Product, class Results = UsualResults<Veu, Product>>
-RK_INLINE void staged_rtask(const Task<Veu>& task) {
-  const auto& args = task.template arguments<StagedConvArgs>();
-  const StagedTile tile = staged_tile(args, task.index);
-  WeightStages<Veu> weights = task.weight_stages();
-  InputStages<Veu> inputs = task.input_stages();
-  Results results;
-  results.start(task, args, tile);
-  Product product;
-  product.start(args);
-  int left = tile.split + 1 == args.splits.divisor ? args.last_steps : args.steps;
+// The loop of products that lag: a step is begun before the products of the one before are done, so that the tensor cores never wait for
+// the next step's stages and operands. A stage is released one step later than it is passed.
+template <class Veu, class Product>
+struct LaggedLoop {
+  static_assert(Veu::kInputStages > 1 && Veu::kWeightStages > 1);
+
+  const StagedConvArgs& args;
+  InputStages<Veu>& inputs;
+  WeightStages<Veu>& weights;
+  InputStages<Veu> held_inputs;  // of the products that are not done
+  WeightStages<Veu> held_weights;
+  int left, input_left, weight_left, chunks_left, step_row;
+
+  RK_INLINE LaggedLoop(const StagedConvArgs& args_, int steps, InputStages<Veu>& inputs_, WeightStages<Veu>& weights_)
+      : args(args_),
+        inputs(inputs_),
+        weights(weights_),
+        held_inputs(inputs_),
+        held_weights(weights_),
+        left(steps),
+        input_left(args_.input_steps),
+        weight_left(args_.chunk_steps),
+        chunks_left(args_.chunks - 1),
+        step_row(0) {}
+
+  // Begins a step with operands' registers SET. Returns whether there is another.
+  template <int SET>
+  RK_INLINE bool step(Product& product) {
+    const int row = load_shared_int16(args.step_row, step_row) * (kBoxRowBytes / 16);
+    product.template begin<SET>(inputs.stages, inputs.base + row, weights.stages, weights.base);
+    Product::template wait<1>();
+    if (held_inputs.stage != inputs.stage) held_inputs.release();
+    if (held_weights.stage != weights.stage) held_weights.release();
+    if (--left == 0) return false;
+    weights.base += Product::kStepBytes;
+    step_row += 2;
+    if (--input_left == 0) {
+      input_left = args.input_steps;
+      step_row = 0;
+      inputs.pass();
+      inputs.acquire();
+    }
+    if (--weight_left == 0) {
+      weight_left = args.chunk_steps;
+      --chunks_left;
+      weights.pass();
+      weights.acquire();
+    }
+    return true;
+  }
+  // Returns how many chunks of weights are left.
+  RK_INLINE int run(Product& product) {
+#pragma unroll 1
+    while (step<0>(product)) {
+      if constexpr (Product::kSets == 2) {
+        if (!step<1>(product)) break;
+      }
+    }
+    Product::template wait<0>();
+    inputs.release();
+    weights.release();
+    return chunks_left;
+  }
+};
+
+// The loop of all others, a batch of steps after the other. Returns how many chunks of weights are left.
+template <class Veu, class Product>
+RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& product, InputStages<Veu>& inputs, WeightStages<Veu>& weights,
+                             int (&rows)[Product::kBatch]) {
   int input_left = args.input_steps, weight_left = args.chunk_steps, chunks_left = args.chunks - 1;
   const int all_rows = Product::team() * args.input_steps * 2;
   int step_row = all_rows;  // byte of the table
-  int rows[Product::kBatch];
-  if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, step_row);
-
-  weights.acquire();
-  inputs.acquire();
-  results.fetch(task, args, tile);
 #pragma unroll 1
   while (true) {
     int n = min(left, min(input_left, weight_left));
@@ -96,6 +148,31 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   }
   inputs.release();
   weights.release();
+  return chunks_left;
+}
+
+template <class Veu, class Product, class Results = UsualResults<Veu, Product>>
+RK_INLINE void staged_rtask(const Task<Veu>& task) {
+  const auto& args = task.template arguments<StagedConvArgs>();
+  const StagedTile tile = staged_tile(args, task.index);
+  WeightStages<Veu> weights = task.weight_stages();
+  InputStages<Veu> inputs = task.input_stages();
+  Results results;
+  Product product;
+  product.start(args);
+  results.start(task, args, tile, product);
+  const int steps = tile.split + 1 == args.splits.divisor ? args.last_steps : args.steps;
+  int rows[Product::kBatch];
+  if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, Product::team() * args.input_steps * 2);
+
+  weights.acquire();
+  inputs.acquire();
+  results.fetch(task, args, tile);
+  int chunks_left;
+  if constexpr (Product::kLags)
+    chunks_left = LaggedLoop<Veu, Product>(args, steps, inputs, weights).run(product);
+  else
+    chunks_left = multiply_steps<Veu>(args, steps, product, inputs, weights, rows);
   finish_staged(task, args, tile, product, results);
   for (; chunks_left > 0; --chunks_left) {
     weights.acquire();

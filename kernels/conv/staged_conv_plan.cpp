@@ -9,8 +9,9 @@
 namespace tamp::kernels::staged {
 namespace {
 
-constexpr Shape kShapes[] = {{1, 4, 1, 1}, {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4}, {1, 2, 1, 1},
-                             {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2}, {2, 12, 4, 2}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1},  {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4},
+                             {1, 2, 1, 1},  {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2},
+                             {2, 12, 4, 2}, {2, 6, 4, 2}, {2, 7, 4, 2}, {2, 9, 4, 2}, {2, 10, 4, 2}};
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
@@ -74,8 +75,10 @@ Config config_of(const RKernel& rkernel) {
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }
 bool is_tf32(const Config& c) { return static_cast<Precision>(c.precision) == Precision::tf32; }
 
-ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
-  const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), shape_of(c).pixels());
+namespace {
+
+ShapeCosts table_costs(const VDevice& vdevice, const Config& c, int64_t pixels) {
+  const std::string prefix = fmt::format("staged_conv.{}x{}.", shape_of(c).channels(), pixels);
   const double efficiency = vdevice.cost(prefix + "efficiency");
   if (c.narrow != 0 || c.deep != 0) {
     const std::string narrow = prefix + (c.narrow == 0 ? "wide." : c.deep != 0 ? "deep." : "narrow.");
@@ -86,6 +89,19 @@ ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
           vdevice.cost(prefix + "input_byte_cycles")};
 }
 
+}  // namespace
+
+// The vDevice knows tiles of 128 channels with 64, 128 and 192 pixels; others lie on the line through the last two.
+ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
+  const Shape& s = shape_of(c);
+  if (!s.only_deep() || s.pixels() % 64 == 0) return table_costs(vdevice, c, s.pixels());
+  const ShapeCosts a = table_costs(vdevice, c, 128), b = table_costs(vdevice, c, 192);
+  const double share = static_cast<double>(s.pixels() - 128) / 64;
+  const auto between = [&](double at_128, double at_192) { return at_128 + share * (at_192 - at_128); };
+  return {a.efficiency, between(a.fixed_cycles, b.fixed_cycles), between(a.step_cycles, b.step_cycles),
+          between(a.input_byte_cycles, b.input_byte_cycles)};
+}
+
 int64_t channels_of_box(const Product& p) { return p.narrow_in ? 2 * kBoxChannels : kBoxChannels; }
 int64_t units_of_box(const Config& c) { return numbers_of(c).units; }
 int64_t teams_of(const Config& c) { return rk::staged_teams(static_cast<int>(shape_of(c).warps_k()), numbers_of(c).units); }
@@ -93,7 +109,7 @@ int64_t tile_bytes_of(const Config& c) { return rk::kWarp * numbers_of(c).words 
 int64_t batch_of(const Config& c) {
   if (c.deep != 0) return 1;
   const Shape& s = shape_of(c);
-  const int64_t units = units_of_box(c) * teams_of(c) / s.warps_k(), operands = units * (s.mt + s.nt / 2 * numbers_of(c).loads);
+  const int64_t units = units_of_box(c) * teams_of(c) / s.warps_k(), operands = units * (s.mt + ceil_div(s.nt, 2) * numbers_of(c).loads);
   return rk::staged_batch(static_cast<int>(operands));
 }
 int64_t step_bytes_of(const Config& c) { return teams_of(c) * units_of_box(c) * shape_of(c).mt * shape_of(c).warps_m * tile_bytes_of(c); }

@@ -18,17 +18,17 @@ struct StagedProduct {
   static constexpr int kWarpUnits = Of::kUnits / kTeamWarps;  // of a step
   static constexpr int kLoads = Of::kLoads;
   static constexpr int kChannels = 16 * MT * WARPS_M, kPixels = 8 * NT * WARPS_N;
-  static constexpr int kPairs = NT / 2;
+  static constexpr int kPairs = (NT + 1) / 2;                               // of n-tiles; the last may be half
   static constexpr int kUnitBytes = MT * WARPS_M * kWarp * Of::kWords * 4;  // of weights
   static constexpr int kLaneBytes = Of::kWords == 2 ? MT * 8 : 16;          // read at once: both tiles of 16 channels, or one
   static constexpr int kStepBytes = kTeams * Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + kSumPad;                                // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one warp on k, in all rounds
-  static constexpr int kBatch = staged_batch(kWarpUnits * (MT + NT / 2 * kLoads));  // steps whose operands are loaded together
-  static constexpr bool kWide = false;
+  static constexpr int kBatch = staged_batch(kWarpUnits * (MT + kPairs * kLoads));  // steps whose operands are loaded together
+  static constexpr bool kWide = false, kLags = false;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
-  static_assert(NT % 2 == 0 && MT <= 2 && kRoundPixels % 8 == 0);
+  static_assert(MT <= 2 && kRoundPixels % 8 == 0);
 
   float sum[MT][NT][4];
   int row[kPairs];   // of a box at tap 0, times 16
@@ -187,32 +187,36 @@ struct StagedProduct {
 template <class Veu, int CHANNELS, int PIXELS>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
-  static constexpr bool kWide = true;
+  static constexpr bool kWide = true, kLags = CHANNELS == 128 && Veu::kInputStages > 3;  // lags: see LaggedLoop
+  static constexpr int kSets = 2;                                                        // of operands in registers, where kLags
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kUnitBytes = kChannels / 16 * kWarp * Of::kWords * 4, kStepBytes = Of::kUnits * kUnitBytes;
   static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
-  static constexpr int kBatch = kGroupsM == 2 ? 1 : kGroupsN == 1 ? 3 : 2;  // steps whose operands are loaded together
+  static constexpr int kBatch = kGroupsN == 1 && kGroupsM == 1 ? 3 : 2;  // steps whose operands are loaded together
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
 
+  uint32_t thread;
   float sum[kEights][4];
+  uint32_t set[kSets][kUnits][4];
   int lane_in_step, first, eight_bytes;  // bytes: of the weights; of a box; from 8 pixels to the next
 
-  RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
-  RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % 4); }
-  RK_INLINE static int group_k() { return kWarpsK == 2 ? group() : 0; }
-  RK_INLINE static int group_m() { return kGroupsM == 2 ? group() : 0; }
-  RK_INLINE static int group_n() { return kGroupsN == 2 ? group() : 0; }
+  RK_INLINE int group() const { return static_cast<int>(thread / (4 * kWarp)); }
+  RK_INLINE int warp_m() const { return static_cast<int>(thread / kWarp % 4); }
+  RK_INLINE int lane() const { return static_cast<int>(thread % kWarp); }
+  RK_INLINE int group_k() const { return kWarpsK == 2 ? group() : 0; }
+  RK_INLINE int group_m() const { return kGroupsM == 2 ? group() : 0; }
+  RK_INLINE int group_n() const { return kGroupsN == 2 ? group() : 0; }
   RK_INLINE static int team() { return 0; }
 
   RK_INLINE void start(const StagedConvArgs& args) {
+    thread = thread_of_rtask<Veu>();
 #pragma unroll
     for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
     eight_bytes = args.eight_rows * kBoxRowBytes;
-    lane_in_step =
-        group_k() * kUnitBytes + (group_m() * 2 + warp_m() / 2) * (kUnitBytes / (2 * kGroupsM)) + lane_id() * 16 + warp_m() % 2 * 8;
+    lane_in_step = group_k() * kUnitBytes + (group_m() * 2 + warp_m() / 2) * (kUnitBytes / (2 * kGroupsM)) + lane() * 16 + warp_m() % 2 * 8;
     first = group_k() * 32 + group_n() * kEights * eight_bytes;
   }
   // As StagedProduct::steps, but the rows of these steps begin at byte `step_row` of the table.
@@ -239,11 +243,29 @@ struct StagedWideProduct {
     end_wide();
   }
 
+  // Begins the products of one step, with the operands' registers of number SET.
+  template <int SET>
+  RK_INLINE void begin(const char* inputs, int box, const char* stages, int weights) {
+    float2 words[kUnits];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) words[u] = load_shared2(stages, weights + lane_in_step + u * kWarpsK * kUnitBytes);
+    const uint64_t b = wide_operand(inputs, box + first, eight_bytes);
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) Of::weights(set[SET][u], {bits_of(words[u].x), bits_of(words[u].y)});
+    begin_wide();
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) wide_tf32(sum, set[SET][u], b + static_cast<uint64_t>(u * kWarpsK * 2));
+    commit_wide();
+  }
+  template <int LEFT>
+  RK_INLINE static void wait() {
+    wait_wide<LEFT>();
+  }
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
     constexpr int kRoundEights = kEights / kRounds;
-    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane() % 4 * 2;
+    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;
@@ -260,7 +282,8 @@ struct StagedWideProduct {
 template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
-  static constexpr bool kWide = true;
+  static constexpr bool kWide = true, kLags = CHANNELS == 128 && Veu::kInputStages > 3;
+  static constexpr int kSets = 1;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
@@ -270,17 +293,20 @@ struct StagedDeepProduct {
   static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
 
+  uint32_t thread;
   float sum[kEights][4];
   int first_weight, first_input, eight_bytes;
 
-  RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
-  RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % 4); }
-  RK_INLINE static int group_k() { return kWarpsK == 2 ? group() : 0; }
-  RK_INLINE static int group_m() { return kGroupsM == 2 ? group() : 0; }
-  RK_INLINE static int group_n() { return kGroupsN == 2 ? group() : 0; }
+  RK_INLINE int group() const { return static_cast<int>(thread / (4 * kWarp)); }
+  RK_INLINE int warp_m() const { return static_cast<int>(thread / kWarp % 4); }
+  RK_INLINE int lane() const { return static_cast<int>(thread % kWarp); }
+  RK_INLINE int group_k() const { return kWarpsK == 2 ? group() : 0; }
+  RK_INLINE int group_m() const { return kGroupsM == 2 ? group() : 0; }
+  RK_INLINE int group_n() const { return kGroupsN == 2 ? group() : 0; }
   RK_INLINE static int team() { return 0; }
 
   RK_INLINE void start(const StagedConvArgs& args) {
+    thread = thread_of_rtask<Veu>();
 #pragma unroll
     for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
     eight_bytes = args.eight_rows * kBoxRowBytes;
@@ -305,15 +331,28 @@ struct StagedDeepProduct {
     }
     end_wide();
   }
+  // As StagedWideProduct::begin.
+  template <int SET>
+  RK_INLINE void begin(const char* inputs, int box, const char* stages, int weights) {
+    const uint64_t a = wide_operand(stages, weights + first_weight), b = wide_operand(inputs, box + first_input, eight_bytes);
+    begin_wide();
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) Of::multiply_deep(sum, a + static_cast<uint64_t>(u * 2), b + static_cast<uint64_t>(u * 2));
+    commit_wide();
+  }
+  template <int LEFT>
+  RK_INLINE static void wait() {
+    wait_wide<LEFT>();
+  }
   // As StagedProduct::store_rounded.
   static constexpr int kLaneChannels = 2;
-  RK_INLINE static int lane_channel() { return group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2; }
+  RK_INLINE int lane_channel() const { return group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2; }
   static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
   static_assert(kRoundedRounds == 1 || kGroupsN == 1);
   template <class Value>
   RK_INLINE void store_rounded(char* sums, const float (&bias)[2], int round) const {
     constexpr int kRoundEights = kEights / kRoundedRounds;
-    const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+    const int first = (group_n() * kEights * 8 + lane() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRoundedRounds > 1 && j / kRoundEights != round) continue;
@@ -326,8 +365,8 @@ struct StagedDeepProduct {
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
     constexpr int kRoundEights = kEights / kRounds;
-    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane() % 4 * 2;
+    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;

@@ -67,6 +67,10 @@ struct StagePipe {
   RK_INLINE void release() {
     __syncwarp();
     if (kEachArrives || lane_id() == 0) arrive(empty[stage]);
+    pass();
+  }
+  // To the next chunk without a release: a copy of this StagePipe releases it later.
+  RK_INLINE void pass() {
     if (++stage == STAGES) {
       stage = 0;
       parity ^= 1u;

@@ -15,44 +15,56 @@ RK_INLINE uint64_t wide_operand(const void* base, int offset, int step = 1024) {
          (at & 0x3ffffu) >> 4;  // 128-byte pattern
 }
 
-// All 128 threads call begin_wide and end_wide together. Between the two calls nothing may change A; D is complete after end_wide.
+// All 128 threads call these together. begin_wide comes before a group of products, commit_wide behind it. Until wait_wide says that the
+// group is done, nothing may change its operands, and D is not complete.
 RK_INLINE void begin_wide() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+RK_INLINE void commit_wide() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Until all groups but the last `LEFT` are done.
+template <int LEFT>
+RK_INLINE void wait_wide() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
 RK_INLINE void end_wide() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  commit_wide();
+  wait_wide<0>();
 }
 
-// The operands of an instruction: d[8 * eights][4], a thread's sums.
-#define RK_REGISTERS_32                                                    \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define RK_REGISTERS_64                                                                  \
-  RK_REGISTERS_32                                                                        \
-      ", "                                                                               \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define RK_REGISTERS_96                                                                  \
-  RK_REGISTERS_64                                                                        \
-      ", "                                                                               \
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+// The operands of an instruction: a thread's sums, d[eights][4], and behind them A and B.
+#define RK_REGISTERS_32                                                                                                                \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, " \
+  "%28, %29, %30, %31"
+#define RK_REGISTERS_48 RK_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define RK_REGISTERS_56 RK_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define RK_REGISTERS_64 RK_REGISTERS_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define RK_REGISTERS_72 RK_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define RK_REGISTERS_80 RK_REGISTERS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define RK_REGISTERS_96 RK_REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define RK_SUMS_4(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
-#define RK_SUMS_16(j) RK_SUMS_4(j), RK_SUMS_4(j + 1), RK_SUMS_4(j + 2), RK_SUMS_4(j + 3)
+#define RK_SUMS_8(j) RK_SUMS_4(j), RK_SUMS_4(j + 1)
+#define RK_SUMS_16(j) RK_SUMS_8(j), RK_SUMS_8(j + 2)
 #define RK_SUMS_32 RK_SUMS_16(0), RK_SUMS_16(4)
-#define RK_SUMS_64 RK_SUMS_32, RK_SUMS_16(8), RK_SUMS_16(12)
-#define RK_SUMS_96 RK_SUMS_64, RK_SUMS_16(16), RK_SUMS_16(20)
+#define RK_SUMS_48 RK_SUMS_32, RK_SUMS_16(8)
+#define RK_SUMS_56 RK_SUMS_48, RK_SUMS_8(12)
+#define RK_SUMS_64 RK_SUMS_56, RK_SUMS_8(14)
+#define RK_SUMS_72 RK_SUMS_64, RK_SUMS_8(16)
+#define RK_SUMS_80 RK_SUMS_72, RK_SUMS_8(18)
+#define RK_SUMS_96 RK_SUMS_80, RK_SUMS_16(20)
 
-// D[64][n] += A[64][8] * B[8][n], n being 64, 128 or 192. Warp w of the four holds rows 16 w to 16 w + 15 of A and D in the lanes that
-// mma_tf32 has them in; d[j] is columns 8 j to 8 j + 7.
+// D[64][n] += A[64][8] * B[8][n], n being 8 * EIGHTS. Warp w of the four holds rows 16 w to 16 w + 15 of A and D in the lanes that mma_tf32
+// has them in; d[j] is columns 8 j to 8 j + 7.
 #define RK_WIDE(n, sums, operands)                                                                                         \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32 {" RK_REGISTERS_##sums "}, " operands ", 1, 1, 1;" \
                : RK_SUMS_##sums                                                                                            \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 template <int EIGHTS>
 RK_INLINE void wide_tf32(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t b) {
-  static_assert(EIGHTS == 8 || EIGHTS == 16 || EIGHTS == 24);
+  static_assert(EIGHTS == 8 || EIGHTS == 12 || EIGHTS == 14 || EIGHTS == 16 || EIGHTS == 18 || EIGHTS == 20 || EIGHTS == 24);
   if constexpr (EIGHTS == 8) RK_WIDE(64, 32, "{%32, %33, %34, %35}, %36");
+  if constexpr (EIGHTS == 12) RK_WIDE(96, 48, "{%48, %49, %50, %51}, %52");
+  if constexpr (EIGHTS == 14) RK_WIDE(112, 56, "{%56, %57, %58, %59}, %60");
   if constexpr (EIGHTS == 16) RK_WIDE(128, 64, "{%64, %65, %66, %67}, %68");
+  if constexpr (EIGHTS == 18) RK_WIDE(144, 72, "{%72, %73, %74, %75}, %76");
+  if constexpr (EIGHTS == 20) RK_WIDE(160, 80, "{%80, %81, %82, %83}, %84");
   if constexpr (EIGHTS == 24) RK_WIDE(192, 96, "{%96, %97, %98, %99}, %100");
 }
 
@@ -61,10 +73,14 @@ RK_INLINE void wide_tf32(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" RK_REGISTERS_##sums "}, " operands ", 1, 1, 1, 0, 0;" \
                : RK_SUMS_##sums                                                                                                           \
                : "l"(a), "l"(b))
-#define RK_DEEP_ANY(type)                                         \
-  static_assert(EIGHTS == 8 || EIGHTS == 16 || EIGHTS == 24);     \
-  if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");   \
-  if constexpr (EIGHTS == 16) RK_DEEP(128, 64, type, "%64, %65"); \
+#define RK_DEEP_ANY(type)                                                                                                     \
+  static_assert(EIGHTS == 8 || EIGHTS == 12 || EIGHTS == 14 || EIGHTS == 16 || EIGHTS == 18 || EIGHTS == 20 || EIGHTS == 24); \
+  if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");                                                               \
+  if constexpr (EIGHTS == 12) RK_DEEP(96, 48, type, "%48, %49");                                                              \
+  if constexpr (EIGHTS == 14) RK_DEEP(112, 56, type, "%56, %57");                                                             \
+  if constexpr (EIGHTS == 16) RK_DEEP(128, 64, type, "%64, %65");                                                             \
+  if constexpr (EIGHTS == 18) RK_DEEP(144, 72, type, "%72, %73");                                                             \
+  if constexpr (EIGHTS == 20) RK_DEEP(160, 80, type, "%80, %81");                                                             \
   if constexpr (EIGHTS == 24) RK_DEEP(192, 96, type, "%96, %97")
 template <int EIGHTS>
 RK_INLINE void deep_f16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
@@ -78,12 +94,21 @@ RK_INLINE void deep_bf16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
 #undef RK_DEEP
 #undef RK_WIDE
 #undef RK_SUMS_96
+#undef RK_SUMS_80
+#undef RK_SUMS_72
 #undef RK_SUMS_64
+#undef RK_SUMS_56
+#undef RK_SUMS_48
 #undef RK_SUMS_32
 #undef RK_SUMS_16
+#undef RK_SUMS_8
 #undef RK_SUMS_4
 #undef RK_REGISTERS_96
+#undef RK_REGISTERS_80
+#undef RK_REGISTERS_72
 #undef RK_REGISTERS_64
+#undef RK_REGISTERS_56
+#undef RK_REGISTERS_48
 #undef RK_REGISTERS_32
 
 }  // namespace rk
