@@ -124,49 +124,58 @@ bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph));
 }
 
+// The products that wgmma can compute: one-tap convolutions and products with constants.
+struct OneTapProducts {
+  double channels = 0, pixels = 0;  // of the input; of the output; on average
+  double large_tiles = 0;           // of 128 channels by 192 pixels, in the output, on average
+  double share = 0;                 // of the multiply-adds of all convolutions and products
+};
+std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
+  OneTapProducts sum;
+  double products = 0, multiply_adds = 0;
+  for (const ROperator& rop : graph.rops) {
+    const auto* conv = std::get_if<Conv>(&rop.attrs);
+    const auto* matmul = std::get_if<MatMul>(&rop.attrs);
+    if (!conv && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
+    const Shape& x = graph.tensor(rop.inputs[0]).shape;
+    const Shape& y = graph.tensor(rop.outputs[0]).shape;
+    const auto outputs = static_cast<double>(element_count(y)),
+               channels = static_cast<double>(conv ? x[1] / conv->group : x[x.size() - (matmul->trans_a ? 2 : 1)]);
+    const int64_t taps = conv ? element_count(conv->kernel) : 1;
+    multiply_adds += outputs * channels * static_cast<double>(taps);
+    if (taps != 1 || (conv && conv->group != 1)) continue;
+    sum.channels += channels;
+    sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, conv ? y[1] : y.back()));
+    sum.large_tiles += outputs / (128 * 192);
+    sum.share += outputs * channels;
+    ++products;
+  }
+  if (products == 0) return std::nullopt;
+  return OneTapProducts{sum.channels / products, sum.pixels / products, sum.large_tiles / products,
+                        sum.share / std::max(1.0, multiply_adds)};
+}
+
 // Whether a program's one-tap products use wgmma. Products by wgmma are faster from about eight steps of the loop on, and every further
 // body is code that the SMs' instruction caches must hold: so all of a program's products use wgmma, or none. The average of their channels
 // decides: on an H200 squeezenet1_0 (160 channels) takes 81 us with them and 79 without, resnet50 (480) 246 and 251, resnet50 with them for
 // more than 256 channels alone 255. In fp16 and bf16, wgmma is also used from kManyPixels pixels on average: there its bodies have tiles
 // that other bodies do not have.
-// The products that wgmma can compute, one-tap convolutions and products with constants, on average.
-struct MeanProduct {
-  double channels = 0, pixels = 0;  // of the input; of the output
-  double large_tiles = 0;           // of 128 channels by 192 pixels, in the output
-};
-std::optional<MeanProduct> mean_product(const Graph& graph) {
-  MeanProduct mean;
-  double products = 0;
-  for (const ROperator& rop : graph.rops) {
-    const auto* conv = std::get_if<Conv>(&rop.attrs);
-    const auto* matmul = std::get_if<MatMul>(&rop.attrs);
-    const bool is_one_tap =
-        conv && conv->group == 1 && std::all_of(conv->kernel.begin(), conv->kernel.end(), [](int64_t k) { return k == 1; });
-    if (!is_one_tap && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
-    const Shape& x = graph.tensor(rop.inputs[0]).shape;
-    const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    mean.channels += static_cast<double>(conv ? x[1] : x[x.size() - (matmul->trans_a ? 2 : 1)]);
-    mean.pixels += static_cast<double>(element_count(y) / std::max<int64_t>(1, conv ? y[1] : y.back()));
-    mean.large_tiles += static_cast<double>(element_count(y)) / (128 * 192);
-    ++products;
-  }
-  if (products == 0) return std::nullopt;
-  return MeanProduct{mean.channels / products, mean.pixels / products, mean.large_tiles / products};
-}
-
-bool has_wide_products(const MeanProduct& mean, Precision precision) {
+bool has_wide_products(const OneTapProducts& products, Precision precision) {
   constexpr double kLeastChannels = 256, kManyPixels = 4096;
-  return mean.channels >= kLeastChannels || (precision != Precision::tf32 && mean.pixels >= kManyPixels);
+  return products.channels >= kLeastChannels || (precision != Precision::tf32 && products.pixels >= kManyPixels);
 }
 
-// Products of large tiles want more and smaller stages, other programs fewer and larger ones: with five of 24 KB resnet50 at batch 1 takes
-// 3 % longer, and vit_b_16 at batch 32 11 % less in tf32.
+// Whether large tiles are what a program spends its time in. Those want more and smaller stages; all other bodies fewer and larger ones:
+// on an H200 vit_b_16 at batch 32 takes 6.0 ms in tf32 with the former and 6.8 with the latter, resnet50 at batch 8 0.51 and 0.48 in fp16.
+bool has_large_products(const OneTapProducts& products, const VDevice& vdevice) {
+  return products.large_tiles * products.share >= static_cast<double>(vdevice.veus()) / 2;
+}
+
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
   if (!has_boxes(graph, precision)) return vdevice.without_inputs();
-  const std::optional<MeanProduct> mean = mean_product(graph);
-  const bool wide = vdevice.arch == "sm_90a" && mean && has_wide_products(*mean, precision);
-  const bool batches = wide && mean->large_tiles >= static_cast<double>(vdevice.veus()) / 4;
-  VDevice d = batches ? vdevice.with_batches() : vdevice.with_inputs();
+  const std::optional<OneTapProducts> products = one_tap_products(graph);
+  const bool wide = vdevice.arch == "sm_90a" && precision != Precision::fp32 && products && has_wide_products(*products, precision);
+  VDevice d = wide && has_large_products(*products, vdevice) ? vdevice.with_batches() : vdevice.with_inputs();
   d.wide_products = wide;
   return d;
 }

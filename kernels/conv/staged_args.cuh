@@ -3,7 +3,6 @@
 
 #include "kernels/conv/lean_epilogue.cuh"
 #include "kernels/conv/numbers.cuh"
-#include "kernels/vdevice/memory.cuh"
 
 namespace rk {
 
@@ -32,13 +31,6 @@ struct StagedConvArgs {
   // p / tile_w of a pixel of the tile: exact below 256. Example: tiles 14 wide have the multiplier 4682; 27 * 4682 / 65536 is 1.93, row 1.
   RK_INLINE int row_of(int p) const { return p * row_multiplier >> 16; }
 };
-
-// The number of the thread. What a body computes from threadIdx alone the compiler computes once for all rTasks, and keeps it in registers.
-// Bodies that have no registers left for that start from this number.
-template <class Veu>
-RK_INLINE uint32_t thread_of_rtask() {
-  return Veu::kManyRegisters ? static_cast<uint32_t>(computed_now(static_cast<int>(threadIdx.x))) : threadIdx.x;
-}
 
 // Where a rTask's tile is.
 // Example: two images in tiles of 8 x 14 pixels, 4 side by side and 7 below each other (56 tiles), 2 splits, 3 blocks of channels a group.

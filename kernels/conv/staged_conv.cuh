@@ -158,9 +158,9 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   WeightStages<Veu> weights = task.weight_stages();
   InputStages<Veu> inputs = task.input_stages();
   Results results;
+  results.start(task, args, tile);
   Product product;
   product.start(args);
-  results.start(task, args, tile, product);
   const int steps = tile.split + 1 == args.splits.divisor ? args.last_steps : args.steps;
   int rows[Product::kBatch];
   if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, Product::team() * args.input_steps * 2);

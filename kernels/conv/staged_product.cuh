@@ -198,25 +198,23 @@ struct StagedWideProduct {
   static constexpr int kBatch = kGroupsN == 1 && kGroupsM == 1 ? 3 : 2;  // steps whose operands are loaded together
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
 
-  uint32_t thread;
   float sum[kEights][4];
   uint32_t set[kSets][kUnits][4];
   int lane_in_step, first, eight_bytes;  // bytes: of the weights; of a box; from 8 pixels to the next
 
-  RK_INLINE int group() const { return static_cast<int>(thread / (4 * kWarp)); }
-  RK_INLINE int warp_m() const { return static_cast<int>(thread / kWarp % 4); }
-  RK_INLINE int lane() const { return static_cast<int>(thread % kWarp); }
-  RK_INLINE int group_k() const { return kWarpsK == 2 ? group() : 0; }
-  RK_INLINE int group_m() const { return kGroupsM == 2 ? group() : 0; }
-  RK_INLINE int group_n() const { return kGroupsN == 2 ? group() : 0; }
+  RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
+  RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % 4); }
+  RK_INLINE static int group_k() { return kWarpsK == 2 ? group() : 0; }
+  RK_INLINE static int group_m() { return kGroupsM == 2 ? group() : 0; }
+  RK_INLINE static int group_n() { return kGroupsN == 2 ? group() : 0; }
   RK_INLINE static int team() { return 0; }
 
   RK_INLINE void start(const StagedConvArgs& args) {
-    thread = thread_of_rtask<Veu>();
 #pragma unroll
     for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
     eight_bytes = args.eight_rows * kBoxRowBytes;
-    lane_in_step = group_k() * kUnitBytes + (group_m() * 2 + warp_m() / 2) * (kUnitBytes / (2 * kGroupsM)) + lane() * 16 + warp_m() % 2 * 8;
+    lane_in_step =
+        group_k() * kUnitBytes + (group_m() * 2 + warp_m() / 2) * (kUnitBytes / (2 * kGroupsM)) + lane_id() * 16 + warp_m() % 2 * 8;
     first = group_k() * 32 + group_n() * kEights * eight_bytes;
   }
   // As StagedProduct::steps, but the rows of these steps begin at byte `step_row` of the table.
@@ -264,8 +262,8 @@ struct StagedWideProduct {
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
     constexpr int kRoundEights = kEights / kRounds;
-    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
+    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;
@@ -282,7 +280,7 @@ struct StagedWideProduct {
 template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
-  static constexpr bool kWide = true, kLags = CHANNELS == 128 && Veu::kInputStages > 3;
+  static constexpr bool kWide = true, kLags = CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
   static constexpr int kSets = 1;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
@@ -293,20 +291,17 @@ struct StagedDeepProduct {
   static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
 
-  uint32_t thread;
   float sum[kEights][4];
   int first_weight, first_input, eight_bytes;
 
-  RK_INLINE int group() const { return static_cast<int>(thread / (4 * kWarp)); }
-  RK_INLINE int warp_m() const { return static_cast<int>(thread / kWarp % 4); }
-  RK_INLINE int lane() const { return static_cast<int>(thread % kWarp); }
-  RK_INLINE int group_k() const { return kWarpsK == 2 ? group() : 0; }
-  RK_INLINE int group_m() const { return kGroupsM == 2 ? group() : 0; }
-  RK_INLINE int group_n() const { return kGroupsN == 2 ? group() : 0; }
+  RK_INLINE static int group() { return static_cast<int>(threadIdx.x / (4 * kWarp)); }
+  RK_INLINE static int warp_m() { return static_cast<int>(threadIdx.x / kWarp % 4); }
+  RK_INLINE static int group_k() { return kWarpsK == 2 ? group() : 0; }
+  RK_INLINE static int group_m() { return kGroupsM == 2 ? group() : 0; }
+  RK_INLINE static int group_n() { return kGroupsN == 2 ? group() : 0; }
   RK_INLINE static int team() { return 0; }
 
   RK_INLINE void start(const StagedConvArgs& args) {
-    thread = thread_of_rtask<Veu>();
 #pragma unroll
     for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
     eight_bytes = args.eight_rows * kBoxRowBytes;
@@ -346,13 +341,13 @@ struct StagedDeepProduct {
   }
   // As StagedProduct::store_rounded.
   static constexpr int kLaneChannels = 2;
-  RK_INLINE int lane_channel() const { return group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2; }
+  RK_INLINE static int lane_channel() { return group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2; }
   static constexpr int kRoundedRounds = rounded_rounds(kChannels, kPixels), kRoundedPixels = kPixels / kRoundedRounds;
   static_assert(kRoundedRounds == 1 || kGroupsN == 1);
   template <class Value>
   RK_INLINE void store_rounded(char* sums, const float (&bias)[2], int round) const {
     constexpr int kRoundEights = kEights / kRoundedRounds;
-    const int first = (group_n() * kEights * 8 + lane() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
+    const int first = (group_n() * kEights * 8 + lane_id() % 4 * 2) * kRoundedPitch<kChannels> + lane_channel() * 2;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRoundedRounds > 1 && j / kRoundEights != round) continue;
@@ -365,8 +360,8 @@ struct StagedDeepProduct {
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
     constexpr int kRoundEights = kEights / kRounds;
-    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
+    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;

@@ -43,12 +43,11 @@ struct StagedResults {
   static constexpr int kOutputs = (Product::kPixels + kPixelThreads - 1) / kPixelThreads, kRoundOutputs = kOutputs / kRounds;
   static_assert((Product::kPixels % kPixelThreads == 0 || kOutputs == 1) && kOutputs % kRounds == 0);
   // With more than one round there are so many sums that registers are few: addresses of results are computed late, and residuals are
-  // only brought to L2 before, since ptxas would spill them as soon as they are loaded.
+  // on their way for one round only.
   static constexpr bool kAhead = kRounds == 1;
 
   using Value = typename Product::Of::Out;
 
-  uint32_t thread;
   float4 scale, bias;
   Raw4<Value> residual[kAhead ? kOutputs : kRoundOutputs];
   float low, high;
@@ -57,11 +56,10 @@ struct StagedResults {
   int channel, left;              // channel: in the tensor; left: how many channels exist from there on
   bool plain;
 
-  RK_INLINE int pixel(int i) const { return static_cast<int>(thread / kChannelThreads) + i * kPixelThreads; }
-  RK_INLINE int column() const { return static_cast<int>(thread % kChannelThreads) * 4; }
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 4; }
 
-  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product) {
-    thread = thread_of_rtask<Veu>();
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     const int n = static_cast<int>(tile.n_block) * Product::kChannels + column();  // in the group
     left = args.channels - n;
     channel = static_cast<int>(tile.group) * args.channels + n;
@@ -82,11 +80,7 @@ struct StagedResults {
   // Starts to load the residuals. Called when the rTask's inputs are there, and so the residuals, too.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     if (args.epilogue.residual.base == kNullBase || !plain) return;
-    if constexpr (!kAhead) {
-#pragma unroll
-      for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Value* at) { prefetch_l2(at); });
-      return;
-    }
+    if constexpr (!kAhead) return fetch_round(task, args, tile, 0);
     const Value* const from = staged_residual<Value>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
@@ -96,10 +90,8 @@ struct StagedResults {
     }
   }
   // Puts the sums of a round into shared memory.
-  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
     product.store(task.work, round);
-    if (kAhead || args.epilogue.residual.base == kNullBase || !plain) return;
-    for_residuals(task, args, tile, round, [&](int i, const Value* at) { residual[i] = load_raw4(at); });
   }
   // bias plus the sums of the warps on k.
   RK_INLINE float4 sum_of(const char* sums, int p) const {
@@ -133,15 +125,13 @@ struct StagedResults {
         (left > 0) & (p < args.pixels) & (h + static_cast<int>(tile.h) < args.grid_h) & (w + static_cast<int>(tile.w) < args.grid_w);
     return exists ? from + (h * h_stride + w * w_stride) : nullptr;
   }
-  // Calls use(i, address) for the residual of each output i of the round that exists.
-  template <class Use>
-  RK_INLINE void for_residuals(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round, const Use& use) const {
+  RK_INLINE void fetch_round(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round) {
     const Value* const from = staged_residual<Value>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]), h = static_cast<int>(args.epilogue.residual_strides[2]);
 #pragma unroll
     for (int i = 0; i < kRoundOutputs; ++i) {
       const Value* const at = pixel_at(args, tile, from, h, w, round * Product::kRoundPixels + pixel(i));
-      if (at != nullptr) use(i, at);
+      if (at != nullptr) residual[i] = load_raw4(at);
     }
   }
   RK_INLINE void finish_late(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
@@ -152,6 +142,7 @@ struct StagedResults {
       Value* const to_pixel = pixel_at(args, tile, out, strides.h, strides.w, p);
       if (to_pixel != nullptr) store4(to_pixel, clamp4(add4(sum_of(sums, p), residual[i].floats()), low, high));
     }
+    if (round + 1 < kRounds && args.epilogue.residual.base != kNullBase) fetch_round(task, args, tile, round + 1);
   }
   // The results whose activation is smooth: transformers and squeeze-and-excite networks have little else. In wide bodies alone: with
   // this loop in all of them, resnet50 took 284 us instead of 270.
@@ -201,7 +192,6 @@ struct StagedRoundedResults {
   static_assert(Product::kRoundedPixels % kPixelThreads == 0 && Product::kWarpsK == 1);
   using Value = typename Product::Of::Out;
 
-  uint32_t thread;
   float bias[Product::kLaneChannels];  // of the channels of the lane's sums
   float4 residual[kOutputs];           // 8 values each
   float low, high;
@@ -211,15 +201,14 @@ struct StagedRoundedResults {
   bool plain, adds;
 
   // Of the tile; of the round's sums in shared memory: the same with round 0.
-  RK_INLINE int pixel(int i, int round) const {
-    return static_cast<int>(thread / kChannelThreads) + i * kPixelThreads + round * Product::kRoundedPixels;
+  RK_INLINE static int pixel(int i, int round) {
+    return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads + round * Product::kRoundedPixels;
   }
-  RK_INLINE int column() const { return static_cast<int>(thread % kChannelThreads) * 8; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 8; }
 
-  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product) {
-    thread = thread_of_rtask<Veu>();
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     const int first = static_cast<int>(tile.n_block) * Product::kChannels, n = first + column();  // in the group
-    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + first + product.lane_channel();
+    const int padded = static_cast<int>(tile.group * args.n_blocks.divisor) * Product::kChannels + first + Product::lane_channel();
 #pragma unroll
     for (int i = 0; i < Product::kLaneChannels; ++i)
       bias[i] = args.epilogue.bias.base == kNullBase ? 0.0f : load_weight1(task.address(args.epilogue.bias) + padded + i);
@@ -268,7 +257,7 @@ struct StagedRoundedResults {
     store4(reinterpret_cast<float*>(to_pixel), {float_of(pair_of<Value>(a.x, a.y)), float_of(pair_of<Value>(a.z, a.w)),
                                                 float_of(pair_of<Value>(b.x, b.y)), float_of(pair_of<Value>(b.z, b.w))});
   }
-  RK_INLINE float4 sums_of(const char* sums, int p) const {
+  RK_INLINE static float4 sums_of(const char* sums, int p) {
     return load_shared4(sums, p * kRoundedPitch<Product::kChannels> + column() * 2);
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {

@@ -27,8 +27,8 @@ struct SummedResults : StagedResults<Veu, Product> {
   static constexpr int kChannels = Product::kChannels, kThreads = Veu::kComputeThreads;
   static_assert(Base::kAhead && Base::kChannelThreads <= kWarp && kThreads == kComputeWarps * kWarp);
 
-  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product) {
-    Base::start(task, args, tile, product);
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    Base::start(task, args, tile);
     this->left = min(this->left, task.template arguments<SummedConvArgs>().channels - this->channel);
   }
   RK_INLINE void fetch(const Task<Veu>&, const StagedConvArgs&, const StagedTile&) {}
