@@ -62,19 +62,14 @@ RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   return {hard_swish(v.x), hard_swish(v.y), hard_swish(v.z), hard_swish(v.w)};
 }
 
-// The same for results of 16 bits: one instruction of the special-function unit a value instead of two, and half the others. Gelu is
+// The same for results of 16 bits: for gelu one instruction of the special-function unit a value instead of two, and half the others. It is
 // x (1 + tanh(u)) / 2, u being an odd polynomial in x, fitted for an error of at most 2.6e-5 (beyond |x| = 5 the tanh is 1 anyway).
 RK_INLINE float gelu_coarse(float x) {
   const float s = fminf(x * x, 25.0f), u = x * fmaf(fmaf(-3.5151711e-4f, s, 0.037005648f), s, 0.79750788f), half = 0.5f * x;
   return fmaf(half, tanh_coarse(u), half);
 }
-RK_INLINE float silu_coarse(float x) {
-  const float half = 0.5f * x;
-  return fmaf(half, tanh_coarse(half), half);
-}
 RK_INLINE float4 smooth4_coarse(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu_coarse(v.x), gelu_coarse(v.y), gelu_coarse(v.z), gelu_coarse(v.w)};
-  if (kind == kSilu) return {silu_coarse(v.x), silu_coarse(v.y), silu_coarse(v.z), silu_coarse(v.w)};
   return smooth4(kind, v);
 }
 

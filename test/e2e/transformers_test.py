@@ -349,6 +349,26 @@ def test_vit_in_batches(tamp):
         assert chosen == ["attention_rows<128x32>"], f"{precision}: {chosen}"
 
 
+def test_large_products(tamp):
+    """Tiles of 128 x 192 where they fill the vDevice, in a program that has the registers and the rings for them; not so with few rows."""
+    h200 = json.loads((harness.ROOT / "compiler/ir/vdevices/h200.json").read_text())
+    (tamp.folder / "small.json").write_text(json.dumps({**h200, "name": "small", "sms": 4, "fp32_tflops": 1.7, "tf32_tflops": 6, "fp16_tflops": 18}))
+    for precision, rows, limit, large in [("fp16", 384, 5e-3, True), ("tf32", 384, 5e-3, True), ("fp16", 24, 5e-3, False)]:
+        net = Net()
+        hidden = net.add("Gelu", net.linear("x", 256, 256))
+        named(net, net.add("Add", net.linear(hidden, 256, 256), "x"), "y")
+        check(tamp, net.model([port("x", rows, 256)], [port("y", rows, 256)], opset=20, ir=9), None, limit, precision, None, "--vdevice", "small.json")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "small.json")
+        made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())
+        chosen = {rop["rkernel"] for rop in made["rops"] if rop["op"] == "MatMul"}
+        assert (f"staged_conv_{precision}<128x192>" in chosen) == large, chosen
+        assert made["vdevice"]["threads"] == (384 if large else 320)
+        source = (tamp.folder / "made" / "model.cu").read_text()
+        stages = h200["input_stages_of_batches" if large else "input_stages"]
+        for line in (f"kManyRegisters = {str(large).lower()};", f"__launch_bounds__({384 if large else 320}, 1)", f"kInputStages = {stages};"):
+            assert line in source, line
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]

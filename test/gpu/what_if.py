@@ -31,7 +31,7 @@ STEPS = [
     (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, {rows}args.step_row, step_row);", "{}" if rows == "" else "")
     for count in ("Product::kBatch", "1")
     for rows in ("rows, ", "")
-]
+] + [("product.template begin<SET>(inputs.stages, inputs.base + row, weights.stages, weights.base);", "(void)row;")]
 VARIANTS = {"as it is": [], "weights": WEIGHTS, "boxes": BOXES, "copies": WEIGHTS + BOXES, "steps": STEPS, "all": WEIGHTS + BOXES + STEPS}
 
 

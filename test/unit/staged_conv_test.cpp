@@ -213,9 +213,51 @@ TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 a
     }
   }
   CHECK(sums == std::set<std::string>{"rk::split_k_sum", "rk::split_k_sum_rows"});
-  CHECK(tiles == std::set<std::string>{"128x128", "128x64", "64x128", "64x64"});
+  CHECK(tiles == std::set<std::string>{"128x128", "128x144", "128x192", "128x64", "64x128", "64x64"});
   CHECK(by_pairs.size() >= 3);
   expect_no_problems(narrow, {vdevice, Precision::fp16, 2e-2}, "deep");
+}
+
+TEST_CASE("tiles of 128 channels in tf32 give the same, in as many rounds as they take") {
+  VDevice vdevice = device(4);
+  vdevice.wide_products = true;
+  const ConvRow rows[] = {
+      {.name = "3x3, 72 to 130, 9 x 33",
+       .in = {1, 72, 9, 33},
+       .out_channels = 130,
+       .kernel = {3, 3},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1},
+       .activation = Activation::relu,
+       .residual = 1},
+      {.name = "1x1, 40 to 200, batch 5", .in = {5, 40, 7, 9}, .out_channels = 200, .kernel = {1, 1}, .residual = 1},
+      {.name = "1x1, 64 to 130, gelu", .in = {1, 64, 14, 15}, .out_channels = 130, .kernel = {1, 1}, .activation = Activation::gelu},
+      {.name = "3x3, stride 2, 40 to 136, 11 x 22",
+       .in = {2, 40, 11, 22},
+       .out_channels = 136,
+       .kernel = {3, 3},
+       .strides = {2, 2},
+       .pads_begin = {1, 1},
+       .pads_end = {1, 1}},
+  };
+  std::vector<Case> wide;
+  std::set<std::string> tiles;
+  bool pairs = false;
+  for (const ConvRow& row : rows) {
+    wide.push_back(conv_case(row));
+    for (const RKernel& rkernel :
+         kernels::staged_conv().candidates({wide.back().graph, wide.back().graph.rops[0], vdevice, Precision::tf32})) {
+      const kernels::staged::Config config = kernels::staged::config_of(rkernel);
+      const kernels::staged::Shape& shape = kernels::staged::shape_of(config);
+      if (config.deep == 0) continue;
+      tiles.insert(fmt::format("{}x{}", shape.channels(), shape.pixels()));
+      pairs = pairs || config.pairs != 0;
+      CHECK(rkernel.phases[0].many_registers);
+    }
+  }
+  CHECK(tiles == std::set<std::string>{"128x128", "128x192"});
+  CHECK(pairs);
+  expect_no_problems(wide, {vdevice, Precision::tf32, 2e-2}, "wide");
 }
 
 // The packed data of each candidate, as words, when the weights of output channel n have been multiplied by 2^exponent(n).

@@ -47,7 +47,7 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
     CHECK(d.veus() == d.sms);
     CHECK(d.threads() == d.compute_threads + kServiceThreads);
     CHECK(d.work_bytes() >= 16384);
-    for (const VDevice& program : {d.with_inputs(), d.without_inputs()}) {
+    for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.without_inputs()}) {
       CHECK(program.work_bytes() + kControlBytes + program.weight_stages * program.weight_stage_bytes +
                 program.input_stages * program.input_stage_bytes ==
             d.smem_bytes);
