@@ -62,7 +62,7 @@ class Service:
 
     def close(self):
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
+        self.process.wait(300)  # Ray drains its nodes, which on a busy machine takes minutes
 
 
 def images(count, seed):
