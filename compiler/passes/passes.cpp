@@ -17,6 +17,7 @@
 #include "compiler/passes/recognise_excitation.h"
 #include "compiler/passes/recognise_normalizations.h"
 #include "compiler/passes/remove_identities.h"
+#include "compiler/passes/shrink_biases.h"
 #include "compiler/passes/sink_transposes.h"
 #include "compiler/passes/slice_gathers.h"
 #include "compiler/passes/stack_recurrences.h"
@@ -52,6 +53,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
+      {"shrink_biases", shrink_biases},        // behind it: a mask is one rOperator now
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on
