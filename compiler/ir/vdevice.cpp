@@ -94,7 +94,7 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     expect_stages(fields, "weight_stages_of_batches", d.weight_stages_of_batches, "weight_stage_bytes_of_batches",
                   d.weight_stage_bytes_of_batches);
   }
-  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.without_inputs()})
+  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs()})
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
@@ -197,6 +197,15 @@ VDevice VDevice::with_batches() const {
   d.input_stage_bytes = input_stage_bytes_of_batches;
   d.weight_stages = d.weight_stages_beside_inputs = weight_stages_of_batches;
   d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_of_batches;
+  return d;
+}
+
+VDevice VDevice::with_long_batches() const {
+  VDevice d = with_batches();
+  if (input_stages == 0 || input_stages_of_batches <= 2) return d;
+  --d.input_stages;
+  d.input_stage_bytes = input_stage_bytes;
+  d.weight_stages_beside_inputs = ++d.weight_stages;
   return d;
 }
 

@@ -42,6 +42,8 @@ struct VDevice {
   bool wide_products =
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
 
+  bool more_tiles = false;  // the same: tiles that only programs of large products have (staged_conv_plan.h, is_of_large_products)
+
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;
   Precision default_precision = Precision::fp32;
@@ -67,8 +69,10 @@ struct VDevice {
   // The cost of that name, or the h200's where the file gives none. TAMP_CHECK if the h200 has none either.
   double cost(std::string_view cost_name) const;
 
-  VDevice with_inputs() const;     // for a program that copies boxes of input values
-  VDevice with_batches() const;    // the same for large products on wgmma
+  VDevice with_inputs() const;   // for a program that copies boxes of input values
+  VDevice with_batches() const;  // the same for large products on wgmma
+  // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
+  VDevice with_long_batches() const;
   VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
   int64_t veus() const { return sms * veus_per_sm; }
   int64_t threads() const;     // compute_threads plus the service warps

@@ -36,8 +36,11 @@ struct Shape {
     return rounds == 1 ? bytes : std::max<int64_t>(bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m));
   }
   bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }
-  bool is_deep() const { return mt == 2 && nt >= 4 && warps_m >= 2 && warps_n >= 2; }  // whole 64 channels by whole 64 pixels
-  bool only_deep() const { return channels() > 64; }
+  bool is_deep() const { return mt == 2 && nt >= 3 && warps_m >= 2 && warps_n >= 2; }  // 64 channels or more by 64 pixels or more
+  bool only_deep() const { return channels() > 64 || (pixels() > 64 && pixels() % 64 != 0); }
+  // Shapes for programs that are large products of one tap and little else (VDevice::more_tiles). They let the rTasks of a product fill one
+  // round of all vEUs; in other programs they were not measured.
+  bool is_of_large_products() const { return (channels() == 64 && only_deep()) || pixels() > 192; }
 };
 std::span<const Shape> shapes();
 

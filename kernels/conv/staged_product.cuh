@@ -274,7 +274,7 @@ struct StagedWideProduct {
 };
 
 // Rows<Math> by wgmma: both operands come from the stages as they lie, and a step only has to be begun. With 128 channels each warpgroup
-// has 64 of them; with 64 the two warpgroups share the pixels (if there are 128), or k.
+// has 64 of them; with 64 the two warpgroups share the pixels (if there are more than 64), or k.
 // Example, 128 x 128: lane 13 of warp 5 has channels 64 + 14 = 78 and 79, since it is of warpgroup 1, whose weights begin at byte 64 * 128
 // = 8192 of a step; pixels are as above, up to 122 and 123.
 template <class Veu, class Math, int CHANNELS, int PIXELS>
@@ -282,14 +282,14 @@ struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
   static constexpr bool kWide = true, kLags = CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
   static constexpr int kSets = 1;
-  static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
+  static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS > 64 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kStepBytes = CHANNELS * kBoxRowBytes;
   static constexpr int kBatch = 1;  // steps that are begun together, and waited for
   static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
   static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
-  static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
+  static_assert(Veu::kComputeThreads == 2 * 4 * kWarp);
 
   float sum[kEights][4];
   int first_weight, first_input, eight_bytes;
@@ -359,14 +359,15 @@ struct StagedDeepProduct {
   }
   // As StagedProduct::store.
   RK_INLINE void store(char* sums, int round) const {
-    constexpr int kRoundEights = kEights / kRounds;
-    const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
+    constexpr int kGroupPixels = kEights * 8;
+    const int first = group_n() * kGroupPixels - round * kRoundPixels;  // of the round's pixels: the warpgroup's first
+    const int pixel = group_k() * kPixels + first + lane_id() % 4 * 2;
     const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
-      if (kRounds > 1 && j / kRoundEights != round) continue;
+      if (kRounds > 1 && (first + j * 8 < 0 || first + j * 8 >= kRoundPixels)) continue;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j % kRoundEights * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
+      for (int e = 0; e < 2; ++e) store_shared2(sums, to + (j * 8 + e) * kPitch * 4, float2{sum[j][e], sum[j][e + 2]});
     }
   }
 };

@@ -30,25 +30,29 @@ RK_INLINE void end_wide() {
 }
 
 // The operands of an instruction: a thread's sums, d[eights][4], and behind them A and B.
-#define RK_REGISTERS_32                                                                                                                \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, " \
-  "%28, %29, %30, %31"
-#define RK_REGISTERS_48 RK_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define RK_REGISTERS_24 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define RK_REGISTERS_32 RK_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define RK_REGISTERS_40 RK_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define RK_REGISTERS_48 RK_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define RK_REGISTERS_56 RK_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define RK_REGISTERS_64 RK_REGISTERS_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define RK_REGISTERS_72 RK_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
 #define RK_REGISTERS_80 RK_REGISTERS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define RK_REGISTERS_96 RK_REGISTERS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define RK_REGISTERS_112 RK_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 #define RK_SUMS_4(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define RK_SUMS_8(j) RK_SUMS_4(j), RK_SUMS_4(j + 1)
 #define RK_SUMS_16(j) RK_SUMS_8(j), RK_SUMS_8(j + 2)
-#define RK_SUMS_32 RK_SUMS_16(0), RK_SUMS_16(4)
-#define RK_SUMS_48 RK_SUMS_32, RK_SUMS_16(8)
+#define RK_SUMS_24 RK_SUMS_16(0), RK_SUMS_8(4)
+#define RK_SUMS_32 RK_SUMS_24, RK_SUMS_8(6)
+#define RK_SUMS_40 RK_SUMS_32, RK_SUMS_8(8)
+#define RK_SUMS_48 RK_SUMS_40, RK_SUMS_8(10)
 #define RK_SUMS_56 RK_SUMS_48, RK_SUMS_8(12)
 #define RK_SUMS_64 RK_SUMS_56, RK_SUMS_8(14)
 #define RK_SUMS_72 RK_SUMS_64, RK_SUMS_8(16)
 #define RK_SUMS_80 RK_SUMS_72, RK_SUMS_8(18)
 #define RK_SUMS_96 RK_SUMS_80, RK_SUMS_16(20)
+#define RK_SUMS_112 RK_SUMS_96, RK_SUMS_16(24)
 
 // D[64][n] += A[64][8] * B[8][n], n being 8 * EIGHTS. Warp w of the four holds rows 16 w to 16 w + 15 of A and D in the lanes that mma_tf32
 // has them in; d[j] is columns 8 j to 8 j + 7.
@@ -73,15 +77,18 @@ RK_INLINE void wide_tf32(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" RK_REGISTERS_##sums "}, " operands ", 1, 1, 1, 0, 0;" \
                : RK_SUMS_##sums                                                                                                           \
                : "l"(a), "l"(b))
-#define RK_DEEP_ANY(type)                                                                                                     \
-  static_assert(EIGHTS == 8 || EIGHTS == 12 || EIGHTS == 14 || EIGHTS == 16 || EIGHTS == 18 || EIGHTS == 20 || EIGHTS == 24); \
-  if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");                                                               \
-  if constexpr (EIGHTS == 12) RK_DEEP(96, 48, type, "%48, %49");                                                              \
-  if constexpr (EIGHTS == 14) RK_DEEP(112, 56, type, "%56, %57");                                                             \
-  if constexpr (EIGHTS == 16) RK_DEEP(128, 64, type, "%64, %65");                                                             \
-  if constexpr (EIGHTS == 18) RK_DEEP(144, 72, type, "%72, %73");                                                             \
-  if constexpr (EIGHTS == 20) RK_DEEP(160, 80, type, "%80, %81");                                                             \
-  if constexpr (EIGHTS == 24) RK_DEEP(192, 96, type, "%96, %97")
+#define RK_DEEP_ANY(type)                                                                             \
+  static_assert(EIGHTS >= 6 && EIGHTS <= 28 && (EIGHTS % 4 == 0 || EIGHTS <= 18) && EIGHTS % 2 == 0); \
+  if constexpr (EIGHTS == 6) RK_DEEP(48, 24, type, "%24, %25");                                       \
+  if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");                                       \
+  if constexpr (EIGHTS == 10) RK_DEEP(80, 40, type, "%40, %41");                                      \
+  if constexpr (EIGHTS == 12) RK_DEEP(96, 48, type, "%48, %49");                                      \
+  if constexpr (EIGHTS == 14) RK_DEEP(112, 56, type, "%56, %57");                                     \
+  if constexpr (EIGHTS == 16) RK_DEEP(128, 64, type, "%64, %65");                                     \
+  if constexpr (EIGHTS == 18) RK_DEEP(144, 72, type, "%72, %73");                                     \
+  if constexpr (EIGHTS == 20) RK_DEEP(160, 80, type, "%80, %81");                                     \
+  if constexpr (EIGHTS == 24) RK_DEEP(192, 96, type, "%96, %97");                                     \
+  if constexpr (EIGHTS == 28) RK_DEEP(224, 112, type, "%112, %113")
 template <int EIGHTS>
 RK_INLINE void deep_f16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
   RK_DEEP_ANY("f16");
@@ -93,23 +100,29 @@ RK_INLINE void deep_bf16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
 #undef RK_DEEP_ANY
 #undef RK_DEEP
 #undef RK_WIDE
+#undef RK_SUMS_112
 #undef RK_SUMS_96
 #undef RK_SUMS_80
 #undef RK_SUMS_72
 #undef RK_SUMS_64
 #undef RK_SUMS_56
 #undef RK_SUMS_48
+#undef RK_SUMS_40
 #undef RK_SUMS_32
+#undef RK_SUMS_24
 #undef RK_SUMS_16
 #undef RK_SUMS_8
 #undef RK_SUMS_4
+#undef RK_REGISTERS_112
 #undef RK_REGISTERS_96
 #undef RK_REGISTERS_80
 #undef RK_REGISTERS_72
 #undef RK_REGISTERS_64
 #undef RK_REGISTERS_56
 #undef RK_REGISTERS_48
+#undef RK_REGISTERS_40
 #undef RK_REGISTERS_32
+#undef RK_REGISTERS_24
 
 }  // namespace rk
 #endif
