@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a user would pick instead of tamp, timed on a GPU: PyTorch eager in a CUDA graph, and torch.compile.
 
-    python3 test/gpu/peers.py NAME --precision tf32 --peer eager|compile|compile-replay|max-autotune [--prepare]
+    python3 test/gpu/peers.py NAME --precision tf32 --peer eager|compile|compile-replay|max-autotune [--batch N] [--prepare]
 
 Prints JSON lines: first what the peer is, then one line per layout (contiguous; channels-last if the input is an image) as soon as its time is
 known, so that a caller with a time limit has what was ready. cuDNN benchmark mode is on, recurrent layers are cuDNN's, tf32 is allowed only as precision tf32.
@@ -110,13 +110,14 @@ def main():
     parser.add_argument("name")
     parser.add_argument("--precision", default="tf32", choices=("fp32", "tf32", "fp16", "bf16"))
     parser.add_argument("--peer", default="eager", choices=PEERS)
+    parser.add_argument("--batch", type=int, help="first extent of all inputs; default: what the network has")
     parser.add_argument("--prepare", action="store_true")
     args = parser.parse_args()
     say = lambda **line: print(json.dumps(line), flush=True)
     set_precision(args.precision)
     failed = False
     for layout in ("contiguous", "channels_last"):
-        pair = ready(args.name, args.precision, layout == "channels_last")
+        pair = ready(args.name, args.precision, layout == "channels_last", args.batch)
         if pair is None:
             continue
         if layout == "contiguous":
