@@ -381,11 +381,12 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
     else
       out.writes.push_back(partial_rows(p, split, row(y, w), row(y, last_w), begin, end));
   }
-  // Boxes may reach into the next groups' channels, with weights of zero.
-  const int64_t all = p.groups * p.in_channels;
+  // Boxes may reach into the next groups' channels, with weights of zero. Where a copy brings a whole chunk, the last one may reach into
+  // the next split's channels, which are not used (InputBoxes::boxes_per_copy).
+  const int64_t all = p.groups * p.in_channels, whole = in_one_copy(p, c) ? c.boxes_per_chunk : 1;
   const int64_t first = group * groups.in_channels + split * c.boxes_per_split * channels_of_box(p);
   append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
-               std::min(first + c.boxes_per_split * channels_of_box(p), all), out.reads);
+               std::min(first + ceil_div(c.boxes_per_split, whole) * whole * channels_of_box(p), all), out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
