@@ -136,11 +136,12 @@ std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
   for (const ROperator& rop : graph.rops) {
     const auto* conv = std::get_if<Conv>(&rop.attrs);
     const auto* matmul = std::get_if<MatMul>(&rop.attrs);
-    if (!conv && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
+    const bool normalized = std::holds_alternative<NormalizedMatMul>(rop.attrs);
+    if (!conv && !normalized && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
     const Shape& x = graph.tensor(rop.inputs[0]).shape;
     const Shape& y = graph.tensor(rop.outputs[0]).shape;
     const auto outputs = static_cast<double>(element_count(y)),
-               channels = static_cast<double>(conv ? x[1] / conv->group : x[x.size() - (matmul->trans_a ? 2 : 1)]);
+               channels = static_cast<double>(conv ? x[1] / conv->group : x[x.size() - (matmul && matmul->trans_a ? 2 : 1)]);
     const int64_t taps = conv ? element_count(conv->kernel) : 1;
     multiply_adds += outputs * channels * static_cast<double>(taps);
     if (taps != 1 || (conv && conv->group != 1)) continue;

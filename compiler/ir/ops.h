@@ -90,6 +90,30 @@ struct MatMul {
   }
 };
 
+// A MatMul whose rows are normalised: S = alpha * A * op(B) + bias + R, and Y is S normalised along its last dimension, as Normalize does.
+// Inputs A[..,M,K], B[K,N] (with trans_b [N,K]), bias[N]?, R? of S's shape, scale[N]?, shift[N]? -> Y, and S where keeps_sum says so. N is
+// a multiple of four. passes/fuse_normalize makes it.
+struct NormalizedMatMul {
+  bool trans_b = false;
+  float alpha = 1;
+  bool centered = true;
+  float epsilon = 1e-5F;
+  bool keeps_sum = false;
+  bool operator==(const NormalizedMatMul&) const = default;
+
+  static constexpr const char* kName = "NormalizedMatMul";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("trans_b", op.trans_b, false);
+    f("alpha", op.alpha, 1.0F);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon);
+    f("keeps_sum", op.keeps_sum, false);
+  }
+};
+// Places in its inputs.
+inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalizedScale = 4, kNormalizedShift = 5;
+
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
 // the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
@@ -593,6 +617,7 @@ struct Scatter {
 #define TAMP_OPERATORS(X) \
   X(Conv)                 \
   X(MatMul)               \
+  X(NormalizedMatMul)     \
   X(Pool)                 \
   X(PoolIndices)          \
   X(MaxUnpool)            \

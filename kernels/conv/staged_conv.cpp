@@ -12,6 +12,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
+#include "kernels/conv/split_k_normalize.h"
 #include "kernels/conv/staged_conv_pack.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
@@ -267,17 +268,21 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
   return in.place.offset % cell == 0 && p.in_strides[0] % cell == 0 && p.in_strides[2] % cell == 0 && p.in_strides[3] % cell == 0;
 }
 
-RKernel rkernel_of(const Request& request, const Product& p, const Config& c) {
+// None where there is no second phase for so many splits.
+std::optional<RKernel> rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
-  rkernel.name = fmt::format("staged_conv_{}<{}x{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
-                             c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w),
-                             c.pairs != 0 ? ", pairs" : "", c.splits > 1 ? fmt::format(", split {}", c.splits) : "");
+  rkernel.name =
+      fmt::format("staged_conv_{}<{}x{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
+                  c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w), c.pairs != 0 ? ", pairs" : "",
+                  c.splits > 1 ? fmt::format(", split {}", c.splits) : "", c.normalized != 0 ? ", normalized" : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
   if (c.splits > 1) {
-    rkernel.phases.push_back(sum_phase(request, p, c.splits, c.sum_rows));
+    std::optional<Phase> second = c.normalized != 0 ? normalize_phase(request, p, c.splits) : sum_phase(request, p, c.splits, c.sum_rows);
+    if (!second) return std::nullopt;
+    rkernel.phases.push_back(*std::move(second));
     rkernel.scratch_elements = c.splits * p.rows() * partial_pitch(p);
   }
   return rkernel;
@@ -299,6 +304,23 @@ Precision precision_of(const Request& request, const Product& p) {
   return fits ? request.precision : Precision::tf32;
 }
 
+// In how many shares the input channels of a shape with its tile may be, ascending. Where rows are normalised as well, the number of rTasks
+// matters more than elsewhere: with a second phase in any case, one more share costs little. So there are also those numbers with which the
+// rTasks just fit the vEUs, once or twice. Example: 24 tiles on 132 vEUs in 2, 4, 5, 8, 11 and 16 shares.
+std::vector<int64_t> splits_of(const VDevice& vdevice, const Product& p, const Config& c) {
+  if (c.sums != 0) return {1};
+  std::vector<int64_t> splits;
+  for (int64_t s = c.normalized != 0 ? 2 : 1; s <= (c.normalized != 0 ? kMostNormalizedSplits : 32); s *= 2) splits.push_back(s);
+  if (c.normalized == 0) return splits;
+  const Grid g = grid_of(p);
+  const int64_t tiles = ceil_div(p.channels, shape_of(c).channels()) * ceil_div(g.w, c.tile_w) * ceil_div(g.h, c.tile_h) * g.images;
+  for (const int64_t rounds : {1, 2}) {
+    if (const int64_t s = rounds * vdevice.veus() / tiles; s > 1 && s <= kMostNormalizedSplits) splits.push_back(s);
+  }
+  std::sort(splits.begin(), splits.end());
+  return splits;
+}
+
 // The rKernels of a shape: with the input channels in one, two, .. shares.
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
@@ -308,15 +330,19 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
       shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
   if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
-  for (int64_t splits = 1; splits <= (summed != nullptr ? 1 : 32); splits *= 2) {
+  for (const int64_t splits : splits_of(vdevice, p, c)) {
+    const int64_t last = c.splits;
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;
     c.boxes_per_split = ceil_div(ceil_div(boxes, splits), pair) * pair;
     c.splits = ceil_div(boxes, c.boxes_per_split);  // no split is empty
+    if (c.normalized != 0 && c.splits == last) continue;
     choose_chunks(vdevice, p, c);
     if (c.splits * p.rows() * partial_pitch(p) > INT32_MAX) return;  // the device's offsets have 32 bits
-    rkernels.push_back(rkernel_of(request, p, c));
+    std::optional<RKernel> rkernel = rkernel_of(request, p, c);
+    if (!rkernel) return;
+    rkernels.push_back(*std::move(rkernel));
     if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) return;
   }
 }
@@ -329,6 +355,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const bool sums = has_sums(request.rop);
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
+  const bool normalized = is_normalized(request.rop);
+  if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
   if (precision == Precision::tf32 && (p->narrow_in || p->narrow_out)) return {};
   std::vector<RKernel> rkernels;
@@ -338,7 +366,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
     Config c;
     c.shape = shape;
     c.precision = static_cast<int64_t>(precision);
-    c.sum_rows = sum_rows_of(vdevice, *p);
+    c.sum_rows = normalized ? normalized_rows_of(vdevice, *p) : sum_rows_of(vdevice, *p);
+    c.normalized = normalized ? 1 : 0;
     c.narrow = p->narrow_in ? 1 : 0;
     c.sums = sums ? merged_for(*p, s) : 0;
     // In tf32 64 x 64 and 64 x 128 are for one tap (is_wide), and of the tiles of 128 channels those two that a program has registers for.
@@ -382,16 +411,18 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
     else
       out.writes.push_back(partial_rows(p, split, row(y, w), row(y, last_w), begin, end));
   }
-  // Boxes may reach into the next groups' channels, with weights of zero.
-  const int64_t all = p.groups * p.in_channels;
+  // Boxes may reach into the next groups' channels, with weights of zero. Where a copy brings a whole chunk, the last one may reach into
+  // the next split's channels, which are not used (InputBoxes::boxes_per_copy).
+  const int64_t all = p.groups * p.in_channels, whole = in_one_copy(p, c) ? c.boxes_per_chunk : 1;
   const int64_t first = group * groups.in_channels + split * c.boxes_per_split * channels_of_box(p);
   append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
-               std::min(first + c.boxes_per_split * channels_of_box(p), all), out.reads);
+               std::min(first + ceil_div(c.boxes_per_split, whole) * whole * channels_of_box(p), all), out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Config c = config_of(rkernel);
   const Product p = product_for(graph, rop, c);
+  if (phase != 0 && c.normalized != 0) return normalize_accesses(graph, rop, p, c.splits, c.sum_rows, index, out);
   if (phase != 0) return sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
   product_accesses(graph, p, c, index, out);
   if (c.sums == 0) return;

@@ -6,6 +6,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
+#include "kernels/conv/split_k_normalize.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels::staged {
@@ -26,6 +27,7 @@ ROperator without_sums(const ROperator& rop) {
 bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
+  if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
   if (!has_sums(rop)) return product_of(graph, rop, Activations::narrow);
   std::optional<Product> p = product_of(graph, without_sums(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
@@ -148,7 +150,7 @@ Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase) {
   const Config c = config_of(rkernel);
   const Product p = product_for(graph, rop, c);
-  if (phase == 1) return pack_sum(graph, p);
+  if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
   std::vector<float> scales = scales_of(data, p), bias;
   const Groups groups = groups_of(p, c);

@@ -47,6 +47,7 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   if (c.deep != 0) pairs.emplace_back("deep", c.deep);
   if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
   if (c.sums != 0) pairs.emplace_back("sums", c.sums);
+  if (c.normalized != 0) pairs.emplace_back("normalized", c.normalized);
   return pairs;
 }
 
@@ -69,7 +70,8 @@ Config config_of(const RKernel& rkernel) {
           flag("narrow"),
           flag("deep"),
           flag("pairs"),
-          flag("sums")};
+          flag("sums"),
+          flag("normalized")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }

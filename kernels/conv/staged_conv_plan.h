@@ -59,6 +59,7 @@ struct Config {
   int64_t deep = 0;        // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
   int64_t pairs = 0;       // 1: the product is by_pairs
   int64_t sums = 0;        // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
+  int64_t normalized = 0;  // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);

@@ -369,6 +369,36 @@ def test_large_products(tamp):
             assert line in source, line
 
 
+def feed_forward_and_norm(pre, rows=(2, 19), hidden=128, wide=3072):
+    """Two products of long sums with a normalisation behind each. `pre`: their sums are the next residual, too."""
+    net, x = Net(hidden), "x"
+    for _ in range(2):
+        y = net.linear(net.add("Relu", net.linear(net.norm(x) if pre else x, hidden, wide)), wide, hidden)
+        x = net.add("Add", x, y) if pre else net.norm(net.add("Add", x, y))
+    named(net, net.norm(x) if pre else net.linear(x, hidden, hidden))
+    return net.model([port("x", *rows, hidden)], [port("y", *rows, hidden)])
+
+
+def test_normalisation_in_a_product(tamp):
+    """The sum of a product's parts normalises the rows where that is faster, also where a later residual reads the sum. Not in fp32, whose
+    products have no boxes, and not where channels lie elsewhere than in rows."""
+    for pre in (False, True):
+        for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+            check(tamp, feed_forward_and_norm(pre), None, limit, precision, None, "--vdevice", "h200", "--races")
+            rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+            assert (rops.count("NormalizedMatMul"), rops.count("Normalize")) == (2, 1 if pre else 0), f"{precision}: {rops}"
+            made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "NormalizedMatMul"]
+            assert all("split" in name and name.endswith("normalized>") for name in chosen), chosen
+        assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+    check(tamp, feed_forward_and_norm(True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    net = Net(128)
+    turned = net.add("Transpose", net.linear("x", 1024, 128), perm=[0, 2, 1])
+    named(net, net.add("LayerNormalization", turned, net.weight(19, scale=1)))
+    check(tamp, net.model([port("x", 2, 19, 1024)], [port("y", 2, 128, 19)]), None, 5e-3, "fp16", None, "--vdevice", "h200")
+    assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]
