@@ -12,6 +12,7 @@
 #include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/move_rows.h"
+#include "compiler/passes/pool_by_sums.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/recognise_attention.h"
 #include "compiler/passes/recognise_excitation.h"
@@ -29,6 +30,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
+  const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
   const auto sink = [cell](Graph graph) { return sink_transposes(std::move(graph), cell); };
   const auto join = [cell](Graph graph) { return join_views(std::move(graph), cell); };
@@ -54,6 +56,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
+      {"pool_by_sums", pool},                  // the same
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on
   };
 }
