@@ -124,6 +124,22 @@ bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph));
 }
 
+// A convolution or a product with constants, also one that makes or reads sums of channels.
+struct PlainProduct {
+  int64_t channels, taps = 1, groups = 1;  // channels: of the input, of a group
+};
+std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& rop) {
+  const auto x = [&]() -> const Shape& { return graph.tensor(rop.inputs[0]).shape; };
+  const auto convolved = [&](const auto& conv) { return PlainProduct{x()[1] / conv.group, element_count(conv.kernel), conv.group}; };
+  if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(*conv);
+  if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
+  if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{x()[1]};
+  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return PlainProduct{x().back()};
+  const auto* matmul = std::get_if<MatMul>(&rop.attrs);
+  if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return std::nullopt;
+  return PlainProduct{x()[x().size() - (matmul->trans_a ? 2 : 1)]};
+}
+
 // The products that wgmma can compute: one-tap convolutions and products with constants.
 struct OneTapProducts {
   double channels = 0, pixels = 0;  // of the input; of the output; on average
@@ -134,19 +150,15 @@ std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
   OneTapProducts sum;
   double products = 0, multiply_adds = 0;
   for (const ROperator& rop : graph.rops) {
-    const auto* conv = std::get_if<Conv>(&rop.attrs);
-    const auto* matmul = std::get_if<MatMul>(&rop.attrs);
-    const bool normalized = std::holds_alternative<NormalizedMatMul>(rop.attrs);
-    if (!conv && !normalized && !(matmul && graph.tensor(rop.inputs[1]).role == Role::constant)) continue;
-    const Shape& x = graph.tensor(rop.inputs[0]).shape;
+    const std::optional<PlainProduct> product = plain_product(graph, rop);
+    if (!product) continue;
     const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    const auto outputs = static_cast<double>(element_count(y)),
-               channels = static_cast<double>(conv ? x[1] / conv->group : x[x.size() - (matmul && matmul->trans_a ? 2 : 1)]);
-    const int64_t taps = conv ? element_count(conv->kernel) : 1;
-    multiply_adds += outputs * channels * static_cast<double>(taps);
-    if (taps != 1 || (conv && conv->group != 1)) continue;
+    const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product->channels);
+    multiply_adds += outputs * channels * static_cast<double>(product->taps);
+    if (product->taps != 1 || product->groups != 1) continue;
+    const bool is_map = !std::holds_alternative<MatMul>(rop.attrs) && !std::holds_alternative<NormalizedMatMul>(rop.attrs);
     sum.channels += channels;
-    sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, conv ? y[1] : y.back()));
+    sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, is_map ? y[1] : y.back()));
     sum.large_tiles += outputs / (128 * 192);
     sum.share += outputs * channels;
     ++products;

@@ -243,9 +243,10 @@ inline constexpr int64_t kSqueezeBlock = 32;
 constexpr int64_t padded_hidden(int64_t hidden) { return (hidden + 3) / 4 * 4; }
 inline constexpr size_t kSqueezeWeights = 2, kSqueezeBias = 3;  // places of the depthwise convolution's operands in the inputs
 
-// A Conv whose channels are added up as well, for squeeze-and-excite: Y = act(conv(X, W) + B), S = the sums of Y's channels over tiles of
-// tile[0] x tile[1] pixels. X[N,C,H,W], W[M,C/group,KH,KW], B[M]? -> Y[N,M,OH,OW], S[N,M,P]: tiles are counted row by row. M is a multiple
-// of four. Example: OH = OW = 14 and tile=[7,10] give P = 4; part 1 is rows 0 to 6, columns 10 to 13.
+// A Conv whose channels are added up as well, for squeeze-and-excite and for the product behind a pooling: Y = act(conv(X, W) + B + R), S =
+// the sums of Y's channels over tiles of tile[0] x tile[1] pixels. X[N,C,H,W], W[M,C/group,KH,KW], B[M]?, R[N,M,OH,OW]? -> Y[N,M,OH,OW],
+// S[N,M,P]: tiles are counted row by row. M is a multiple of four. Example: OH = OW = 14 and tile=[7,10] give P = 4; part 1 is rows 0 to 6,
+// columns 10 to 13.
 struct SummedConv {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;
@@ -263,7 +264,22 @@ struct SummedConv {
     f("tile", op.tile);
   }
 };
-inline constexpr size_t kSummedBias = 2;  // its place in the inputs
+inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places in the inputs
+
+// A product with the means of a map's channels: Y = scale * (sum of S over its last dimension) * W. S[N,C,P] is what SummedConv makes,
+// W[C,M], or W[M,C] with trans_b; Y[N,M]. Example: of a map of 7 x 7 pixels, scale is 1/49. passes/pool_by_sums makes it.
+struct PooledMatMul {
+  bool trans_b = false;
+  float scale = 1;
+  bool operator==(const PooledMatMul&) const = default;
+
+  static constexpr const char* kName = "PooledMatMul";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("trans_b", op.trans_b, false);
+    f("scale", op.scale, 1.0F);
+  }
+};
 
 // The second half: Y = X * gate(W * hidden(sum of S over its last dimension + HB) + B), one gate for all pixels of a channel. X[N,C,H,W],
 // S[N,R,P] as ChannelSqueeze makes it, W[C,R,1,1], HB[R]?, B[C]?. With the weights of the first half, FW[R,C,1,1]?, S[N,C,P] is what
@@ -625,6 +641,7 @@ struct Scatter {
   X(Softmax)              \
   X(Attention)            \
   X(SummedConv)           \
+  X(PooledMatMul)         \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/sum_channels.h"
 
 namespace tamp::passes {
 namespace {
@@ -86,35 +87,11 @@ class ExcitationMatcher {
   Uses uses_;
 };
 
-ActivationCall activation_of(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
-
-std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {
-  while (!ids.empty() && !ids.back().valid()) ids.pop_back();
-  return ids;
-}
-
 // The two rOperators that take the place of a match.
 struct Excited {
   ROperator squeeze, excite;
   double us = 0;
 };
-
-// Tiles that all pixels can be cut into, of about as many pixels as bodies of convolutions have, or fewer by a quarter: with a halo, input
-// for as many may be too much.
-std::vector<std::vector<int64_t>> tiles_of(const Shape& map) {
-  std::vector<std::vector<int64_t>> tiles;
-  for (const int64_t columns : {1, 2, 3, 4, 6, 8}) {
-    const int64_t w = (map[3] + columns - 1) / columns;
-    for (const int64_t pixels : {12, 16, 24, 32, 48, 64, 96, 128}) {
-      const int64_t most = std::min(pixels / w, map[2]);
-      if (most == 0) continue;
-      const int64_t rows = (map[2] + most - 1) / most;  // of tiles
-      std::vector<int64_t> tile = {(map[2] + rows - 1) / rows, w};
-      if (std::find(tiles.begin(), tiles.end(), tile) == tiles.end()) tiles.push_back(std::move(tile));
-    }
-  }
-  return tiles;
-}
 
 class ExcitationMaker {
  public:
@@ -142,21 +119,15 @@ class ExcitationMaker {
   // where the convolution as it stands, by the fastest tile and without the sums, and `other` take less time.
   std::optional<Excited> with_sums(const ExcitationMatch& match, size_t conv, const Excited& other) {
     const Shape& map = before_.tensor(match.squeezed).shape;
-    Tensor tensor;
-    tensor.name = before_.tensor(match.squeezed).name + ".sums";
-    tensor.dtype = DType::f32;
-    const TensorId sums = add_tensor(graph_, std::move(tensor));
-    const auto shape_for = [&](const std::vector<int64_t>& tile) {
-      return Shape{map[0], map[1], ((map[2] + tile[0] - 1) / tile[0]) * ((map[3] + tile[1] - 1) / tile[1])};
-    };
+    const TensorId sums = add_sums(graph_, before_.tensor(match.squeezed));
     std::optional<Excited> best;
     std::optional<double> conv_us;
-    for (const std::vector<int64_t>& tile : tiles_of(map)) {
-      Excited made{summed(before_.rops[conv], sums, tile), excited(match, sums)};
+    for (const std::vector<int64_t>& tile : tiles_for_sums(map)) {
+      Excited made{summed_conv(before_.rops[conv], sums, tile), excited(match, sums)};
       made.excite.inputs.resize(kExciteFirstWeights);
       made.excite.inputs.push_back(before_.rops[match.first].inputs[1]);
       for (const size_t step : {match.first, match.pooling}) prepend_origin(made.excite, before_.rops[step]);
-      graph_.tensor(sums).shape = shape_for(tile);
+      graph_.tensor(sums).shape = shape_of_sums(map, tile);
       const std::optional<Estimate> first = estimator_(graph_, made.squeeze), second = estimator_(graph_, made.excite);
       if (!first || !second) continue;
       made.us = first->us + second->us;
@@ -164,7 +135,7 @@ class ExcitationMaker {
       if (!best || made.us < best->us) best = std::move(made);
     }
     if (!best || other.us + *conv_us <= best->us) return std::nullopt;
-    graph_.tensor(sums).shape = shape_for(std::get<SummedConv>(best->squeeze.attrs).tile);
+    graph_.tensor(sums).shape = shape_of_sums(map, std::get<SummedConv>(best->squeeze.attrs).tile);
     return best;
   }
 
@@ -192,27 +163,16 @@ class ExcitationMaker {
   ROperator excited(const ExcitationMatch& match, TensorId sums) const {
     const ROperator &first = before_.rops[match.first], &second = before_.rops[match.second];
     ROperator excite = before_.rops[match.last];
-    excite.attrs = ChannelExcite{activation_of(first.epilogue), activation_of(second.epilogue)};
+    excite.attrs = ChannelExcite{activation_call(first.epilogue), activation_call(second.epilogue)};
     excite.inputs = without_last_none({match.x, sums, second.inputs[1], first.epilogue.bias, second.epilogue.bias});
     prepend_origin(excite, second);
     return excite;
   }
 
-  static ROperator summed(const ROperator& rop, TensorId sums, const std::vector<int64_t>& tile) {
-    const auto& conv = std::get<Conv>(rop.attrs);
-    ROperator summed = rop;
-    summed.attrs = SummedConv{
-        conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, conv.group, activation_of(rop.epilogue), tile};
-    summed.epilogue = {};
-    summed.inputs = without_last_none({rop.inputs[0], rop.inputs[1], rop.epilogue.bias});
-    summed.outputs.push_back(sums);
-    return summed;
-  }
-
   static void add_depthwise(const ROperator& rop, ROperator& squeeze) {
     const auto& conv = std::get<Conv>(rop.attrs);
     std::get<ChannelSqueeze>(squeeze.attrs).depthwise =
-        DepthwisePrologue{conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, activation_of(rop.epilogue)};
+        DepthwisePrologue{conv.kernel, conv.strides, conv.dilations, conv.pads_begin, conv.pads_end, activation_call(rop.epilogue)};
     squeeze.name = rop.name;
     squeeze.inputs = without_last_none({rop.inputs[0], squeeze.inputs[1], rop.inputs[1], rop.epilogue.bias});
     squeeze.outputs.push_back(rop.outputs[0]);

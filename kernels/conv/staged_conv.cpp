@@ -117,12 +117,13 @@ int64_t merged_for(const Product& p, const Shape& shape) {
 }
 
 // Makes the phase of a convolution one that stores sums as well.
-void add_sums(const Request& request, const Shape& shape, Phase& phase) {
+void add_sums(const Request& request, const Product& p, const Shape& shape, Phase& phase) {
   const TensorId sums = request.rop.outputs[1];
   ArgList conv;
   for (Arg& a : phase.args) conv.push_back(std::move(a.value));
   phase.header = "kernels/conv/summed_conv.cuh";
   phase.body = "rk::summed_conv";
+  if (p.residual.valid()) phase.template_args.emplace_back("ADDS", "true");
   phase.args_type = "rk::SummedConvArgs";
   phase.args = {{"conv", ArgValue{std::move(conv)}},
                 {"sums", arg(TensorArg{sums})},
@@ -168,7 +169,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   if (c.deep != 0 && 2 * b.tiles(g) >= request.vdevice.veus()) phase.cost.weight_bytes /= request.vdevice.cost("staged_conv.shared_reads");
   phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
                                  costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
-  if (c.sums != 0) add_sums(request, s, phase);
+  if (c.sums != 0) add_sums(request, p, s, phase);
   return phase;
 }
 
@@ -440,6 +441,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
 Graph placed_alone(const Graph& graph, ROperator& rop) {
   Graph alone;
   const auto take = [&](TensorId& id) {
+    if (!id.valid()) return;
     Tensor tensor = graph.tensor(id);
     int64_t elements = element_count(tensor.shape);
     if (tensor.role != Role::constant) {
@@ -485,7 +487,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   ROperator rop = request.rop;
   const Graph alone = placed_alone(request.graph, rop);
   const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, without_sums(rop), d, request.precision});
-  if (!(us <= without_us + d.cost("staged_conv.sums_most_us"))) return std::nullopt;
+  if (std::isinf(us) || !(us <= without_us + d.cost("staged_conv.sums_most_us"))) return std::nullopt;
   return Estimate{us};
 }
 

@@ -21,6 +21,7 @@ ROperator without_sums(const ROperator& rop) {
   conv.epilogue.a = op.activation.a;
   conv.epilogue.b = op.activation.b;
   if (rop.inputs.size() > kSummedBias) conv.epilogue.bias = rop.inputs[kSummedBias];
+  if (rop.inputs.size() > kSummedResidual) conv.epilogue.residual = rop.inputs[kSummedResidual];
   return conv;
 }
 

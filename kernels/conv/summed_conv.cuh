@@ -1,6 +1,6 @@
 // SummedConv (compiler/ir/ops.h): the convolution of staged_conv.cuh, which also stores the sums of its results over the pixels of each
-// tile, channel by channel, for kernels/excite. A rTask has all pixels of a tile, so it stores one part of its channels' sums. The order
-// of all additions is fixed. There are no residuals.
+// tile, channel by channel, for kernels/excite and kernels/gemm/gemv_of_sums.cuh. A rTask has all pixels of a tile, so it stores one part
+// of its channels' sums. The order of all additions is fixed. ADDS: there is a residual, which is added before the activation.
 //
 // A body of its own, because code that runs once costs the time in which its bytes are fetched: other convolutions have none of this.
 //
@@ -21,9 +21,10 @@ struct SummedConvArgs {
 };
 static_assert(sizeof(SummedConvArgs) <= 768, "an argument slot has 768 bytes");
 
-template <class Veu, class Product>
+template <class Veu, class Product, bool ADDS>
 struct SummedResults : StagedResults<Veu, Product> {
   using Base = StagedResults<Veu, Product>;
+  using Value = typename Base::Value;
   static constexpr int kChannels = Product::kChannels, kThreads = Veu::kComputeThreads;
   static_assert(Base::kAhead && Base::kChannelThreads <= kWarp && kThreads == kComputeWarps * kWarp);
 
@@ -31,7 +32,11 @@ struct SummedResults : StagedResults<Veu, Product> {
     Base::start(task, args, tile);
     this->left = min(this->left, task.template arguments<SummedConvArgs>().channels - this->channel);
   }
-  RK_INLINE void fetch(const Task<Veu>&, const StagedConvArgs&, const StagedTile&) {}
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    if constexpr (ADDS) {
+      if (this->left > 0) Base::fetch(task, args, tile);
+    }
+  }
 
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, char* sums, int) {
     float4 total = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -39,25 +44,32 @@ struct SummedResults : StagedResults<Veu, Product> {
 #pragma unroll
       for (int i = 0; i < Base::kOutputs; ++i) {
         if (this->to[i] < 0 || this->left <= 0) continue;
-        const float4 v = clamp4(this->sum_of(sums, this->pixel(i)), this->low, this->high);
+        float4 v = this->sum_of(sums, this->pixel(i));
+        if constexpr (ADDS) v = add4(v, this->residual[i].floats());
+        v = clamp4(v, this->low, this->high);
         store4(this->out + this->to[i], v);
         total = add4(total, v);
       }
     } else {
-      total = finish_other(args, tile, sums);
+      total = finish_other(task, args, tile, sums);
     }
     store_sums(task, args, tile, total, reinterpret_cast<float*>(sums + Product::kWarpsK * Product::kSumBytes));
   }
 
  private:
-  RK_INLINE float4 finish_other(const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
+  RK_INLINE float4 finish_other(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums) const {
     const PixelStrides strides = args.out_strides;
+    [[maybe_unused]] const PixelStrides added = narrow(args.epilogue.residual_strides);
+    [[maybe_unused]] const Value* from = nullptr;
+    if constexpr (ADDS) from = staged_residual<Value>(task, args, tile, this->channel);
     float4 total = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
     for (int p = this->pixel(0); p<args.pixels&& this->left> 0; p += Base::kPixelThreads) {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
-      const float4 v = finish4(args.epilogue, this->sum_of(sums, p), float4{0.0f, 0.0f, 0.0f, 0.0f});
+      float4 r = {0.0f, 0.0f, 0.0f, 0.0f};
+      if constexpr (ADDS) r = load_channels4(from + (h * added.h + w * added.w), added.channel, args.vector_residual != 0, this->left);
+      const float4 v = finish4(args.epilogue, this->sum_of(sums, p), r);
       store_channels4(this->out + (h * strides.h + w * strides.w), strides.channel, args.vector_out != 0, this->left, v);
       total = add4(total, v);
     }
@@ -93,10 +105,10 @@ struct SummedResults : StagedResults<Veu, Product> {
   }
 };
 
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, bool ADDS = false>
 RK_BODY void summed_conv(const Task<Veu>& task) {
   using Product = StagedProduct<Veu, Math, MT, NT, WARPS_M, WARPS_N>;
-  staged_rtask<Veu, Product, SummedResults<Veu, Product>>(task);
+  staged_rtask<Veu, Product, SummedResults<Veu, Product, ADDS>>(task);
 }
 
 }  // namespace rk

@@ -1,4 +1,4 @@
-// Host side of gemv.cuh. rTask t is columns [t * block_n, (t + 1) * block_n), block_n = 8 warps * columns.
+// Host side of gemv.cuh and gemv_of_sums.cuh. rTask t is columns [t * block_n, (t + 1) * block_n), block_n = 8 warps * columns.
 //
 // The time is that of reading the weights, so weights take 16 bits wherever the model is not to be computed in fp32: fp16, each column
 // multiplied by the power of two that brings its largest magnitude to 2^14..2^15. fp16 has as many mantissa bits as tf32. So a weight
@@ -17,6 +17,7 @@
 #include "kernels/args.h"
 #include "kernels/gemm/numbers.cuh"
 #include "kernels/gemm/product.h"
+#include "kernels/loop.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {
@@ -46,7 +47,53 @@ Config config_of(const RKernel& rkernel) {
   return {rkernel.config_value("columns"), rkernel.config_value("chunk_k"), rkernel.config_value("narrow") != 0};
 }
 
+bool is_pooled(const ROperator& rop) { return std::holds_alternative<PooledMatMul>(rop.attrs); }
+
+bool is_f32_constant(const Graph& graph, TensorId id) {
+  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
+}
+
+// What can be said of a PooledMatMul before its tensors have places; none where no body computes it.
+std::optional<Product> unplaced_pooled(const Graph& graph, const ROperator& rop) {
+  const auto& op = std::get<PooledMatMul>(rop.attrs);
+  const Tensor &sums = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
+  const TensorId bias = rop.epilogue.bias;
+  if (!is_f32_constant(graph, rop.inputs[1]) || (bias.valid() && !is_f32_constant(graph, bias))) return std::nullopt;
+  Product p;
+  p.in = rop.inputs[0];
+  p.weights = rop.inputs[1];
+  p.out = rop.outputs[0];
+  p.residual = rop.epilogue.residual;
+  p.residual_after_activation = rop.epilogue.residual_after_activation;
+  p.epilogue_bias = bias;
+  p.pixels[0] = sums.shape[0];
+  p.in_channels = sums.shape[1];
+  p.channels = out.shape[1];
+  p.weight_stride_n = op.trans_b ? p.in_channels : 1;
+  p.weight_stride_channel = op.trans_b ? 1 : p.channels;
+  const bool empty = p.rows() * p.in_channels * p.channels * sums.shape[2] == 0;
+  if (empty || p.rows() > kMaxRows || p.in_channels % kLaneK != 0) return std::nullopt;
+  return p;
+}
+
+// The same with places. in_strides are those of a part.
+std::optional<Product> pooled_product(const Graph& graph, const ROperator& rop) {
+  std::optional<Product> p = unplaced_pooled(graph, rop);
+  const Tensor &sums = graph.tensor(rop.inputs[0]), &out = graph.tensor(rop.outputs[0]);
+  if (!p || !is_plain_f32(sums) || !is_plain_values(out)) return std::nullopt;
+  const std::vector<int64_t>& in = sums.place.strides;
+  if (in[1] != 1 || in[0] % kLaneK != 0 || in[2] % kLaneK != 0 || sums.place.offset % kLaneK != 0) return std::nullopt;
+  p->in_strides = {in[0], in[1], 0, 0};
+  p->out_strides = {out.place.strides[0], out.place.strides[1], 0, 0};
+  if (!p->residual.valid()) return p;
+  const Tensor& residual = graph.tensor(p->residual);
+  if (!is_plain_values(residual) || residual.dtype != out.dtype) return std::nullopt;
+  p->residual_strides = {residual.place.strides[0], residual.place.strides[1], 0, 0};
+  return p;
+}
+
 std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
+  if (is_pooled(rop)) return pooled_product(graph, rop);
   std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   if (!p || p->rows() > kMaxRows || p->groups != 1 || p->taps() != 1) return std::nullopt;
   if (p->pad[0] > 0 || p->pad[1] > 0) return std::nullopt;
@@ -144,11 +191,46 @@ std::vector<Arg> args_of(const ROperator& rop, const Product& p, const Config& c
   };
 }
 
+// `parts`: of each value of the operand, 1 where it is there as it stands.
+Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t parts) {
+  const VDevice& d = request.vdevice;
+  const Blocks b = blocks_of(p, c);
+  const double in = static_cast<double>(bytes_of(request.graph.tensor(p.in).dtype) * parts),
+               out = static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype));
+  const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
+  Cost cost;
+  cost.flops = 2 * static_cast<double>(rows) * n * k;
+  cost.efficiency = d.cost("gemv.efficiency");
+  cost.activation_bytes = m * (in * k + out * n);
+  cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
+  if (!is_pooled(request.rop)) return cost;
+  const int64_t turns = rows * ceil_div(p.in_channels, kWarps * kLanes * kLaneK) * ceil_div(parts, rk::kGemvParts);
+  cost.latency_us = d.cost("gemv.sums_us") + static_cast<double>(turns - 1) * d.cost("gemv.sums_turn_us");
+  return cost;
+}
+
+int64_t parts_of(const Request& request) { return is_pooled(request.rop) ? request.graph.tensor(request.rop.inputs[0]).shape[2] : 1; }
+
+// Makes the phase one whose operand comes in parts.
+void add_parts(const Request& request, Phase& phase) {
+  const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
+  ArgList gemv;
+  for (Arg& a : phase.args) gemv.push_back(std::move(a.value));
+  phase.header = "kernels/gemm/gemv_of_sums.cuh";
+  phase.body = "rk::gemv_of_sums";
+  phase.args_type = "rk::GemvOfSumsArgs";
+  phase.args = {{"gemv", ArgValue{std::move(gemv)}},
+                {"parts", arg(sums.shape[2])},
+                {"part_stride", arg(sums.place.strides[2])},
+                {"scale", float_arg(std::get<PooledMatMul>(request.rop.attrs).scale)}};
+}
+
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t piece_k) {
   const Blocks b = blocks_of(p, c);
+  const bool pooled = is_pooled(request.rop);
   RKernel rkernel;
   rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv{}<{} rows, {} columns>", c.narrow ? "_16bit" : "", rows, b.block_n);
+  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns>", pooled ? "_of_sums" : "", c.narrow ? "_16bit" : "", rows, b.block_n);
   rkernel.config = {{"columns", c.columns}, {"chunk_k", c.chunk_k}, {"narrow", c.narrow}};
   Phase phase;
   phase.header = "kernels/gemm/gemv.cuh";
@@ -156,24 +238,19 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
   const Activation activation = request.rop.epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
-  phase.template_args = {{"ROWS", std::to_string(rows)},
-                         {"COLUMNS", std::to_string(c.columns)},
-                         {"NARROW", c.narrow ? "true" : "false"},
-                         {"VECTOR", vector ? "true" : "false"},
-                         {"PLAIN", plain ? "true" : "false"}};
+  phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}, {"NARROW", c.narrow ? "true" : "false"}};
+  if (!pooled) phase.template_args.emplace_back("VECTOR", vector ? "true" : "false");
+  phase.template_args.emplace_back("PLAIN", plain ? "true" : "false");
   const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
-  if (is_narrow(in) || is_narrow(out)) phase.template_args.emplace_back("In", value_type(in));
+  if (!pooled && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
   if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
   phase.args_type = "rk::GemvArgs";
   phase.args = args_of(request.rop, p, c, piece_k);
   phase.rtasks = b.n;
-  phase.work_bytes = 2 * rows * piece_k * 4;
+  phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
   phase.ring = {chunk_bytes(c), b.chunks, 1, b.n};
-  const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
-  phase.cost.flops = 2 * static_cast<double>(rows) * n * k;
-  phase.cost.efficiency = request.vdevice.cost("gemv.efficiency");
-  phase.cost.activation_bytes = m * (static_cast<double>(bytes_of(in)) * k + static_cast<double>(bytes_of(out)) * n);
-  phase.cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
+  phase.cost = cost_of(request, p, c, rows, parts_of(request));
+  if (pooled) add_parts(request, phase);
   rkernel.phases.push_back(std::move(phase));
   return rkernel;
 }
@@ -187,30 +264,43 @@ bool is_too_narrow(const Product& p, const VDevice& vdevice, int64_t columns) {
   return false;
 }
 
-std::vector<RKernel> list_candidates(const Request& request) {
-  const std::optional<Product> p = gemv_product(request.graph, request.rop);
-  if (!p) return {};
-  const VDevice& vdevice = request.vdevice;
-  int64_t rows = 1;
-  while (rows < p->rows()) rows *= 2;
+struct Tile {
+  Config config;
+  int64_t rows, piece_k;  // rows: a power of two
+};
 
-  std::vector<RKernel> rkernels;
+std::vector<Tile> tiles_of(const Request& request, const Product& p) {
+  const VDevice& vdevice = request.vdevice;
+  const bool pooled = is_pooled(request.rop);
+  int64_t rows = 1;
+  while (rows < p.rows()) rows *= 2;
+
+  std::vector<Tile> tiles;
   for (int64_t columns = 1; columns <= kMostColumns; columns *= 2) {
-    if (columns > 1 && p->channels <= kWarps * columns / 2) break;
-    if (is_too_narrow(*p, vdevice, columns)) continue;
+    if (columns > 1 && p.channels <= kWarps * columns / 2) break;
+    if (is_too_narrow(p, vdevice, columns)) continue;
     Config c;
     c.columns = columns;
     c.narrow = request.precision != Precision::fp32;
-    // Two pieces of all rows, of about 16 KB each.
-    const int64_t room = std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
+    // Two pieces of all rows, of about 16 KB each. Means of channels are one piece.
+    const int64_t room = pooled ? vdevice.work_bytes() / (rows * 4) : std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
     const int64_t stage_k = vdevice.weight_stage_bytes / (kWarps * columns * c.weight_bytes());
     const int64_t most_k = std::min(room, stage_k) / c.step_k() * c.step_k();
     if (most_k == 0) break;
     // As few chunks as there can be, of the same size.
-    c.chunk_k = ceil_div(ceil_div(p->k(), ceil_div(p->k(), most_k)), c.step_k()) * c.step_k();
-    const int64_t piece_k = std::min(room / c.chunk_k, ceil_div(p->k(), c.chunk_k)) * c.chunk_k;
-    rkernels.push_back(rkernel_of(request, *p, c, rows, piece_k));
+    c.chunk_k = ceil_div(ceil_div(p.k(), ceil_div(p.k(), most_k)), c.step_k()) * c.step_k();
+    const int64_t whole = ceil_div(p.k(), c.chunk_k) * c.chunk_k, piece_k = std::min(room / c.chunk_k * c.chunk_k, whole);
+    if (pooled && piece_k < whole) continue;
+    tiles.push_back({c, rows, piece_k});
   }
+  return tiles;
+}
+
+std::vector<RKernel> list_candidates(const Request& request) {
+  const std::optional<Product> p = gemv_product(request.graph, request.rop);
+  if (!p) return {};
+  std::vector<RKernel> rkernels;
+  for (const Tile& tile : tiles_of(request, *p)) rkernels.push_back(rkernel_of(request, *p, tile.config, tile.rows, tile.piece_k));
   return rkernels;
 }
 
@@ -219,16 +309,38 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
   const Blocks b = blocks_of(*p, config_of(rkernel));
   const int64_t begin = index * b.block_n, end = std::min(begin + b.block_n, p->channels);
-  append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
+  if (is_pooled(rop))
+    append_whole(graph, p->in, out.reads);
+  else
+    append_input(graph, *p, 0, p->rows(), 0, p->in_channels, out.reads);
   append_rows(*p, p->out, graph.tensor(p->out).place.offset, p->out_strides, 0, p->rows(), begin, end, out.writes);
   if (!p->residual.valid()) return;
   append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
 }
 
+// Of a PooledMatMul; no pass asks for the time of other products. The weights are there before the sums.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  if (!is_pooled(request.rop)) return std::nullopt;
+  const std::optional<Product> p = unplaced_pooled(request.graph, request.rop);
+  if (!p || request.graph.tensor(p->in).dtype != DType::f32) return std::nullopt;
+  const VDevice& d = request.vdevice;
+  const double veus = static_cast<double>(d.veus());
+  std::optional<Estimate> best;
+  for (const Tile& tile : tiles_of(request, *p)) {
+    const Cost cost = cost_of(request, *p, tile.config, tile.rows, parts_of(request));
+    const double rounds = static_cast<double>(ceil_div(blocks_of(*p, tile.config).n, d.veus()));
+    const double busy_us =
+        std::max(cost.activation_bytes / (d.l2_gb_per_s * 1e3 / veus), cost.flops / (d.fp32_tflops * 1e6 / veus * cost.efficiency));
+    const double us = d.edge_us + rounds * (d.rtask_us + busy_us + cost.latency_us);
+    if (!best || us < best->us) best = Estimate{us};
+  }
+  return best;
+}
+
 }  // namespace
 
 const Family& gemv() {
-  static const Family family = {"gemv", list_candidates, pack, accesses};
+  static const Family family = {"gemv", list_candidates, pack, accesses, estimate_unplaced};
   return family;
 }
 

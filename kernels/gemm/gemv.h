@@ -1,4 +1,4 @@
-// Matrix products of at most eight rows with constant weights; see gemv.cuh.
+// Matrix products of at most eight rows with constant weights (gemv.cuh), and those with means of channels (gemv_of_sums.cuh).
 #pragma once
 
 #include "kernels/catalogue.h"

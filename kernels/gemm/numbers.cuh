@@ -7,6 +7,7 @@ namespace rk {
 
 inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
 inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
+inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
 inline constexpr int kMatmulBatchRank = 4;
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;

@@ -106,6 +106,15 @@ def summed():
     return m.model(nodes, [port("x", 2, 24, 17, 13)], [port("y", 2, 92, 9, 7)], weights)
 
 
+def pooled():
+    """The end of a classifier, of two images: a residual and an activation, a global pooling and a Gemm. The channels are a multiple of four."""
+    nodes = [m.node("Conv", ["x", "w1", "b1"], ["a0"], "c1", pads=[1] * 4), m.node("Relu", ["a0"], ["a"], "r1"), m.node("Conv", ["a", "w2", "b2"], ["c"], "c2"),
+             m.node("Add", ["c", "x"], ["s"], "skip"), m.node("Relu", ["s"], ["r"], "r2"), m.node("GlobalAveragePool", ["r"], ["p"], "pool"),
+             m.node("Flatten", ["p"], ["f"], "flat"), m.node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1)]
+    weights = [weight("w1", 40, 100, 3, 3), weight("w2", 100, 40, 1, 1), weight("w3", 37, 100), *(m.constant(n, random(n, c)) for n, c in (("b1", 40), ("b2", 100), ("b3", 37)))]
+    return m.model(nodes, [port("x", 2, 100, 9, 7)], [port("y", 2, 37)], weights)
+
+
 def batch_norm():
     """Conv, BatchNormalization, residual, average pooling, Gemm."""
     norm = [m.constant("scale", random("scale", 16)), m.constant("shift", random("shift", 16)), m.constant("mean", random("mean", 16)),
@@ -389,8 +398,8 @@ def all_tests():
     tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]
     tests += [execution_test(inception, "fp32", policy) for policy in ("greedy", "ios-parallel", "list")]
-    tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
-    return tests + [precision_test(make) for make in (conv_odd, inception, excited, summed, attention)] + harness.tests_of(globals())
+    tests += [execution_test(conv_odd, "tf32", "wavefront"), execution_test(pooled, "tf32", "wavefront"), execution_test(inception, "tf32", "sequential")]
+    return tests + [precision_test(make) for make in (conv_odd, inception, excited, summed, pooled, attention)] + harness.tests_of(globals())
 
 
 if __name__ == "__main__":

@@ -73,6 +73,16 @@ TEST_CASE("SummedConv adds up its channels by tiles, ChannelExcite multiplies th
   check_near(floats_of(made[0]), {1, 2, 3, 4, 5, 0, 2, 4, 6, 8, 10, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 6});
   check_near(floats_of(made[1]), {12, 3, 24, 6, 4, 2, 0, 6});
 
+  CaseMaker added("a residual by hand");
+  const TensorId ones = added.input({1, 1, 1, 2}, Lay::rows, {1, 1}), weights = added.constant({4, 1, 1, 1}, Lay::rows, {1, 2, 3, -4});
+  const TensorId residual = added.input({1, 4, 1, 2}, Lay::rows, {1, 2, 3, -4, 5, 6, 7, 1});
+  op.tile = {1, 2};
+  Case sum = added.finish(op, {ones, weights, TensorId(), residual}, added.output({1, 4, 1, 2}));
+  const TensorId sums_of_sum = add_tensor(sum.graph, Tensor{"sums", DType::f32, {1, 4, 1}, Role::activation, nullptr, {}});
+  sum.graph.rops[0].outputs.push_back(sums_of_sum);
+  check_near(floats_of(answers(sum)[0]), {2, 3, 5, 0, 8, 9, 3, 0});  // the activation comes last
+  check_near(floats_of(answers(sum)[1]), {5, 5, 17, 3});
+
   CaseMaker other("gates by hand");
   const TensorId map = other.input({1, 2, 2, 1}, Lay::rows, {2, 6, 4, 8}), sums = other.input({1, 2, 2}, Lay::rows, {2, 6, 8, 4});
   const TensorId v = other.constant({2, 1, 1, 1}, Lay::rows, {0.5F, -1}), first = other.constant({1, 2, 1, 1}, Lay::rows, {3, 10});
@@ -118,6 +128,8 @@ TEST_CASE("squeeze-and-excite says what does not fit") {
     return op;
   };
   CHECK(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}}) == "taken");
+  CHECK(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}, {1, 12, 5, 5}}) == "taken");
+  CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {12, 4, 3, 3}, {12}, {12}}), Contains("R has shape [12], expected [1,12,5,5]"));
   CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {10, 4, 3, 3}}), Contains("a multiple of 4 output channels"));
   CHECK_THAT(refused(summed, {{1, 8, 5, 5}, {12, 3, 3, 3}}), Contains("W has shape [12,3,3,3]"));
   CHECK_THAT(refused(summed, {{1, 8, 5}, {12, 4, 3, 3}}), Contains("input X has shape [1,8,5]"));
@@ -328,7 +340,7 @@ struct SummedSizes {
   std::vector<int64_t> tile;
   int64_t group = 1, stride = 1;
   Activation activation = Activation::relu;
-  bool has_bias = true;
+  bool has_bias = true, has_residual = false;
 };
 
 Case summed_case(const std::string& name, const SummedSizes& e, Lay in = Lay::channels_last, Lay out = Lay::channels_last) {
@@ -338,6 +350,10 @@ Case summed_case(const std::string& name, const SummedSizes& e, Lay in = Lay::ch
   for (const size_t d : {2, 3}) map.push_back((e.in[d] + 2 * pad - e.kernel) / e.stride + 1);
   std::vector<TensorId> inputs = {maker.input(e.in, in), maker.constant({e.channels, e.in[1] / e.group, e.kernel, e.kernel})};
   if (e.has_bias) inputs.push_back(maker.constant({e.channels}));
+  if (e.has_residual) {
+    inputs.resize(kSummedResidual);
+    inputs.push_back(maker.input(map, out));
+  }
   const TensorId sums =
       maker.output({map[0], map[1], (map[2] + e.tile[0] - 1) / e.tile[0] * ((map[3] + e.tile[1] - 1) / e.tile[1])}, Lay::channels_last);
   const SummedConv op{
@@ -357,6 +373,12 @@ std::vector<Case> summed_cases() {
       summed_case("summed, one tap, another activation", {{2, 36, 6, 7}, 72, 1, {2, 4}, 1, 1, Activation::silu, false}),
       summed_case("summed, clip, rows of pixels", {{1, 32, 9, 9}, 20, 3, {4, 9}, 1, 1, Activation::clip}, Lay::channels_last, Lay::rows),
       summed_case("summed, large tile", {{1, 64, 17, 16}, 132, 3, {8, 8}, 1, 1, Activation::hard_swish}, Lay::slice, Lay::slice),
+      summed_case("summed, residual", {{1, 64, 7, 7}, 132, 1, {2, 7}, 1, 1, Activation::relu, true, true}),
+      summed_case("summed, residual, groups, no bias", {{2, 104, 15, 13}, 104, 3, {3, 4}, 13, 2, Activation::clip, false, true}),
+      summed_case("summed, residual, another activation", {{1, 40, 5, 6}, 44, 1, {5, 6}, 1, 1, Activation::silu, true, true},
+                  Lay::channels_last, Lay::slice),
+      summed_case("summed, residual, rows of pixels", {{2, 32, 9, 9}, 20, 3, {4, 9}, 1, 1, Activation::relu, true, true},
+                  Lay::channels_last, Lay::rows),
   };
 }
 
@@ -435,6 +457,12 @@ TEST_CASE("convolutions that add up their channels, and gates of such sums, agre
     const ROperator& rop = cases[i].graph.rops[0];
     if (i == 1) narrow.push_back(narrowed(cases[i], {rop.inputs[0], rop.outputs[0]}, DType::f16));
     narrow.push_back(narrowed(cases[i], {rop.outputs[0]}, DType::f16));
+  }
+  for (const Case& c : cases) {  // a residual has the type of the result
+    const ROperator& rop = c.graph.rops[0];
+    if (rop.inputs.size() <= kSummedResidual) continue;
+    narrow.push_back(narrowed(c, {rop.inputs[0], rop.inputs[kSummedResidual], rop.outputs[0]}, DType::f16));
+    narrow.push_back(narrowed(c, {rop.inputs[kSummedResidual], rop.outputs[0]}, DType::f16));
   }
   for (const Case& c : of_sums_cases()) narrow.push_back(narrowed(c, {c.graph.rops[0].inputs[0], c.graph.rops[0].outputs[0]}, DType::f16));
   check_summed(narrow, Precision::fp16, 2e-2, "narrow");

@@ -1,0 +1,130 @@
+// The match begins at the product and goes backwards, behind all passes that give products and convolutions their epilogues.
+#include "compiler/passes/pool_by_sums.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/sum_channels.h"
+
+namespace tamp::passes {
+namespace {
+
+// A further body in the program costs what no estimate holds, so a small gain is none.
+constexpr double kLeastGainUs = 0.3;
+
+struct PooledMatch {
+  size_t conv, product;
+  std::vector<size_t> between;  // the pooling and the views behind it
+};
+
+class PooledMatcher {
+ public:
+  explicit PooledMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+
+  // The product at `rop` and what it needs of means.
+  std::optional<PooledMatch> match(size_t rop) const {
+    const ROperator& product = graph_.rops[rop];
+    const auto* matmul = std::get_if<MatMul>(&product.attrs);
+    if (!matmul || matmul->trans_a || product.inputs.size() != 2 || !is_f32_constant(graph_, product.inputs[1])) return std::nullopt;
+    if (graph_.tensor(product.inputs[0]).shape.size() != 2 || graph_.tensor(product.inputs[1]).shape.size() != 2) return std::nullopt;
+    PooledMatch match{0, rop, {}};
+    TensorId at = product.inputs[0];
+    std::optional<size_t> maker = maker_of(at);
+    for (; maker && std::holds_alternative<Reshape>(graph_.rops[*maker].attrs); maker = maker_of(at)) {
+      match.between.push_back(*maker);
+      at = graph_.rops[*maker].inputs[0];
+    }
+    if (!maker || !is_mean(graph_.rops[*maker])) return std::nullopt;
+    match.between.push_back(*maker);
+    const TensorId map = graph_.rops[*maker].inputs[0];
+    // The views in between leave images and channels as they are.
+    const Shape means(graph_.tensor(map).shape.begin(), graph_.tensor(map).shape.begin() + 2);
+    const ROperatorId conv = uses_.producer[map.index()];
+    if (graph_.tensor(product.inputs[0]).shape != means || !conv.valid() || !can_sum(graph_.rop(conv))) return std::nullopt;
+    match.conv = conv.index();
+    return match;
+  }
+
+ private:
+  bool is_f32_map(TensorId id) const { return graph_.tensor(id).dtype == DType::f32 && graph_.tensor(id).shape.size() == 4; }
+
+  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
+  std::optional<size_t> maker_of(TensorId id) const {
+    const ROperatorId producer = uses_.producer[id.index()];
+    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+    return producer.index();
+  }
+
+  bool is_mean(const ROperator& rop) const {
+    const auto* reduce = std::get_if<Reduce>(&rop.attrs);
+    return reduce && reduce->kind == ReduceKind::mean && reduce->axes == std::vector<int64_t>{2, 3} && is_f32_map(rop.inputs[0]);
+  }
+
+  bool can_sum(const ROperator& rop) const {
+    const auto* conv = std::get_if<Conv>(&rop.attrs);
+    if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph_, rop.inputs[1])) return false;
+    if (rop.epilogue.residual.valid() && rop.epilogue.residual_after_activation) return false;
+    return is_f32_map(rop.inputs[0]) && graph_.tensor(rop.outputs[0]).shape[1] % 4 == 0;
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+};
+
+ROperator pooled(const Graph& graph, const PooledMatch& match, TensorId sums) {
+  ROperator product = graph.rops[match.product];
+  const auto matmul = std::get<MatMul>(product.attrs);
+  const Shape& map = graph.tensor(graph.rops[match.conv].outputs[0]).shape;
+  product.attrs = PooledMatMul{matmul.trans_b, matmul.alpha / static_cast<float>(map[2] * map[3])};
+  product.inputs[0] = sums;
+  for (const size_t step : match.between) prepend_origin(product, graph.rops[step]);
+  return product;
+}
+
+// The graph with the tile for which both rOperators take the shortest estimated time; none where there is no body for either.
+std::optional<Graph> with_sums(Graph graph, const PooledMatch& match, const Estimator& estimator) {
+  const ROperator conv = graph.rops[match.conv];
+  const Shape map = graph.tensor(conv.outputs[0]).shape;
+  const Tensor of_map = graph.tensor(conv.outputs[0]);
+  const TensorId sums = add_sums(graph, of_map);
+  const ROperator product = pooled(graph, match, sums);
+  std::optional<double> least_us;
+  std::vector<int64_t> best;
+  for (const std::vector<int64_t>& tile : tiles_for_sums(map)) {
+    graph.tensor(sums).shape = shape_of_sums(map, tile);
+    const std::optional<Estimate> first = estimator(graph, summed_conv(conv, sums, tile)), second = estimator(graph, product);
+    if (!first || !second || (least_us && first->us + second->us >= *least_us)) continue;
+    least_us = first->us + second->us;
+    best = tile;
+  }
+  if (!least_us) return std::nullopt;
+  graph.tensor(sums).shape = shape_of_sums(map, best);
+  graph.rops[match.conv] = summed_conv(conv, sums, best);
+  graph.rops[match.product] = product;
+  std::vector<bool> dead(graph.rops.size(), false);
+  for (const size_t step : match.between) dead[step] = true;
+  return remove_dead(erase_rops(std::move(graph), dead));
+}
+
+}  // namespace
+
+Graph pool_by_sums(Graph graph, const Estimator& estimator, const GraphEstimator& graphs) {
+  if (!estimator || !graphs) return graph;
+  std::optional<double> now_us;
+  for (size_t at = 0; at < graph.rops.size(); ++at) {
+    const std::optional<PooledMatch> match = PooledMatcher(graph).match(at);
+    std::optional<Graph> made = match ? with_sums(graph, *match, estimator) : std::nullopt;
+    if (!made) continue;
+    if (!now_us) now_us = graphs(graph);
+    const double us = graphs(*made);
+    if (us > *now_us - kLeastGainUs) continue;
+    at -= graph.rops.size() - made->rops.size();
+    now_us = us;
+    graph = std::move(*made);
+  }
+  return graph;
+}
+
+}  // namespace tamp::passes

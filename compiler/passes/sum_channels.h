@@ -1,0 +1,25 @@
+// What the passes that make a SummedConv have in common: recognise_excitation and pool_by_sums.
+#pragma once
+
+#include <vector>
+
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+ActivationCall activation_call(const Epilogue& epilogue);
+std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
+
+// Tiles that all pixels of a map [N,C,H,W] can be cut into, of about as many pixels as bodies of convolutions have, or fewer by a quarter:
+// with a halo, input for as many may be too much.
+std::vector<std::vector<int64_t>> tiles_for_sums(const Shape& map);
+
+// The tensor of the sums of a map's channels, as yet without a shape.
+TensorId add_sums(Graph& graph, const Tensor& map);
+Shape shape_of_sums(const Shape& map, const std::vector<int64_t>& tile);
+
+// The SummedConv that is `conv`, a Conv with an epilogue but without a prologue, and also makes `sums`. A residual must come before the
+// activation.
+ROperator summed_conv(const ROperator& conv, TensorId sums, const std::vector<int64_t>& tile);
+
+}  // namespace tamp::passes

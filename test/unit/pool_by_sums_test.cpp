@@ -1,0 +1,238 @@
+// The end of a classifier without a level for its pooling: the reference against values worked out by hand, what is refused, where the pass
+// makes it and where not, and the device's body against the reference over the stand-in.
+#include "compiler/passes/pool_by_sums.h"
+
+#include "compiler/ops/operator.h"
+#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/narrow_activations.h"
+#include "compiler/select/cost.h"
+#include "kernels/gemm/gemv.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
+#include "test/support/check_pass.h"
+#include "test/support/onnx_model.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+Estimator on(const char* vdevice, Precision precision) {
+  return [vdevice = read_vdevice(vdevice).with_inputs(), precision](const Graph& graph, const ROperator& rop) {
+    return select::estimate(graph, rop, vdevice, precision);
+  };
+}
+
+// A level of the program takes as long, whatever is in it.
+double by_levels(const Graph& graph) { return static_cast<double>(graph.rops.size()); }
+
+Graph pooled(const std::string& text, Precision precision = Precision::tf32, const GraphEstimator& graphs = by_levels) {
+  const Graph source = parse_graph(text);
+  Graph made = passes::pool_by_sums(source, on("h200", precision), graphs);
+  check_pass(source, made);
+  return made;
+}
+bool is_pooled(const std::string& text) {
+  const Graph made = pooled(text);
+  CHECK(count_rops(made, "SummedConv") == count_rops(made, "PooledMatMul"));
+  return count_rops(made, "PooledMatMul") == 1;
+}
+
+// `images` of 72 channels; `conv` and `mean` are the ends of lines, `after` what comes behind the mean m.
+std::string classifier(int images, const std::string& conv, const std::string& after, const std::string& mean = "} -> f32[N,72,1,1]") {
+  std::string text = R"(
+    i = input f32[N,40,7,5]
+    r = input f32[N,72,7,5]
+    c = const f32[72,40,1,1]
+    cb = const f32[72]
+    w = const f32[72,33]
+    wt = const f32[33,72]
+    wb = const f32[33]
+    x = Conv(i, c) {kernel=[1,1]} epilogue{bias=cb, )" +
+                     conv + R"(} -> f32[N,72,7,5]
+    m = Reduce(x) {kind=mean, axes=[2,3])" +
+                     mean + "\n" + after;
+  for (size_t at; (at = text.find("[N,")) != std::string::npos;) text.replace(at + 1, 1, std::to_string(images));
+  return text;
+}
+const std::string kView = "    v = Reshape(m) -> f32[N,72]\n";
+const std::string kProduct = "    y = MatMul(v, w) epilogue{bias=wb, act=relu} -> f32[N,33]\n    outputs(y)\n";
+
+const ROperator& only(const Graph& graph, const char* op) {
+  for (const ROperator& rop : graph.rops) {
+    if (std::string(name_of(rop.attrs)) == op) return rop;
+  }
+  FAIL("no " << op);
+  throw std::logic_error("no such rOperator");
+}
+
+}  // namespace
+
+TEST_CASE("PooledMatMul multiplies the scaled sums of its parts") {
+  for (const bool trans_b : {false, true}) {
+    CaseMaker maker("by hand");
+    const TensorId s = maker.input({2, 2, 3}, Lay::rows, {1, 2, 3, 4, 0, -2, 10, 20, 30, 1, 1, 2});  // sums 6 and 2, 60 and 4
+    const TensorId w =
+        trans_b ? maker.constant({3, 2}, Lay::rows, {1, 0, 0, 1, 2, -1}) : maker.constant({2, 3}, Lay::rows, {1, 0, 2, 0, 1, -1});
+    const Case c = maker.finish(PooledMatMul{trans_b, 0.5F}, {s, w}, maker.output({2, 3}));
+    const std::vector<ops::Value> made =
+        ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
+    check_near(floats_of(made[0]), {3, 1, 5, 30, 2, 58});
+  }
+}
+
+TEST_CASE("PooledMatMul says what does not fit") {
+  const auto refused = [](bool trans_b, const std::vector<Shape>& shapes) {
+    ops::OperandList operands;
+    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
+    try {
+      ops::infer(PooledMatMul{trans_b, 1}, operands);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  CHECK(refused(false, {{2, 8, 3}, {8, 5}}) == "taken");
+  CHECK(refused(true, {{2, 8, 3}, {5, 8}}) == "taken");
+  CHECK_THAT(refused(false, {{2, 8}, {8, 5}}), Contains("input S has shape [2,8]"));
+  CHECK_THAT(refused(true, {{2, 8, 3}, {8, 5}}), Contains("W has shape [8,5]"));
+  CHECK_THAT(refused(false, {{2, 8, 3}, {8, 5, 1}}), Contains("W has shape [8,5,1]"));
+}
+
+TEST_CASE("a convolution, a mean of its pixels and a product are two rOperators") {
+  for (const Precision precision : {Precision::tf32, Precision::fp16, Precision::bf16}) {
+    const Graph made = pooled(classifier(1, "act=hard_swish", kView + kProduct), precision);
+    REQUIRE(made.rops.size() == 2);
+    CHECK(std::get<SummedConv>(only(made, "SummedConv").attrs).activation == ActivationCall{Activation::hard_swish});
+    const ROperator& product = only(made, "PooledMatMul");
+    CHECK(std::get<PooledMatMul>(product.attrs).scale == Approx(1.0 / 35));
+    CHECK(product.epilogue.activation == Activation::relu);
+    CHECK(product.epilogue.bias.valid());
+  }
+  CHECK(is_pooled(classifier(1, "residual=r, act=relu", kView + kProduct)));
+  CHECK(is_pooled(classifier(3, "act=relu", kView + kProduct)));
+  CHECK(is_pooled(classifier(1, "act=relu", "    y = MatMul(m, w) -> f32[N,33]\n    outputs(y)\n", ", keepdims=0} -> f32[N,72]")));
+  const Graph scaled =
+      pooled(classifier(1, "act=relu", kView + "    y = MatMul(v, wt) {trans_b=1, alpha=7} -> f32[N,33]\n    outputs(y)\n"));
+  CHECK(std::get<PooledMatMul>(only(scaled, "PooledMatMul").attrs).scale == Approx(0.2));
+}
+
+TEST_CASE("the map may have other readers, its means not") {
+  CHECK(is_pooled(classifier(1, "act=relu", kView + "    y = MatMul(v, w) -> f32[N,33]\n    outputs(y, x)\n")));
+  for (const char* const means : {"m", "v"}) {
+    CAPTURE(means);
+    CHECK_FALSE(is_pooled(classifier(1, "act=relu", kView + "    y = MatMul(v, w) -> f32[N,33]\n    outputs(y, " + means + ")\n")));
+  }
+  CHECK_FALSE(is_pooled(classifier(1, "act=relu", kView + "    z = MatMul(v, w) -> f32[N,33]\n" + kProduct)));
+}
+
+TEST_CASE("other ends of a network stay as they are") {
+  std::string largest = classifier(1, "act=relu", kView + kProduct);
+  largest.replace(largest.find("kind=mean"), 9, "kind=max");
+  CHECK_FALSE(is_pooled(largest));
+  std::string odd = classifier(1, "act=relu", kView + kProduct);
+  for (size_t at; (at = odd.find("72")) != std::string::npos;) odd.replace(at, 2, "70");
+  CHECK_FALSE(is_pooled(odd));
+  CHECK_FALSE(is_pooled(classifier(1, "act=relu, residual=r, residual_after_activation=1", kView + kProduct)));
+  // The images as rows of another product.
+  CHECK_FALSE(is_pooled(classifier(
+      2, "act=relu", "    v = Reshape(m) -> f32[1,144]\n    q = const f32[144,8]\n    y = MatMul(v, q) -> f32[1,8]\n    outputs(y)\n")));
+}
+
+TEST_CASE("a classifier stays as it is where it is not faster otherwise") {
+  const std::string text = classifier(1, "act=relu", kView + kProduct);
+  const auto untouched = [](const Graph& source, const Graph& made) { return print(source) == print(made); };
+  CHECK(untouched(parse_graph(text), pooled(text, Precision::tf32, [](const Graph&) { return 10.0; })));
+  CHECK(untouched(parse_graph(text),
+                  pooled(text, Precision::tf32, [](const Graph& graph) { return 10.0 - static_cast<double>(graph.rops.size()); })));
+  CHECK(untouched(parse_graph(text), pooled(text, Precision::fp32)));  // there is no body of such a convolution
+  const std::string many = classifier(9, "act=relu", kView + kProduct);
+  CHECK(untouched(parse_graph(many), pooled(many)));
+  CHECK(untouched(parse_graph(text), passes::pool_by_sums(parse_graph(text), {}, by_levels)));
+  CHECK(untouched(parse_graph(text), passes::pool_by_sums(parse_graph(text), on("h200", Precision::tf32), {})));
+}
+
+TEST_CASE("the sums stay f32 where the map is narrow") {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  Graph graph = passes::assign_layout(pooled(classifier(1, "act=relu", kView + kProduct), Precision::fp16));
+  graph = passes::narrow_activations(std::move(graph), DType::f16, [&](const Graph& placed, const ROperator& rop) {
+    return !kernels::candidates({placed, rop, vdevice, Precision::fp16}).empty();
+  });
+  const ROperator& conv = only(graph, "SummedConv");
+  CHECK(graph.tensor(conv.outputs[0]).dtype == DType::f16);
+  CHECK(graph.tensor(conv.outputs[1]).dtype == DType::f32);
+}
+
+namespace {
+
+struct Sizes {
+  int64_t images, channels, parts, columns;
+  bool trans_b = false;
+  Activation activation = Activation::none;
+  bool has_bias = true, has_residual = false;
+};
+
+Case case_of(const std::string& name, const Sizes& e) {
+  CaseMaker maker(name);
+  const TensorId sums = maker.input({e.images, e.channels, e.parts}, Lay::channels_last);
+  const TensorId weights = maker.constant(e.trans_b ? Shape{e.columns, e.channels} : Shape{e.channels, e.columns});
+  Epilogue epilogue;
+  epilogue.activation = e.activation;
+  if (e.has_bias) epilogue.bias = maker.constant({e.columns});
+  if (e.has_residual) epilogue.residual = maker.input({e.images, e.columns});
+  return maker.finish(PooledMatMul{e.trans_b, 0.25F}, {sums, weights}, maker.output({e.images, e.columns}), epilogue);
+}
+
+std::vector<Case> cases() {
+  return {
+      case_of("four channels", {1, 4, 1, 1}),
+      case_of("more channels than a turn of all threads", {1, 1284, 4, 33, true}),
+      case_of("more parts than loads under way", {1, 72, 9, 10, false, Activation::relu}),
+      case_of("rows, and parts that end a turn", {3, 516, 8, 17, true, Activation::none, false}),
+      case_of("another activation", {2, 260, 3, 65, false, Activation::hard_swish}),
+      case_of("a residual", {5, 36, 2, 40, true, Activation::relu, true, true}),
+      case_of("as many rows as there can be", {8, 132, 5, 5}),
+  };
+}
+
+void expect_no_problems(const std::vector<Case>& cases, Precision precision, double tolerance) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder(std::string("tamp_pool_by_sums_") + name_of(precision));
+  VDevice vdevice = read_vdevice("h200").with_inputs();
+  vdevice.sms = 4;
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::gemv()}, {vdevice, precision, tolerance}, root, folder.path()))
+    FAIL_CHECK(problem);
+}
+
+}  // namespace
+
+TEST_CASE("products with means of channels agree with the reference") {
+  expect_no_problems(cases(), Precision::fp32, 1e-5);
+  expect_no_problems(cases(), Precision::tf32, 2e-3);
+  expect_no_problems(narrowed(cases(), /*in=*/false, /*out=*/true), Precision::fp16, 2e-3);
+}
+
+TEST_CASE("products with means of channels have a body for plain sums of few rows that fit") {
+  const auto bodies = [](const Case& c) {
+    return kernels::gemv().candidates({c.graph, c.graph.rops[0], read_vdevice("h200").with_inputs(), Precision::tf32}).size();
+  };
+  CHECK(bodies(case_of("fits", {1, 2048, 4, 1000})) > 0);
+  CHECK(bodies(case_of("rows", {9, 64, 2, 10})) == 0);
+  CHECK(bodies(case_of("channels", {1, 30, 2, 10})) == 0);
+  CHECK(bodies(case_of("shared memory", {8, 4096, 2, 10})) == 0);
+  const Case wide = case_of("narrow sums", {1, 64, 2, 10});
+  CHECK(bodies(narrowed(wide, {wide.graph.rops[0].inputs[0]}, DType::f16)) == 0);
+}
+
+TEST_CASE("products with means of channels cost more where there are more parts") {
+  const auto us = [](int64_t parts) {
+    const Case c = case_of("cost", {1, 2048, parts, 1000});
+    const std::optional<Estimate> estimate = on("h200", Precision::tf32)(c.graph, c.graph.rops[0]);
+    REQUIRE(estimate.has_value());
+    return estimate->us;
+  };
+  CHECK(us(1) < us(2));
+  CHECK(us(2) < us(7));
+}
+
+}  // namespace tamp::test
