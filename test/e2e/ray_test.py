@@ -304,7 +304,8 @@ def go_on(folder):
     """This program again, by a Python that has the package, Ray, and what the examples need besides."""
     python = python_package.python_of(sys.argv[1])
     python_package.pip_install(python, "-r", EXAMPLES / "serve_ray" / "requirements.txt", "-r", EXAMPLES / "tune_ray" / "requirements.txt")
-    environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache"), "RAY_USAGE_STATS_ENABLED": "0",
+    (folder / "ray").mkdir()  # Ray's default folder below RAY_TMPDIR: a cluster of 2.60 writes its address there before it makes it
+    environment = {**os.environ, INSIDE: str(folder), "TAMP_CACHE_DIR": str(folder / "cache"), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder),
                    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}  # by default 5: too little where much else runs
     process = subprocess.Popen([python, *sys.argv], env=environment, stdout=subprocess.PIPE, text=True)
     summary = ""
@@ -324,7 +325,7 @@ def main():
     from ray.cluster_utils import Cluster
     folder = pathlib.Path(os.environ[INSIDE])
     node = {"num_gpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 1, "temp_dir": str(folder / "ray")})
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 1})
     service = None
     try:
         second = cluster.add_node(**node, num_cpus=1)  # so each has one replica
