@@ -68,11 +68,14 @@ Shapes shapes_of(const Graph& graph) {
   return std::make_shared<const std::map<std::string, Shape>>(std::move(shapes));
 }
 
+// What was read of external files, by what names it in the model. A model that is read at several batches has its weights in memory once.
+using Ranges = std::map<std::string, std::shared_ptr<const Bytes>>;
+
 class Reader {
  public:
   // `shapes`: the shapes of tensors with the model's own batch, if the model is read with another batch.
-  Reader(const std::string& path, const ReadOptions& options, Shapes shapes = nullptr)
-      : path_(path), file_(file_text(path)), options_(options), shapes_(std::move(shapes)) {
+  Reader(const std::string& path, const ReadOptions& options, Ranges& ranges, Shapes shapes = nullptr)
+      : path_(path), file_(file_text(path)), options_(options), ranges_(ranges), shapes_(std::move(shapes)) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     source_ = {folder.empty() ? "." : folder, options.load_weights};
   }
@@ -334,6 +337,7 @@ class Reader {
   const std::string& path_;
   std::string file_;
   const ReadOptions& options_;
+  Ranges& ranges_;
   TensorSource source_;
   onnx::ModelProto model_;
   int64_t opset_ = 0;
@@ -342,14 +346,14 @@ class Reader {
   Scope scope_;
   std::string unbound_;  // says which symbolic dimensions have no value
   Shapes shapes_;
-  int64_t own_batch_ = 0;                                       // with --batch: the number that it replaces, or 0
-  std::map<std::string, std::shared_ptr<const Bytes>> ranges_;  // of external files, by what names them
+  int64_t own_batch_ = 0;  // with --batch: the number that it replaces, or 0
 };
 
 }  // namespace
 
 Graph read_onnx(const std::string& path, const ReadOptions& options) {
-  Reader reader(path, options);
+  Ranges ranges;
+  Reader reader(path, options, ranges);
   if (options.batch == 0) return reader.read();
   std::optional<Graph> graph;
   std::optional<Error> refusal;
@@ -372,11 +376,11 @@ Graph read_onnx(const std::string& path, const ReadOptions& options) {
   const auto read_at = [&](int64_t batch) {
     ReadOptions with = options;
     with.batch = batch;
-    return Reader(path, with, shapes).read();
+    return Reader(path, with, ranges, shapes).read();
   };
   const Graph original = read_at(own);  // what is wrong with the model itself is said first
   shapes = shapes_of(original);
-  Reader again(path, options, shapes);
+  Reader again(path, options, ranges, shapes);
   attempt(again);
   if (refusal) {
     throw Error(refusal->code(),

@@ -3,17 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "compiler/ops/number.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
+#include "compiler/support/parallel.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
@@ -61,23 +64,38 @@ std::vector<ops::Value> samples_from(const Graph& graph, int64_t first) {
   return inputs;
 }
 
-// All tensors that are made on the way.
-Values run_all(const Graph& graph, const std::vector<ops::Value>& inputs) {
-  std::vector<ops::Value> values(graph.tensors.size());
-  for (size_t t = 0; t < values.size(); ++t) values[t] = {graph.tensors[t].dtype, graph.tensors[t].shape, graph.tensors[t].data};
-  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs[i].index()] = inputs[i];
-  Values named;
-  for (const TensorId id : graph.inputs) named[graph.tensor(id).name] = values[id.index()];
-  for (const ROperator& rop : graph.rops) {
-    std::vector<ops::Value> results = ops::evaluate(graph, rop, [&](TensorId id) -> const ops::Value& { return values[id.index()]; });
-    for (size_t k = 0; k < results.size(); ++k) {
-      named[graph.tensor(rop.outputs[k]).name] = results[k];
-      values[rop.outputs[k].index()] = std::move(results[k]);
+// A graph that is run step by step, and those of its values that are still to be compared with another graph's.
+class Run {
+ public:
+  // `compared`: the names of the tensors that both graphs have.
+  Run(const Graph& graph, int64_t first_sample, const std::set<std::string>& compared)
+      : graph_(graph), compared_(compared), inputs_(samples_from(graph, first_sample)), walk_(graph, inputs_) {
+    for (size_t i = 0; i < inputs_.size(); ++i) keep(graph.inputs[i], inputs_[i]);
+    for (const TensorId id : graph.outputs) {
+      if (graph.tensor(id).role == Role::constant) keep(id, walk_.value(id));
     }
   }
-  for (const TensorId id : graph.outputs) named.emplace(graph.tensor(id).name, values[id.index()]);
-  return named;
-}
+
+  bool is_done() const { return walk_.is_done(); }
+  void step() {
+    if (walk_.is_done()) return;
+    const ROperator& rop = graph_.rops[next_++];
+    const std::vector<ops::Value> results = walk_.step();
+    for (size_t k = 0; k < results.size(); ++k) keep(rop.outputs[k], results[k]);
+  }
+  Values values;  // made and not yet compared
+
+ private:
+  void keep(TensorId id, const ops::Value& value) {
+    if (compared_.contains(graph_.tensor(id).name)) values[graph_.tensor(id).name] = value;
+  }
+
+  const Graph& graph_;
+  const std::set<std::string>& compared_;
+  std::vector<ops::Value> inputs_;
+  ops::Walk walk_;
+  size_t next_ = 0;
+};
 
 // None if the shapes at batches a and b fit neither a tensor that grows with the batch nor one that does not.
 std::optional<Axis> axis_of(const Shape& at_a, int64_t a, const Shape& at_b, int64_t b) {
@@ -91,21 +109,36 @@ std::optional<Axis> axis_of(const Shape& at_a, int64_t a, const Shape& at_b, int
   return axis;
 }
 
-double number(const ops::Value& value, int64_t i) {
-  return ops::with_storage(value.dtype,
-                           [&](auto zero) { return ops::decode<double>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]); });
+// Calls f with the two values' elements as C++ arrays. They have the same type.
+template <class F>
+auto with_elements(const ops::Value& a, const ops::Value& b, F&& f) {
+  return ops::with_storage(a.dtype, [&](auto zero) {
+    using Stored = decltype(zero);
+    return f(reinterpret_cast<const Stored*>(a.data->data()), reinterpret_cast<const Stored*>(b.data->data()));
+  });
 }
 
 double largest(const ops::Value& value) {
-  double most = 0;
-  for (int64_t i = 0; i < element_count(value.shape); ++i) {
-    const double x = std::abs(number(value, i));
-    if (std::isfinite(x)) most = std::max(most, x);
-  }
-  return most;
+  return with_elements(value, value, [&](const auto* elements, const auto*) {
+    double most = 0;
+    const int64_t count = element_count(value.shape);
+    for (int64_t i = 0; i < count; ++i) {
+      const double x = std::abs(ops::decode<double>(elements[i]));
+      if (x > most && x <= std::numeric_limits<double>::max()) most = x;  // false for infinities and for what is no number
+    }
+    return most;
+  });
 }
 
 bool near(double a, double b, double limit) { return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= limit; }
+
+template <class Stored>
+bool all_near(const Stored* a, const Stored* b, int64_t count, double limit) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (!near(ops::decode<double>(a[i]), ops::decode<double>(b[i]), limit)) return false;
+  }
+  return true;
+}
 
 // Whether `some`, of batch a, equals elements from .. from + a of `all`, of batch b, along dimension `dim`. An extent may join several
 // dimensions of which the batch is one; `before` is the product of those in front of the batch.
@@ -114,22 +147,20 @@ bool holds_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_
   int64_t outer = before, inner = some.shape[dim] / (a * before);
   for (size_t d = 0; d < dim; ++d) outer *= some.shape[d];
   for (size_t d = dim + 1; d < some.shape.size(); ++d) inner *= some.shape[d];
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t i = 0; i < a * inner; ++i) {
-      if (!near(number(some, o * a * inner + i), number(all, (o * b + from) * inner + i), limit)) return false;
+  return with_elements(some, all, [&](const auto* of_some, const auto* of_all) {
+    for (int64_t o = 0; o < outer; ++o) {
+      if (!all_near(of_some + o * a * inner, of_all + (o * b + from) * inner, a * inner, limit)) return false;
     }
-  }
-  return true;
+    return true;
+  });
 }
 
 bool is_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b, int64_t from, const Axis& axis) {
   if (some.dtype != all.dtype) return false;
   const double limit = is_float(some.dtype) ? kTolerance * largest(some) : 0;
   if (!axis.follows) {
-    for (int64_t i = 0; i < element_count(some.shape); ++i) {
-      if (!near(number(some, i), number(all, i), limit)) return false;
-    }
-    return true;
+    return with_elements(
+        some, all, [&](const auto* of_some, const auto* of_all) { return all_near(of_some, of_all, element_count(some.shape), limit); });
   }
   const int64_t extent = some.shape[axis.dim];
   if (extent % a != 0) return false;
@@ -139,19 +170,48 @@ bool is_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b
   return false;
 }
 
+// The names of all tensors that a graph's rOperators make or that it ends or begins with, and the rOperator that makes each.
+std::map<std::string, const ROperator*> makers_of(const Graph& graph) {
+  std::map<std::string, const ROperator*> makers;
+  for (const TensorId id : graph.inputs) makers.emplace(graph.tensor(id).name, nullptr);
+  for (const TensorId id : graph.outputs) makers.emplace(graph.tensor(id).name, nullptr);
+  for (const ROperator& rop : graph.rops) {
+    for (const TensorId id : rop.outputs) makers[graph.tensor(id).name] = &rop;
+  }
+  return makers;
+}
+
 class Proof {
  public:
   Proof(const std::string& file, int64_t from, int64_t to) : file_(file), from_(from), to_(to) {}
 
-  // `few` and `many` are the model at batches a < b.
+  // `few` and `many` are the model at batches a < b. `many` runs its b elements, `few` the first a of them and the last a. All three run in
+  // step, at the same time where there are processors, so that few values are in memory at once.
   void require_same(const Graph& few, int64_t a, const Graph& many, int64_t b) const {
-    const Values all = run_all(many, samples_from(many, 0));
-    for (const int64_t first : {int64_t{0}, b - a}) {
-      const Values some = run_all(few, samples_from(few, first));
-      for (const ROperator& rop : many.rops) {
-        for (const TensorId id : rop.outputs) check(many.tensor(id).name, node_of(rop), some, a, all, b, first);
+    const std::map<std::string, const ROperator*> of_few = makers_of(few), of_many = makers_of(many);
+    std::set<std::string> compared;  // not: the steps that one of the two graphs does not have
+    for (const auto& [name, maker] : of_many) {
+      if (of_few.contains(name)) compared.insert(name);
+    }
+    std::array runs{Run(many, 0, compared), Run(few, 0, compared), Run(few, b - a, compared)};
+    auto& [all, first, last] = runs;
+    while (true) {
+      for (auto value = all.values.begin(); value != all.values.end();) {
+        const auto in_first = first.values.find(value->first), in_last = last.values.find(value->first);
+        if (in_first == first.values.end() || in_last == last.values.end()) {
+          ++value;
+          continue;
+        }
+        const ROperator* maker = of_many.at(value->first);
+        const std::string node = maker ? node_of(*maker) : "";
+        check(value->first, node, in_first->second, a, value->second, b, 0);
+        check(value->first, node, in_last->second, a, value->second, b, b - a);
+        first.values.erase(in_first);
+        last.values.erase(in_last);
+        value = all.values.erase(value);
       }
-      for (const TensorId id : many.outputs) check(many.tensor(id).name, "", some, a, all, b, first);
+      if (all.is_done() && first.is_done()) break;  // `last` has the steps of `first`
+      in_parallel(runs.size(), processor_count(), [&](size_t i) { runs[i].step(); });
     }
     for (const TensorId id : many.outputs) require_batch_in(few, many.tensor(id));
   }
@@ -182,17 +242,15 @@ class Proof {
     return fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin.front()), name_of(rop.attrs));
   }
 
-  void check(const std::string& name, const std::string& node, const Values& some, int64_t a, const Values& all, int64_t b,
+  // `some` and `all` are the tensor's values at batches a and b; `some` begins with element `first` of `all`.
+  void check(const std::string& name, const std::string& node, const ops::Value& some, int64_t a, const ops::Value& all, int64_t b,
              int64_t first) const {
-    const auto few = some.find(name), many = all.find(name);
-    if (few == some.end() || many == all.end()) return;  // a step that one of the two graphs does not have
-    const std::optional<Axis> axis = axis_of(few->second.shape, a, many->second.shape, b);
+    const std::optional<Axis> axis = axis_of(some.shape, a, all.shape, b);
     if (!axis) {
       refuse(node, name,
-             fmt::format("has shape {} with batch {} and {} with batch {}", shape_text(few->second.shape), a,
-                         shape_text(many->second.shape), b));
+             fmt::format("has shape {} with batch {} and {} with batch {}", shape_text(some.shape), a, shape_text(all.shape), b));
     }
-    if (!is_part(few->second, a, many->second, b, first, *axis))
+    if (!is_part(some, a, all, b, first, *axis))
       refuse(node, name, fmt::format("is another one for the same element with batch {} than with batch {}", b, a));
   }
 

@@ -53,32 +53,37 @@ std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const Valu
   return values;
 }
 
-std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs) {
+Walk::Walk(const Graph& graph, const std::vector<Value>& inputs)
+    : graph_(graph), values_(graph.tensors.size()), reads_left_(count_reads(graph)) {
   if (inputs.size() != graph.inputs.size()) {
     throw bad_input("the model has " + std::to_string(graph.inputs.size()) + " inputs, " + std::to_string(inputs.size()) + " were given");
   }
-  std::vector<Value> values(graph.tensors.size());
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const Tensor& tensor = graph.tensors[t];
-    if (tensor.role == Role::constant) values[t] = Value{tensor.dtype, tensor.shape, tensor.data};
+    if (tensor.role == Role::constant) values_[t] = Value{tensor.dtype, tensor.shape, tensor.data};
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_input(graph.tensor(graph.inputs[i]), inputs[i]);
-    values[graph.inputs[i].index()] = inputs[i];
+    values_[graph.inputs[i].index()] = inputs[i];
   }
+}
 
-  std::vector<int> reads_left = count_reads(graph);
-  const ValueOf value_of = [&](TensorId id) -> const Value& { return values[id.index()]; };
-  for (const ROperator& rop : graph.rops) {
-    std::vector<Value> results = evaluate(graph, rop, value_of);
-    for (size_t i = 0; i < results.size(); ++i) values[rop.outputs[i].index()] = std::move(results[i]);
-    for (const TensorId id : reads_of(rop)) {
-      if (--reads_left[id.index()] == 0) values[id.index()] = Value{};  // keeps the memory of a deep network small
-    }
+std::vector<Value> Walk::step() {
+  TAMP_CHECK(!is_done(), "a step after the last rOperator");
+  const ROperator& rop = graph_.rops[next_++];
+  std::vector<Value> results = evaluate(graph_, rop, [&](TensorId id) -> const Value& { return values_[id.index()]; });
+  for (size_t i = 0; i < results.size(); ++i) values_[rop.outputs[i].index()] = results[i];
+  for (const TensorId id : reads_of(rop)) {
+    if (--reads_left_[id.index()] == 0) values_[id.index()] = Value{};
   }
+  return results;
+}
 
+std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs) {
+  Walk walk(graph, inputs);
+  while (!walk.is_done()) walk.step();
   std::vector<Value> outputs;
-  for (const TensorId id : graph.outputs) outputs.push_back(values[id.index()]);
+  for (const TensorId id : graph.outputs) outputs.push_back(walk.value(id));
   return outputs;
 }
 

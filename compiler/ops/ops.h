@@ -63,6 +63,24 @@ bool is_f32_only(const OpAttrs& attrs, DType dtype);
 using ValueOf = std::function<const Value&(TensorId)>;
 std::vector<Value> evaluate(const Graph& graph, const ROperator& rop, const ValueOf& value_of);
 
+// Runs a graph one rOperator at a time. A value is forgotten once all that read it have run, so that the memory of a deep network stays
+// small; constants and outputs of the graph stay. `graph` must outlive it.
+class Walk {
+ public:
+  // `inputs` in the order of graph.inputs; Error (bad input) if they do not fit.
+  Walk(const Graph& graph, const std::vector<Value>& inputs);
+  bool is_done() const { return next_ == graph_.rops.size(); }
+  // Runs the next rOperator and returns its results.
+  std::vector<Value> step();
+  const Value& value(TensorId id) const { return values_[id.index()]; }
+
+ private:
+  const Graph& graph_;
+  std::vector<Value> values_;    // by tensor
+  std::vector<int> reads_left_;  // by tensor
+  size_t next_ = 0;
+};
+
 // Runs the whole graph; `inputs` in the order of graph.inputs; returns the outputs in the order of graph.outputs.
 std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs);
 

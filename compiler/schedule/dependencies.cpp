@@ -1,6 +1,7 @@
 #include "compiler/schedule/dependencies.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/ir/rkernel.h"
 #include "compiler/support/error.h"
@@ -9,7 +10,7 @@ namespace tamp::schedule {
 namespace {
 
 constexpr int32_t kNobody = -1;  // not written yet
-constexpr int32_t kCaller = -2;  // the element is an input's or a constant's
+constexpr int32_t kCaller = -2;  // the unit is an input's or a constant's
 
 struct Use {
   int32_t rop;
@@ -19,11 +20,27 @@ struct Use {
 
 bool is_read_only(const Buffer& buffer) { return buffer.kind == BufferKind::input || buffer.kind == BufferKind::constant; }
 
+// Calls f(begin, end) for each piece of memory that the tensor's elements take, in units of `unit` elements, which divides all of them.
 template <class F>
-void for_each_span(const Tensor& tensor, F f) {
+void for_each_span(const Tensor& tensor, int64_t unit, F f) {
   for (const Run& run : whole_runs(tensor)) {
-    for (int64_t i = 0; i < run.count; ++i) f(run.offset + i * run.stride, run.offset + i * run.stride + run.length);
+    for (int64_t i = 0; i < run.count; ++i) {
+      const int64_t begin = run.offset + i * run.stride;
+      f(begin / unit, (begin + run.length) / unit);
+    }
   }
+}
+
+// The most elements that a buffer can be looked at in, so that every use of it begins and ends between two such units. Example: a buffer of
+// 192 channels a pixel, of which one rOperator writes the first 64 and another the others, has units of 64 elements. A buffer that is only
+// written and read whole is one unit.
+int64_t unit_of(const Graph& graph, const Buffer& buffer, const std::vector<Use>& uses) {
+  int64_t unit = buffer.elements;
+  for (const Use& use : uses) {
+    for (const Run& run : whole_runs(graph.tensor(use.tensor)))
+      unit = std::gcd(std::gcd(unit, run.length), std::gcd(run.offset, run.count > 1 ? run.stride : 0));
+  }
+  return std::max<int64_t>(1, unit);
 }
 
 // The uses of every buffer but the constants, in the order of the rOperators, reads before writes.
@@ -50,17 +67,18 @@ Dependencies find_dependencies(const Graph& graph) {
   found.producers.resize(graph.rops.size());
   std::vector<bool> writes_something(graph.rops.size(), false);
   const auto all_uses = uses_by_buffer(graph);
-  std::vector<int32_t> writer;
+  std::vector<int32_t> writer;                               // of a unit of the buffer: the first rOperator that writes it
   std::vector<int32_t> seen_by(graph.rops.size(), kNobody);  // per producer: the last reader that has this producer in its list
   for (size_t b = 0; b < all_uses.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (all_uses[b].empty()) continue;
-    writer.assign(static_cast<size_t>(buffer.elements), is_read_only(buffer) ? kCaller : kNobody);
+    const int64_t unit = unit_of(graph, buffer, all_uses[b]), units = buffer.elements / unit;
+    writer.assign(static_cast<size_t>(units), is_read_only(buffer) ? kCaller : kNobody);
     for (const Use& use : all_uses[b]) {
       const Tensor& tensor = graph.tensor(use.tensor);
       const auto rop = static_cast<size_t>(use.rop);
-      for_each_span(tensor, [&](int64_t begin, int64_t end) {
-        TAMP_CHECK(begin >= 0 && end <= buffer.elements, "'" + tensor.name + "' leaves its buffer");
+      for_each_span(tensor, unit, [&](int64_t begin, int64_t end) {
+        TAMP_CHECK(begin >= 0 && end <= units, "'" + tensor.name + "' leaves its buffer");
         if (use.is_write) {
           for (int64_t e = begin; e < end; ++e) {
             if (writer[static_cast<size_t>(e)] != kNobody) continue;

@@ -175,6 +175,38 @@ TEST_CASE("dependencies are found through slices of one buffer") {
   CHECK(found.is_view == std::vector<bool>{false, false, false, true, false, false, false});
 }
 
+TEST_CASE("a reader depends on every writer of a part of its elements, wherever in the buffer that begins") {
+  GraphBuilder b;
+  const TensorId x = b.input("x", {5, 8});
+  const TensorId p = b.tiles("p", {x}, {5, 2}), q = b.tiles("q", {x}, {5, 4}), r = b.tiles("r", {x}, {5, 6});
+  const TensorId all = b.concat_last("all", {p, q, r});
+  b.output(b.tiles("reader", {all}, {4}));
+  const Graph graph = b.take();
+  // The reader's operand becomes columns `first` to `first` + `count` of the twelve, in one row or in all five.
+  const auto producers = [&](int64_t first, int64_t count, int64_t rows) {
+    Graph changed = graph;
+    Tensor window = changed.tensor(all);
+    window.shape = {rows, count};
+    window.place.offset += first;
+    changed.rops[4].inputs = {add_tensor(changed, window)};
+    const schedule::Dependencies dependencies = schedule::find_dependencies(changed);
+    std::vector<size_t> found;
+    for (const ROperatorId id : dependencies.producers[4]) found.push_back(id.index());
+    return found;
+  };
+  using Found = std::vector<size_t>;
+  for (const int64_t rows : {1, 5}) {
+    CHECK(producers(0, 2, rows) == Found{0});
+    CHECK(producers(2, 4, rows) == Found{1});
+    CHECK(producers(2, 6, rows) == Found{1, 2});  // all begin and end at even columns
+    CHECK(producers(1, 1, rows) == Found{0});
+    CHECK(producers(5, 1, rows) == Found{1});
+    CHECK(producers(5, 2, rows) == Found{1, 2});
+    CHECK(producers(1, 6, rows) == Found{0, 1, 2});
+    CHECK(producers(11, 1, rows) == Found{2});
+  }
+}
+
 TEST_CASE("every policy's rProgram is accepted by the verifier, at any number of vEUs, and the same every time") {
   for (const NamedGraph& tiny : tiny_graphs()) {
     for (const auto policy : schedule::policies()) {
