@@ -31,7 +31,6 @@ static_assert(sizeof(SplitKNormalizeArgs) <= 768, "an argument slot has 768 byte
 
 template <class Veu, int kEach, int kParts, class In = float, class Out = float>
 RK_BODY void split_k_normalize(const Task<Veu>& caller) {
-  constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const SplitKNormalizeArgs& args = task.template arguments<SplitKNormalizeArgs>();
   float* const shared = task.template work_as<float>();
@@ -64,7 +63,6 @@ RK_BODY void split_k_normalize(const Task<Veu>& caller) {
     }
     // Vectors of the bias, then of the scale, then of the shift. They stay until the release, so only the first turn may have to wait.
     const float4* const constants = as_shared(reinterpret_cast<const float4*>(weights.acquire()));
-    float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
@@ -75,30 +73,15 @@ RK_BODY void split_k_normalize(const Task<Veu>& caller) {
       x[i] = add4(add4(x[i], constants[vector]), other[i].floats());
       if (sums != nullptr) store4(sums + (row * args.sum_row + vector * 4), x[i]);
     }
-    if (args.centered != 0) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) sum += sum_of4(x[i]);
-      const float mean = sum_of_row<Veu>(shared, log2, sum) * args.inverse_count;
-      sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        if (exists[i]) x[i] = float4{x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) sum += sum_of4(float4{x[i].x * x[i].x, x[i].y * x[i].y, x[i].z * x[i].z, x[i].w * x[i].w});
-    // The two sums use a half of the words each, and end with barriers as in normalize_rows.cuh.
-    sum = sum_of_row<Veu>(shared + kWarps, log2, sum);
-    const float factor = rsqrtf(sum * args.inverse_count + args.epsilon);
+    const float factor = center_row<Veu>(shared, log2, args, exists, x);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
       if (!exists[i]) continue;
       const float4 v = x[i], s = constants[vectors + vector], b = constants[2 * vectors + vector];
-      store4(out + (row * args.out_row + vector * 4),
-             float4{v.x * factor * s.x + b.x, v.y * factor * s.y + b.y, v.z * factor * s.z + b.z, v.w * factor * s.w + b.w});
+      store4(out + (row * args.out_row + vector * 4), scaled4(v, factor, s, b));
     }
-    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();
+    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }
   weights.release();
 }

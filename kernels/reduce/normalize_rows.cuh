@@ -46,10 +46,37 @@ RK_INLINE float sum_of_row(float* shared, uint32_t log2, float v) {
   return sum;
 }
 RK_INLINE float sum_of4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
+RK_INLINE float4 scaled4(const float4& v, float factor, const float4& scale, const float4& bias) {
+  return float4{v.x * factor * scale.x + bias.x, v.y * factor * scale.y + bias.y, v.z * factor * scale.z + bias.z,
+                v.w * factor * scale.w + bias.w};
+}
+
+// Takes the mean of a row from its elements, unless args.centered is 0, and returns what they are to be multiplied with. Vectors that do
+// not exist are zero and stay so. `shared` has two words for each warp. The squares use the second half: a thread that passes their barrier
+// has read the first half, since all threads come to this barrier after reading. The barrier of the next row's mean keeps that row's sums
+// from these squares. Without a mean only the second half is used, so the caller has a barrier between two rows if rows have more threads
+// than a warp.
+template <class Veu, int kEach, class Args>
+RK_INLINE float center_row(float* shared, uint32_t log2, const Args& args, const bool (&exists)[kEach], float4 (&x)[kEach]) {
+  float sum = 0.0f;
+  if (args.centered != 0) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += sum_of4(x[i]);
+    const float mean = sum_of_row<Veu>(shared, log2, sum) * args.inverse_count;
+    sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (exists[i]) x[i] = float4{x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) sum += sum_of4(float4{x[i].x * x[i].x, x[i].y * x[i].y, x[i].z * x[i].z, x[i].w * x[i].w});
+  sum = sum_of_row<Veu>(shared + Veu::kComputeThreads / kWarp, log2, sum);
+  return rsqrtf(sum * args.inverse_count + args.epsilon);
+}
 
 template <class Veu, int kEach, class In, class Out, bool kTable>
 RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
-  constexpr uint32_t kWarps = Veu::kComputeThreads / kWarp;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
   float* const shared = task.template work_as<float>();
@@ -77,7 +104,6 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     // waited for before the loads of x began.) Elements that do not exist are zero, and the mean is not subtracted from them.
     float4 x[kEach], scale[kEach], bias[kEach];
     bool exists[kEach];
-    float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
@@ -88,29 +114,13 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
       if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
     }
-    if (args.centered != 0) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) sum += sum_of4(x[i]);
-      const float mean = sum_of_row<Veu>(shared, log2, sum) * args.inverse_count;
-      sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        if (exists[i]) x[i] = float4{x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) sum += sum_of4(float4{x[i].x * x[i].x, x[i].y * x[i].y, x[i].z * x[i].z, x[i].w * x[i].w});
-    // These sums use the other half of the words: a thread that passes this sum's barrier has read the first half, since all threads come
-    // to this barrier after reading. Without a mean only this half is used, so a barrier follows at the end of the loop.
-    sum = sum_of_row<Veu>(shared + kWarps, log2, sum);
-    const float factor = rsqrtf(sum * args.inverse_count + args.epsilon);
+    const float factor = center_row<Veu>(shared, log2, args, exists, x);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const float4 v = x[i], s = scale[i], b = bias[i];
-      const float4 y{v.x * factor * s.x + b.x, v.y * factor * s.y + b.y, v.z * factor * s.z + b.z, v.w * factor * s.w + b.w};
+      const float4 y = scaled4(x[i], factor, scale[i], bias[i]);
       if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, y);
     }
-    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // with a mean the barrier of the next mean is enough
+    if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }
 }
 
