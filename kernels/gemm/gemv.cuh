@@ -106,6 +106,17 @@ RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& arg
   return own;
 }
 
+// Adds up the lanes' sums and stores the output that is this lane's.
+template <bool PLAIN, class Out, int COUNT>
+RK_INLINE void gemv_store(const GemvArgs& args, const GemvOutput<Out>& own, float (&sum)[COUNT]) {
+  float v = fmaf(gemv_own_sum(sum), own.scale, own.bias);
+  if (!PLAIN)
+    v = finish(args.epilogue, v, own.residual);
+  else if (args.epilogue.activation == kRelu)
+    v = relu(v);
+  if (own.out != nullptr) store1(own.out, v);
+}
+
 RK_INLINE float4 gemv_four(uint32_t low, uint32_t high) {
   const float2 a = floats_of_halves(low), b = floats_of_halves(high);
   return float4{a.x, a.y, b.x, b.y};
@@ -176,12 +187,7 @@ RK_BODY void gemv(const Task<Veu>& caller) {
     }
   }
 
-  float v = fmaf(gemv_own_sum(sum), own.scale, own.bias);
-  if (!PLAIN)
-    v = finish(args.epilogue, v, own.residual);
-  else if (args.epilogue.activation == kRelu)
-    v = relu(v);
-  if (own.out != nullptr) store1(own.out, v);
+  gemv_store<PLAIN>(args, own, sum);
 }
 
 }  // namespace rk

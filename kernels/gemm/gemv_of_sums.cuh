@@ -71,12 +71,7 @@ RK_BODY void gemv_of_sums(const Task<Veu>& caller) {
     weights.release();
   }
 
-  float v = fmaf(gemv_own_sum(sum), own.scale, own.bias);
-  if (!PLAIN)
-    v = finish(args.epilogue, v, own.residual);
-  else if (args.epilogue.activation == kRelu)
-    v = relu(v);
-  if (own.out != nullptr) store1(own.out, v);
+  gemv_store<PLAIN>(args, own, sum);
 }
 
 }  // namespace rk
