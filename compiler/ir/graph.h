@@ -66,6 +66,11 @@ struct Uses {
   std::vector<ROperatorId> producer;
   std::vector<std::vector<ROperatorId>> consumers;
   std::vector<bool> is_output;
+
+  // The rOperator that makes the tensor, if one reader alone gets it: it is read once and is no graph output. Else none.
+  ROperatorId maker_for_one(TensorId id) const {
+    return consumers[id.index()].size() == 1 && !is_output[id.index()] ? producer[id.index()] : ROperatorId();
+  }
 };
 Uses uses_of(const Graph& graph);
 

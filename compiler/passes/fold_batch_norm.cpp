@@ -163,9 +163,8 @@ Graph fold_batch_norm(Graph graph) {
     }
     const Affine affine = affine_of(graph, rop);
     const TensorId x = rop.inputs[0];
-    const ROperatorId producer = uses.producer[x.index()];
-    const bool alone = producer.valid() && uses.consumers[x.index()].size() == 1 && !uses.is_output[x.index()];
-    if (!alone || !fold_into(graph, rops[moved[producer.index()]], affine)) {
+    const ROperatorId producer = uses.maker_for_one(x);
+    if (!producer.valid() || !fold_into(graph, rops[moved[producer.index()]], affine)) {
       rops.push_back(affine_elementwise(graph, rop, affine));
       continue;
     }

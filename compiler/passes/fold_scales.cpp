@@ -66,8 +66,8 @@ class ScaleFolder {
   std::optional<ScaledProduct> product_behind(TensorId id, size_t axis) const {
     ScaledProduct found;
     while (true) {
-      const ROperatorId producer = uses_.producer[id.index()];
-      if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+      const ROperatorId producer = uses_.maker_for_one(id);
+      if (!producer.valid()) return std::nullopt;
       const ROperator& rop = graph_.rop(producer);
       if (is_scalable(rop, axis)) {
         found.rop = producer.index();

@@ -48,8 +48,8 @@ class DepthwiseFuser {
 
   // The depthwise convolution that makes `id` for one reader alone, or null.
   const ROperator* depthwise_maker(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return nullptr;
+    const ROperatorId producer = uses_.maker_for_one(id);
+    if (!producer.valid()) return nullptr;
     const ROperator& rop = graph_.rop(producer);
     const Conv* conv = canonical_conv(rop);
     if (!conv || has_prologue(*conv) || rop.epilogue.residual.valid()) return nullptr;

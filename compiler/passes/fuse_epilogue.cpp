@@ -80,8 +80,8 @@ class EpilogueFuser {
     if (step.op != ElementwiseOp::mul || inputs.size() != 2) return false;
     for (size_t i = 0; i < 2; ++i) {
       const TensorId x = inputs[i], gate = inputs[1 - i];
-      const ROperatorId sigmoid = uses_.producer[gate.index()];
-      if (!sigmoid.valid() || uses_.is_output[gate.index()] || uses_.consumers[gate.index()].size() != 1) continue;
+      const ROperatorId sigmoid = uses_.maker_for_one(gate);
+      if (!sigmoid.valid()) continue;
       const ElementwiseStep* gate_step = single_step(graph_.rop(sigmoid));
       if (!gate_step || gate_step->op != ElementwiseOp::sigmoid || graph_.rop(sigmoid).inputs[0] != x) continue;
       const ROperatorId from = carrier(x, at, 2);

@@ -369,8 +369,8 @@ class GatherLifter {
   // The rOperator that makes the rows, if nothing else reads them.
   std::optional<size_t> worker_behind(TensorId id) const {
     while (true) {
-      const ROperatorId producer = uses_.producer[id.index()];
-      if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
+      const ROperatorId producer = uses_.maker_for_one(id);
+      if (!producer.valid()) return std::nullopt;
       const ROperator& rop = graph_.rop(producer);
       if (!std::holds_alternative<Reshape>(rop.attrs)) return producer.index();
       if (graph_.tensor(rop.inputs[0]).shape.empty() || graph_.tensor(rop.inputs[0]).shape.back() != graph_.tensor(id).shape.back())

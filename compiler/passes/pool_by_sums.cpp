@@ -39,7 +39,7 @@ class PooledMatcher {
       match.between.push_back(*maker);
       at = graph_.rops[*maker].inputs[0];
     }
-    if (!maker || !is_mean(graph_.rops[*maker])) return std::nullopt;
+    if (!maker || !is_mean_of_channels(graph_, graph_.rops[*maker])) return std::nullopt;
     match.between.push_back(*maker);
     const TensorId map = graph_.rops[*maker].inputs[0];
     // The views in between leave images and channels as they are.
@@ -51,18 +51,9 @@ class PooledMatcher {
   }
 
  private:
-  bool is_f32_map(TensorId id) const { return graph_.tensor(id).dtype == DType::f32 && graph_.tensor(id).shape.size() == 4; }
-
-  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
   std::optional<size_t> maker_of(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
-    return producer.index();
-  }
-
-  bool is_mean(const ROperator& rop) const {
-    const auto* reduce = std::get_if<Reduce>(&rop.attrs);
-    return reduce && reduce->kind == ReduceKind::mean && reduce->axes == std::vector<int64_t>{2, 3} && is_f32_map(rop.inputs[0]);
+    const ROperatorId maker = uses_.maker_for_one(id);
+    return maker.valid() ? std::optional(maker.index()) : std::nullopt;
   }
 
   bool can_sum(const ROperator& rop) const {
@@ -70,7 +61,7 @@ class PooledMatcher {
     if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph_, rop.inputs[1])) return false;
     if (rop.epilogue.residual.valid() && rop.epilogue.residual_after_activation) return false;
     const int64_t channels = graph_.tensor(rop.outputs[0]).shape[1];
-    return is_f32_map(rop.inputs[0]) && channels % 4 == 0 && channels <= kMostChannels;
+    return is_f32_map(graph_, rop.inputs[0]) && channels % 4 == 0 && channels <= kMostChannels;
   }
 
   const Graph& graph_;

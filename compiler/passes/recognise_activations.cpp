@@ -105,8 +105,8 @@ class ActivationMatcher {
 
   // The Elementwise of one step `op` that makes a tensor which is read only once.
   const ROperator* maker_of(TensorId id, ElementwiseOp op) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return nullptr;
+    const ROperatorId producer = uses_.maker_for_one(id);
+    if (!producer.valid()) return nullptr;
     const ROperator& rop = graph_.rop(producer);
     const ElementwiseStep* step = single_step(rop);
     return step && step->op == op ? &rop : nullptr;

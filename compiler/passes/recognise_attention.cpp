@@ -44,11 +44,9 @@ class AttentionMatcher {
   }
 
  private:
-  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
   std::optional<size_t> maker_of(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
-    return producer.index();
+    const ROperatorId maker = uses_.maker_for_one(id);
+    return maker.valid() ? std::optional(maker.index()) : std::nullopt;
   }
   bool is_f32(TensorId id) const { return graph_.tensor(id).dtype == DType::f32; }
 

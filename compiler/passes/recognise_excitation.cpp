@@ -26,7 +26,7 @@ class ExcitationMatcher {
     if (!step || step->op != ElementwiseOp::mul || inputs.size() != 2) return std::nullopt;
     for (const auto& [x, gate] : {std::pair{inputs[0], inputs[1]}, std::pair{inputs[1], inputs[0]}}) {
       const Shape& shape = graph_.tensor(x).shape;
-      if (!is_f32_map(x) || shape != graph_.tensor(graph_.rops[rop].outputs[0]).shape) continue;
+      if (!is_f32_map(graph_, x) || shape != graph_.tensor(graph_.rops[rop].outputs[0]).shape) continue;
       if (graph_.tensor(gate).shape != Shape{shape[0], shape[1], 1, 1}) continue;
       const std::optional<size_t> second = product_that_makes(gate);
       const std::optional<size_t> first = second ? product_that_makes(graph_.rops[*second].inputs[0]) : std::nullopt;
@@ -41,7 +41,7 @@ class ExcitationMatcher {
     const ROperatorId producer = uses_.producer[id.index()];
     if (!producer.valid() || graph_.tensor(id).shape.size() != 4) return std::nullopt;
     const ROperator& rop = graph_.rop(producer);
-    return plain_conv(rop) && is_f32_map(rop.inputs[0]) ? std::optional(producer.index()) : std::nullopt;
+    return plain_conv(rop) && is_f32_map(graph_, rop.inputs[0]) ? std::optional(producer.index()) : std::nullopt;
   }
   // The same, if it is depthwise.
   std::optional<size_t> depthwise_that_makes(TensorId id) const {
@@ -53,13 +53,9 @@ class ExcitationMatcher {
   }
 
  private:
-  bool is_f32_map(TensorId id) const { return graph_.tensor(id).dtype == DType::f32 && graph_.tensor(id).shape.size() == 4; }
-
-  // The rOperator that makes the tensor, if the tensor is read once and is no graph output.
   std::optional<size_t> maker_of(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return std::nullopt;
-    return producer.index();
+    const ROperatorId maker = uses_.maker_for_one(id);
+    return maker.valid() ? std::optional(maker.index()) : std::nullopt;
   }
 
   // A Conv with constant weights, no prologue, and an epilogue of at most a bias and an activation.
@@ -78,9 +74,8 @@ class ExcitationMatcher {
 
   std::optional<size_t> mean_that_makes(TensorId id) const {
     const std::optional<size_t> maker = maker_of(id);
-    const auto* reduce = maker ? std::get_if<Reduce>(&graph_.rops[*maker].attrs) : nullptr;
-    const bool is_mean = reduce && reduce->kind == ReduceKind::mean && reduce->keepdims && reduce->axes == std::vector<int64_t>{2, 3};
-    return is_mean && is_f32_map(graph_.rops[*maker].inputs[0]) ? maker : std::nullopt;
+    const bool is_mean = maker && is_mean_of_channels(graph_, graph_.rops[*maker]);
+    return is_mean && std::get<Reduce>(graph_.rops[*maker].attrs).keepdims ? maker : std::nullopt;
   }
 
   const Graph& graph_;

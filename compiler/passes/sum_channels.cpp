@@ -7,6 +7,13 @@
 
 namespace tamp::passes {
 
+bool is_f32_map(const Graph& graph, TensorId id) { return graph.tensor(id).dtype == DType::f32 && graph.tensor(id).shape.size() == 4; }
+
+bool is_mean_of_channels(const Graph& graph, const ROperator& rop) {
+  const auto* reduce = std::get_if<Reduce>(&rop.attrs);
+  return reduce && reduce->kind == ReduceKind::mean && reduce->axes == std::vector<int64_t>{2, 3} && is_f32_map(graph, rop.inputs[0]);
+}
+
 ActivationCall activation_call(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
 
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids) {

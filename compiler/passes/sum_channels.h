@@ -7,6 +7,11 @@
 
 namespace tamp::passes {
 
+// A map [N,C,H,W] of f32.
+bool is_f32_map(const Graph& graph, TensorId id);
+// The mean of each channel of such a map; the result may keep two extents of 1 or drop them.
+bool is_mean_of_channels(const Graph& graph, const ROperator& rop);
+
 ActivationCall activation_call(const Epilogue& epilogue);
 std::vector<TensorId> without_last_none(std::vector<TensorId> ids);
 

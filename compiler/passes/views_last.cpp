@@ -90,15 +90,15 @@ class ViewsLast {
   }
 
   bool is_made_by_product(TensorId id) const {
-    const ROperatorId producer = uses_.producer[id.index()];
-    return producer.valid() && !uses_.is_output[id.index()] && uses_.consumers[id.index()].size() == 1 && is_product(graph_.rop(producer));
+    const ROperatorId producer = uses_.maker_for_one(id);
+    return producer.valid() && is_product(graph_.rop(producer));
   }
 
   // The result of a product (is_product) that `id` is a view of. Adds the views to `views`, the last one first.
   TensorId product_behind(TensorId id, std::vector<const ROperator*>& views) const {
     while (true) {
-      const ROperatorId producer = uses_.producer[id.index()];
-      if (!producer.valid() || uses_.is_output[id.index()] || uses_.consumers[id.index()].size() != 1) return TensorId();
+      const ROperatorId producer = uses_.maker_for_one(id);
+      if (!producer.valid()) return TensorId();
       const ROperator& maker = graph_.rop(producer);
       if (is_product(maker)) break;
       if (!std::holds_alternative<Reshape>(maker.attrs) && !std::holds_alternative<Transpose>(maker.attrs)) return TensorId();
