@@ -42,12 +42,24 @@ int64_t ring_bytes(const Product& p, const Config& c) {
 
 namespace {
 
-// Weight of output channel n, input channel `channel` of merged group `group`.
-float merged_weight(const float* data, const Product& p, const Groups& groups, int64_t group, int64_t n, int64_t tap, int64_t channel) {
-  if (n >= groups.channels || channel >= groups.in_channels || tap >= p.taps()) return 0;
-  if (n / p.channels != channel / p.in_channels || group * groups.merged + n / p.channels >= p.groups) return 0;
-  return weight_at(data, p, group * groups.merged + n / p.channels, n % p.channels, tap * p.in_channels + channel % p.in_channels);
-}
+// The weights of output channel n of merged group `group`, by input channel of that: zero where the group does not have the one or the
+// other.
+class MergedRow {
+ public:
+  MergedRow() = default;
+  MergedRow(const float* data, const Product& p, const Groups& groups, int64_t group, int64_t n, int64_t tap) {
+    const int64_t own = n / p.channels;  // in the merged group
+    if (n >= groups.channels || tap >= p.taps() || group * groups.merged + own >= p.groups) return;
+    row_ = WeightRow(data, p, group * groups.merged + own, n % p.channels, tap);
+    begin_ = own * p.in_channels;
+    end_ = begin_ + p.in_channels;
+  }
+  float operator[](int64_t channel) const { return channel >= begin_ && channel < end_ ? row_[channel - begin_] : 0; }
+
+ private:
+  WeightRow row_;
+  int64_t begin_ = 0, end_ = 0;
+};
 
 uint32_t pair_of(const Config& c, float low, float high) {
   if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
@@ -63,11 +75,12 @@ void pack_rows(const float* data, const Product& p, const Config& c, int64_t gro
                std::byte* to) {
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p, c);
+  const int64_t channels = channels_of_box(p);
   for (int64_t row = 0; row < s.channels(); ++row) {
     const int64_t m = row / 16, n = first_n + m / s.mt * 16 * s.mt + (row % 8 * s.mt + m % s.mt) * 2 + row % 16 / 8;
-    for (int64_t k = 0; k < channels_of_box(p); k += 2) {
-      const auto weight = [&](int64_t i) { return merged_weight(data, p, groups, group, n, tap, box * channels_of_box(p) + i); };
-      const uint32_t pair = pair_of(c, weight(k), weight(k + 1));
+    const MergedRow weights(data, p, groups, group, n, tap);
+    for (int64_t k = 0; k < channels; k += 2) {
+      const uint32_t pair = pair_of(c, weights[box * channels + k], weights[box * channels + k + 1]);
       std::memcpy(to + row * InputBoxes::kBoxRowBytes + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, &pair, 4);
     }
   }
@@ -78,23 +91,28 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
   const Shape& s = shape_of(c);
   const Groups groups = groups_of(p, c);
   const int64_t units = units_of_box(c), team_boxes = boxes_of_step(c), team_taps = taps_of_step(c);
+  const bool narrow = c.narrow != 0, tf32 = is_tf32(c);
   for (int64_t team = 0; team < teams_of(c); ++team) {
-    const int64_t first_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p),
+    const int64_t box_channel = (box + (team_boxes > 1 ? team : 0)) * channels_of_box(p),
                   tap = step * team_taps + (team_taps > 1 ? team : 0);
     for (int64_t unit = 0; unit < units; ++unit, to += s.channels() / 16 * tile_bytes_of(c)) {
+      const int64_t first = box_channel + unit * (channels_of_box(p) / units);
       for (int64_t m = 0; m < s.channels() / 16; ++m) {
-        for (int64_t i = 0; i < 128; ++i) {
-          const int64_t lane = i / 4, t = lane % 4, n = first_n + m / s.mt * 16 * s.mt + (lane / 4 * s.mt + m % s.mt) * 2 + i % 2;
-          const auto weight = [&](int64_t k) {
-            return merged_weight(data, p, groups, group, n, tap, first_channel + unit * (channels_of_box(p) / units) + k);
-          };
-          if (is_tf32(c)) {
-            const uint16_t half = n < groups.channels ? half_of(weight(t + i % 4 / 2 * 4) / scale[n]) : uint16_t{0};
-            std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i % 4) * 2, &half, 2);
-          } else {
-            const int64_t k = (c.narrow != 0 ? 2 * t : t) + i % 4 / 2 * 8;
-            const uint32_t pair = pair_of(c, weight(k), weight(k + (c.narrow != 0 ? 1 : 4)));
-            std::memcpy(to + (m * 128 + i) * 4, &pair, 4);
+        for (int64_t pair_row = 0; pair_row < 16; ++pair_row) {
+          const int64_t n = first_n + m / s.mt * 16 * s.mt + (pair_row / 2 * s.mt + m % s.mt) * 2 + pair_row % 2;
+          const MergedRow weights(data, p, groups, group, n, tap);
+          for (int64_t t = 0; t < 4; ++t) {
+            const int64_t lane = pair_row / 2 * 4 + t;
+            for (int64_t i = pair_row % 2; i < 4; i += 2) {
+              if (tf32) {
+                const uint16_t half = n < groups.channels ? half_of(weights[first + t + i / 2 * 4] / scale[n]) : uint16_t{0};
+                std::memcpy(to + (((m / s.mt * 32 + lane) * s.mt + m % s.mt) * 4 + i) * 2, &half, 2);
+              } else {
+                const int64_t k = first + (narrow ? 2 * t : t) + i / 2 * 8;
+                const uint32_t pair = pair_of(c, weights[k], weights[k + (narrow ? 1 : 4)]);
+                std::memcpy(to + (m * 128 + lane * 4 + i) * 4, &pair, 4);
+              }
+            }
           }
         }
       }
@@ -108,7 +126,10 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
 std::vector<float> scales_of(const float* data, const Product& p) {
   std::vector<float> scales, weights(static_cast<size_t>(p.k()));
   for (int64_t n = 0; n < p.groups * p.channels; ++n) {
-    for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = weight_at(data, p, n / p.channels, n % p.channels, k);
+    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
+      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
+      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
+    }
     scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
   }
   return scales;

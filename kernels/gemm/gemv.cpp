@@ -118,14 +118,13 @@ int64_t place_of(int64_t k, const Config& c) {
   return step * c.step_k() + lane * (c.step_k() / kLanes) + four * kLaneK + in_step % kLaneK;
 }
 
-// Writes one column and returns its scale; `at(k)` is the byte of its weight number k.
-template <class At>
-float pack_column(const std::vector<float>& column, bool narrow, const At& at) {
+// Writes one column to `to` and returns its scale; weight number k has place places[k].
+float pack_column(const std::vector<float>& column, bool narrow, const std::vector<int64_t>& places, std::byte* to) {
   const int exponent = narrow ? half_exponent(column) : 0;
   const float up = std::ldexp(1.0F, -exponent);
   for (size_t k = 0; k < column.size(); ++k) {
     const uint16_t half = narrow ? half_of(column[k] * up) : uint16_t{0};
-    std::memcpy(at(static_cast<int64_t>(k)), narrow ? static_cast<const void*>(&half) : &column[k], narrow ? 2 : 4);
+    std::memcpy(to + places[k] * (narrow ? 2 : 4), narrow ? static_cast<const void*>(&half) : &column[k], narrow ? 2 : 4);
   }
   return std::ldexp(1.0F, exponent);
 }
@@ -141,13 +140,13 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const float* const data = f32_data(graph.tensor(p.weights));
   auto* const columns = reinterpret_cast<Column*>(bytes.data() + ring_bytes(p, c));
   std::vector<float> weights(static_cast<size_t>(p.k()));
+  std::vector<int64_t> places;  // of a block's first column
+  for (int64_t k = 0; k < p.k(); ++k) places.push_back(k / c.chunk_k * b.block_n * c.chunk_k + place_of(k % c.chunk_k, c));
   for (int64_t n = 0; n < p.channels; ++n) {
-    for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = weight_at(data, p, 0, n, k);
-    const int64_t block = n / b.block_n, in_block = n % b.block_n;
-    columns[n].scale = pack_column(weights, c.narrow, [&](int64_t k) {
-      const int64_t chunk = block * b.chunks + k / c.chunk_k;
-      return bytes.data() + ((chunk * b.block_n + in_block) * c.chunk_k + place_of(k % c.chunk_k, c)) * c.weight_bytes();
-    });
+    const WeightRow row(data, p, 0, n, 0);  // there is one tap
+    for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = row[k];
+    const int64_t first = (n / b.block_n * b.chunks * b.block_n + n % b.block_n) * c.chunk_k;
+    columns[n].scale = pack_column(weights, c.narrow, places, bytes.data() + first * c.weight_bytes());
     columns[n].bias = bias[static_cast<size_t>(n)];
   }
   return bytes;

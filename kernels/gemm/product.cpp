@@ -194,15 +194,24 @@ std::optional<Product> product_with_prologue(const Graph& graph, const ROperator
   return p;
 }
 
-float weight_at(const float* data, const Product& p, int64_t group, int64_t n, int64_t k) {
-  int64_t tap = k / p.in_channels, channel = k % p.in_channels;
-  if (p.pairs) {
-    const int64_t channels = p.in_channels / 2, column = tap % p.kernel[1] * 2 + channel / channels + p.pair_tap;
-    if (column < 0 || column >= p.pair_kernel) return 0;
-    tap = tap / p.kernel[1] * p.pair_kernel + column;
-    channel %= channels;
+WeightRow::WeightRow(const float* data, const Product& p, int64_t group, int64_t n, int64_t tap)
+    : channels_(p.pairs ? p.in_channels / 2 : p.in_channels), stride_(p.weight_stride_channel), alpha_(p.alpha) {
+  const float* const filter = data + (group * p.channels + n) * p.weight_stride_n;
+  if (!p.pairs) {
+    first_ = filter + tap * p.weight_stride_tap;
+    return;
   }
-  return p.alpha * data[(group * p.channels + n) * p.weight_stride_n + channel * p.weight_stride_channel + tap * p.weight_stride_tap];
+  const auto of_column = [&](int64_t column) -> const float* {
+    if (column < 0 || column >= p.pair_kernel) return nullptr;
+    return filter + (tap / p.kernel[1] * p.pair_kernel + column) * p.weight_stride_tap;
+  };
+  const int64_t left = tap % p.kernel[1] * 2 + p.pair_tap;
+  first_ = of_column(left);
+  second_ = of_column(left + 1);
+}
+
+float weight_at(const float* data, const Product& p, int64_t group, int64_t n, int64_t k) {
+  return WeightRow(data, p, group, n, k / p.in_channels)[k % p.in_channels];
 }
 
 bool has_bias(const Product& p) { return p.bias.valid() || p.epilogue_bias.valid(); }

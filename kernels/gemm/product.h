@@ -59,6 +59,23 @@ enum class Activations : uint8_t { f32, narrow };
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 
+// The weights of output channel n of a group at one tap, by input channel of the group. Millions are read, so a read has no division.
+class WeightRow {
+ public:
+  WeightRow() = default;  // of zeros
+  // `data`: the constant's.
+  WeightRow(const float* data, const Product& product, int64_t group, int64_t n, int64_t tap);
+  float operator[](int64_t channel) const {
+    const bool second = channel >= channels_;
+    const float* const part = second ? second_ : first_;
+    return part ? alpha_ * part[(channel - (second ? channels_ : 0)) * stride_] : 0;
+  }
+
+ private:
+  const float *first_ = nullptr, *second_ = nullptr;  // a pair's two pixels, else one; null where the filter has no such column
+  int64_t channels_ = 0, stride_ = 0;                 // channels of a pixel, elements from one to the next
+  float alpha_ = 1;
+};
 float weight_at(const float* data, const Product& product, int64_t group, int64_t n, int64_t k);
 
 bool has_bias(const Product& product);
