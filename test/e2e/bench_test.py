@@ -16,6 +16,7 @@ import models as m
 sys.path[:0] = [str(harness.ROOT / "test" / "gpu"), str(harness.ROOT / "test" / "bench")]
 import bench
 import calibrate
+import estimates
 import plot_bench
 import measure
 import page
@@ -308,6 +309,17 @@ def two_convolutions(tamp):
     (tamp.folder / "convs.onnx").write_bytes(m.model(convs, [m.value("x", [1, 64, 14, 14])], [m.value("y", [1, 64, 14, 14])], weights).SerializeToString())
     tamp("compile", "convs.onnx", "-o", "convs", "--vdevice", "h200", "--precision", "tf32")
     return (tamp.folder / "convs/convs.cu").read_text()
+
+
+def test_estimates_are_compared_with_what_was_measured(tamp):
+    (tamp.folder / "small.onnx").write_bytes(m.relu().SerializeToString())
+    rows = [{"model": "small", "precision": "fp32", "batch": batch, "us": us} for batch, us in ((1, 1.0), (4, 1000.0))]
+    found = estimates.compared(tamp.program, tamp.folder, [*rows, {"model": "missing", "precision": "fp32", "batch": 1, "us": 1.0}])
+    assert [row["batch"] for row, _, _ in found] == [1, 4], found  # a launch alone takes more than 2 us, so that the first is the worse
+    assert all(near(off, us / row["us"] - 1) and us > 2 for row, us, off in found)
+    assert estimates.table(found).endswith("\n\n2 of 2 estimates are more than 15% off")
+    exact = [(rows[0], 1.1, 0.1)]
+    assert estimates.table(exact).splitlines()[2:] == ["| small | fp32 | 1 | 1.0 | 1.1 | +10% |", "", "0 of 1 estimates are more than 15% off"]
 
 
 def test_variants_take_lines_out_of_what_tamp_compile_writes(tamp):
