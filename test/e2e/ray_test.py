@@ -61,8 +61,15 @@ class Service:
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def close(self):
+        """Ends the service as Ctrl-C does. Ray drains its nodes first; in one of fifteen runs, in which nodes and replicas had died, it never
+        got to an end. All tests are over then, so the service is killed, and the cluster's own end takes what is left."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(300)  # Ray drains its nodes, which on a busy machine takes minutes
+        try:
+            self.process.wait(90)
+        except subprocess.TimeoutExpired:
+            print("Ray did not let the service end within 90 s of SIGINT: killed", flush=True)
+            self.process.kill()
+            self.process.wait()
 
 
 def images(count, seed):
@@ -110,11 +117,16 @@ def ask_all(url, bodies, during=None):
 
 def test_answers_are_those_of_direct_calls_and_batches_are_formed(tamp, service):
     x = images(48, seed=1)
-    found = ask_all(service.url, [image.tobytes() for image in x])
-    assert np.allclose(answers(found), expected(service, x), rtol=1e-4, atol=1e-5)
-    batches = [int(headers["tamp-batch"]) for _, headers, _ in found]
-    assert max(batches) > 1 and max(batches) <= 16, batches
-    assert len({headers["tamp-replica"] for _, headers, _ in found}) == 2, "one replica did all the work"
+    wanted, replicas = expected(service, x), set()
+    for _ in range(20):  # who gets a batch is Ray's choice, and on a busy machine all of a round may go to one replica
+        found = ask_all(service.url, [image.tobytes() for image in x])
+        assert np.allclose(answers(found), wanted, rtol=1e-4, atol=1e-5)
+        batches = [int(headers["tamp-batch"]) for _, headers, _ in found]
+        assert max(batches) > 1 and max(batches) <= 16, batches
+        replicas |= {headers["tamp-replica"] for _, headers, _ in found}
+        if len(replicas) == 2:
+            break
+    assert len(replicas) == 2, "one replica did all the work"
 
 
 def test_a_wrong_request_harms_no_other(tamp, service):
