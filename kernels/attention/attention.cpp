@@ -27,8 +27,10 @@ struct Heads {
   int64_t queries = 0, keys = 0, size = 0, values = 0;
   std::array<MatrixStrides, kOperands> strides;
 
-  int64_t blocks(int64_t groups) const { return ceil_div(queries, groups * kRows); }  // of a batch
-  int64_t rtasks(int64_t groups) const { return loop_elements(batch) * blocks(groups); }
+  int64_t all() const { return loop_elements(batch); }
+  int64_t blocks(int64_t groups) const { return ceil_div(queries, groups * kRows); }  // of a head
+  // `heads`: of a rTask.
+  int64_t rtasks(int64_t groups, int64_t heads = 1) const { return ceil_div(all(), heads) * blocks(groups); }
 };
 
 // The extents, which are known before tensors have places.
@@ -118,8 +120,8 @@ double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
 
-// The arguments of both bodies. `groups`: of 16 queries in a rTask.
-std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups) {
+// The arguments of both bodies. `groups`: of 16 queries in a rTask; `of_rtask`: its heads.
+std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask) {
   const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
   return {{"out", arg(TensorArg{heads.tensors[kOut]})},
           {"q", arg(TensorArg{heads.tensors[kQ]})},
@@ -133,6 +135,8 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
           {"bias_batch", batch(kBias)},
           {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
           {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
+          {"heads", arg(of_rtask)},
+          {"all_heads", arg(heads.all())},
           {"queries", arg(heads.queries)},
           {"keys", arg(heads.keys)},
           {"size", arg(heads.size)},
@@ -152,8 +156,8 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
           {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
 }
 
-// What a rTask of `groups` groups of queries does.
-Cost cost_of(const Request& request, const Heads& heads, int64_t groups, double cycles) {
+// What a rTask of `groups` groups of queries of `of_rtask` heads does.
+Cost cost_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask, double cycles) {
   const double keys = static_cast<double>(heads.keys), edge = static_cast<double>(groups * kRows);
   // Bytes of a row of Q and Y, and of K and V.
   const auto of_row = [&](Operand first, Operand second) {
@@ -161,9 +165,9 @@ Cost cost_of(const Request& request, const Heads& heads, int64_t groups, double 
                                heads.values * bytes_of(type_of(request.graph, heads, second)));
   };
   Cost cost;
-  cost.flops = 2 * edge * keys * static_cast<double>(2 * padded_size(heads));
+  cost.flops = 2 * edge * keys * static_cast<double>(2 * padded_size(heads) * of_rtask);
   cost.tensor_core = true;
-  cost.activation_bytes = of_row(kK, kV) * keys + of_row(kQ, kOut) * edge;
+  cost.activation_bytes = (of_row(kK, kV) * keys + of_row(kQ, kOut) * edge) * static_cast<double>(of_rtask);
   cost.calibrated_cycles = cycles;
   return cost;
 }
@@ -183,56 +187,93 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
                                                : "rk::kElements"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, groups);
+  phase.args = arguments_of(request, heads, groups, 1);
   phase.rtasks = heads.rtasks(groups);
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
-  phase.cost = cost_of(request, heads, groups, cycles_of(heads, request.vdevice, groups));
+  phase.cost = cost_of(request, heads, groups, 1, cycles_of(heads, request.vdevice, groups));
   RKernel rkernel;
   rkernel.family = "attention";
   rkernel.name = "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
-  rkernel.config = {{"groups", groups}};
+  rkernel.config = {{"groups", groups}, {"heads", 1}};
   rkernel.phases = {phase};
   return rkernel;
 }
 
-// The body whose warps have `tiles` tiles of 16 queries each and go over all keys.
-RKernel rows_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
-  const int size = static_cast<int>(padded_size(heads)), value_bytes = static_cast<int>(bytes_of(type_of(request.graph, heads, kQ)));
-  const int64_t groups = tiles * rk::kAttentionWarps, stage_keys = rk::attention_stage_keys(size, value_bytes);
+// What attention_rows makes of heads. `size` and `value_bytes`: of a row of Q, K or V.
+struct RowsShape {
+  int size, value_bytes, tiles;
+  rk::AttentionBias bias;
+  int64_t keys;
+
+  int work_bytes() const { return rk::attention_rows_work_bytes(size, value_bytes, tiles, bias, static_cast<int>(keys)); }
+  int64_t stage_keys() const { return rk::attention_stage_keys(size, value_bytes, tiles, bias); }
+  bool is_wide(const VDevice& d) const { return d.arch == "sm_90a" && size == 64 && value_bytes == 2; }
+};
+
+// The shape for `tiles` tiles of 16 queries a warp, if there is room and are registers for it.
+std::optional<RowsShape> rows_shape(const Request& request, const Heads& heads, int tiles) {
+  RowsShape s{static_cast<int>(padded_size(heads)), static_cast<int>(bytes_of(type_of(request.graph, heads, kQ))), tiles, rk::kNoBias,
+              heads.keys};
+  const int64_t room = request.vdevice.work_bytes();
+  if (heads.tensors[kBias].valid()) {
+    s.bias = rk::kBiasOfKeys;
+    const bool is_of_keys = heads.strides[kBias].row == 0 && heads.keys <= room && s.work_bytes() <= room;
+    if (!is_of_keys) s.bias = rk::kBiasOfScores;
+  }
+  if (tiles > rk::attention_most_tiles(s.size, s.value_bytes, s.bias) || s.work_bytes() > room) return std::nullopt;
+  return s;
+}
+
+// The body whose warps have tiles of 16 queries and go over all keys, for `of_rtask` heads one after the other.
+RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsShape& shape, int64_t of_rtask) {
+  const int64_t groups = shape.tiles * rk::kAttentionWarps;
   const VDevice& d = request.vdevice;
-  // A stage's keys: cycles of the turn itself, and those of products and exponentials, which tf32 and longer rows have more of.
-  const double turns = static_cast<double>(ceil_div(heads.keys, stage_keys)), bytes = size * value_bytes;
-  const double key_cycles = d.cost("attention.rows.key_cycles") * static_cast<double>(tiles) * bytes / 128;
-  const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(tiles) * d.cost("attention.rows.tile_cycles") +
-                        turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(stage_keys) * key_cycles);
-  const bool is_biased = heads.tensors[kBias].valid();
+  // A stage's keys: cycles of the turn itself, and those of products and exponentials, which tf32 and longer rows have more of. Heads
+  // behind the first begin with what they need.
+  const double turns = static_cast<double>(ceil_div(heads.keys, shape.stage_keys())), bytes = shape.size * shape.value_bytes;
+  const double key_cycles = d.cost("attention.rows.key_cycles") * static_cast<double>(shape.tiles) * bytes / 128;
+  const double head_cycles = static_cast<double>(shape.tiles) * d.cost("attention.rows.tile_cycles") +
+                             turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(shape.stage_keys()) * key_cycles);
+  const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(of_rtask) * head_cycles +
+                        static_cast<double>(of_rtask - 1) * d.cost("attention.rows.head_cycles");
+  constexpr std::array<const char*, 3> kNames{"rk::kNoBias", "rk::kBiasOfKeys", "rk::kBiasOfScores"};
   Phase phase;
   phase.header = "kernels/attention/attention_rows.cuh";
   phase.body = "rk::attention_rows";
-  phase.template_args = {{"kSize", std::to_string(size)}, {"kTiles", std::to_string(tiles)}, {"kBiased", is_biased ? "true" : "false"}};
+  phase.template_args = {{"kSize", std::to_string(shape.size)},
+                         {"kTiles", std::to_string(shape.tiles)},
+                         {"kBias", kNames[static_cast<size_t>(shape.bias)]},
+                         {"kMany", of_rtask > 1 ? "true" : "false"},
+                         {"kWide", shape.is_wide(d) ? "true" : "false"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, groups);
-  phase.rtasks = heads.rtasks(groups);
-  phase.work_bytes = rk::attention_rows_work_bytes(size, value_bytes);
-  phase.cost = cost_of(request, heads, groups, cycles);
+  phase.args = arguments_of(request, heads, groups, of_rtask);
+  phase.rtasks = heads.rtasks(groups, of_rtask);
+  phase.work_bytes = shape.work_bytes();
+  phase.cost = cost_of(request, heads, groups, of_rtask, cycles);
   RKernel rkernel;
   rkernel.family = "attention";
-  rkernel.name = "attention_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + ">";
-  rkernel.config = {{"groups", groups}, {"tiles", tiles}};
+  rkernel.name = "attention_rows<" + std::to_string(groups * kRows) + "x" + std::to_string(shape.size) +
+                 (of_rtask > 1 ? ", " + std::to_string(of_rtask) + " heads>" : ">");
+  rkernel.config = {{"groups", groups}, {"tiles", shape.tiles}, {"heads", of_rtask}};
   rkernel.phases = {phase};
   return rkernel;
 }
 
-// Appends the rKernels of attention_rows, if rows lie as the body takes them.
+// Appends the rKernels of attention_rows, if rows lie as the body takes them. Of 16 bits several heads are a rTask where there are more
+// than vEUs; in fp32 that was no faster (docs/performance-log.md).
 void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
   const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
   if (!(std::get<Attention>(request.rop.attrs).scale > 0)) return;  // the largest product has the largest score
   if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
-  const int size = static_cast<int>(padded_size(heads)), value_bytes = static_cast<int>(bytes_of(type_of(request.graph, heads, kQ)));
-  if (rk::attention_rows_work_bytes(size, value_bytes) > request.vdevice.work_bytes()) return;
-  for (int tiles = 1; tiles <= rk::attention_most_tiles(size, value_bytes, heads.tensors[kBias].valid()); ++tiles) {
-    if (heads.queries > (tiles - 1) * rk::kAttentionWarps * kRows) out.push_back(rows_rkernel_of(request, heads, tiles));
+  if (is_narrow(type_of(request.graph, heads, kOut)) && !cells(kOut)) return;
+  for (int tiles = 1; tiles <= 2; ++tiles) {
+    if (heads.queries <= (tiles - 1) * rk::kAttentionWarps * kRows) continue;
+    const std::optional<RowsShape> shape = rows_shape(request, heads, tiles);
+    if (!shape) continue;
+    const int64_t rounds = ceil_div(heads.rtasks(tiles * rk::kAttentionWarps), request.vdevice.veus());
+    const int64_t most = shape->value_bytes == 2 ? std::min<int64_t>({rounds, heads.all(), rk::kAttentionMostHeads}) : 1;
+    for (int64_t of_rtask = 1; of_rtask <= most; ++of_rtask) out.push_back(rows_rkernel_of(request, heads, *shape, of_rtask));
   }
 }
 
@@ -271,12 +312,15 @@ void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int6
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Heads heads = heads_of(graph, rop);
   const int64_t groups = rkernel.config_value("groups"), blocks = heads.blocks(groups), rows = groups * kRows;
-  const int64_t batch = index / blocks, row = index % blocks * rows, row_end = std::min(row + rows, heads.queries);
-  append_matrix(graph, heads, kOut, batch, row, row_end, heads.values, out.writes);
-  append_matrix(graph, heads, kQ, batch, row, row_end, heads.size, out.reads);
-  append_matrix(graph, heads, kK, batch, 0, heads.keys, heads.size, out.reads);
-  append_matrix(graph, heads, kV, batch, 0, heads.keys, heads.values, out.reads);
-  append_matrix(graph, heads, kBias, batch, row, row_end, heads.keys, out.reads);
+  const int64_t row = index % blocks * rows, row_end = std::min(row + rows, heads.queries);
+  const int64_t of_rtask = rkernel.config_value("heads"), first = index / blocks * of_rtask;
+  for (int64_t head = first; head < std::min(first + of_rtask, heads.all()); ++head) {
+    append_matrix(graph, heads, kOut, head, row, row_end, heads.values, out.writes);
+    append_matrix(graph, heads, kQ, head, row, row_end, heads.size, out.reads);
+    append_matrix(graph, heads, kK, head, 0, heads.keys, heads.size, out.reads);
+    append_matrix(graph, heads, kV, head, 0, heads.keys, heads.values, out.reads);
+    append_matrix(graph, heads, kBias, head, row, row_end, heads.keys, out.reads);
+  }
 }
 
 // The whole rOperator on the vDevice before tensors have places: what the body can compute depends on extents only.

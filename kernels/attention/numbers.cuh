@@ -17,20 +17,36 @@ constexpr int attention_columns(int size) { return size < 64 ? size : 64; }
 constexpr int attention_pitch(int size) { return attention_columns(size) + 4; }
 constexpr int attention_work_bytes(int size) { return kAttentionWarps * kAttentionRows * (2 + attention_pitch(size)) * 4; }
 
-// attention_rows. A row of K or V is cells of 16 bytes; a stage is so many keys' rows of both.
-inline constexpr int kAttentionStages = 4;
+// What attention_rows adds to the scores: nothing; one number for each key, the same for all queries of a rTask (a mask of keys), which
+// lies in shared memory; or a number for each query and key.
+enum AttentionBias { kNoBias = 0, kBiasOfKeys = 1, kBiasOfScores = 2 };
+
+// attention_rows. A row of K or V is cells of 16 bytes; a stage is so many keys' rows of both: 4 stages of 32 or 16 keys, or 2 of 64, which
+// are multiplied at once where a warp has the registers for their scores.
+inline constexpr int kAttentionMostHeads = 4;  // of a rTask
 constexpr int attention_cells(int size, int value_bytes) { return size * value_bytes / 16; }
-constexpr int attention_stage_keys(int size, int value_bytes) { return size * value_bytes <= 128 ? 32 : 16; }
-constexpr int attention_stage_bytes(int size, int value_bytes) {
-  return 2 * attention_stage_keys(size, value_bytes) * attention_cells(size, value_bytes) * 16;
+constexpr int attention_stage_keys(int size, int value_bytes, int tiles, AttentionBias bias) {
+  if (size * value_bytes > 128) return 16;
+  return tiles == 1 && value_bytes == 2 && bias != kBiasOfScores ? 64 : 32;
 }
-constexpr int attention_rows_work_bytes(int size, int value_bytes) {
-  return kAttentionStages * attention_stage_bytes(size, value_bytes) + 32;  // and AttentionPlaces
+constexpr int attention_stages(int size, int value_bytes, int tiles, AttentionBias bias) {
+  return attention_stage_keys(size, value_bytes, tiles, bias) == 64 ? 2 : 4;
 }
-// Tiles of 16 queries that a warp has registers for without spilling; 0: none. A bias takes registers, too: it is loaded ahead.
-constexpr int attention_most_tiles(int size, int value_bytes, bool biased) {
+constexpr int attention_stage_bytes(int size, int value_bytes, int tiles, AttentionBias bias) {
+  return 2 * attention_stage_keys(size, value_bytes, tiles, bias) * attention_cells(size, value_bytes) * 16;
+}
+// The stages, at the next multiple of 1024 bytes; where a rTask's heads begin; and for two heads the numbers of their keys, up to a whole
+// stage. `keys`: with kBiasOfKeys.
+inline constexpr int kAttentionPlaceBytes = 40;
+constexpr int attention_rows_work_bytes(int size, int value_bytes, int tiles, AttentionBias bias, int keys) {
+  const int of_stage = attention_stage_keys(size, value_bytes, tiles, bias);
+  return 1024 - 128 + attention_stages(size, value_bytes, tiles, bias) * attention_stage_bytes(size, value_bytes, tiles, bias) +
+         kAttentionMostHeads * kAttentionPlaceBytes + (bias == kBiasOfKeys ? 2 * ((keys + of_stage - 1) / of_stage * of_stage) * 4 : 0);
+}
+// Tiles of 16 queries that a warp has registers for without spilling; 0: none. A bias of scores takes registers, too: it is loaded ahead.
+constexpr int attention_most_tiles(int size, int value_bytes, AttentionBias bias) {
   if (size * value_bytes > 256) return 0;
-  return size * value_bytes <= 128 && (size <= 32 || !biased) ? 2 : 1;
+  return size * value_bytes <= 128 && (size <= 32 || bias != kBiasOfScores) ? 2 : 1;
 }
 
 }  // namespace rk

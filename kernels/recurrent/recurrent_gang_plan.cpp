@@ -32,6 +32,7 @@ struct GangCosts {
   double long_input_ratio = of("long_input_ratio"), long_input_factor = of("long_input_factor");
   double stage_cycles = of("stage_cycles");
   double chunk_cycles = of("chunk_cycles");
+  double conversion_cycles = of("conversion_cycles");  // of a weight of 16 bits
   double barrier_cycles = of("barrier_cycles");
   double shuffle_cycles = of("shuffle_cycles");
   double partial_sum_cycles = of("partial_sum_cycles");
@@ -73,7 +74,7 @@ double product_us(const GangCosts& costs, const GangShape& s, const Chunks& chun
   if (chunks.all == 0) return 0;
   const double rows = static_cast<double>(s.lane_rows), batch = static_cast<double>(s.batch);
   const int64_t schedulers = 4, warps_each = ceil_div(chunks.warps, schedulers);
-  const double conversions = s.weights == rk::kFloats ? 0 : 4 * rows;
+  const double conversions = s.weights == rk::kFloats ? 0 : costs.conversion_cycles * 4 * rows;
   const double arithmetic = static_cast<double>(chunks.all * warps_each) * (4 * rows * batch + conversions + costs.chunk_cycles);
   const double chunk_bytes = static_cast<double>(chunks.warps * s.chunk_floats() * 4);
   const double reads = static_cast<double>(chunks.shared) * chunk_bytes / costs.shared_bytes_per_cycle +

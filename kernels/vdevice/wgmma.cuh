@@ -30,7 +30,8 @@ RK_INLINE void end_wide() {
 }
 
 // The operands of an instruction: a thread's sums, d[eights][4], and behind them A and B.
-#define RK_REGISTERS_24 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define RK_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define RK_REGISTERS_24 RK_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define RK_REGISTERS_32 RK_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define RK_REGISTERS_40 RK_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define RK_REGISTERS_48 RK_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
@@ -99,7 +100,27 @@ RK_INLINE void deep_bf16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
 }
 #undef RK_DEEP_ANY
 #undef RK_DEEP
-#undef RK_WIDE
+
+// The same with A in registers, as mma_f16 has it. TURNED 1: a row of B, and not a column, is 128 bytes of shared memory, for n up to 64.
+// Example: a key's row of K is a column of B in Q * K, and its row of V is a row of B in P * V.
+#define RK_HALF_WIDE(n, registers, sums, type, operands)                                                         \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers "}, " operands ";" \
+               : sums                                                                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED))
+#define RK_HALF_WIDE_ANY(type)                                                                                                  \
+  static_assert(EIGHTS == 4 || EIGHTS == 8);                                                                                    \
+  if constexpr (EIGHTS == 4) RK_HALF_WIDE(32, RK_REGISTERS_16, RK_SUMS_16(0), type, "{%16, %17, %18, %19}, %20, 1, 1, 1, %21"); \
+  if constexpr (EIGHTS == 8) RK_HALF_WIDE(64, RK_REGISTERS_32, RK_SUMS_32, type, "{%32, %33, %34, %35}, %36, 1, 1, 1, %37")
+template <int TURNED, int EIGHTS>
+RK_INLINE void wide_f16(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t b) {
+  RK_HALF_WIDE_ANY("f16");
+}
+template <int TURNED, int EIGHTS>
+RK_INLINE void wide_bf16(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t b) {
+  RK_HALF_WIDE_ANY("bf16");
+}
+#undef RK_HALF_WIDE_ANY
+#undef RK_HALF_WIDE
 #undef RK_SUMS_112
 #undef RK_SUMS_96
 #undef RK_SUMS_80
@@ -123,6 +144,7 @@ RK_INLINE void deep_bf16(float (&d)[EIGHTS][4], uint64_t a, uint64_t b) {
 #undef RK_REGISTERS_40
 #undef RK_REGISTERS_32
 #undef RK_REGISTERS_24
+#undef RK_REGISTERS_16
 
 }  // namespace rk
 #endif

@@ -346,7 +346,29 @@ def test_vit_in_batches(tamp):
         tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "quick.json")
         rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
         chosen = [rop["rkernel"] for rop in rops if rop["op"] == "Attention"]
-        assert chosen == ["attention_rows<128x32>"], f"{precision}: {chosen}"
+        assert chosen == ["attention_rows<128x32, 2 heads>" if precision == "fp16" else "attention_rows<128x32>"], f"{precision}: {chosen}"
+
+
+def test_heads_of_a_rtask(tamp):
+    """Ten heads on four vEUs: of 16 bits three are a rTask, the last rTask has one. 70 keys end in the middle of a stage, and so do 33 in another. What is added to the
+    scores is one number a key, one for each query and key, or nothing; of one image all keys but one are masked."""
+    cpu = json.loads((harness.ROOT / "compiler/ir/vdevices/cpu.json").read_text())
+    (tamp.folder / "quick.json").write_text(json.dumps({**cpu, "name": "quick", "rtask_us": 0.1, "costs": {"attention": {"rows": {"fixed_cycles": 1000}}}}))
+    for precision, size, length, rows, kind in [("fp16", 64, 70, 1, "rk::kBiasOfKeys"), ("tf32", 64, 33, 1, "rk::kBiasOfKeys"), ("bf16", 32, 70, 0, "rk::kNoBias"),
+                                                ("fp16", 64, 70, 70, "rk::kBiasOfScores"), ("tf32", 32, 33, 0, "rk::kNoBias")]:
+        net = Net(HEADS * size)
+        named(net, net.self_attention("x", "mask" if rows else None))
+        inputs = {"x": random("x", 5, length, net.hidden)}
+        if rows:
+            inputs["mask"] = np.where(np.random.default_rng(3).random((5, 1, rows, length)) < 0.3, np.float32(-1e4), random("mask", 5, 1, rows, length))
+            inputs["mask"][2, :, :, :] = -1e4
+            inputs["mask"][2, :, :, 5] = 0
+        made = net.model([port(name, *values.shape) for name, values in inputs.items()], [port("y", 5, length, net.hidden)])
+        check(tamp, made, inputs, 4e-2 if precision == "bf16" else 5e-3, precision, None, "--vdevice", "quick.json")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "quick.json")
+        rop = next(rop for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"] if rop["op"] == "Attention")
+        assert rop["rkernel"].startswith("attention_rows<") and rop["rtasks"] == (10 if precision == "tf32" else 4), f"{precision}: {rop['rkernel']}, {rop['rtasks']} rTasks"
+        assert rop["phases"][0]["template"]["kBias"] == kind, rop["phases"][0]["template"]
 
 
 def test_large_products(tamp):
