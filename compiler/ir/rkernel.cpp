@@ -31,6 +31,13 @@ void append_runs(const std::vector<Axis>& axes, size_t first, int64_t offset, st
 
 }  // namespace
 
+int64_t Phase::taken(int64_t i) const {
+  if (!boxes || boxes->blocks_beside == 1) return i;
+  const int64_t tiles = boxes->tiles() * boxes->splits, first = i / (boxes->blocks_beside * tiles) * boxes->blocks_beside;
+  const int64_t beside = std::min(boxes->blocks_beside, rtasks / tiles - first), j = i - first * tiles;
+  return (first + j % beside) * tiles + j / beside;
+}
+
 int64_t RKernel::config_value(const std::string& key) const {
   for (const auto& [name_, value] : config) {
     if (name_ == key) return value;

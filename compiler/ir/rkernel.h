@@ -87,7 +87,8 @@ struct InputBoxes {
   int64_t begin_w = 0, begin_h = 0;              // where the box of tile 0 begins; negative where it is padding
   int64_t step_w = 0, step_h = 0;                // from tile to tile
   int64_t splits = 1, n_blocks = 1;
-  int64_t group_channels = 0;                                   // from group to group
+  int64_t blocks_beside = 1;   // rTasks of so many n_blocks with the same input are taken one after the other (Phase::taken)
+  int64_t group_channels = 0;  // from group to group
   int64_t boxes = 0, boxes_per_split = 0, boxes_per_chunk = 0;  // of a group; a chunk is a stage
   // Above 1: one copy brings a whole chunk, this many boxes without gaps between them. The last chunk is as long; channels that it reads
   // beyond its own are not used. extents[0] and group_channels are then multiples of channels(). (The reason: starting one copy takes the
@@ -113,6 +114,10 @@ struct Phase {
   RingWeights ring;
   std::optional<InputBoxes> boxes;
   Cost cost;  // of one rTask
+  // The number of the `i`-th rTask in the order in which vEUs take them: rTasks on neighbouring vEUs, and of one round of all vEUs, share
+  // more of what they read. Example: 6 tiles and 4 n_blocks, of which 2 are beside each other, are taken as 0, 6, 1, 7, .. 5, 11 and
+  // then 12, 18, 13, 19, .. 17, 23.
+  int64_t taken(int64_t i) const;
 };
 
 struct RKernel {

@@ -114,7 +114,7 @@ class Lanes {
       const auto [begin_us, veu] = earliest.top();
       earliest.pop();
       gaps_[veu].take(gaps_[veu].find(begin_us, taken_us), taken_us, d.rtask_us);
-      note(finish, {{rop, phase, index}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
+      note(finish, {{rop, phase, p.taken(index)}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
       earliest.push(option(veu));
     }
     return finish;

@@ -360,7 +360,7 @@ Simulator::Shares Simulator::shares() const {
 // networks that are convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster
 // as the blocks come, which spreads few rTasks over all of the GPU.
 void estimate(RProgram& program) {
-  constexpr double kLeastFull = 0.1, kLeastBoxes = 0.8, kMostWeightBytes = 4e5;  // bytes: of a microsecond
+  constexpr double kLeastFull = 0.1, kLeastBoxes = 0.8, kMostWeightBytes = 3e5;  // bytes: of a microsecond
   Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
   program.estimated_us = simulator.run(program);
   const Simulator::Shares shares = simulator.shares();

@@ -56,7 +56,7 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
     const VEU veu(static_cast<int64_t>(chosen));
     veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, waits, machine_->vdevice));
     veus_[chosen].free_us += machine_->vdevice.same_veu_us;
-    appended_.push_back({{rop, phase, index}, veu});
+    appended_.push_back({{rop, phase, p.taken(index)}, veu});
     finish.at_us = std::max(finish.at_us, end_us);
     finish.many = finish.many || (finish.only.valid() && finish.only != veu);
     finish.only = veu;

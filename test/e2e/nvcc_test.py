@@ -106,7 +106,7 @@ def test_the_program_that_measures_a_vdevice(tamp):
 
 
 def test_the_programs_that_measure_steps_and_copies(tamp):
-    for program in ("wgmma_steps", "box_copies"):
+    for program in ("wgmma_steps", "box_copies", "copy_orders", "level_edges"):
         object_without_warnings(tamp, f"test/gpu/{program}.cu", "sm_90a", "-I", harness.ROOT)
 
 

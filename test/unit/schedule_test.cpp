@@ -120,6 +120,33 @@ TEST_CASE("the fastest rKernel fills the vEUs and the efficient one spends the l
   CHECK(found[select::fastest_on(found, machine, 2)].name == "tiles<2>");
 }
 
+TEST_CASE("vEUs take rTasks with the same input one after the other where a phase says so, and each rTask once") {
+  Phase phase;
+  phase.rtasks = 24;
+  CHECK(phase.taken(7) == 7);  // no boxes
+  phase.boxes = InputBoxes{};
+  phase.boxes->tiles_w = 3;
+  phase.boxes->tiles_h = 2;
+  phase.boxes->n_blocks = 4;
+  CHECK(phase.taken(7) == 7);
+  for (const auto& [beside, want] :
+       {std::pair<int64_t, std::vector<int64_t>>{2, {0, 6, 1, 7, 2, 8}}, {3, {0, 6, 12, 1, 7, 13}}, {4, {0, 6, 12, 18, 1, 7}}}) {
+    phase.boxes->blocks_beside = beside;
+    std::vector<int64_t> begin;
+    std::set<int64_t> all;
+    for (int64_t i = 0; i < phase.rtasks; ++i) {
+      if (i < 6) begin.push_back(phase.taken(i));
+      all.insert(phase.taken(i));
+    }
+    CHECK(begin == want);
+    CHECK((all.size() == 24 && *all.begin() == 0 && *all.rbegin() == 23));
+  }
+  phase.boxes->blocks_beside = 3;  // of four: three are beside each other, and the last is alone
+  CHECK(phase.taken(17) == 17);
+  CHECK(phase.taken(18) == 18);
+  CHECK(phase.taken(23) == 23);
+}
+
 TEST_CASE("two independent rOperators of a wave run side by side") {
   GraphBuilder b;
   const TensorId x = b.input("x", {12});

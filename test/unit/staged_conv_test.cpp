@@ -358,6 +358,22 @@ TEST_CASE("the sum of split k costs what its rows do") {
   CHECK(cycles.at(384) > 3 * cycles.at(96));
 }
 
+TEST_CASE("large tiles of one tap are taken with six blocks of channels beside each other, all others tile by tile") {
+  VDevice vdevice = read_vdevice("h200").with_batches();
+  vdevice.wide_products = true;
+  const auto beside = [&](int64_t kernel) {
+    const Case c = conv_case({.name = "plan", .in = {1, 128, 64, 64}, .out_channels = 768, .kernel = {kernel, kernel}});
+    std::set<std::pair<bool, int64_t>> found;  // large, blocks beside
+    for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32})) {
+      const kernels::staged::Config config = kernels::staged::config_of(rkernel);
+      found.emplace(kernels::staged::shape_of(config).only_deep() && config.splits == 1, rkernel.phases[0].boxes->blocks_beside);
+    }
+    return found;
+  };
+  CHECK(beside(1) == std::set<std::pair<bool, int64_t>>{{false, 1}, {true, 6}});
+  for (const auto& [large, blocks] : beside(3)) CHECK(blocks == 1);
+}
+
 TEST_CASE("teams take boxes where taps would leave one of them idle") {
   using namespace kernels::staged;
   const int64_t stage_bytes = read_vdevice("h200").with_inputs().input_stage_bytes;
