@@ -155,10 +155,17 @@ struct StagedResults {
       const int h = args.row_of(p), w = p - h * args.tile_w;
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       const float4 v = sum_of(sums, p);
+      Value* const to_pixel = out + (p * strides.w + h * row);
+      if constexpr (std::is_same_v<Value, Half>) {
+        if (args.epilogue.activation == kGelu) {
+          *as_global(reinterpret_cast<uint2*>(to_pixel)) = {gelu_halves(halves_of(v.x, v.y)), gelu_halves(halves_of(v.z, v.w))};
+          continue;
+        }
+      }
       if constexpr (sizeof(Value) == 2)
-        store4(out + (p * strides.w + h * row), smooth4_coarse(args.epilogue.activation, v));
+        store4(to_pixel, smooth4_coarse(args.epilogue.activation, v));
       else
-        store4(out + (p * strides.w + h * row), smooth4(args.epilogue.activation, v));
+        store4(to_pixel, smooth4(args.epilogue.activation, v));
     }
   }
   RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
@@ -282,6 +289,13 @@ struct StagedRoundedResults {
       if (h + static_cast<int>(tile.h) >= args.grid_h || w + static_cast<int>(tile.w) >= args.grid_w) continue;
       const float4 v = sums_of(sums, p - round * Product::kRoundedPixels);
       Value* const to_pixel = out + (h * strides.h + w * strides.w);
+      if constexpr (std::is_same_v<Value, Half>) {
+        if (smooth && args.epilogue.activation == kGelu) {
+          store4(reinterpret_cast<float*>(to_pixel), {float_of(gelu_halves(bits_of(v.x))), float_of(gelu_halves(bits_of(v.y))),
+                                                      float_of(gelu_halves(bits_of(v.z))), float_of(gelu_halves(bits_of(v.w)))});
+          continue;
+        }
+      }
       if (smooth) {
         store8(to_pixel, smooth4_coarse(args.epilogue.activation, half_of(v, 0)), smooth4_coarse(args.epilogue.activation, half_of(v, 1)));
         continue;
