@@ -10,6 +10,7 @@
 #include "kernels/args.h"
 #include "kernels/conv/product_phases.h"
 #include "kernels/reduce/numbers.cuh"
+#include "kernels/reduce/rows.h"
 
 namespace tamp::kernels {
 namespace {
@@ -82,13 +83,6 @@ Cost cost_of(const Request& request, const Product& p, int64_t splits, int64_t t
   cost.calibrated_cycles = d.cost("split_k_normalize.fixed_cycles") + cost.activation_bytes * d.cost("split_k_normalize.byte_cycles") +
                            static_cast<double>(turns - 1) * d.cost("split_k_normalize.turn_cycles");
   return cost;
-}
-
-// One value for each column, or `absent`.
-void append_columns(const Graph& graph, TensorId id, int64_t columns, float absent, std::vector<float>& values) {
-  if (!id.valid()) return values.insert(values.end(), static_cast<size_t>(columns), absent), void();
-  const float* const data = f32_data(graph.tensor(id));
-  values.insert(values.end(), data, data + columns);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "compiler/support/error.h"
@@ -16,6 +17,7 @@ namespace tamp::kernels {
 namespace {
 
 constexpr size_t kRank = rk::kRowsRank;
+constexpr int64_t kConstants = 2;                    // rows of values in the ring: scale and bias
 enum Operand : size_t { kIn, kOut, kScale, kBias };  // of the nests, in this order
 
 TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
@@ -68,10 +70,32 @@ bool is_possible(const Graph& graph, const ROperator& rop) {
   return is_plain_values(graph.tensor(rop.inputs[0])) && is_plain_values(graph.tensor(rop.outputs[0]));
 }
 
+// Bytes of the ring in the packed data: a row of scale and one of bias.
+int64_t ring_bytes(const Phase& phase) { return phase.ring.chunk_bytes * phase.ring.chunks_per_rtask; }
+
 // If rows are taken in the order of a table, makes the phase use the body that does so.
 void append_table(const ROperator& rop, Phase& phase) {
   if (has_table(rop)) phase.body += "_of";
-  phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{0}} : null_arg()});
+  phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{ring_bytes(phase)}} : null_arg()});
+}
+
+// Whether scale and bias come through the ring: they are constants, there is one row of each, and a stage has room for both.
+bool has_ring(const Request& request, int64_t count) {
+  const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    if (operand(rop, i).valid() && graph.tensor(operand(rop, i)).role != Role::constant) return false;
+  }
+  return (operand(rop, 1).valid() || operand(rop, 2).valid()) && kConstants * 4 * count <= vdevice.weight_stage_bytes;
+}
+
+// Makes scale and bias of rows of `count` values come through the ring, if they can.
+void choose_ring(const Request& request, int64_t count, int64_t rtasks, Phase& phase) {
+  const bool ring = has_ring(request, count);
+  if (ring) phase.ring = {kConstants * 4 * count, 1, rtasks, 1};
+  phase.template_args.emplace_back("kRing", ring ? "true" : "false");
+}
+ArgValue factor_arg(const ROperator& rop, size_t i, const Phase& phase) {
+  return ring_bytes(phase) > 0 ? null_arg() : tensor_arg(operand(rop, i));
 }
 
 // The types of x and y in memory as template arguments, if they are not f32.
@@ -175,12 +199,13 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   phase.header = "kernels/reduce/normalize_rows.cuh";
   phase.body = "rk::normalize_rows";
   phase.template_args = {{"kEach", std::to_string(each)}};
+  choose_ring(request, count, ceil_div(rows.rows(), per_rtask), phase);
   append_types(request, phase);
   phase.args_type = "rk::NormalizeRowsArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
-                {"scale", tensor_arg(operand(rop, 1))},
-                {"bias", tensor_arg(operand(rop, 2))},
+                {"scale", factor_arg(rop, 1, phase)},
+                {"bias", factor_arg(rop, 2, phase)},
                 {"kept_in", array_arg(strides(rows.kept, kIn), rk::kNormalizeRowsRank)},
                 {"kept_out", array_arg(strides(rows.kept, kOut), rk::kNormalizeRowsRank)},
                 {"kept_divisors", divisors_arg(inner_extents(rows.kept), rk::kNormalizeRowsRank - 1)},
@@ -240,12 +265,13 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
   phase.header = "kernels/reduce/normalize_turns.cuh";
   phase.body = "rk::normalize_turns";
   phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};
+  choose_ring(request, count, ceil_div(rows.rows(), per_rtask), phase);
   append_types(request, phase);
   phase.args_type = "rk::NormalizeTurnsArgs";
   phase.args = {{"in", arg(TensorArg{rop.inputs[0]})},
                 {"out", arg(TensorArg{rop.outputs[0]})},
-                {"scale", tensor_arg(operand(rop, 1))},
-                {"bias", tensor_arg(operand(rop, 2))},
+                {"scale", factor_arg(rop, 1, phase)},
+                {"bias", factor_arg(rop, 2, phase)},
                 {"in_row", arg(rows.kept[0].strides[kIn])},
                 {"out_row", arg(rows.kept[0].strides[kOut])},
                 {"rows", arg(rows.rows())},
@@ -295,10 +321,17 @@ std::vector<RKernel> offers(const Request& request) {
   return out;
 }
 
-Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+// The ring, then the table.
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
+  std::vector<float> constants;
+  if (const int64_t count = ring_bytes(rkernel.phases[0]) / (kConstants * 4); count > 0) {
+    append_columns(graph, operand(rop, 1), count, 1, constants);
+    append_columns(graph, operand(rop, 2), count, 0, constants);
+  }
   const std::vector<int32_t> table = table_of(graph, rop);
-  Bytes bytes(table.size() * sizeof(int32_t));
-  if (!bytes.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
+  Bytes bytes(constants.size() * sizeof(float) + table.size() * sizeof(int32_t));
+  if (!constants.empty()) std::memcpy(bytes.data(), constants.data(), constants.size() * sizeof(float));
+  if (!table.empty()) std::memcpy(bytes.data() + constants.size() * sizeof(float), table.data(), table.size() * sizeof(int32_t));
   return bytes;
 }
 
@@ -318,7 +351,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     append_rows(rows, graph, rop, rkernel, index, out);
   }
   for (const size_t i : {size_t{1}, size_t{2}}) {
-    if (operand(rop, i).valid()) append_whole(graph, operand(rop, i), out.reads);
+    if (operand(rop, i).valid() && ring_bytes(rkernel.phases[0]) == 0) append_whole(graph, operand(rop, i), out.reads);
   }
 }
 

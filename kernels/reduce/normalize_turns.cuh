@@ -1,10 +1,10 @@
 // Layer normalisation of many rows: as normalize_rows.cuh, for rTasks whose rows do not all fit beside each other. There, the next rows are
 // asked for when the present ones are stored, and a vEU waits for memory most of the time. Here 2^n threads of a warp have kRows rows at a
 // time, without a barrier, and the loads of the next kRows are under way while these are worked on. A thread has kEach groups of eight
-// values (octets) of each row, which is a load of 16 bytes where values have 16 bits. Limits: rows lie at one distance from each other and
-// have 32 * kEach octets at most; x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32.
-// Example: 48 rows of 768 elements. A row is 96 octets, three for each thread of a warp; 8 warps with 2 rows each take three turns. Thread
-// 77 is thread 13 of warp 2, with rows 2, 10, then 18, 26, then 34, 42, and octets 13, 45 and 77 of each.
+// values (octets) of each row, which is a load of 16 bytes where values have 16 bits. kRing: see normalize_rows.cuh. Limits: rows lie at
+// one distance from each other and have 32 * kEach octets at most; x and y are of types In and Out, fp32 or 16 bits each; scale and bias
+// are fp32. Example: 48 rows of 768 elements. A row is 96 octets, three for each thread of a warp; 8 warps with 2 rows each take three
+// turns. Thread 77 is thread 13 of warp 2, with rows 2, 10, then 18, 26, then 34, 42, and octets 13, 45 and 77 of each.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
@@ -14,7 +14,7 @@
 namespace rk {
 
 struct NormalizeTurnsArgs {
-  TensorRef in, out, scale, bias;  // the last two may be null
+  TensorRef in, out, scale, bias;  // the last two may be null, and are with kRing
   uint32_t in_row, out_row;        // elements from one row to the next
   uint32_t rows, rows_per_rtask;
   uint32_t octets;        // of a row
@@ -46,7 +46,7 @@ RK_INLINE void load_factors(const float* from, uint32_t octet, bool exists, floa
   raw.floats(v);
 }
 
-template <class Veu, int kEach, int kRows, class In = float, class Out = float>
+template <class Veu, int kEach, int kRows, bool kRing, class In = float, class Out = float>
 RK_BODY void normalize_turns(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeTurnsArgs& args = task.template arguments<NormalizeTurnsArgs>();
@@ -75,12 +75,22 @@ RK_BODY void normalize_turns(const Task<Veu>& caller) {
   uint32_t row = begin + (threadIdx.x >> log2);
   load(row);
   float scale[kEach][8], bias[kEach][8];
+  WeightPipe<Veu> weights = task.weights;
+  const float* const constants = kRing ? as_shared(reinterpret_cast<const float*>(weights.acquire())) : nullptr;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const uint32_t octet = first + (static_cast<uint32_t>(i) << log2);
-    load_factors(scales, octet, exists[i], 1.0f, scale[i]);
-    load_factors(biases, octet, exists[i], 0.0f, bias[i]);
+    if constexpr (kRing) {
+      const float4* const from = reinterpret_cast<const float4*>(constants + octet * 8);
+      const float4 none{0.0f, 0.0f, 0.0f, 0.0f};
+      Raw8<float>{exists[i] ? from[0] : none, exists[i] ? from[1] : none}.floats(scale[i]);
+      Raw8<float>{exists[i] ? from[args.octets * 2] : none, exists[i] ? from[args.octets * 2 + 1] : none}.floats(bias[i]);
+    } else {
+      load_factors(scales, octet, exists[i], 1.0f, scale[i]);
+      load_factors(biases, octet, exists[i], 0.0f, bias[i]);
+    }
   }
+  if constexpr (kRing) weights.release();
 #pragma unroll 1
   for (uint32_t turn = begin; turn < end; turn += kRows * step, row += kRows * step) {
     float x[kRows][kEach][8], sum[kRows];

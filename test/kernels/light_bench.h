@@ -285,7 +285,7 @@ inline VDevice small_vdevice() {
   vdevice.sms = 3;
   vdevice.smem_bytes = 64 * 1024;
   vdevice.weight_stages = 2;
-  vdevice.weight_stage_bytes = 1024;
+  vdevice.weight_stage_bytes = 16;  // too little: the light bench has no ring of weights
   vdevice.l2_gb_per_s = 1000;
   return vdevice;
 }

@@ -3,6 +3,7 @@
 #include "kernels/reduce/normalize.h"
 
 #include "compiler/passes/recognise_normalizations.h"
+#include "test/kernels/heavy_bench.h"
 #include "test/kernels/light_bench.h"
 #include "test/support/catch.h"
 #include "test/support/check_pass.h"
@@ -241,6 +242,28 @@ std::vector<Case> normalize_cases() {
 }  // namespace
 
 TEST_CASE("the body of Normalize agrees with the reference") { expect_no_problems(normalize_cases(), {kernels::normalize()}, "normalize"); }
+
+TEST_CASE("so it does with scale and bias that come through the ring, where a stage has room for them") {
+  std::vector<Case> some;
+  for (const Case& c : normalize_cases()) {
+    for (const char* name : {"a row of 768", "rows of 4", "rows of 192 without a mean", "rows of 512", "rows of 768",
+                             "rows of 768 without a mean", "rows of 3072", "61 rows of 768", "rows of 1024 without a mean", "rows of 200",
+                             "rows of 768 in wider rows", "rows in another order", "scale and bias of run time"}) {
+      if (c.name == name) some.push_back(c);
+    }
+  }
+  VDevice vdevice = read_vdevice("cpu");
+  vdevice.sms = 3;
+  int rings = 0;
+  for (const Case& c : some) {
+    for (const RKernel& rkernel : kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32}))
+      rings += rkernel.phases[0].ring.chunks_per_rtask > 0;
+  }
+  CHECK(rings > 10);
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_heavy_normalize");
+  for (const std::string& problem : run_heavy_cases(some, {kernels::normalize()}, {vdevice}, root, folder.path())) FAIL_CHECK(problem);
+}
 
 TEST_CASE("x and y of Normalize may be of 16 bits") {
   const Lay rows = Lay::rows;
