@@ -117,8 +117,8 @@ int64_t merged_for(const Product& p, const Shape& shape) {
   return std::max<int64_t>(merged, 1);
 }
 
-// Measured, not derived: batches of 32 are 1 to 4 % faster so (docs/performance-log.md, "Attention by wgmma, and the order of rTasks").
-// Copies alone are not.
+// Of products that fill the vEUs. Measured, not derived: batches of 32 are 1 to 4 % faster so (docs/performance-log.md, "Attention by
+// wgmma, and the order of rTasks"). Copies alone are not.
 constexpr int64_t kBlocksBeside = 6;
 
 // Makes the phase of a convolution one that stores sums as well.
@@ -160,7 +160,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
   phase.ring = {c.chunk_steps * step_bytes_of(c), b.chunks, b.tiles(g), groups * b.n * c.splits};
   phase.boxes = boxes_of(p, c);
-  if (s.only_deep() && p.taps() == 1 && groups == 1 && whole) phase.boxes->blocks_beside = kBlocksBeside;
+  if (s.only_deep() && p.taps() == 1 && groups == 1 && whole && phase.rtasks >= request.vdevice.veus())
+    phase.boxes->blocks_beside = kBlocksBeside;
 
   const double outputs = static_cast<double>(s.channels() * s.pixels());
   phase.cost.flops = 2 * outputs * static_cast<double>(b.steps * teams_of(c) * channels_of_box(p));
