@@ -4,8 +4,9 @@
 // one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. With kRing scale and bias
 // come through the ring of weights before the rTask begins: all warps of all SMs read the same few lines of L2 else, after the Wait.
 // Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a
-// table. Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same
-// time. Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
+// table.
+// Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
+// Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
 
 #include "kernels/reduce/numbers.cuh"
