@@ -1,10 +1,8 @@
 // Layer normalisation: as normalize.cuh, for rows of neighbouring elements in whole groups of four (vectors), with one row of scale and
 // bias for all rows. 2^n threads share a row; each has kEach vectors of it in registers. The mean, then the squares around the mean, are
 // added up by shuffles and, if a row has more threads than a warp, over the warps in shared memory, always in the same order. Threads of
-// one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. With kRing scale and bias
-// come through the ring of weights before the rTask begins: all warps of all SMs read the same few lines of L2 else, after the Wait.
-// Limits: x and y are of types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a
-// table.
+// one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. Limits: x and y are of
+// types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table.
 // Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
 // Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
@@ -17,7 +15,7 @@
 namespace rk {
 
 struct NormalizeRowsArgs {
-  TensorRef in, out, scale, bias;                                     // the last two may be null, and are with kRing
+  TensorRef in, out, scale, bias;                                     // the last two may be null
   int32_t kept_in[kNormalizeRowsRank], kept_out[kNormalizeRowsRank];  // strides of rows, outermost dimension first
   Divisor kept_divisors[kNormalizeRowsRank - 1];
   uint32_t kept_rank, rows, rows_per_rtask;
@@ -77,7 +75,7 @@ RK_INLINE float center_row(float* shared, uint32_t log2, const Args& args, const
   return rsqrtf(sum * args.inverse_count + args.epsilon);
 }
 
-template <class Veu, int kEach, bool kRing, class In, class Out, bool kTable>
+template <class Veu, int kEach, class In, class Out, bool kTable>
 RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
@@ -88,7 +86,6 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const uint32_t end = limit < args.rows ? limit : args.rows;
   const float* const scales = task.address(args.scale);
   const float* const biases = task.address(args.bias);
-  WeightPipe<Veu> weights = task.weights;
 #pragma unroll 1
   for (uint32_t row = task.index * args.rows_per_rtask + group; row - group < end; row += Veu::kComputeThreads >> log2) {
     uint32_t rest = row;
@@ -114,36 +111,27 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       x[i] = bias[i] = float4{0, 0, 0, 0};
       scale[i] = float4{1, 1, 1, 1};
       if (exists[i]) x[i] = load4(in + vector * 4);
-      if constexpr (!kRing) {
-        if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
-        if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
-      }
+      if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
+      if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
     }
     const float factor = center_row<Veu>(shared, log2, args, exists, x);
-    // Vectors of the scale, then of the bias. They stay until the release, so only the first turn may have to wait.
-    const float4* const constants = kRing ? as_shared(reinterpret_cast<const float4*>(weights.acquire())) : nullptr;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if constexpr (kRing) {
-        const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
-        if (exists[i]) scale[i] = constants[vector], bias[i] = constants[vectors + vector];
-      }
       const float4 y = scaled4(x[i], factor, scale[i], bias[i]);
       if (exists[i]) store4(out + (first + (static_cast<uint32_t>(i) << log2)) * 4, y);
     }
     if (log2 > kWarpLog2 && args.centered == 0) sync_compute<Veu>();  // see center_row
   }
-  if constexpr (kRing) weights.release();
 }
 
-template <class Veu, int kEach, bool kRing, class In = float, class Out = float>
+template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows(const Task<Veu>& caller) {
-  normalize_some_rows<Veu, kEach, kRing, In, Out, false>(caller);
+  normalize_some_rows<Veu, kEach, In, Out, false>(caller);
 }
 
-template <class Veu, int kEach, bool kRing, class In = float, class Out = float>
+template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows_of(const Task<Veu>& caller) {
-  normalize_some_rows<Veu, kEach, kRing, In, Out, true>(caller);
+  normalize_some_rows<Veu, kEach, In, Out, true>(caller);
 }
 
 }  // namespace rk
