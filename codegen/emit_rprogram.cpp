@@ -132,10 +132,13 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
 
 std::string ring_text(const Plan& plan, size_t record) {
   const RingWeights& ring = plan.phase(record).ring;
-  return fmt::format(
-      ".chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, {}.weights_offset = {}", ring.chunk_bytes,
-      ring.chunks_per_rtask, std::max<int64_t>(ring.rtasks_per_block, 1), std::max<int64_t>(ring.blocks, 1),
-      plan.program.launches ? "" : fmt::format(".over_inputs = {}, ", is_over_inputs(plan, record) ? 1 : 0), ring_offset(plan, record));
+  return fmt::format(".chunk_bytes = {}, .chunks_per_rtask = {}, .rtasks_per_block = {}, .blocks = {}, {}.weights_offset = {}",
+                     ring.chunk_bytes, ring.chunks_per_rtask, std::max<int64_t>(ring.rtasks_per_block, 1),
+                     std::max<int64_t>(ring.blocks, 1),
+                     plan.program.launches ? ""
+                                           : fmt::format(".awaits_inputs = {}, .over_inputs = {}, ",
+                                                         plan.phase(record).awaits_inputs ? 1 : 0, is_over_inputs(plan, record) ? 1 : 0),
+                     ring_offset(plan, record));
 }
 
 std::string divisor_text(int64_t divisor) {
@@ -176,7 +179,7 @@ void emit_records(SourceWriter& w, const Plan& plan) {
     w.line("{{.body = {}, .args_bytes = sizeof {}, {}, .args = &{}, .input = {}}},", plan.body_of_record[r], plan.records[r].symbol,
            ring_text(plan, r), plan.records[r].symbol, input.empty() ? "{}" : input);
   }
-  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, nullptr, {{}}}},");
+  if (plan.records.empty()) w.line("{{rk::kBodyNothing, 0, 0, 0, 1, 1, 0, 0, 0, nullptr, {{}}}},");
   w.close(";");
   w.open("const char* const kRecordNames[] =");
   for (const RecordName& record : plan.records) w.line("\"{}\",", c_string(record.text));

@@ -109,7 +109,8 @@ struct Phase {
   std::string args_type;                                           // "rk::ImplicitGemmArgs"
   std::vector<Arg> args;
   int64_t rtasks = 0;
-  int64_t work_bytes = 0;       // dynamic shared memory of the body
+  int64_t work_bytes = 0;      // dynamic shared memory of the body
+  bool awaits_inputs = false;  // the body calls Task::await_inputs (kernels/vdevice/task.cuh), so it may begin before its Waits have passed
   bool many_registers = false;  // the body wants more registers than a block's threads have evenly (rk::kManyRegisters)
   RingWeights ring;
   std::optional<InputBoxes> boxes;

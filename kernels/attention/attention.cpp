@@ -180,6 +180,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   Phase phase;
   phase.header = "kernels/attention/attention.cuh";
   phase.body = "rk::attention";
+  phase.awaits_inputs = true;
   const bool is_whole = is_vectors && heads.size == size && heads.values == size;
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", is_whole     ? "rk::kWholeVectors"
@@ -240,6 +241,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
   Phase phase;
   phase.header = "kernels/attention/attention_rows.cuh";
   phase.body = "rk::attention_rows";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(shape.size)},
                          {"kTiles", std::to_string(shape.tiles)},
                          {"kBias", kNames[static_cast<size_t>(shape.bias)]},

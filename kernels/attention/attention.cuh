@@ -332,6 +332,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
                                args.scale};
   if (head.bias != nullptr) head.bias += at.bias;
 
+  task.await_inputs();
   AttentionQueries<In> q[kSize / 16];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

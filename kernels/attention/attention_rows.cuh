@@ -144,6 +144,7 @@ RK_INLINE void attend_head(const Task<Veu>& task, Rows& rows, int32_t head) {
   const AttentionArgs& args = rows.args;
   {
     const auto place = rows.place_of(task, head);
+    task.await_inputs();
 #pragma unroll
     for (int s = 0; s < kFirst; ++s) {
       if (s * Ring::kKeys < args.keys) copy_stage<Veu, Ring>(args, place.k, place.v, rows.stages + s * Ring::kBytes, s * Ring::kKeys);
@@ -187,6 +188,7 @@ RK_INLINE void attend_heads(const Task<Veu>& task, Rows& rows, int32_t first_hea
   if (static_cast<int32_t>(threadIdx.x) < heads)
     rows.places[threadIdx.x] = rows.place_of(task, first_head + static_cast<int32_t>(threadIdx.x));
   sync_compute<Veu>();
+  task.await_inputs();
   AddedOfKeys<Veu, Bias> added_of_keys{};
   rows.tiles.load_queries(args, rows.places[0].q, rows.m0);
   rows.tiles.clear();

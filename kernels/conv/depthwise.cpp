@@ -100,6 +100,7 @@ RKernel rkernel_of(const Request& request, DepthwiseItem item, int64_t rtasks) {
   Phase phase;
   phase.header = "kernels/conv/depthwise.cuh";
   phase.body = square ? "rk::depthwise" : "rk::depthwise_any";
+  phase.awaits_inputs = square;
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   if (square) {
     phase.template_args.insert(phase.template_args.end(), {{"kTaps", std::to_string(window.kernel[0])},
@@ -227,6 +228,7 @@ RKernel strips_rkernel(const Request& request, Strips strips) {
   Phase phase;
   phase.header = "kernels/conv/depthwise_strips.cuh";
   phase.body = "rk::depthwise_strips";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kTaps", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(strips.pixels)},

@@ -102,6 +102,7 @@ RK_BODY void depthwise(const Task<Veu>& caller) {
     const float* const weights = task.address(args.weights) + channel;
     float4 acc[kPixels];
     float4 before = splat(0.0f);
+    task.await_inputs();
     if (kVector == 4 && Parts::part() == 0) before = depthwise_bias(task, args, channel, args.channels - channel);
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) acc[p] = before;

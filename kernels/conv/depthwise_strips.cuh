@@ -82,6 +82,7 @@ RK_BODY void depthwise_strips(const Task<Veu>& caller) {
   char* const places = task.template work_as<char>() + threadIdx.x * Rows::kBytes;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t item = task.index * w.items_per_rtask + threadIdx.x; item < end; item += Veu::kComputeThreads) {
     uint32_t vector, block, strip, group;

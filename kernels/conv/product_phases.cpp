@@ -109,6 +109,7 @@ Phase sum_phase(const Request& request, const Product& p, int64_t splits, int64_
   Phase phase;
   phase.header = "kernels/conv/split_k_sum.cuh";
   phase.body = at_once > 0 ? "rk::split_k_sum_rows" : "rk::split_k_sum";
+  phase.awaits_inputs = true;
   if (at_once > 0) phase.template_args = {{"kSplits", std::to_string(splits)}};
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));

@@ -125,6 +125,7 @@ std::optional<Phase> normalize_phase(const Request& request, const Product& p, i
   Phase phase;
   phase.header = "kernels/conv/split_k_normalize.cuh";
   phase.body = "rk::split_k_normalize";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(threads->each)}, {"kParts", std::to_string(threads->parts)}};
   const DType sums = type_of_sums(graph, rop), out = graph.tensor(rop.outputs[0]).dtype;
   if (is_narrow(sums) || is_narrow(out)) {

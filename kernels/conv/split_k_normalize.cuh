@@ -49,6 +49,7 @@ RK_BODY void split_k_normalize(const Task<Veu>& caller) {
     float4 part[kEach][kParts], x[kEach];
     Raw4<In> other[kEach] = {};
     bool exists[kEach];
+    task.await_inputs();
     const float* const from = partial + static_cast<int64_t>(row) * (vectors * 4);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -38,6 +38,7 @@ RK_BODY void split_k_sum(const Task<Veu>& task) {
   uint32_t row_block;
   const int n =
       static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
+  task.await_inputs();
   if (n >= args.channels) return;
   const int first = static_cast<int>(row_block) * args.rows_per_rtask;
   const int last = min(first + args.rows_per_rtask, args.rows);
@@ -75,6 +76,7 @@ RK_BODY void split_k_sum_rows(const Task<Veu>& caller) {
   uint32_t row_block;
   const int n =
       static_cast<int>(divide(task.index, args.row_blocks, row_block)) * kSumColumns + static_cast<int>(threadIdx.x) % kThreadsPerRow * 4;
+  task.await_inputs();
   if (n >= args.channels) return;
   const int first = static_cast<int>(row_block) * args.rows_per_rtask;
   const int last = min(first + args.rows_per_rtask, args.rows);

@@ -94,6 +94,7 @@ Phase copy_phase(const Request& request, const Sweep& sweep, int64_t groups_per_
   Phase phase;
   phase.header = "kernels/elementwise/vector_copy.cuh";
   phase.body = "rk::vector_copy";
+  phase.awaits_inputs = true;
   phase.template_args = {{"In", value_type(type_of(request.graph, sweep, 1))},
                          {"Out", value_type(type_of(request.graph, sweep, 0))},
                          {"kGroups", std::to_string(kCopyGroups)}};
@@ -120,6 +121,7 @@ Phase phase_of(const Request& request, const Sweep& sweep, int64_t groups_per_rt
   Phase phase;
   phase.header = "kernels/elementwise/elementwise.cuh";
   phase.body = "rk::elementwise";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kGroups", std::to_string(work.groups)}};
   if (const int64_t narrow = narrow_operands(request.graph, sweep); narrow != 0) {
     phase.template_args.emplace_back("Value", value_type(narrow_type(request.graph, sweep)));

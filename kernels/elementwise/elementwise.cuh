@@ -236,6 +236,7 @@ RK_BODY void elementwise(const Task<Veu>& caller) {
   const uint32_t groups = (args.elements + 3) / 4;
   const uint32_t limit = (task.index + 1) * args.groups_per_rtask;
   const uint32_t end = limit < groups ? limit : groups;
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
     const ChainTurn turn{first, end, args.elements};

@@ -27,6 +27,7 @@ RK_BODY void vector_copy(const Task<Veu>& caller) {
   const In* const in = values_at<In>(task, args.in);
   Out* const out = values_at<Out>(task, args.out);
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
     uint32_t left[kGroups];

@@ -62,6 +62,7 @@ RK_BODY void depthwise_squeeze(const Task<Veu>& caller) {
   const float* const filter = reinterpret_cast<const float*>(stage) + place.in_block;
   const float4 bias = Parts::part() == 0 ? squeeze_filter<kVector>(filter + kTaps * kTaps * kExciteChannels) : splat(0.0f);
   float4 sum = splat(0.0f);
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t first = static_cast<uint32_t>(warp_id() * kItems); first < end; first += kComputeWarps * kItems) {
     const uint32_t item = first + static_cast<uint32_t>(Parts::item() / kLanes);

@@ -63,15 +63,15 @@ RK_INLINE int excite_sum(const ExciteParts& args, const float* from, float* rows
   float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
   from += lane * 4;
 #pragma unroll 1
-  for (int part = thread >> args.lanes_log2; part < parts; part += kExciteAhead * step) {
-    float4 v[kExciteAhead];
+  for (int part = thread >> args.lanes_log2; part < parts; part += kExcitePartsAhead * step) {
+    float4 v[kExcitePartsAhead];
 #pragma unroll
-    for (int i = 0; i < kExciteAhead; ++i) {
+    for (int i = 0; i < kExcitePartsAhead; ++i) {
       v[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
       if (is_hidden && part + i * step < parts) v[i] = load4(from + (part + i * step) * stride);
     }
 #pragma unroll
-    for (int i = 0; i < kExciteAhead; ++i) squeeze_add(sum, v[i]);
+    for (int i = 0; i < kExcitePartsAhead; ++i) squeeze_add(sum, v[i]);
   }
 #pragma unroll 1
   for (int other = lanes; other < kWarp; other *= 2) {
@@ -164,8 +164,12 @@ RK_INLINE const float* excite_gates(const Task<Veu>& task, const ExciteArgs& arg
       float v = 0.0f;
       if (r < args.hidden) {
         v = hidden_bias[k];
-#pragma unroll 1
-        for (int row = 0; row < row_count; ++row) v += rows[row * args.padded_hidden + r];
+        // All loads are under way before the first is added.
+        float of_row[kComputeWarps];
+#pragma unroll
+        for (int row = 0; row < kComputeWarps; ++row) of_row[row] = row < row_count ? rows[row * args.padded_hidden + r] : 0.0f;
+#pragma unroll
+        for (int row = 0; row < kComputeWarps; ++row) v += of_row[row];
         const ExciteActivation& call = args.hidden_activation;
         v = call.kind == kRelu ? relu(v) : excite_activate(call.kind, v, call.a, call.b);
       }
@@ -224,6 +228,7 @@ RK_INLINE void excite_map(const Task<Veu>& caller) {
 #pragma unroll 1
   do {
     MapValue<kVector, In> values[kExciteAhead] = {};
+    if (!has_gate) task.await_inputs();
 #pragma unroll
     for (uint32_t i = 0; i < kExciteAhead; ++i) {
       if (first + i * kPixels < end) values[i].load(in + offset(first + i * kPixels, args.in_strides));

@@ -102,6 +102,7 @@ void add_depthwise(const Graph& graph, const Squeezing& s, int64_t chunk_rows, D
   const DepthwisePrologue& conv = *s.op->depthwise;
   phase.header = "kernels/excite/depthwise_squeeze.cuh";
   phase.body = "rk::depthwise_squeeze";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"},      {"kTaps", std::to_string(s.taps)},
                          {"kStride", std::to_string(s.stride)},  {"kPixels", std::to_string(item.pixels)},
                          {"kParts", std::to_string(item.parts)}, {"NARROW", narrow ? "true" : "false"}};
@@ -130,6 +131,7 @@ void add_plain(const Graph& graph, const Squeezing& s, int64_t chunk_rows, bool 
   const Tensor& in = graph.tensor(s.in);
   phase.header = "kernels/excite/squeeze.cuh";
   phase.body = "rk::squeeze";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", s.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
   phase.args_type = "rk::SqueezeArgs";

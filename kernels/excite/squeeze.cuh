@@ -119,7 +119,7 @@ RK_INLINE void squeeze_finish(const Task<Veu>& task, const SqueezeProductArgs& a
   for (int chunk = 0;;) {
     const char* const products = stage + args.chunk_first;
     const float* const scales = reinterpret_cast<const float*>(products + args.chunk_rows * kRowBytes);
-#pragma unroll 1
+#pragma unroll 2
     for (int row = thread / kSqueezeLanes; row < args.chunk_rows; row += kSqueezeTurnRows) {
       const char* const from = products + row * kRowBytes + part * (kRowBytes / kSqueezeLanes);
       float4 a, b;
@@ -156,6 +156,7 @@ RK_BODY void squeeze(const Task<Veu>& caller) {
   const int32_t row_stride = args.in_strides[2], column_stride = args.in_strides[3];
   const In* const in = squeeze_map<In>(task, args.in, args.in_strides, place) + row * row_stride;
   float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t first = thread / kLanes; first < end; first += kExciteAhead * kPixels) {
     MapValue<kVector, In> values[kExciteAhead];

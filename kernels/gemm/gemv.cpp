@@ -217,6 +217,7 @@ void add_parts(const Request& request, Phase& phase) {
   for (Arg& a : phase.args) gemv.push_back(std::move(a.value));
   phase.header = "kernels/gemm/gemv_of_sums.cuh";
   phase.body = "rk::gemv_of_sums";
+  phase.awaits_inputs = true;
   phase.args_type = "rk::GemvOfSumsArgs";
   phase.args = {{"gemv", ArgValue{std::move(gemv)}},
                 {"parts", arg(sums.shape[2])},
@@ -234,6 +235,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   Phase phase;
   phase.header = "kernels/gemm/gemv.cuh";
   phase.body = "rk::gemv";
+  phase.awaits_inputs = true;
   const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
   const Activation activation = request.rop.epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);

@@ -169,6 +169,7 @@ RK_BODY void gemv(const Task<Veu>& caller) {
   float sum[ROWS * COLUMNS] = {};
   GemvOutput<Out> own{};
 
+  task.await_inputs();
   // One turn comes before the first piece and only starts the copy of that piece.
 #pragma unroll 1
   for (int chunk = -args.chunks_per_piece, side = 1; chunk < chunks; side ^= 1) {

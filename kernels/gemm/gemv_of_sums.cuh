@@ -57,6 +57,7 @@ RK_BODY void gemv_of_sums(const Task<Veu>& caller) {
   const GemvArgs& args = all.gemv;
   float* const pooled = task.template work_as<float>();
   const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
+  task.await_inputs();
   gemv_pool<Veu, ROWS>(all, task.address(args.in), pooled);
   const GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
   sync_compute<Veu>();

@@ -62,6 +62,7 @@ RKernel strip_rkernel_of(const Request& request, const Window& window, int64_t p
   Phase phase;
   phase.header = "kernels/pool/pool_strip.cuh";
   phase.body = "rk::pool_strip";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kKernel", std::to_string(window.kernel[0])},
                          {"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
@@ -126,6 +127,7 @@ RKernel walk_rkernel_of(const Request& request, const Window& window) {
   Phase phase;
   phase.header = "kernels/pool/pool_walk.cuh";
   phase.body = "rk::pool_walk";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kStride", std::to_string(window.stride[0])},
                          {"kPixels", std::to_string(window.pixels)},
                          {"kAhead", far_ahead ? "2" : "1"},
@@ -177,6 +179,7 @@ RKernel rkernel_of(const Request& request, const Window& window, int64_t rtasks)
   Phase phase;
   phase.header = "kernels/pool/pool.cuh";
   phase.body = "rk::pool";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", std::to_string(window.vector)}};
   add_type(request, phase);
   phase.args_type = "rk::PoolArgs";

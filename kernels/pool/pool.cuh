@@ -71,6 +71,7 @@ RK_BODY void pool(const Task<Veu>& caller) {
   const WindowArgs& w = args.window;
   const uint32_t limit = (task.index + 1) * w.items_per_rtask;
   const uint32_t end = limit < w.items ? limit : w.items;
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     const WindowItem item = window_item(w, number);

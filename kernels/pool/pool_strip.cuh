@@ -73,6 +73,7 @@ RK_BODY void pool_strip(const Task<Veu>& caller) {
   const Value* const in = values_at<Value>(task, w.in);
   Value* const out = values_at<Value>(task, w.out);
   const uint32_t end = min((task.index + 1) * w.items_per_rtask, w.items);
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     uint32_t block, strip, line;

@@ -76,6 +76,7 @@ RK_BODY void pool_walk(const Task<Veu>& caller) {
   const PoolWalkArgs& args = task.template arguments<PoolWalkArgs>();
   const WindowArgs& w = args.window;
   const uint32_t end = min((task.index + 1) * w.items_per_rtask, w.items);
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t number = task.index * w.items_per_rtask + threadIdx.x; number < end; number += Veu::kComputeThreads) {
     uint32_t block, strip, part;

@@ -200,6 +200,7 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
   Phase phase;
   phase.header = "kernels/reduce/normalize_rows.cuh";
   phase.body = "rk::normalize_rows";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(each)}};
   append_types(request, phase);
   phase.args_type = "rk::NormalizeRowsArgs";
@@ -265,6 +266,7 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
   Phase phase;
   phase.header = "kernels/reduce/normalize_turns.cuh";
   phase.body = "rk::normalize_turns";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kEach", std::to_string(each)}, {"kRows", std::to_string(at_once)}};
   choose_ring(request, count, ceil_div(rows.rows(), per_rtask), phase);
   append_types(request, phase);

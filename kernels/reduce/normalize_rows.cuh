@@ -97,6 +97,7 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       from += static_cast<int32_t>(at) * args.kept_in[d];
       to += static_cast<int32_t>(at) * args.kept_out[d];
     }
+    task.await_inputs();
     if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;

@@ -73,7 +73,10 @@ RK_BODY void normalize_turns(const Task<Veu>& caller) {
     }
   };
   uint32_t row = begin + (threadIdx.x >> log2);
-  load(row);
+  if constexpr (!kRing) {
+    task.await_inputs();
+    load(row);
+  }
   float scale[kEach][8], bias[kEach][8];
   WeightPipe<Veu> weights = task.weights;
   const float* const constants = kRing ? as_shared(reinterpret_cast<const float*>(weights.acquire())) : nullptr;
@@ -90,7 +93,11 @@ RK_BODY void normalize_turns(const Task<Veu>& caller) {
       load_factors(biases, octet, exists[i], 0.0f, bias[i]);
     }
   }
-  if constexpr (kRing) weights.release();
+  if constexpr (kRing) {
+    weights.release();
+    task.await_inputs();
+    load(row);
+  }
 #pragma unroll 1
   for (uint32_t turn = begin; turn < end; turn += kRows * step, row += kRows * step) {
     float x[kRows][kEach][8], sum[kRows];

@@ -39,6 +39,7 @@ struct Record {
   uint32_t chunks_per_rtask;
   uint32_t rtasks_per_block;
   uint32_t blocks;
+  uint32_t awaits_inputs;   // not 0: the body waits for its inputs itself, by Task::await_inputs
   uint32_t over_inputs;     // not 0: the body's work begins where the input stages begin; needs Program::kOverInputs
   uint64_t weights_offset;  // bytes
   const void* args;
@@ -84,7 +85,8 @@ struct alignas(16) Slot {
   Task<Veu> task;
   uint16_t body;
   uint16_t signal;
-  uint32_t inputs_phase;  // parity of `inputs` to wait for; or kStartsEarly: the body waits for its inputs itself (Phase::boxes)
+  uint32_t inputs_phase;  // parity of `inputs` to wait for; or kStartsEarly: the body waits for its inputs itself (Phase::boxes,
+                          // Phase::awaits_inputs)
   uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
@@ -272,11 +274,12 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       Slot<Veu>& slot = control.slots[s];
       if (slots_used >= kSlots) wait_warp(control.free[s], (slots_used / kSlots - 1) & 1u);
       uint16_t body = i == end ? kBodyEnd : kBodyNothing;
-      uint32_t chunks = 0;
+      uint32_t chunks = 0, awaits = 0;
       if (runs) {
         const Record& record = tables.records[instruction.record];
         body = record.body;
         chunks = record.chunks_per_rtask;
+        awaits = record.awaits_inputs;
         if constexpr (Veu::kInputStages > 0) {
           input = record.input;
           if (input.boxes != 0) prefetch_map(launch.maps + input.map);
@@ -290,7 +293,8 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
         slot.task.weights.next = chunk;
         slot.task.inputs.next = input_chunk;
         slot.body = body;
-        slot.inputs_phase = input.boxes != 0 ? kStartsEarly : inputs_phases >> s & 1u;
+        slot.task.awaited_phase = inputs_phases >> s & 1u;
+        slot.inputs_phase = input.boxes != 0 || awaits != 0 ? kStartsEarly : inputs_phases >> s & 1u;
         slot.signal = instruction.signal;
         slot.instruction = i;
         if constexpr (OVER_INPUTS) {
@@ -411,7 +415,9 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
                    &launch,
                    control.epoch,
                    0,
-                   InputRing{input_stages, control.input_full, control.input_empty, 0}};
+                   InputRing{input_stages, control.input_full, control.input_empty, 0},
+                   control.inputs + (&slot - control.slots),
+                   0};
     }
   }
   for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];

@@ -101,6 +101,13 @@ struct Task {
   uint32_t epoch;           // of this run, from 1
   uint32_t record;
   InputRing inputs{};  // with Phase::boxes
+  // With Phase::awaits_inputs the body begins before the rTask's Waits have passed. It calls await_inputs, every lane of a warp, before it
+  // reads or writes what the Waits are for: all but its arguments and the ring of weights. A further call returns at once.
+  Barrier* awaited = nullptr;
+  uint32_t awaited_phase = 0;
+  RK_INLINE void await_inputs() const {
+    if (awaited != nullptr) wait_warp(*awaited, awaited_phase);
+  }
 
   RK_INLINE WeightStages<Veu> weight_stages() const {
     return {const_cast<char*>(weights.stages), weights.full, weights.empty, weights.next};

@@ -55,6 +55,21 @@ def test_numbering_veus_by_where_their_blocks_are_changes_no_answer(tamp):
     assert re.search(r"\d+ NaN", shown), shown
 
 
+def test_a_body_that_begins_early_waits_for_its_inputs(tamp):
+    """Bodies without boxes begin before their Waits have passed, and wait themselves. A program whose await_inputs does nothing is wrong, also on
+    the stand-in: so every test that checks an answer would see a body that says it waits and does not."""
+    nodes = [m.node("Conv", ["x", "w"], ["a"], "conv"), m.node("Relu", ["a"], ["r"], "relu"), m.node("MaxPool", ["r"], ["y"], "pool", kernel_shape=[3, 3], pads=[1] * 4)]
+    model = m.model(nodes, [m.value("x", [1, 16, 20, 20])], [m.value("y", [1, 32, 20, 20])], [m.constant("w", np.random.default_rng(3).standard_normal((32, 16, 1, 1)))])
+    (tamp.folder / "pooled.onnx").write_bytes(model.SerializeToString())
+    tamp("run", "pooled.onnx", "--device", "cpu", "--vdevice", "cpu", "--precision", "tf32", "--check", "--keep", "pooled")
+    source = tamp.folder / "pooled" / "pooled.cu"
+    text, waits = source.read_text(), "if (awaited != nullptr) wait_warp(*awaited, awaited_phase);"
+    assert text.count(waits) == 1, "await_inputs has another text; change this test"
+    assert ".awaits_inputs = 1" in text, "no body of this network begins early; change this test"
+    source.write_text(text.replace(waits, ""))
+    tamp("run", "pooled", "--device", "cpu", "--check", code=4, says="pooled: outputs differ from the reference")
+
+
 def test_test_data_is_compared_with(tamp):
     model = m.model([m.node("Add", ["x", "c"], ["y"]), m.node("Cast", ["i"], ["j"], to=m.TensorProto.INT64)],
                     [m.value("x", [2, 3]), m.value("c", [3]), m.value("i", [2], m.TensorProto.INT32)], [m.value("y", [2, 3]), m.value("j", [2], m.TensorProto.INT64)])
