@@ -122,18 +122,15 @@ double bytes_of_rtask(const Graph& graph, const Excitation& e, int64_t tile_pixe
          4 * static_cast<double>(e.parts * (e.of_sums ? e.map.channels : e.padded()));
 }
 
-// The time that a rTask's bytes take while all vEUs are at work.
-double busy_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
-  return bytes_of_rtask(graph, e, tile_pixels) / (d.l2_gb_per_s * 1e3 / static_cast<double>(d.veus()));
-}
-
-// What a rTask takes beside the cost of every rTask and beside the time of its bytes: trips to L2 count as far as they are longer.
-double latency_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+// What a rTask takes beside the cost of every rTask: trips to L2, or its bytes, at the rate that a vEU has for itself. All rTasks read the
+// same sums, so what they read together says little.
+double body_us(const Graph& graph, const Excitation& e, const VDevice& d, int64_t tile_pixels) {
+  const double bytes_us = bytes_of_rtask(graph, e, tile_pixels) / (d.cost("excite.bytes_a_cycle") * d.clock_ghz * 1e3);
   const int64_t of_map = ceil_div(tile_pixels, rk::kExciteAhead * e.pixels_at_once());
-  const int64_t of_sums = ceil_div(e.parts, rk::kExciteAhead * (rk::kExciteThreads / e.lanes()));
+  const int64_t of_sums = ceil_div(e.parts, rk::kExcitePartsAhead * (rk::kExciteThreads / e.lanes()));
   const double trips_us = static_cast<double>(of_map + of_sums - 2) * d.cost("excite.turn_us");
   const double first_us = e.of_sums ? d.cost("excite.sums_us") + static_cast<double>(e.turns()) * d.cost("excite.cell_us") : 0;
-  return d.cost("excite.finish_us") + first_us + std::max(trips_us - busy_us(graph, e, d, tile_pixels), 0.0);
+  return d.cost("excite.finish_us") + first_us + std::max(trips_us, bytes_us);
 }
 
 // Makes the phase one that begins with sums of channels.
@@ -142,6 +139,7 @@ void add_first(const Excitation& e, const Chunks& chunks, Phase& phase) {
   ArgList excite;
   for (Arg& a : phase.args) excite.push_back(a.name == "lanes_log2" ? arg(log2(e.first_lanes())) : std::move(a.value));
   phase.body = "rk::excite_of_sums";
+  phase.awaits_inputs = true;
   phase.args_type = "rk::ExciteOfSumsArgs";
   phase.args = {{"excite", ArgValue{std::move(excite)}},
                 {"sums_lanes_log2", arg(log2(e.lanes()))},
@@ -163,6 +161,7 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
   Phase phase;
   phase.header = "kernels/excite/excite.cuh";
   phase.body = "rk::excite";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", e.vector ? "4" : "1"}, {"NARROW", narrow ? "true" : "false"}};
   if (is_narrow(in.dtype) || is_narrow(out.dtype)) phase.template_args.emplace_back("In", value_type(in.dtype));
   if (is_narrow(out.dtype)) phase.template_args.emplace_back("Out", value_type(out.dtype));
@@ -193,7 +192,8 @@ RKernel rkernel_of(const Request& request, const Excitation& e, const Chunks& ch
   phase.ring = {chunks.bytes(e, narrow), chunks.all(), tiles, e.map.blocks()};
   phase.cost.activation_bytes = bytes_of_rtask(request.graph, e, tile_pixels);
   phase.cost.weight_bytes = static_cast<double>(phase.ring.chunk_bytes * chunks.all());
-  phase.cost.latency_us = latency_us(request.graph, e, request.vdevice, tile_pixels);
+  phase.cost.calibrated_cycles =
+      (request.vdevice.rtask_us + body_us(request.graph, e, request.vdevice, tile_pixels)) * request.vdevice.clock_ghz * 1e3;
   if (e.of_sums) add_first(e, chunks, phase);
   RKernel rkernel;
   rkernel.family = "excite";
@@ -217,9 +217,9 @@ std::vector<RKernel> offers(const Request& request) {
   const Chunks chunks = chunks_of(*e, request.vdevice, narrow);
   if (chunks.count == 0 || work_bytes_of(*e, chunks) > request.vdevice.work_bytes()) return {};
   std::vector<RKernel> rkernels;
-  for (const int64_t rtasks : {request.vdevice.veus(), request.vdevice.veus() / 4}) {
-    RKernel rkernel = rkernel_of(request, *e, chunks, tiles_for(*e, rtasks), narrow);
-    if (rkernels.empty() || rkernels[0].rtasks() != rkernel.rtasks()) rkernels.push_back(std::move(rkernel));
+  for (const int64_t share : {1, 2, 4}) {
+    RKernel rkernel = rkernel_of(request, *e, chunks, tiles_for(*e, request.vdevice.veus() / share), narrow);
+    if (rkernels.empty() || rkernels.back().rtasks() != rkernel.rtasks()) rkernels.push_back(std::move(rkernel));
   }
   return rkernels;
 }
@@ -309,8 +309,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const double rounds = static_cast<double>(ceil_div(e->map.images * e->map.blocks() * tiles, d.veus()));
   if (d.edge_us + rounds * (d.rtask_us + d.cost("excite.finish_us")) > 2 * (d.edge_us + d.rtask_us) + d.cost("excite.two_bodies_us"))
     return std::nullopt;
-  return Estimate{d.edge_us +
-                  rounds * (d.rtask_us + latency_us(request.graph, *e, d, tile_pixels) + busy_us(request.graph, *e, d, tile_pixels))};
+  return Estimate{d.edge_us + rounds * (d.rtask_us + body_us(request.graph, *e, d, tile_pixels))};
 }
 
 }  // namespace
