@@ -339,7 +339,12 @@ Timeline timeline(const RProgram& program) {
   return result;
 }
 
-Simulator::Shares Simulator::shares() const {
+// Whether an rOperator is squeeze-and-excite, with the depthwise convolution in front of it: small maps like those of convolutions.
+bool is_excitation(const ROperator& rop) {
+  return std::holds_alternative<ChannelSqueeze>(rop.attrs) || std::holds_alternative<ChannelExcite>(rop.attrs);
+}
+
+Simulator::Shares Simulator::shares(const Graph& graph) const {
   constexpr double kNearlyAll = 0.9;
   Shares us;
   double all_us = 0;
@@ -351,20 +356,20 @@ Simulator::Shares Simulator::shares() const {
                  end_us = std::ranges::max(spans, {}, &Span::end_us).end_us;
     all_us += end_us - begin_us;
     if (static_cast<double>(phase.rtasks) >= kNearlyAll * static_cast<double>(machine_.vdevice.veus())) us.full += end_us - begin_us;
-    if (phase.boxes) us.boxes += end_us - begin_us;
+    if (phase.boxes || is_excitation(graph.rops[static_cast<size_t>(steps_[s].rop)])) us.maps += end_us - begin_us;
   }
-  return all_us > 0 ? Shares{us.full / all_us, us.boxes / all_us} : Shares{};
+  return all_us > 0 ? Shares{us.full / all_us, us.maps / all_us} : Shares{};
 }
 
 // Whether neighbouring vEUs are to be put on neighbouring SMs was measured (docs/performance-log.md, "Which vEU a block is"). It pays in
 // networks that are convolutions nearly all the time, fill the GPU for a part of it, and are not bound by their weights. Others are faster
 // as the blocks come, which spreads few rTasks over all of the GPU.
 void estimate(RProgram& program) {
-  constexpr double kLeastFull = 0.1, kLeastBoxes = 0.8, kMostWeightBytes = 3e5;  // bytes: of a microsecond
+  constexpr double kLeastFull = 0.1, kLeastMaps = 0.8, kMostWeightBytes = 3e5;  // bytes: of a microsecond
   Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
   program.estimated_us = simulator.run(program);
-  const Simulator::Shares shares = simulator.shares();
-  program.veus_by_sm = !program.launches && shares.full >= kLeastFull && shares.boxes >= kLeastBoxes &&
+  const Simulator::Shares shares = simulator.shares(program.graph);
+  program.veus_by_sm = !program.launches && shares.full >= kLeastFull && shares.maps >= kLeastMaps &&
                        static_cast<double>(program.weight_bytes) < kMostWeightBytes * program.estimated_us;
 }
 

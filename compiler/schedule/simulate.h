@@ -29,11 +29,12 @@ class Simulator {
   double run(const RProgram& program);
 
   // About the last run. shares(): of the time of all phases together, the share of phases with rTasks for nearly all vEUs, and the share of
-  // phases that read boxes. span_of(): begin and end of an rTask, whose index counts within its phase, also in a gang.
+  // phases that read boxes or are squeeze-and-excite. span_of(): begin and end of an rTask, whose index counts within its phase, also in a
+  // gang.
   struct Shares {
-    double full = 0, boxes = 0;
+    double full = 0, maps = 0;
   };
-  Shares shares() const;
+  Shares shares(const Graph& graph) const;
   Span span_of(const RTask& rtask) const { return spans_[first_span_[step_of(rtask.rop, rtask.phase)] + static_cast<size_t>(rtask.index)]; }
 
  private:

@@ -79,13 +79,17 @@ void append_table(const ROperator& rop, Phase& phase) {
   phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{ring_bytes(phase)}} : null_arg()});
 }
 
+// Whether scale and bias, where there are any, are constants.
+bool has_constant_factors(const Request& request) {
+  const auto is_constant = [&](TensorId id) { return !id.valid() || request.graph.tensor(id).role == Role::constant; };
+  return is_constant(operand(request.rop, 1)) && is_constant(operand(request.rop, 2));
+}
+
 // Whether scale and bias come through the ring: they are constants, there is one row of each, and a stage has room for both.
 bool has_ring(const Request& request, int64_t count) {
-  const auto& [graph, rop, vdevice] = std::tie(request.graph, request.rop, request.vdevice);
-  for (const size_t i : {size_t{1}, size_t{2}}) {
-    if (operand(rop, i).valid() && graph.tensor(operand(rop, i)).role != Role::constant) return false;
-  }
-  return (operand(rop, 1).valid() || operand(rop, 2).valid()) && kConstants * 4 * count <= vdevice.weight_stage_bytes;
+  const auto& [rop, vdevice] = std::tie(request.rop, request.vdevice);
+  return has_constant_factors(request) && (operand(rop, 1).valid() || operand(rop, 2).valid()) &&
+         kConstants * 4 * count <= vdevice.weight_stage_bytes;
 }
 
 // Makes scale and bias of rows of `count` values come through the ring, if they can. In bodies of many turns that is faster: bert_base_s128
@@ -218,7 +222,8 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"threads_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(threads))))},
                 {"inverse_count", float_arg(1.0F / static_cast<float>(count))},
                 {"epsilon", float_arg(attrs.epsilon)},
-                {"centered", arg(int64_t{attrs.centered})}};
+                {"centered", arg(int64_t{attrs.centered})},
+                {"factors_await", arg(int64_t{!has_constant_factors(request)})}};
   append_table(rop, phase);
   phase.work_bytes = 2 * 4 * all_threads / rk::kWarp;
   const double turns = static_cast<double>(ceil_div(per_rtask, all_threads / threads));

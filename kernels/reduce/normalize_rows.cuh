@@ -23,7 +23,8 @@ struct NormalizeRowsArgs {
   uint32_t threads_log2;  // of a row
   float inverse_count, epsilon;
   int32_t centered;
-  TensorRef table;  // normalize_rows_of: int32, where each row of the input begins; kept_in does not count then
+  int32_t factors_await;  // not 0: scale or bias is no constant, and is there when the inputs are
+  TensorRef table;        // normalize_rows_of: int32, where each row of the input begins; kept_in does not count then
 };
 static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -97,23 +98,29 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       from += static_cast<int32_t>(at) * args.kept_in[d];
       to += static_cast<int32_t>(at) * args.kept_out[d];
     }
-    task.await_inputs();
     if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
-    // All loads are under way before anything is added up, those of scale and bias, too. (When these were loaded before the loop, they were
-    // waited for before the loads of x began.) Elements that do not exist are zero, and the mean is not subtracted from them.
+    // All loads are under way before anything is added up. Those of scale and bias come first: constants do not wait for the inputs, and
+    // else all SMs would read the same lines at the moment at which the rows come. Elements that do not exist are zero, and the mean is
+    // not subtracted from them.
     float4 x[kEach], scale[kEach], bias[kEach];
     bool exists[kEach];
+    if (args.factors_await != 0) task.await_inputs();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const uint32_t vector = first + (static_cast<uint32_t>(i) << log2);
       exists[i] = row < end && vector < vectors;
-      x[i] = bias[i] = float4{0, 0, 0, 0};
+      bias[i] = float4{0, 0, 0, 0};
       scale[i] = float4{1, 1, 1, 1};
-      if (exists[i]) x[i] = load4(in + vector * 4);
       if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
       if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
+    }
+    task.await_inputs();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      x[i] = float4{0, 0, 0, 0};
+      if (exists[i]) x[i] = load4(in + (first + (static_cast<uint32_t>(i) << log2)) * 4);
     }
     const float factor = center_row<Veu>(shared, log2, args, exists, x);
 #pragma unroll
