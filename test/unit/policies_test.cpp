@@ -83,6 +83,32 @@ TEST_CASE("list is never estimated to be slower than wavefront, best not than an
   }
 }
 
+TEST_CASE("vEUs take rTasks in the order that their phase asks for") {
+  GraphBuilder b;
+  b.output(b.tiles("one", {b.input("x", {12})}, {12}));
+  const Graph graph = b.take();
+  select::Families families = tiny_families();
+  families[0].candidates = [](const kernels::Request& request) {
+    std::vector<RKernel> all = tiny_families()[0].candidates(request);
+    std::erase_if(all, [](const RKernel& rkernel) { return rkernel.phases[0].rtasks != 6; });
+    for (RKernel& rkernel : all) {
+      rkernel.phases[0].boxes = InputBoxes{};
+      rkernel.phases[0].boxes->tiles_w = 3;
+      rkernel.phases[0].boxes->n_blocks = rkernel.phases[0].boxes->blocks_beside = 2;
+    }
+    return all;
+  };
+  const VDevice d = tiny_vdevice(kVeus);
+  const schedule::Dependencies found = schedule::find_dependencies(graph);
+  const select::Machine machine = select::machine_for(graph, d, Precision::fp32);
+  for (const Policy policy : {Policy::wavefront, Policy::greedy, Policy::sequential, Policy::list}) {
+    const schedule::Plan plan = schedule::plan_of(policy, {graph, machine, found.producers, found.is_view, families, options_of(policy)});
+    std::vector<int64_t> order;
+    for (const schedule::Placed& placed : plan.order) order.push_back(placed.rtask.index);
+    CHECK(order == std::vector<int64_t>{0, 3, 1, 4, 2, 5});
+  }
+}
+
 TEST_CASE("list simulates no more plans than it may, and finds no worse one with more") {
   const Graph graph = branches();
   double before_us = 1e9;
