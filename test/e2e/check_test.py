@@ -70,6 +70,21 @@ def test_a_body_that_begins_early_waits_for_its_inputs(tamp):
     tamp("run", "pooled", "--device", "cpu", "--check", code=4, says="pooled: outputs differ from the reference")
 
 
+def test_a_normalisation_waits_for_a_scale_that_is_computed(tamp):
+    """Scale and bias that are constants are loaded before the rows are there; others are not. A program that takes the one for the other is wrong."""
+    nodes = [m.node("Conv", ["z", "w"], ["a"], "conv"), m.node("ReduceMax", ["a"], ["s"], "largest", axes=[0, 2, 3], keepdims=0),
+             m.node("LayerNormalization", ["x", "s"], ["y"], "norm")]
+    constants = [m.constant("w", np.random.default_rng(4).standard_normal((64, 16, 1, 1)))]
+    model = m.model(nodes, [m.value("x", [40, 64]), m.value("z", [1, 16, 12, 12])], [m.value("y", [40, 64])], constants)
+    (tamp.folder / "scaled.onnx").write_bytes(model.SerializeToString())
+    tamp("run", "scaled.onnx", "--device", "cpu", "--vdevice", "cpu", "--precision", "fp32", "--check", "--keep", "scaled")
+    source = tamp.folder / "scaled" / "scaled.cu"
+    text = source.read_text()
+    assert ".factors_await = 1" in text, "the normalisation has another body; change this test"
+    source.write_text(text.replace(".factors_await = 1", ".factors_await = 0"))
+    tamp("run", "scaled", "--device", "cpu", "--check", code=4, says="scaled: outputs differ from the reference")
+
+
 def test_test_data_is_compared_with(tamp):
     model = m.model([m.node("Add", ["x", "c"], ["y"]), m.node("Cast", ["i"], ["j"], to=m.TensorProto.INT64)],
                     [m.value("x", [2, 3]), m.value("c", [3]), m.value("i", [2], m.TensorProto.INT32)], [m.value("y", [2, 3]), m.value("j", [2], m.TensorProto.INT64)])
