@@ -122,7 +122,8 @@ bool has(const Graph& graph) {
 // Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where a graph has both,
 // convolutions may have boxes, and gangs use the room of the input stages (compiler/ir/over_inputs.h).
 bool has_boxes(const Graph& graph, Precision precision) {
-  return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph));
+  return precision != Precision::fp32 &&
+         (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<PointwisePair>(graph));
 }
 
 // A convolution or a product with constants, also one that makes or reads sums of channels.

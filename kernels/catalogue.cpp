@@ -10,6 +10,7 @@
 #include "kernels/conv/implicit_gemm.h"
 #include "kernels/conv/patch_conv.h"
 #include "kernels/conv/patch_strip.h"
+#include "kernels/conv/pointwise_pair.h"
 #include "kernels/conv/separable_conv.h"
 #include "kernels/conv/staged_conv.h"
 #include "kernels/elementwise/byte_copy.h"
@@ -47,6 +48,7 @@ const std::vector<Family>& families() {
       patch_strip(),     // the same in batches
       depthwise(),       // Conv with one input channel per group
       separable_conv(),  // Conv with a prologue
+      pointwise_pair(),  // two pointwise Convs
       direct(),          // every other Conv
       matmul_direct(),   // MatMul of two activations
       attention(),       // two of them with a softmax between

@@ -266,6 +266,25 @@ struct SummedConv {
 };
 inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places in the inputs
 
+// Two pointwise convolutions, one behind the other: Y = first(conv(X, FW) + FB + R), Z = second(conv(Y, W) + B). X[N,C,H,W], FW[M,C,1,1],
+// W[K,M,1,1], FB[M]?, B[K]?, R[N,M,H,W]? -> Z[N,K,H,W], and Y[N,M,H,W] where keeps_first says so. M and K are multiples of four.
+// passes/pair_pointwise makes it.
+struct PointwisePair {
+  ActivationCall first, second;
+  bool keeps_first = false;
+  bool operator==(const PointwisePair&) const = default;
+
+  static constexpr const char* kName = "PointwisePair";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("first_", op.first);
+    f("second_", op.second);
+    f("keeps_first", op.keeps_first, false);
+  }
+};
+// Places in its inputs.
+inline constexpr size_t kPairFirstWeights = 1, kPairWeights = 2, kPairFirstBias = 3, kPairBias = 4, kPairResidual = 5;
+
 // A product with the means of a map's channels: Y = scale * (sum of S over its last dimension) * W. S[N,C,P] is what SummedConv makes,
 // W[C,M], or W[M,C] with trans_b; Y[N,M]. Example: of a map of 7 x 7 pixels, scale is 1/49. passes/pool_by_sums makes it.
 struct PooledMatMul {
@@ -642,6 +661,7 @@ struct Scatter {
   X(Attention)            \
   X(SummedConv)           \
   X(PooledMatMul)         \
+  X(PointwisePair)        \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \
   X(Lrn)                  \

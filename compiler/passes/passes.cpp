@@ -13,6 +13,7 @@
 #include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/move_rows.h"
+#include "compiler/passes/pair_pointwise.h"
 #include "compiler/passes/pool_by_sums.h"
 #include "compiler/passes/recognise_activations.h"
 #include "compiler/passes/recognise_attention.h"
@@ -33,6 +34,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto normalize = [graph_estimator](Graph graph) { return fuse_normalize(std::move(graph), graph_estimator); };
+  const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
   const auto sink = [cell](Graph graph) { return sink_transposes(std::move(graph), cell); };
@@ -62,6 +64,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"fuse_normalize", normalize},           // behind all that changes the graph, since the estimators are asked about it
       {"pool_by_sums", pool},                  // the same
+      {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on
   };
 }
