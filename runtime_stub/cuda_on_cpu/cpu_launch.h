@@ -268,6 +268,7 @@ inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
   for (uint32_t b = 0; b < count; ++b) {
     shared[b] = map_guarded(launch->shared_bytes, 1024);
     if (shared[b].begin == nullptr) return Outcome::failed;
+    std::memset(shared[b].begin, 0xff, launch->shared_bytes);  // NaN in every type: whatever is there on a GPU, nothing may count on it
     make_block(b, first + b, threads, shared[b].begin);
   }
   current = &launch->host;
