@@ -52,6 +52,8 @@ std::optional<PairMatch> pair_at(const Graph& graph, const Uses& uses, size_t se
   if (!maker.valid() || !is_plain_pointwise(graph, graph.rop(maker))) return std::nullopt;
   const ROperator& first = graph.rop(maker);
   const TensorId residual = first.epilogue.residual;
+  // What the caller hands in lies row by row.
+  if (residual.valid() && graph.tensor(residual).role == Role::input) return std::nullopt;
   if (residual.valid() && (first.epilogue.residual_after_activation || graph.tensor(residual).shape != graph.tensor(y).shape ||
                            graph.tensor(residual).dtype != DType::f32))
     return std::nullopt;

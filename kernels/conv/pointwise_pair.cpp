@@ -31,7 +31,8 @@ struct Pair {
   TensorId x, y, z, residual;      // y: none where nobody else reads it
   int64_t pixels = 0;
   int64_t x_pixel = 0, y_pixel = 0, z_pixel = 0, residual_pixel = 0;  // elements from a pixel to the next
-  bool narrow = false;                                                // x, y and the residual have 16 bits
+  bool narrow = false;                                                // x has 16 bits
+  DType mid = DType::f32;                                             // of y and of the residual
 
   int64_t channels(size_t l) const { return product[l].channels; }
   int64_t units(size_t l) const { return ceil_div(product[l].in_channels, narrow ? 16 : 8); }
@@ -96,9 +97,12 @@ std::optional<Pair> pair_of(const Graph& graph, const ROperator& rop) {
     if (!id.valid()) continue;
     const Tensor& tensor = graph.tensor(id);
     const std::optional<int64_t> found = pixel_stride(tensor);
-    if (!found || !is_plain_values(tensor) || (id != p.z && tensor.dtype != x.dtype)) return std::nullopt;
+    if (!found || !is_plain_values(tensor)) return std::nullopt;
     *stride = *found;
   }
+  const TensorId of_mid = p.y.valid() ? p.y : p.residual;
+  p.mid = graph.tensor(of_mid.valid() ? of_mid : p.x).dtype;
+  if (p.residual.valid() && graph.tensor(p.residual).dtype != p.mid) return std::nullopt;
   return p;
 }
 
@@ -350,8 +354,10 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
   phase.header = "kernels/conv/pointwise_pair.cuh";
   phase.body = "rk::pointwise_pair";
   const Graph& graph = request.graph;
-  phase.template_args = {
-      {"In", value_type(graph.tensor(p.x).dtype)}, {"Out", value_type(graph.tensor(p.z).dtype)}, {"NT", std::to_string(c.nt)}};
+  phase.template_args = {{"In", value_type(graph.tensor(p.x).dtype)},
+                         {"Mid", value_type(p.mid)},
+                         {"Out", value_type(graph.tensor(p.z).dtype)},
+                         {"NT", std::to_string(c.nt)}};
   const Activation activation = std::get<PointwisePair>(request.rop.attrs).second.kind;
   if (activation == Activation::silu || activation == Activation::hard_swish)
     phase.template_args.emplace_back("ACTIVATION", activation == Activation::silu ? "rk::kSilu" : "rk::kHardSwish");
@@ -373,7 +379,7 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
   phase.work_bytes = work_bytes(p, c);
   phase.ring = {c.chunk_bytes, chunks_of(p, c), tiles_of(p, c), c.blocks};
   phase.boxes = boxes_of(p, c);
-  const double pixels = static_cast<double>(c.pixels()), value = p.narrow ? 2 : 4,
+  const double pixels = static_cast<double>(c.pixels()), value = static_cast<double>(bytes_of(p.mid)),
                x_bytes = static_cast<double>(p.boxes(0) * phase.boxes->copied_bytes());
   phase.cost.flops =
       2 * pixels * static_cast<double>(first.channels * p.product[0].in_channels + second.channels * p.product[1].in_channels);

@@ -66,7 +66,7 @@ struct PointwisePairArgs {
 };
 static_assert(sizeof(PointwisePairArgs) <= 768, "an argument slot has 768 bytes");
 
-template <class Veu, class In, class Out, int NT>
+template <class In, int NT>
 struct PointwisePair {
   static constexpr int MT = 2, kMt = MT;  // tiles of 16 channels of a warp
   using Of = StagedMath<std::conditional_t<std::is_same_v<In, float>, Tf32, Narrow<In, In>>>;
@@ -162,7 +162,7 @@ struct PointwisePair {
 
 // What a lane needs for product L, computed while the inputs are on their way: behind their arrival every instruction counts four or five
 // cycles, since each warp runs the code once.
-template <class Veu, class Pair, class In, class Value, int L>
+template <class Veu, class Pair, class Value, int L>
 struct PairedLane {
   static constexpr bool kScales = Pair::Of::kScales;
   int warps_k_log2, units, steps, chunk_steps, step_bytes;
@@ -217,9 +217,9 @@ struct PairedLane {
 };
 
 // ACTIVATION: of z, where it is silu or hard_swish; a call for each vector would cost more than they do.
-template <class Veu, class In, class Out, int NT, int ACTIVATION>
+template <class Veu, class In, class Mid, class Out, int NT, int ACTIVATION>
 struct PairRun {
-  using Pair = PointwisePair<Veu, In, Out, NT>;
+  using Pair = PointwisePair<In, NT>;
   using Of = typename Pair::Of;
   static constexpr int kVectors = Pair::kVectors;
 
@@ -292,7 +292,7 @@ struct PairRun {
 
   // Loads what is added to the lane's vectors, if there is something; `from`: of the first vector's channel.
   template <class Lane>
-  RK_INLINE void fetch(const Lane& lane, const In* from, int pixel_stride, Raw4<In> (&residual)[kVectors]) const {
+  RK_INLINE void fetch(const Lane& lane, const Mid* from, int pixel_stride, Raw4<Mid> (&residual)[kVectors]) const {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       residual[i] = {};
@@ -303,7 +303,7 @@ struct PairRun {
 
   // Makes results of the sums, which lie in registers where one warp has all units of its channels.
   template <int L, class Lane>
-  RK_INLINE void finish(const Lane& lane, [[maybe_unused]] const Raw4<In> (&residual)[kVectors]) {
+  RK_INLINE void finish(const Lane& lane, [[maybe_unused]] const Raw4<Mid> (&residual)[kVectors]) {
     float4 value[kVectors];
     if (lane.warps_k_log2 == 0) {
 #pragma unroll
@@ -350,9 +350,10 @@ struct PairRun {
   }
 };
 
-template <class Veu, class In, class Out, int NT, int ACTIVATION = kNone>
+// In, Mid, Out: x, y and the residual, and z as they lie in memory. y as an operand has x's type.
+template <class Veu, class In, class Mid, class Out, int NT, int ACTIVATION = kNone>
 RK_BODY void pointwise_pair(const Task<Veu>& task) {
-  using Run = PairRun<Veu, In, Out, NT, ACTIVATION>;
+  using Run = PairRun<Veu, In, Mid, Out, NT, ACTIVATION>;
   using Pair = typename Run::Pair;
   const auto& args = task.template arguments<PointwisePairArgs>();
   uint32_t tile;
@@ -368,15 +369,15 @@ RK_BODY void pointwise_pair(const Task<Veu>& task) {
       cp_async16(constants + i * 4, from + (i < of_first ? i : i + block * of_second), true);
   }
   cp_async_commit();
-  const PairedLane<Veu, Pair, In, In, 0> first(task, args, block);
-  const PairedLane<Veu, Pair, In, Out, 1> second(task, args, block);
+  const PairedLane<Veu, Pair, Mid, 0> first(task, args, block);
+  const PairedLane<Veu, Pair, Out, 1> second(task, args, block);
   Run run{
       args, task.weight_stages(), task.input_stages(), y, y + args.sums_at, constants, static_cast<int>(tile) * Pair::kPixels, args.pixels,
       {}};
-  const In* residual_at = values_at<In>(task, args.residual);
+  const Mid* residual_at = values_at<Mid>(task, args.residual);
   if (residual_at != nullptr) residual_at = first.ends && first.channel < args.product[0].channels ? residual_at + first.channel : nullptr;
   const int residual_pixel = args.residual_pixel;
-  Raw4<In> residual[Run::kVectors];
+  Raw4<Mid> residual[Run::kVectors];
 
   run.weights.acquire();
   run.inputs.acquire();

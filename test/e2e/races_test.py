@@ -53,6 +53,22 @@ def stem_of_a_batch():
                    [nets.weight("w1", 64, 3, 7, 7), nets.weight("w2", 32, 64, 1, 1)])
 
 
+def bottlenecks():
+    """Residual blocks: the last pointwise convolution of each and the first one of the next are a pair."""
+    nodes = [m.node("Conv", ["x", "wf"], ["f"], "first", pads=[1] * 4), m.node("Relu", ["f"], ["rf"], "relu_f")]
+    weights, x = [nets.weight("wf", 72, 8, 3, 3)], "rf"
+    for i in range(4):
+        for name, outputs, inputs, taps in (("a", 24, 72, 1), ("b", 24, 24, 3), ("c", 72, 24, 1)):
+            weights.append(nets.weight(f"w{name}{i}", outputs, inputs, taps, taps))
+        nodes += [m.node("Conv", [x, f"wa{i}"], [f"a{i}"], f"reduce{i}"), m.node("Relu", [f"a{i}"], [f"ra{i}"], f"relu_a{i}"),
+                  m.node("Conv", [f"ra{i}", f"wb{i}"], [f"b{i}"], f"conv{i}", pads=[1] * 4), m.node("HardSwish", [f"b{i}"], [f"rb{i}"], f"swish{i}"),
+                  m.node("Conv", [f"rb{i}", f"wc{i}"], [f"c{i}"], f"expand{i}"), m.node("Add", [f"c{i}", x], [f"s{i}"], f"add{i}"),
+                  m.node("Relu", [f"s{i}"], [f"y{i}"], f"relu{i}")]
+        x = f"y{i}"
+    nodes.append(m.node("Conv", [x, "wl"], ["y"], "last", pads=[1] * 4))
+    return m.model(nodes, [nets.port("x", 1, 8, 14, 13)], [nets.port("y", 1, 8, 14, 13)], [*weights, nets.weight("wl", 8, 72, 3, 3)])
+
+
 def turns():
     """Of a batch so large that each rTask of bodies without products makes several turns."""
     nodes = [m.node("Conv", ["x", "w1"], ["a"], "first"), m.node("Relu", ["a"], ["r"], "relu"),
@@ -195,6 +211,9 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "tf32"], "patch_strip_tf32"),
     ("narrow_stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "fp16"], "patch_strip_fp16"),
+    ("bottlenecks", bottlenecks, ["--vdevice", "h200"], "pointwise_pair_tf32"),
+    ("narrow_bottlenecks", bottlenecks, ["--vdevice", "h200", "--precision", "fp16"], "pointwise_pair_fp16"),
+    ("bottlenecks_graph", bottlenecks, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "pointwise_pair_bf16"),
     ("turns", turns, ["--vdevice", "cpu", "--precision", "fp16"], "depthwise_strips pool<walks reduce"),
     ("narrow_gated", gated, ["--vdevice", "h200", "--precision", "bf16"], "depthwise<4 gemv elementwise"),
     ("narrow_transformer", transformers.vit, ["--vdevice", "h200", "--precision", "fp16"], "attention normalize<rows staged_conv_fp16"),

@@ -40,11 +40,12 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 const std::string kBlocks = R"(
   x = input f32[1,16,5,4]
   r = input f32[1,8,5,4]
+  s = Elementwise(r) {relu(i0)} -> f32[1,8,5,4]
   c = const f32[8,16,1,1]
   d = const f32[16,8,1,1]
   b = const f32[8]
   e = const f32[16]
-  y = Conv(x, c) {kernel=[1,1]} epilogue{bias=b, residual=r} -> f32[1,8,5,4]
+  y = Conv(x, c) {kernel=[1,1]} epilogue{bias=b, residual=s} -> f32[1,8,5,4]
   z = Conv(y, d) {kernel=[1,1]} epilogue{bias=e, act=relu} -> f32[1,16,5,4]
   t = Elementwise(z) {sigmoid(i0)} -> f32[1,16,5,4]
   v = Conv(t, c) {kernel=[1,1]} epilogue{bias=b, residual=y} -> f32[1,8,5,4]
@@ -96,18 +97,18 @@ TEST_CASE("PointwisePair says what does not fit") {
 
 TEST_CASE("the last convolution of a block and the first of the next become one rOperator") {
   const Graph made = paired(kBlocks);
-  REQUIRE(made.rops.size() == 3);
-  const auto& first = std::get<PointwisePair>(made.rops[0].attrs);
+  REQUIRE(made.rops.size() == 4);
+  const auto& first = std::get<PointwisePair>(made.rops[1].attrs);
   CHECK(first.first == ActivationCall{});
   CHECK(first.second == ActivationCall{Activation::relu});
   CHECK(first.keeps_first);
-  CHECK(made.rops[0].outputs.size() == 2);
-  CHECK(made.rops[0].inputs.size() == kPairResidual + 1);
-  const auto& last = std::get<PointwisePair>(made.rops[2].attrs);
+  CHECK(made.rops[1].outputs.size() == 2);
+  CHECK(made.rops[1].inputs.size() == kPairResidual + 1);
+  const auto& last = std::get<PointwisePair>(made.rops[3].attrs);
   CHECK(last.second == ActivationCall{Activation::clip, 0, 6});
   CHECK_FALSE(last.keeps_first);
-  CHECK_FALSE(made.rops[2].inputs[kPairBias].valid());
-  CHECK(made.rops[2].inputs[kPairResidual] == made.rops[0].outputs[1]);
+  CHECK_FALSE(made.rops[3].inputs[kPairBias].valid());
+  CHECK(made.rops[3].inputs[kPairResidual] == made.rops[1].outputs[1]);
   CHECK(count_rops(passes::assign_layout(made), "PointwisePair") == 2);
 }
 
@@ -117,10 +118,11 @@ TEST_CASE("convolutions stay apart where they are another thing") {
     std::string text;
   } rows[] = {
       {"a residual behind the second", replaced(kBlocks, "epilogue{bias=e, act=relu}", "epilogue{bias=e, residual=x, act=relu}")},
-      {"a residual behind the activation", replaced(kBlocks, "residual=r}", "residual=r, act=relu, residual_after_activation=1}")},
+      {"a residual behind the activation", replaced(kBlocks, "residual=s}", "residual=s, act=relu, residual_after_activation=1}")},
       {"y is read by a convolution besides",
        replaced(replaced(kBlocks, "  outputs(w)", "  q = Conv(y, d) {kernel=[1,1]} -> f32[1,16,5,4]\n  outputs(w, q)"), ", residual=y",
                 "")},
+      {"a residual from outside", replaced(kBlocks, "residual=s}", "residual=r}")},
       {"weights of run time", replaced(kBlocks, "d = const f32[16,8,1,1]", "d = input f32[16,8,1,1]")},
       {"a stride", replaced(replaced(replaced(kBlocks, "z = Conv(y, d) {kernel=[1,1]}", "z = Conv(y, d) {kernel=[1,1], strides=[5,4]}"),
                                      "act=relu} -> f32[1,16,5,4]", "act=relu} -> f32[1,16,1,1]"),
@@ -128,7 +130,7 @@ TEST_CASE("convolutions stay apart where they are another thing") {
   };
   for (const auto& row : rows) {
     INFO(row.why);
-    CHECK(std::holds_alternative<Conv>(paired(row.text).rops[0].attrs));
+    CHECK(std::holds_alternative<Conv>(paired(row.text).rops[1].attrs));
   }
   std::string odd = kBlocks;
   for (size_t at; (at = odd.find("8,")) != std::string::npos;) odd.replace(at, 2, "6,");
@@ -139,7 +141,7 @@ TEST_CASE("convolutions stay apart where they are another thing") {
 TEST_CASE("y may be an output of the graph") {
   const Graph made = paired(replaced(kBlocks, "outputs(w)", "outputs(w, v)"));
   CHECK(pairs_of(made) == 2);
-  CHECK(std::get<PointwisePair>(made.rops[2].attrs).keeps_first);
+  CHECK(std::get<PointwisePair>(made.rops[3].attrs).keeps_first);
 }
 
 TEST_CASE("convolutions stay as they are where all pairs together are not clearly faster") {
@@ -244,6 +246,10 @@ TEST_CASE("pairs of pointwise convolutions agree with the reference in 16 bits")
   REQUIRE(cases.size() >= 5);
   expect_no_problems(cases, {device(9), Precision::fp16, 1e-2}, "fp16");
   expect_no_problems({narrow_case(pair_cases()[3], DType::bf16, false)}, {device(9), Precision::bf16, 1e-1}, "bf16");
+  const Case wide = pair_cases()[4];  // only x has 16 bits, or only y and the residual
+  const ROperator& rop = wide.graph.rops[0];
+  expect_no_problems({narrowed(wide, {rop.inputs[0]}, DType::f16), narrowed(wide, {rop.inputs[kPairResidual], rop.outputs[1]}, DType::f16)},
+                     {device(9), Precision::fp16, 1e-2}, "mixed");
 }
 
 TEST_CASE("pairs of pointwise convolutions have blocks of channels that fill the vEUs") {
@@ -270,7 +276,7 @@ TEST_CASE("there is no body for pairs that do not fit") {
   CHECK(count(pair_case("more channels of y than warps", {{1, 64, 7, 7}, 260, 80})) == 0);
   CHECK(count(pair_case("rows of pixels", {{1, 64, 7, 7}, 40, 80}, Lay::rows)) == 0);
   CHECK(count(pair_case("reversed", {{1, 64, 7, 7}, 40, 80}, Lay::reversed)) == 0);
-  CHECK(count(narrowed(usual, {usual.graph.rops[0].inputs[0]}, DType::f16), Precision::fp16) == 0);  // y and the residual are f32
+  CHECK(count(narrowed(usual, {usual.graph.rops[0].outputs[1]}, DType::f16), Precision::fp16) == 0);  // y has not the residual's type
   CHECK(count(narrow_case(usual, DType::f16, true), Precision::tf32) == 0);
 }
 
