@@ -122,7 +122,6 @@ struct Config {
 
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   return {{"precision", c.precision},
-
           {"nt", c.nt},
           {"blocks", c.blocks},
           {"warps_first", c.warps_first},
@@ -165,8 +164,8 @@ int64_t y_bytes(const Pair& p, const Config& c) { return p.boxes(1) * c.pixels()
 // Factors (tf32 only) and bias of one block of a product.
 int64_t constant_bytes(const Pair& p, const Config& c, size_t l) { return part_of(p, c, l).padded_channels * (p.narrow ? 4 : 8); }
 int64_t sums_at(const Pair& p, const Config& c) { return y_bytes(p, c) + constant_bytes(p, c, 0) + constant_bytes(p, c, 1); }
-// Sums of one product, in shared memory where several warps share the units of a channel.
-int64_t sum_bytes(const Config& c, size_t l) { return c.warps_k(l) > 1 ? kWarps * c.nt * 2 * rk::kWarp * 2 * kTiles * 4 : 0; }
+// Sums of one product, in shared memory where several warps share the units of a channel: a lane has 2 * nt vectors of 2 * kTiles sums.
+int64_t sum_bytes(const Config& c, size_t l) { return c.warps_k(l) > 1 ? kWarps * rk::kWarp * (2 * c.nt) * (2 * kTiles) * 4 : 0; }
 bool sums_over_y(const Pair& p, const Config& c) { return sum_bytes(c, 0) == 0 && sum_bytes(c, 1) > 0 && sum_bytes(c, 1) <= y_bytes(p, c); }
 int64_t work_bytes(const Pair& p, const Config& c) {
   return sums_at(p, c) + (sums_over_y(p, c) ? 0 : std::max(sum_bytes(c, 0), sum_bytes(c, 1)));
@@ -214,7 +213,7 @@ int64_t choose_warps(const Pair& p, Config c, size_t l) {
   return best;
 }
 
-// The size of a chunk with the fewest bytes to copy; of these the fewest chunks. `most`: bytes of a stage.
+// The size of a chunk with the fewest bytes to copy, a change of chunks counted as 4 KB. `most`: bytes of a stage.
 void choose_chunk(const Pair& p, Config& c, int64_t most) {
   Config best = c;
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -232,7 +231,7 @@ bool choose_boxes(const VDevice& vdevice, const Pair& p, Config& c) {
   if (fits == 0 || c.pixels() > 256) return false;
   c.boxes_per_chunk = std::min(fits, p.boxes(0));
   while (input_chunks(p, c) > 1 && c.boxes_per_chunk * kUnitsOfBox % c.warps_k(0) != 0) --c.boxes_per_chunk;
-  return c.boxes_per_chunk > 0 && input_chunks(p, c) <= vdevice.input_stages;
+  return c.boxes_per_chunk > 0;
 }
 
 std::optional<Config> config_for(const VDevice& vdevice, const Pair& p, Config c) {
@@ -262,7 +261,7 @@ std::vector<float> scales_of(const float* data, const Product& p) {
   return scales;
 }
 
-// The weights of output channel `n` for a unit: lane 4 g + t's share, word by word.
+// The weights of product l for output channels from `first_n` on, as pointwise_pair.cuh wants them.
 void pack_part(const float* data, const Pair& p, const Config& c, size_t l, int64_t first_n, const std::vector<float>& scales,
                std::byte* to) {
   const Part part = part_of(p, c, l);
@@ -368,7 +367,6 @@ Phase phase_of(const Request& request, const Pair& p, const Config& c) {
                 {"residual_pixel", arg(p.residual_pixel)},
                 {"pixels", arg(p.pixels)},
                 {"input_steps", arg(input_chunks(p, c) > 1 ? c.boxes_per_chunk * kUnitsOfBox / first.warps_k : first.steps)},
-                {"input_chunks", arg(input_chunks(p, c))},
                 {"y_share", arg(y_share(p, c))},
                 {"z_channels", arg(p.channels(1))},
                 {"constants_at", arg(y_bytes(p, c))},

@@ -6,23 +6,22 @@
 // operand, and so needs no other rTask's results. Where there are several blocks, each computes y again; each stores a share of y's
 // channels, if y is stored at all. Pixels are counted through rows and images: all tensors lie so that they are one row.
 //
-// Both products are one piece of code that runs twice. Output channels are the rows of the product (mma's operand A is the weights), pixels
-// its columns. A unit of k is 8 channels in tf32, 16 in 16 bits: 32 bytes of a pixel. The eight warps share blocks of 16 * MT channels
-// (warps_m) and units (warps_k); if the channels are more, they come in several passes. A step is one unit for each of warps_k. Operand B
-// lies in boxes of 128 bytes a pixel with permuted cells (kernels/vdevice/boxes.cuh): x where the waiter copied it, y where the first
-// product left it.
+// Output channels are the rows of a product (mma's operand A is the weights), pixels its columns. A unit of k is 8 channels in tf32, 16 in
+// 16 bits: 32 bytes of a pixel. The eight warps share blocks of 32 channels (warps_m) and units (warps_k); a step is one unit for each of
+// warps_k. Operand B lies in boxes of 128 bytes a pixel with permuted cells (kernels/vdevice/boxes.cuh): x where the waiter copied it, y
+// where the first product left it.
 //
-// After a pass each lane leaves its sums in shared memory, and the warps on k that share channels divide the vectors of 2 * MT channels
-// among themselves to add them up. Residuals are copied to where y will be, since the lane that finishes a vector reads and writes just
-// that.
+// A lane has the sums of vectors: 4 neighbouring channels of a pixel. Where several warps share the units of their channels, each leaves
+// its sums in shared memory, and they divide the vectors among themselves to add them up. What a residual adds to y is loaded before the
+// first product, by the lanes that will finish the vectors.
 //
-// Example: MT 2, NT 2: tiles of 16 pixels. 80 channels of y are three blocks of 32, so warps_m is 3, and two times three warps work.
-// Warp 4 is warp 1 on the channels (32 to 63) and 1 on k: units 1, 3, 5, ... Lane 13 has channels 44 to 47 (13 / 4 * 4 of the block) of
-// pixels 2, 3, 10 and 11 in its sums, and finishes vectors 1 and 3: pixels 3 and 11.
+// Example: NT 2: tiles of 16 pixels. 80 channels of y are three blocks of 32, so warps_m is 3, and two times three warps work. Warp 4 is
+// warp 1 on the channels (32 to 63) and 1 on k: units 1, 3, 5, ... Lane 13 has channels 44 to 47 (13 / 4 * 4 of the block) of pixels 2, 3,
+// 10 and 11 in its sums, and finishes vectors 1 and 3: pixels 3 and 11.
 //
-// Weights in the order in which they are read: for each of the two products pass, step, warp, then {A[g][t], A[g + 8][t], A[g][t + 4],
-// A[g + 8][t + 4]} of lane 4 g + t for each of its MT tiles (tf32: halves, which `scale` makes whole), or the pairs of mma_f16. Rows g and
-// g + 8 of the MT tiles are 2 * MT neighbouring channels. Each product begins with a new chunk.
+// Weights in the order in which they are read: for each of the two products step, warp, then {A[g][t], A[g + 8][t], A[g][t + 4], A[g +
+// 8][t + 4]} of lane 4 g + t for both tiles of 16 channels of a block (tf32: halves, which the factors make whole), or the pairs of
+// mma_f16, tile by tile. Rows g and g + 8 of the two tiles are four neighbouring channels. Each product begins with a new chunk.
 #pragma once
 
 #include "kernels/conv/lean_epilogue.cuh"
@@ -54,10 +53,9 @@ struct PointwisePairArgs {
   // For each product, of all its padded channels: the factors of the sums (tf32 only), then the bias. The first product's come first, then
   // the second's, block by block.
   TensorRef constants;
-  int32_t residual_pixel;  // elements from a pixel to the next
-  int32_t pixels;          // of all tiles
-  int32_t input_steps;     // of an input chunk
-  int32_t input_chunks;
+  int32_t residual_pixel;         // elements from a pixel to the next
+  int32_t pixels;                 // of all tiles
+  int32_t input_steps;            // of an input chunk
   int32_t y_share;                // channels of y that a rTask stores
   int32_t z_channels;             // of all blocks
   int32_t constants_at, sums_at;  // bytes of the work space behind y
@@ -66,9 +64,10 @@ struct PointwisePairArgs {
 };
 static_assert(sizeof(PointwisePairArgs) <= 768, "an argument slot has 768 bytes");
 
+// What one warp computes of either product.
 template <class In, int NT>
 struct PointwisePair {
-  static constexpr int MT = 2, kMt = MT;  // tiles of 16 channels of a warp
+  static constexpr int MT = 2;  // tiles of 16 channels of a warp
   using Of = StagedMath<std::conditional_t<std::is_same_v<In, float>, Tf32, Narrow<In, In>>>;
   static constexpr int kPixels = 8 * NT, kBoxBytes = kPixels * 128, kPairs = (NT + 1) / 2;
   static constexpr int kVectors = 2 * NT, kVector = 2 * MT;  // vectors of sums of a lane; channels of a vector
@@ -145,7 +144,7 @@ struct PointwisePair {
     for (int v = 0; v < kVectors; ++v) store_shared4(sums, at + v * kWarp * kVector * 4, vector(v));
   }
 
-  // The byte of y's boxes where a channel of pixel 0 lies, before its cell is permuted, and the same of a pixel.
+  // The byte of y's boxes where a channel of pixel 0 lies; that of any pixel, of which the cell is permuted.
   RK_INLINE static uint32_t place_of_channel(uint32_t channel) {
     return channel / kChannelsOfBox * kBoxBytes + channel % kChannelsOfBox * static_cast<uint32_t>(sizeof(In));
   }
@@ -194,7 +193,7 @@ struct PairedLane {
 #pragma unroll 1
     while (m >= warps_m) m -= warps_m, ++k;
     works = k < 1 << warps_k_log2;
-    weights = computed_now(warp_id() * Pair::kMt * Pair::kTileBytes + lane_id() * (Pair::Of::kWords == 2 ? Pair::kMt * 8 : 16));
+    weights = computed_now(warp_id() * Pair::MT * Pair::kTileBytes + lane_id() * (Pair::Of::kWords == 2 ? Pair::MT * 8 : 16));
     own = computed_now(Pair::slot(warp_id(), 0));
     from = computed_now(Pair::slot(m, k));
     next = computed_now(Pair::slot(warps_m, 0) - Pair::slot(0, 0));
@@ -245,7 +244,7 @@ struct PairRun {
   }
 
   // Product L, whose first chunks of weights and inputs are there. With L 0 the operand is in the input stages, else it is y. The last
-  // chunk of weights stays.
+  // chunks are not released.
   template <int L, class Lane>
   RK_INLINE void multiply(const Lane& lane) {
     int left = lane.steps, weight_left = lane.chunk_steps, unit = lane.k;
