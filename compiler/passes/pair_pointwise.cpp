@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/sum_channels.h"
 
 namespace tamp::passes {
 namespace {
@@ -21,6 +22,7 @@ using PairKind = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
 struct PairMatch {
   size_t first, second;
+  bool keeps;  // whether y is stored
   PairKind kind;
 };
 
@@ -62,7 +64,8 @@ std::optional<PairMatch> pair_at(const Graph& graph, const Uses& uses, size_t se
   }
   const bool keeps = uses.is_output[y.index()] || uses.consumers[y.index()].size() > 1;
   const Shape &x = graph.tensor(first.inputs[0]).shape, &z = graph.tensor(rop.outputs[0]).shape;
-  return PairMatch{maker.index(), second, PairKind{x[1], graph.tensor(y).shape[1], z[1], x[0] * x[2] * x[3], residual.valid(), keeps}};
+  return PairMatch{maker.index(), second, keeps,
+                   PairKind{x[1], graph.tensor(y).shape[1], z[1], x[0] * x[2] * x[3], residual.valid(), keeps}};
 }
 
 std::vector<PairMatch> pairs_of(const Graph& graph) {
@@ -78,22 +81,19 @@ std::vector<PairMatch> pairs_of(const Graph& graph) {
   return matches;
 }
 
-ActivationCall call_of(const Epilogue& epilogue) { return {epilogue.activation, epilogue.a, epilogue.b}; }
-
 // The pair stands where the first convolution was: all that reads y comes behind.
 Graph paired(Graph graph, const std::vector<PairMatch>& matches) {
   std::vector<bool> dead(graph.rops.size(), false);
   for (const PairMatch& match : matches) {
     ROperator& first = graph.rops[match.first];
     const ROperator& second = graph.rops[match.second];
-    const bool keeps = std::get<5>(match.kind);
-    first.attrs = PointwisePair{call_of(first.epilogue), call_of(second.epilogue), keeps};
+    first.attrs = PointwisePair{activation_call(first.epilogue), activation_call(second.epilogue), match.keeps};
     first.inputs = {first.inputs[0], first.inputs[1], second.inputs[1], first.epilogue.bias, second.epilogue.bias, first.epilogue.residual};
     while (!first.inputs.back().valid()) first.inputs.pop_back();
     first.epilogue = {};
     const TensorId y = first.outputs[0];
     first.outputs = {second.outputs[0]};
-    if (keeps) first.outputs.push_back(y);
+    if (match.keeps) first.outputs.push_back(y);
     first.origin.insert(first.origin.end(), second.origin.begin(), second.origin.end());
     dead[match.second] = true;
   }

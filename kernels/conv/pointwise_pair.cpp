@@ -15,6 +15,7 @@
 #include "kernels/args.h"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
+#include "kernels/conv/staged_conv_pack.h"
 #include "kernels/gemm/product.h"
 #include "kernels/narrow.h"
 
@@ -228,7 +229,7 @@ void choose_chunk(const Pair& p, Config& c, int64_t most) {
 
 bool choose_boxes(const VDevice& vdevice, const Pair& p, Config& c) {
   const int64_t box = c.pixels() * InputBoxes::kBoxRowBytes, fits = vdevice.input_stage_bytes / box;
-  if (fits == 0 || c.pixels() > 256) return false;
+  if (fits == 0) return false;
   c.boxes_per_chunk = std::min(fits, p.boxes(0));
   while (input_chunks(p, c) > 1 && c.boxes_per_chunk * kUnitsOfBox % c.warps_k(0) != 0) --c.boxes_per_chunk;
   return c.boxes_per_chunk > 0;
@@ -251,14 +252,6 @@ std::optional<Config> config_for(const VDevice& vdevice, const Pair& p, Config c
 uint32_t pair_of_weights(const Config& c, float low, float high) {
   if (static_cast<Precision>(c.precision) == Precision::fp16) return half_of(low) | static_cast<uint32_t>(half_of(high)) << 16;
   return bfloat_of(low) | static_cast<uint32_t>(bfloat_of(high)) << 16;
-}
-
-// Powers of two that bring the weights of each output channel into the range of fp16, as staged_conv has them.
-std::vector<float> scales_of(const float* data, const Product& p) {
-  std::vector<float> scales;
-  for (int64_t n = 0; n < p.channels; ++n)
-    scales.push_back(std::ldexp(1.0F, half_exponent({data + n * p.in_channels, data + (n + 1) * p.in_channels})));
-  return scales;
 }
 
 // The weights of product l for output channels from `first_n` on, as pointwise_pair.cuh wants them.
@@ -304,7 +297,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   for (size_t l = 0; l < 2; ++l) {
     const Part part = part_of(p, c, l);
     const float* const data = f32_data(graph.tensor(p.product[l].weights));
-    const std::vector<float> scales = scales_of(data, p.product[l]), bias = bias_of(graph, p.product[l]);
+    const std::vector<float> scales = staged::scales_of(data, p.product[l]), bias = bias_of(graph, p.product[l]);
     for (int64_t block = 0; block < c.blocks; ++block) {
       const int64_t first = l == 0 ? 0 : block * part.channels;
       std::byte* const ring =

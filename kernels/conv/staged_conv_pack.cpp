@@ -120,21 +120,6 @@ void pack_step(const float* data, const Product& p, const Config& c, const float
   }
 }
 
-// Powers of two, [merged group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
-// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
-// is less than an fp32 sum keeps.
-std::vector<float> scales_of(const float* data, const Product& p) {
-  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
-  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
-    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
-      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
-      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
-    }
-    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
-  }
-  return scales;
-}
-
 void pack_ring(const float* data, const Product& p, const Config& c, const std::vector<float>& scales, std::byte* to) {
   const Shape& s = shape_of(c);
   const Blocks b = blocks_of(p, c);
@@ -159,6 +144,18 @@ void pack_ring(const float* data, const Product& p, const Config& c, const std::
 int64_t padded_channels(const Product& p, const Config& c) { return blocks_of(p, c).n * shape_of(c).channels(); }  // of a group
 
 }  // namespace
+
+std::vector<float> scales_of(const float* data, const Product& p) {
+  std::vector<float> scales, weights(static_cast<size_t>(p.k()));
+  for (int64_t n = 0; n < p.groups * p.channels; ++n) {
+    for (int64_t k = 0, tap = 0; k < p.k(); ++tap) {
+      const WeightRow row(data, p, n / p.channels, n % p.channels, tap);
+      for (int64_t channel = 0; channel < p.in_channels; ++channel) weights[static_cast<size_t>(k++)] = row[channel];
+    }
+    scales.push_back(std::ldexp(1.0F, half_exponent(weights)));
+  }
+  return scales;
+}
 
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 

@@ -1,6 +1,8 @@
 // The weights of staged_conv (staged_conv.cuh) as its rings want them, and the product that a rOperator and a RKernel's config stand for.
 #pragma once
 
+#include <vector>
+
 #include "compiler/ir/ops.h"
 #include "kernels/catalogue.h"
 #include "kernels/conv/staged_conv_plan.h"
@@ -17,5 +19,10 @@ Product product_for(const Graph& graph, const ROperator& rop, const Config& c);
 int64_t ring_bytes(const Product& p, const Config& c);
 int64_t scale_bytes(const Product& p, const Config& c);
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
+
+// Powers of two, [group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to
+// 2^-28 of its channel's largest is what rounding to tf32 makes of it; a smaller weight is wrong by at most 2^-39 of that largest, which
+// is less than an fp32 sum keeps.
+std::vector<float> scales_of(const float* data, const Product& product);
 
 }  // namespace tamp::kernels::staged
