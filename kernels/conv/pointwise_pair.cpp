@@ -422,7 +422,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
       Config c;
       c.precision = static_cast<int64_t>(*precision);
       c.nt = nt, c.blocks = blocks;
-      if (blocks > 1 && tiles_of(*p, c) * blocks > d.veus()) break;
+      if (tiles_of(*p, c) * blocks > d.veus()) break;  // its costs were measured in one round of all vEUs
       if (const std::optional<Config> found = config_for(d, *p, c)) rkernels.push_back(rkernel_of(request, *p, *found));
     }
   }
