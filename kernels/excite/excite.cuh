@@ -102,6 +102,8 @@ RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weight
   for (int chunk = 0; chunk < args.first_chunks; ++chunk) {
     const char* const stage = as_shared(weights.acquire());
     if (row < padded) {
+      // Before the products, whose use says that this has come, too: a release waits for no load (task.cuh).
+      scale = reinterpret_cast<const float*>(stage + args.first_cells * padded * 16)[row];
       const float4* const of_chunk = reinterpret_cast<const float4*>(sums) + chunk * args.first_cells * 2;
       const uint4* const products = reinterpret_cast<const uint4*>(stage) + row;
 #pragma unroll 2
@@ -110,7 +112,6 @@ RK_INLINE int excite_first(const ExciteOfSumsArgs& args, WeightPipe<Veu>& weight
         low = excite_dot(low, of_chunk[cell * 2], excite_four(pairs.x, pairs.y));
         high = excite_dot(high, of_chunk[cell * 2 + 1], excite_four(pairs.z, pairs.w));
       }
-      scale = reinterpret_cast<const float*>(stage + args.first_cells * padded * 16)[row];
     }
     weights.release();
   }

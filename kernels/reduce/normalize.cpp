@@ -267,7 +267,8 @@ RKernel turns_kernel_of(const Request& request, const Rows& rows, int64_t per_rt
   const VDevice& vdevice = request.vdevice;
   const int64_t count = rows.reduced_elements();
   const auto [threads, each] = turn_threads_of(count / 8);
-  const int64_t at_once = each == 3 ? 2 : 1;  // rows of a thread: more do not fit in its registers
+  const bool narrow = is_narrow(request.graph.tensor(rop.inputs[0]).dtype);
+  const int64_t at_once = each == 3 && narrow ? 2 : 1;  // rows of a thread: more do not fit in its registers
   Phase phase;
   phase.header = "kernels/reduce/normalize_turns.cuh";
   phase.body = "rk::normalize_turns";

@@ -94,7 +94,7 @@ RK_BODY void normalize_turns(const Task<Veu>& caller) {
     }
   }
   if constexpr (kRing) {
-    weights.release();
+    weights.release_after_loads();
     task.await_inputs();
     load(row);
   }

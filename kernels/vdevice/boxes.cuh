@@ -90,13 +90,6 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
-// The waiter calls this when a body has used bytes of shared memory and boxes are about to be copied to the same bytes.
-RK_INLINE void proxy_fence_shared() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 // expect_boxes and copy_boxes together copy `count` boxes that follow each other along the channels, from `place` plus `channels` on.
 // `full`, a barrier of count 1, completes its phase when all boxes are there. If boxes_per_copy is more than 1, one copy brings all
 // boxes, else each box is one copy. One lane calls both functions, expect_boxes first; it may wait for events between the two calls.

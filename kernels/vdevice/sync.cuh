@@ -171,6 +171,13 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
+// Between a thread's own accesses to shared memory and copies into the same bytes (cp.async.bulk), whoever starts these later.
+RK_INLINE void proxy_fence_shared() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // How long weights stay in L2. Where they do not all fit, `kept` is more than 0: that share of the lines stays until the next run, and
 // the other lines leave first. Without that each run would drive out the weights that the next run reads first.
 RK_INLINE uint64_t weights_policy(float kept) {

@@ -39,11 +39,18 @@ struct WeightPipe {
     wait_warp(full[stage], (next / Veu::kWeightStages) & 1u);
     return stages + stage * Veu::kWeightStageBytes;
   }
-  // This warp has read the chunk that acquire() gave last. Every lane calls it.
+  // This warp has read the chunk that acquire() gave last, and used what it has read. Every lane calls it.
   RK_INLINE void release() {
     __syncwarp();
     if (kEachArrives || lane_id() == 0) arrive(empty[next % Veu::kWeightStages]);
     ++next;
+  }
+  // The same for a warp whose loads from the chunk may still be under way. The arrival alone does not wait for them: they stand behind the
+  // vEU's loads from global memory, for a thousand cycles and more where these are many, and the next chunk may come 600 cycles after the
+  // arrival. It comes through the async proxy, for which a fence is needed.
+  RK_INLINE void release_after_loads() {
+    proxy_fence_shared();
+    release();
   }
 };
 
