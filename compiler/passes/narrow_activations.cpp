@@ -10,7 +10,8 @@ namespace {
 
 class Narrowing {
  public:
-  Narrowing(Graph graph, DType to, const Takes& takes) : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()) {
+  Narrowing(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may)
+      : graph_(std::move(graph)), takes_(takes), tensors_(graph_.buffers.size()) {
     TAMP_CHECK(to == DType::f16 || to == DType::bf16, "activations of other types than f16 and bf16");
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const BufferId buffer = graph_.tensors[i].place.buffer;
@@ -22,7 +23,7 @@ class Narrowing {
       if (buffer.kind != BufferKind::arena || buffer.dtype != DType::f32) continue;
       if (!std::all_of(tensors_[b].begin(), tensors_[b].end(), is_f32)) continue;
       tried_.push_back(b);
-      set(b, to);
+      if (may.empty() || may[b]) set(b, to);
     }
   }
 
@@ -70,8 +71,18 @@ class Narrowing {
       if (takes_(graph_, rop)) return true;
       set(b, was);
     }
+    const auto widen_one_operand = [&] {
+      for (const size_t b : in) {
+        const DType was = graph_.buffers[b].dtype;
+        set(b, DType::f32);
+        if (takes_(graph_, rop)) return true;
+        set(b, was);
+      }
+      return false;
+    };
     for (const std::vector<size_t>* some : {&out, &in}) {
       if (some->empty()) continue;
+      if (some == &in && in.size() > 1 && widen_one_operand()) return true;
       const DType was = graph_.buffers[some->front()].dtype;
       for (const size_t b : *some) set(b, DType::f32);
       if (takes_(graph_, rop)) return true;
@@ -90,6 +101,8 @@ class Narrowing {
 
 }  // namespace
 
-Graph narrow_activations(Graph graph, DType to, const Takes& takes) { return Narrowing(std::move(graph), to, takes).run(); }
+Graph narrow_activations(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may) {
+  return Narrowing(std::move(graph), to, takes, may).run();
+}
 
 }  // namespace tamp::passes

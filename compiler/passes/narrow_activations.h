@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "compiler/ir/graph.h"
 
@@ -17,7 +18,7 @@ using Takes = std::function<bool(const Graph& placed, const ROperator& rop)>;
 // bits. Arithmetic stays in f32: bodies widen what they load and round what they store. Inputs, outputs and constants of the model stay
 // what they are. All f32 buffers are narrowed at first; where a rOperator has no body for that, its results are widened again, or its
 // operands, or both, until all rOperators have bodies. If less than half of all elements would stay narrow, none is narrowed: bodies of
-// both kinds are more code than the SMs' instruction caches hold.
-Graph narrow_activations(Graph graph, DType to, const Takes& takes);
+// both kinds are more code than the SMs' instruction caches hold. `may`: by buffer, whether it may be narrow at all; empty: all may.
+Graph narrow_activations(Graph graph, DType to, const Takes& takes, const std::vector<bool>& may = {});
 
 }  // namespace tamp::passes

@@ -90,6 +90,43 @@ TEST_CASE("a rOperator that reads 16 bits and cannot write them keeps its operan
   CHECK(type_of(graph, "ab") == DType::f16);
 }
 
+TEST_CASE("of two operands only the one that cannot be narrow is widened") {
+  const Graph placed = passes::assign_layout(parse_graph(R"(
+x = input f32[1,8,6,6]
+u = const f32[8,8,1,1]
+v = const f32[8,8,1,1]
+w = const f32[8,8,1,1]
+a = Conv(x, u) {kernel=[1,1]} -> f32[1,8,6,6]
+b = Conv(x, v) {kernel=[1,1]} -> f32[1,8,6,6]
+y = Conv(a, w) {kernel=[1,1]} epilogue{residual=b} -> f32[1,8,6,6]
+outputs(y)
+)"));
+  const Graph graph = passes::narrow_activations(placed, DType::f16, [](const Graph& g, const ROperator& rop) {
+    return !rop.epilogue.residual.valid() || g.tensor(rop.epilogue.residual).dtype == DType::f32;
+  });
+  CHECK(type_of(graph, "a") == DType::f16);
+  CHECK(type_of(graph, "b") == DType::f32);
+}
+
+TEST_CASE("buffers that may not be narrow are wide, and count among all elements") {
+  const Graph placed = passes::assign_layout(parse_graph(kBranches));
+  std::vector<bool> may(placed.buffers.size(), true);
+  const auto buffer_of = [&](const std::string& name) {
+    for (const Tensor& tensor : placed.tensors) {
+      if (tensor.name == name) return tensor.place.buffer.index();
+    }
+    FAIL("no tensor " << name);
+    return size_t{0};
+  };
+  const auto all = [](const Graph&, const ROperator&) { return true; };
+  may[buffer_of("sb")] = false;
+  const Graph graph = passes::narrow_activations(placed, DType::f16, all, may);
+  CHECK(type_of(graph, "sb") == DType::f32);
+  for (const char* name : {"sx", "a", "b", "ab", "p"}) CHECK(type_of(graph, name) == DType::f16);
+  may[buffer_of("sx")] = false;  // most of all elements
+  CHECK(print(passes::narrow_activations(placed, DType::f16, all, may)) == print(placed));
+}
+
 TEST_CASE("where most elements cannot be narrow none are") {
   const Graph placed = passes::assign_layout(parse_graph(kBranches));
   CHECK(print(narrowed({"sb", "b", "a", "p", "y"})) == print(placed));  // not the largest
