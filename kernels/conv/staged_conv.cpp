@@ -94,9 +94,16 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   };
 }
 
+// Whether the residual has 16 bits and the results have 32.
+bool adds_narrow(const Graph& graph, const Product& p) {
+  return p.residual.valid() && !p.narrow_out && is_narrow(graph.tensor(p.residual).dtype);
+}
+
 // The body's Math. `out`: the type that the body stores.
-std::string math_of(const Product& p, const Config& c, DType in, DType out) {
-  if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", value_type(in), value_type(out));
+std::string math_of(const Graph& graph, const Product& p, const Config& c, DType out) {
+  const std::string in = value_type(graph.tensor(p.in).dtype);
+  if (adds_narrow(graph, p)) return fmt::format("rk::Narrow<{0}, {1}, {0}>", in, value_type(out));
+  if (p.narrow_in || is_narrow(out)) return fmt::format("rk::Narrow<{}, {}>", in, value_type(out));
   if (is_tf32(c)) return "rk::Tf32";
   return static_cast<Precision>(c.precision) == Precision::fp16 ? "rk::Fp16" : "rk::Bf16";
 }
@@ -147,7 +154,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
   Phase phase;
   phase.header = "kernels/conv/staged_conv.cuh";
   phase.body = "rk::staged_conv";
-  const std::string math = math_of(p, c, request.graph.tensor(p.in).dtype, whole ? request.graph.tensor(p.out).dtype : DType::f32);
+  const std::string math = math_of(request.graph, p, c, whole ? request.graph.tensor(p.out).dtype : DType::f32);
   phase.template_args = {{"Math", is_wide(request.vdevice, p, c) ? "rk::Wide<" + math + ">" : math},
                          {"MT", std::to_string(s.mt)},
                          {"NT", std::to_string(s.nt)},
@@ -252,6 +259,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   for (const int64_t splits : splits_of(vdevice, p, c)) {
     const int64_t last = c.splits;
+    if (splits > 1 && c.normalized == 0 && adds_narrow(request.graph, p)) return;  // split_k_sum has one type for both
     if (p.taps() > 1) c.team_boxes = teams_take_boxes(vdevice, p, c, splits);
     const int64_t pair = boxes_of_step(c), boxes = all_boxes(p, c);
     if (splits * pair > boxes) return;

@@ -201,13 +201,13 @@ struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N> {
 #endif
   }
 };
-template <class Veu, class In, class Out, int MT, int NT, int WARPS_M, int WARPS_N>
-struct StagedWay<Veu, Wide<Narrow<In, Out>>, MT, NT, WARPS_M, WARPS_N> {
+template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N>
+struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N> {
   RK_INLINE static void run(const Task<Veu>& task) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedDeepProduct<Veu, Narrow<In, Out>, 16 * MT * WARPS_M, 8 * NT * WARPS_N>>(task);
+    staged_rtask<Veu, StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N>>(task);
 #else
-    staged_call<Veu, Rows<Narrow<In, Out>>, MT, NT, WARPS_M, WARPS_N>(task);
+    staged_call<Veu, Rows<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N>(task);
 #endif
   }
 };

@@ -29,7 +29,7 @@ bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
   if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
-  if (!has_sums(rop)) return product_of(graph, rop, Activations::narrow);
+  if (!has_sums(rop)) return product_of(graph, rop, Activations::mixed);
   std::optional<Product> p = product_of(graph, without_sums(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
   return p;

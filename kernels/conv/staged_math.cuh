@@ -12,13 +12,15 @@ namespace rk {
 // 8-15. In 16 bits the k of a lane's word are 4 apart (t and t + 4) instead of neighbours, and the weights are packed in the same way.
 struct Fp16 {};
 struct Bf16 {};
-// In and Out are the types in memory: at least one of them is Half or Bfloat, the other the same or float.
-template <class In, class Out>
+// In and Out are the types in memory: at least one of them is Half or Bfloat, the other the same or float. Added is that of a residual:
+// Out, or In where Out is float.
+template <class In, class Out, class Added = Out>
 struct Narrow {};
 
 template <class Math>
 struct StagedMath {
-  using Out = float;  // of the results and the residual in memory
+  using Out = float;    // of the results in memory
+  using Added = float;  // and of the residual
   static constexpr StagedUnits kOf = kStaged16Bits;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
   static constexpr bool kScales = false;  // the sums
@@ -49,6 +51,7 @@ struct StagedMath {
 template <>
 struct StagedMath<Tf32> {
   using Out = float;
+  using Added = float;
   static constexpr bool kRows = false;
   static constexpr StagedUnits kOf = kStagedTf32;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;
@@ -67,10 +70,12 @@ struct StagedMath<Tf32> {
 template <class Out_>
 struct StagedMath<Narrow<float, Out_>> : StagedMath<std::conditional_t<std::is_same_v<Out_, Half>, Fp16, Bf16>> {
   using Out = Out_;
+  using Added = Out_;
 };
-template <class In, class Out_>
-struct StagedMath<Narrow<In, Out_>> {
+template <class In, class Out_, class Added_>
+struct StagedMath<Narrow<In, Out_, Added_>> {
   using Out = Out_;
+  using Added = Added_;
   static constexpr bool kRows = false;
   static constexpr StagedUnits kOf = kStagedNarrow;
   static constexpr int kUnits = kOf.units, kLoads = kOf.loads, kWords = kOf.words;

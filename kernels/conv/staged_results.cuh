@@ -47,9 +47,10 @@ struct StagedResults {
   static constexpr bool kAhead = kRounds == 1;
 
   using Value = typename Product::Of::Out;
+  using Added = typename Product::Of::Added;  // of the residual
 
   float4 scale, bias;
-  Raw4<Value> residual[kAhead ? kOutputs : kRoundOutputs];
+  Raw4<Added> residual[kAhead ? kOutputs : kRoundOutputs];
   float low, high;
   Value* out;
   int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
@@ -71,7 +72,7 @@ struct StagedResults {
         values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
     if constexpr (kAhead) staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
 #pragma unroll
-    for (Raw4<Value>& r : residual) r = {};
+    for (Raw4<Added>& r : residual) r = {};
     low = args.clip.low;
     high = args.clip.high;
     plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 &&
@@ -81,7 +82,7 @@ struct StagedResults {
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     if (args.epilogue.residual.base == kNullBase || !plain) return;
     if constexpr (!kAhead) return fetch_round(task, args, tile, 0);
-    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const Added* const from = staged_residual<Added>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]),
               row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
@@ -126,11 +127,11 @@ struct StagedResults {
     return exists ? from + (h * h_stride + w * w_stride) : nullptr;
   }
   RK_INLINE void fetch_round(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, int round) {
-    const Value* const from = staged_residual<Value>(task, args, tile, channel);
+    const Added* const from = staged_residual<Added>(task, args, tile, channel);
     const int w = static_cast<int>(args.epilogue.residual_strides[3]), h = static_cast<int>(args.epilogue.residual_strides[2]);
 #pragma unroll
     for (int i = 0; i < kRoundOutputs; ++i) {
-      const Value* const at = pixel_at(args, tile, from, h, w, round * Product::kRoundPixels + pixel(i));
+      const Added* const at = pixel_at(args, tile, from, h, w, round * Product::kRoundPixels + pixel(i));
       if (at != nullptr) residual[i] = load_raw4(at);
     }
   }
@@ -170,7 +171,7 @@ struct StagedResults {
   }
   RK_INLINE void finish_any(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) const {
     const bool adds = args.epilogue.residual.base != kNullBase;
-    const Value* const from = adds ? staged_residual<Value>(task, args, tile, channel) : nullptr;
+    const Added* const from = adds ? staged_residual<Added>(task, args, tile, channel) : nullptr;
     const PixelStrides strides = args.out_strides, residual_strides = narrow(args.epilogue.residual_strides);
     const int end = min((round + 1) * Product::kRoundPixels, args.pixels);
 #pragma unroll 1

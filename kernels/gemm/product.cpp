@@ -151,7 +151,9 @@ bool fits_device(const Graph& graph, const ROperator& rop, const Product& p, Act
   for (const TensorId id : {p.in, p.out, p.residual}) {
     if (id.valid() && !(activations == Activations::f32 ? is_plain_f32 : is_plain_values)(graph.tensor(id))) return false;
   }
-  if (p.residual.valid() && graph.tensor(p.residual).dtype != graph.tensor(p.out).dtype) return false;
+  const auto type_of = [&](TensorId id) { return graph.tensor(id).dtype; };
+  const bool may_mix = activations == Activations::mixed && !p.narrow_out && p.narrow_in;
+  if (p.residual.valid() && type_of(p.residual) != type_of(p.out) && !(may_mix && type_of(p.residual) == type_of(p.in))) return false;
   for (size_t d = 0; d < 2; ++d) {
     if ((p.kernel[d] - 1) * p.dilation[d] > rk::kMostTapDistance) return false;
   }

@@ -54,8 +54,9 @@ struct Product {
 
 // Nothing where the rOperator is neither a Conv nor a MatMul, has an operand that the bodies cannot take, or is empty. A Conv with a
 // prologue (compiler/ir/ops.h) has a product only for bodies that call product_with_prologue and compute the prologue, too. Activations
-// are f32; for a body that asks for `narrow` ones, in and out may each have 16 bits as well, and a residual has out's type.
-enum class Activations : uint8_t { f32, narrow };
+// are f32; for a body that asks for `narrow` ones, in and out may each have 16 bits as well, and a residual has out's type; for one that
+// asks for `mixed` ones, the residual of f32 results may have in's type.
+enum class Activations : uint8_t { f32, narrow, mixed };
 std::optional<Product> product_of(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 std::optional<Product> product_with_prologue(const Graph& graph, const ROperator& rop, Activations activations = Activations::f32);
 

@@ -198,6 +198,24 @@ TEST_CASE("convolutions by boxes read 16 bits, write them, and do both") {
   expect_no_problems(narrow_cases(false, true, vdevice, DType::f16), {vdevice, Precision::fp16, 2e-2}, "narrow_out");
 }
 
+TEST_CASE("to results of fp32 a residual of the inputs' 16 bits is added, without and with wgmma's weights") {
+  VDevice vdevice = device(9);
+  for (const bool wide : {false, true}) {
+    vdevice.wide_products = vdevice.more_tiles = wide;
+    std::vector<Case> mixed;
+    for (Case c : cases()) {
+      const TensorId residual = c.graph.rops[0].epilogue.residual;
+      if (!residual.valid()) continue;
+      c = narrowed(narrowed(std::move(c), DType::f16, DType::f32), {residual}, DType::f16);
+      const std::vector<RKernel> found = kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16});
+      for (const RKernel& rkernel : found) CHECK(kernels::staged::config_of(rkernel).splits == 1);
+      if (!found.empty()) mixed.push_back(std::move(c));
+    }
+    CHECK(mixed.size() > 1);
+    expect_no_problems(mixed, {vdevice, Precision::fp16, 2e-2}, wide ? "mixed_wide" : "mixed");
+  }
+}
+
 TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 and of 128 channels") {
   VDevice vdevice = device(4);
   vdevice.wide_products = vdevice.more_tiles = true;
