@@ -23,6 +23,7 @@
 #include "compiler/passes/merge_convolutions.h"
 #include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/passes.h"
+#include "compiler/passes/value_bounds.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
@@ -222,21 +223,37 @@ VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precis
   return boxes_us <= without_us ? fit : without;
 }
 
+// Whether all activations may lie in 16 bits.
 bool may_narrow(const Prepared& prepared) {
   return prepared.narrow_activations && (prepared.precision == Precision::fp16 || prepared.precision == Precision::bf16);
 }
 int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4; }  // `cell` of passes/assign_layout.h
 
-// For a placed graph in fp16 or bf16: stores activations in 16 bits wherever there are bodies for that.
+// For a placed graph: stores activations in 16 bits wherever there are bodies for that; in tf32 only those of which fp16 keeps all that
+// tf32 keeps (passes/value_bounds.h).
 Graph narrowed(Graph graph, const Prepared& prepared) {
   const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
-  if (!may_narrow(prepared)) return graph;
+  const bool in_tf32 = prepared.narrow_activations && precision == Precision::tf32 && vdevice.fp16 && vdevice.input_stages > 0;
+  if (!may_narrow(prepared) && !in_tf32) return graph;
+  passes::HalfUse half;
+  if (in_tf32) half = passes::half_use(graph, *prepared.norms);
+  if (in_tf32 && std::find(half.buffers.begin(), half.buffers.end(), true) == half.buffers.end()) return graph;
   const auto takes = [&](const Graph& placed, const ROperator& rop) {
-    return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, precision}).empty();
+    const Precision own = select::precision_of(placed, rop, precision);
+    if (own != precision) {
+      const auto is_wide = [&](TensorId id) { return placed.tensor(id).dtype != DType::f16; };
+      const std::vector<TensorId> operands = passes::rounded_operands(placed, rop);
+      if (!half.rops[static_cast<size_t>(&rop - placed.rops.data())]) return false;
+      if (std::any_of(operands.begin(), operands.end(), is_wide)) return false;  // fp16 would not be faster than tf32
+    }
+    return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, own}).empty();
   };
-  graph = passes::narrow_activations(std::move(graph), precision == Precision::fp16 ? DType::f16 : DType::bf16, takes);
+  graph = passes::narrow_activations(std::move(graph), precision == Precision::bf16 ? DType::bf16 : DType::f16, takes, half.buffers);
   tamp::verify(graph);
   return graph;
+}
+bool has_narrow(const Graph& placed) {
+  return std::any_of(placed.buffers.begin(), placed.buffers.end(), [](const Buffer& buffer) { return buffer.narrowed; });
 }
 
 // The rings of a placed graph's program. With the longer stages of VDevice::with_long_batches there is one stage less under way, which
@@ -245,7 +262,12 @@ Graph narrowed(Graph graph, const Prepared& prepared) {
 VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& trial, bool gangs) {
   constexpr double kStageIsWorth = 1.07;
   const VDevice fit = fitted_best(placed, vdevice, trial.precision, gangs);
-  if (!may_narrow(trial) || !fit.more_tiles) return fit;
+  if (!fit.more_tiles) return fit;
+  if (!may_narrow(trial)) {
+    Prepared prepared = trial;
+    prepared.vdevice = fit;
+    if (!has_narrow(narrowed(placed, prepared))) return fit;
+  }
   VDevice longer = vdevice.with_long_batches();
   longer.wide_products = longer.more_tiles = true;
   const auto us = [&](const VDevice& d) {
@@ -267,15 +289,17 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
     prepared.vdevice = best_rings(placed, vdevice, trial, gangs);
     // With tiles that fill a round in 16 bits, a product that normalises was slower, though its estimate is lower: partial sums of fp32 are
     // twice the bytes. On an H200 at batch 8 in fp16 bert_base_s128 took 952 us with and 745 without, vit_b_16 1125 and 1070.
-    if (prepared.vdevice.more_tiles && may_narrow(trial) && has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
-    return schedule::one_after_another_us(narrowed(std::move(placed), prepared), prepared.vdevice, trial.precision, gangs);
+    placed = narrowed(std::move(placed), prepared);
+    const bool is_narrow = may_narrow(trial) || has_narrow(placed);
+    if (prepared.vdevice.more_tiles && is_narrow && has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
+    return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
   };
 }
 
 // The rOperators whose results stay in fp32 although activations may lie in 16 bits.
 void log_wide_activations(const Prepared& prepared) {
-  if (prepared.precision != Precision::fp16 && prepared.precision != Precision::bf16) return;
   const Graph& graph = prepared.graph;
+  if (prepared.precision == Precision::fp32 || (prepared.precision == Precision::tf32 && !has_narrow(graph))) return;
   std::vector<std::string> wide;
   size_t narrow = 0;
   for (const ROperator& rop : graph.rops) {
@@ -291,7 +315,8 @@ void log_wide_activations(const Prepared& prepared) {
   constexpr size_t kShown = 4;
   const size_t more = wide.size() > kShown ? wide.size() - kShown : 0;
   const std::string in_fp32 = wide.empty() ? "none" : join(std::vector(wide.begin(), wide.end() - static_cast<std::ptrdiff_t>(more)), ", ");
-  spdlog::info("activations: {} rOperators' results in {}, in fp32: {}{}", narrow, name_of(prepared.precision), in_fp32,
+  const Precision precision = prepared.precision == Precision::tf32 ? Precision::fp16 : prepared.precision;
+  spdlog::info("activations: {} rOperators' results in {}, in fp32: {}{}", narrow, name_of(precision), in_fp32,
                more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
@@ -310,8 +335,9 @@ void log_choices(const RProgram& program, const select::Records* records) {
     const ROperator& rop = program.graph.rops[i];
     if (program.rkernels[i].phases.empty()) continue;  // a view
     spdlog::debug("{}: {}", printable(rop.name),
-                  select::explain(kernels::families(), {program.graph, rop, program.vdevice, program.precision}, machine, records,
-                                  program.rkernels[i]));
+                  select::explain(kernels::families(),
+                                  {program.graph, rop, program.vdevice, select::precision_of(program.graph, rop, program.precision)},
+                                  machine, records, program.rkernels[i]));
   }
 }
 

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
+#include "compiler/passes/value_bounds.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 
@@ -54,7 +56,8 @@ struct Prepared {
   Graph source, graph;  // as read; placed
   VDevice vdevice;      // as the rKernels see it
   Precision precision = Precision::fp32;
-  bool narrow_activations = true;  // CompileOptions'
+  bool narrow_activations = true;                                                                  // CompileOptions'
+  std::shared_ptr<passes::WeightNormsCache> norms = std::make_shared<passes::WeightNormsCache>();  // of the source's weights
   // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.
   std::optional<Graph> unplaced;
 };

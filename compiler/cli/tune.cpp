@@ -55,7 +55,7 @@ select::RecordKey key_of(const RProgram& program, const Occupancy& occupancy, bo
   const RKernel& rkernel = program.rkernels[rop];
   select::RecordKey key;
   key.vdevice = program.vdevice.name;
-  key.precision = name_of(program.precision);
+  key.precision = name_of(select::precision_of(program.graph, program.graph.rops[rop], program.precision));
   key.execution = "persistent";
   key.rop = select::signature(program.graph, program.graph.rops[rop]);
   key.family = rkernel.family;

@@ -43,7 +43,8 @@ void Unsupported::raise(const PolicyInput& input) const {
 
 std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, bool alone, Unsupported& unsupported) {
   const ROperator& rop = input.graph.rop(id);
-  auto found = select::candidates_in_program(input.families, {input.graph, rop, input.machine.vdevice, input.machine.precision});
+  const Precision precision = select::precision_of(input.graph, rop, input.machine.precision);
+  auto found = select::candidates_in_program(input.families, {input.graph, rop, input.machine.vdevice, precision});
   if (!input.options.gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
   if (found.empty()) unsupported.add(id);
   if (input.options.records) input.options.records->correct(found, input.graph, rop, input.machine, alone);
@@ -72,7 +73,9 @@ double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precisio
   double us = 0;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     if (is_view[i]) continue;
-    std::vector<RKernel> found = select::candidates_in_program(kernels::families(), {graph, graph.rops[i], vdevice, precision});
+    const ROperator& rop = graph.rops[i];
+    std::vector<RKernel> found =
+        select::candidates_in_program(kernels::families(), {graph, rop, vdevice, select::precision_of(graph, rop, precision)});
     if (!gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
     if (found.empty()) return std::numeric_limits<double>::infinity();
     us += select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "compiler/ir/print.h"
+#include "compiler/select/select.h"
 #include "compiler/support/embedded.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -206,7 +207,7 @@ void Records::correct(std::vector<RKernel>& candidates, const Graph& graph, cons
   if (times_.empty()) return;
   RecordKey least;
   least.vdevice = machine.vdevice.name;
-  least.precision = name_of(machine.precision);
+  least.precision = name_of(precision_of(graph, rop, machine.precision));
   least.execution = kPersistent;
   least.rop = signature(graph, rop);
   least.veus = least.beside = 0;

@@ -17,6 +17,9 @@ std::vector<RKernel> candidates(const Families& families, const kernels::Request
 // The candidates as a program may run them: where the program has boxes and a Recurrent, bodies may also use the room of the input stages
 // (compiler/ir/over_inputs.h). The vDevice of `request` is the program's.
 std::vector<RKernel> candidates_in_program(const Families& families, const kernels::Request& request);
+// The precision in which a program of precision `program` computes the rOperator: fp16 in a program of tf32 where operands or results lie
+// in fp16 (passes/value_bounds.h), else the program's.
+Precision precision_of(const Graph& placed, const ROperator& rop, Precision program);
 const kernels::Family& family_of(const Families& families, const RKernel& rkernel);  // TAMP_CHECK if absent
 
 // These return an index into `candidates` (at least one); the first of equals.

@@ -1,0 +1,352 @@
+#include "compiler/passes/value_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <variant>
+
+namespace tamp::passes {
+namespace {
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr double kLargest = 32768;     // half of fp16's largest number, since sums are rounded
+constexpr double kSmallest = 0x1p-10;  // below 2^-14 halves lose bits, which does not matter beside values so much larger
+
+struct Values {
+  double magnitude = 0, length = 0, usual = 0;
+};
+
+// Of a tensor or a buffer. `magnitude` is a bound, `usual` about the root mean square. `length` bounds the length of a row of `elements`
+// that lie next to each other; 0 elements: not known. `normalised`: rows that were normalised, and nothing since but moved.
+struct Bound {
+  double magnitude = kUnbounded, usual = 0;
+  double length = kUnbounded;
+  int64_t elements = 0;
+  bool normalised = false;
+};
+
+Bound joined(const Bound& a, const Bound& b) {
+  Bound both;
+  both.magnitude = std::max(a.magnitude, b.magnitude);
+  both.usual = std::min(a.usual, b.usual);
+  both.normalised = a.normalised && b.normalised;
+  return both;
+}
+Bound bounded(const Values& values) {
+  Bound bound;
+  bound.magnitude = values.magnitude;
+  bound.usual = values.usual;
+  return bound;
+}
+
+Values values_of(const Tensor& constant) {
+  const float* const data = f32_data(constant);
+  const int64_t count = element_count(constant.shape);
+  double largest = 0, squares = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = data[i];
+    largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : kUnbounded;
+    squares += x * x;
+    if (largest == kUnbounded) return {kUnbounded, kUnbounded, 0};
+  }
+  return {largest, std::sqrt(squares), count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count))};
+}
+
+// `by_columns`: the weights lie as [K, M].
+WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
+  const float* const data = f32_data(weights);
+  const int64_t length = rows == 0 ? 0 : element_count(weights.shape) / rows;
+  std::vector<double> sums(static_cast<size_t>(rows)), squares(static_cast<size_t>(rows)), largest(static_cast<size_t>(rows));
+  const auto add = [&](size_t row, float x) {
+    const double magnitude = std::abs(static_cast<double>(x));
+    sums[row] += magnitude;
+    squares[row] += magnitude * magnitude;
+    largest[row] = std::max(largest[row], magnitude);
+  };
+  if (by_columns) {
+    for (int64_t k = 0; k < length; ++k)
+      for (int64_t m = 0; m < rows; ++m) add(static_cast<size_t>(m), data[k * rows + m]);
+  } else {
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t k = 0; k < length; ++k) add(static_cast<size_t>(m), data[m * length + k]);
+  }
+  WeightNorms norms;
+  norms.data = weights.data;
+  norms.fits_half = true;
+  double all = 0;
+  for (size_t row = 0; row < sums.size(); ++row) {
+    norms.largest_sum = std::max(norms.largest_sum, sums[row]);
+    norms.largest_length = std::max(norms.largest_length, std::sqrt(squares[row]));
+    all += squares[row];
+    norms.fits_half &= std::isfinite(sums[row]) && (largest[row] == 0 || (largest[row] >= kSmallest && largest[row] <= kLargest));
+  }
+  norms.usual_length = rows == 0 ? 0 : std::sqrt(all / static_cast<double>(rows));
+  return norms;
+}
+
+bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
+bool is_f32_constant(const Graph& graph, TensorId id) { return is_constant(graph, id) && graph.tensor(id).dtype == DType::f32; }
+
+// The constant weights of a product, [M, K] or, `by_columns`, [K, M].
+struct Weights {
+  TensorId id;
+  int64_t rows = 0;
+  bool by_columns = false;
+  double alpha = 1;
+  TensorId bias;
+};
+std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
+  const auto usual = [&](TensorId id, bool trans_b, double alpha, TensorId bias) -> std::optional<Weights> {
+    const Shape& shape = graph.tensor(id).shape;
+    if (!is_f32_constant(graph, id) || shape.size() != 2) return std::nullopt;
+    return Weights{id, shape[trans_b ? 0 : 1], !trans_b, alpha, bias};
+  };
+  if (const auto* op = std::get_if<MatMul>(&rop.attrs)) {
+    if (rop.inputs.size() > 2) return std::nullopt;
+    return usual(rop.inputs[1], op->trans_b, op->alpha, rop.epilogue.bias);
+  }
+  if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
+    return usual(rop.inputs[1], op->trans_b, op->alpha, rop.inputs[kNormalizedBias]);
+  if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
+    if (has_prologue(*op) || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
+    return Weights{rop.inputs[1], graph.tensor(rop.inputs[1]).shape[0], false, 1, rop.epilogue.bias};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop) {
+  if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
+  if (weights_of(graph, rop)) return {rop.inputs[0]};
+  return {};
+}
+
+namespace {
+
+// The residual of a product, or none.
+TensorId residual_of(const ROperator& rop) {
+  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return rop.inputs[kNormalizedResidual];
+  return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
+}
+
+// Whether the tensor's last dimension is rows of so many elements of its buffer.
+bool lies_in_rows(const Tensor& tensor, int64_t elements) {
+  return !tensor.shape.empty() && tensor.shape.back() == elements && elements > 0 && is_row_major(tensor) &&
+         tensor.place.offset % elements == 0;
+}
+
+// Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
+bool is_product(const ROperator& rop) {
+  const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
+  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, Attention, SummedConv, PooledMatMul, PointwisePair, ChannelSqueeze,
+                                         ChannelExcite, Recurrent>*>(nullptr));
+}
+
+// Whether the rOperator only puts values elsewhere.
+bool moves(const ROperator& rop) {
+  if (const auto* op = std::get_if<Elementwise>(&rop.attrs))
+    return op->steps.size() == 1 && op->steps[0].op == ElementwiseOp::identity && rop.inputs.size() == 1;
+  return std::holds_alternative<Pad>(rop.attrs) || std::holds_alternative<Gather>(rop.attrs) ||
+         std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
+         std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs);
+}
+
+class Bounds {
+ public:
+  Bounds(const Graph& graph, WeightNormsCache& norms)
+      : graph_(graph), norms_(norms), tensors_(graph.tensors.size()), buffers_(graph.buffers.size()) {
+    // Views that placement has dropped have no rOperator; what they show is what was written to their buffer.
+    for (const ROperator& rop : graph_.rops) {
+      for (size_t i = 0; i < rop.outputs.size(); ++i) {
+        const TensorId id = rop.outputs[i];
+        const BufferId buffer = graph_.tensor(id).place.buffer;
+        if (!buffer.valid()) continue;
+        const Bound bound = bound_of(rop, i);
+        tensors_[id.index()] = bound;
+        std::optional<Bound>& all = buffers_[buffer.index()];
+        all = all ? joined(*all, bound) : bound;
+      }
+    }
+  }
+
+  bool fits(size_t buffer) const { return buffers_[buffer] && fits(*buffers_[buffer]); }
+  bool is_normalised(size_t buffer) const { return buffers_[buffer] && buffers_[buffer]->normalised; }
+  // Whether a product may round its operands and its weights to fp16.
+  bool may_compute(const ROperator& rop) {
+    if (!is_product(rop)) return true;
+    const std::vector<TensorId> operands = rounded_operands(graph_, rop);
+    const auto fits_half = [&](TensorId id) { return fits(of(id)); };
+    if (operands.empty() || !std::all_of(operands.begin(), operands.end(), fits_half)) return false;
+    const std::optional<Weights> weights = weights_of(graph_, rop);
+    return !weights || norms(*weights).fits_half;
+  }
+
+ private:
+  static bool fits(const Bound& bound) { return bound.magnitude <= kLargest && bound.usual >= kSmallest; }
+
+  Bound of(TensorId id) const {
+    const Tensor& tensor = graph_.tensor(id);
+    if (is_f32_constant(graph_, id)) return bounded(values_of(tensor));
+    if (tensors_[id.index()]) return *tensors_[id.index()];
+    const BufferId buffer = tensor.place.buffer;
+    if (!buffer.valid() || !buffers_[buffer.index()]) return {};
+    return *buffers_[buffer.index()];
+  }
+
+  const WeightNorms& norms(const Weights& weights) { return norms_.of(graph_.tensor(weights.id), weights.rows, weights.by_columns); }
+
+  // Rows of `extent` values that are scaled and shifted after they were normalised.
+  Bound normalised(double extent, TensorId scale, TensorId shift) const {
+    const auto of_one = [&](TensorId id, double none) -> std::optional<Values> {
+      if (!id.valid()) return Values{none, none, none};
+      if (!is_f32_constant(graph_, id)) return std::nullopt;
+      return values_of(graph_.tensor(id));
+    };
+    const std::optional<Values> scales = of_one(scale, 1), shifts = of_one(shift, 0);
+    if (!scales || !shifts) return {};
+    Bound bound;
+    bound.magnitude = std::sqrt(extent) * scales->magnitude + shifts->magnitude;
+    bound.usual = scales->usual;
+    bound.length = std::sqrt(extent) * scales->magnitude + shifts->length;
+    bound.elements = static_cast<int64_t>(extent);
+    bound.normalised = true;
+    return bound;
+  }
+  Bound of_normalize(const ROperator& rop, const Normalize& op) const {
+    const Tensor& in = graph_.tensor(rop.inputs[0]);
+    double extent = 1;
+    for (const int64_t axis : op.axes) {
+      if (axis >= static_cast<int64_t>(in.shape.size())) return {};
+      extent *= static_cast<double>(in.shape[static_cast<size_t>(axis)]);
+    }
+    const auto input = [&](size_t i) { return rop.inputs.size() > i ? rop.inputs[i] : TensorId(); };
+    Bound bound = normalised(extent, input(1), input(2));
+    const Tensor& out = graph_.tensor(rop.outputs[0]);
+    const bool last = op.axes.size() == 1 && op.axes[0] + 1 == static_cast<int64_t>(out.shape.size());
+    if (!last || !lies_in_rows(out, bound.elements)) bound.elements = 0;
+    return bound;
+  }
+
+  Bound of_product(const ROperator& rop, const Weights& weights) {
+    const Bound in = of(rop.inputs[0]);
+    const Tensor& tensor = graph_.tensor(rop.inputs[0]);
+    const WeightNorms& norm = norms(weights);
+    const auto* const matmul = std::get_if<MatMul>(&rop.attrs);
+    const bool rows = in.elements > 0 && lies_in_rows(tensor, in.elements) && matmul && !matmul->trans_a;
+    const double alpha = std::abs(weights.alpha);
+    Bound out;
+    out.magnitude = alpha * in.magnitude * norm.largest_sum;
+    if (rows) out.magnitude = std::min(out.magnitude, alpha * in.length * norm.largest_length);
+    out.usual = alpha * in.usual * norm.usual_length;
+    if (weights.bias.valid()) out.magnitude += of(weights.bias).magnitude;
+    if (std::isnan(out.magnitude)) out.magnitude = kUnbounded;
+    return out;
+  }
+
+  // What an activation and a residual make of it.
+  Bound with_epilogue(Bound bound, const Epilogue& epilogue) const {
+    const Bound residual = epilogue.residual.valid() ? of(epilogue.residual) : bounded(Values{});
+    if (!epilogue.residual_after_activation) bound.magnitude += residual.magnitude;
+    switch (epilogue.activation) {
+      case Activation::none:
+      case Activation::relu:
+      case Activation::hard_swish:
+      case Activation::silu:
+      case Activation::gelu: break;  // at most the magnitude of x
+      case Activation::leaky_relu: bound.magnitude *= std::max(1.0, std::abs(static_cast<double>(epilogue.a))); break;
+      case Activation::sigmoid:
+      case Activation::tanh:
+      case Activation::hard_sigmoid: bound.magnitude = 1; break;
+      case Activation::clip:
+        bound.magnitude = std::max(std::abs(static_cast<double>(epilogue.a)), std::abs(static_cast<double>(epilogue.b)));
+        break;
+    }
+    if (epilogue.residual_after_activation) bound.magnitude += residual.magnitude;
+    return bound;
+  }
+
+  Bound bound_of(const ROperator& rop, size_t output) {
+    if (graph_.tensor(rop.outputs[output]).dtype != DType::f32) return {};
+    if (const auto* op = std::get_if<Normalize>(&rop.attrs)) return of_normalize(rop, *op);
+    if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) {
+      if (output != 0) return {};
+      Bound bound = normalised(static_cast<double>(graph_.tensor(rop.outputs[0]).shape.back()), rop.inputs[kNormalizedScale],
+                               rop.inputs[kNormalizedShift]);
+      if (!lies_in_rows(graph_.tensor(rop.outputs[0]), bound.elements)) bound.elements = 0;
+      return bound;
+    }
+    if (std::holds_alternative<Attention>(rop.attrs)) {  // a mean of the rows of V
+      Bound bound = of(rop.inputs[2]);
+      const Shape& keys = graph_.tensor(rop.inputs[2]).shape;
+      bound.usual /= std::sqrt(static_cast<double>(std::max<int64_t>(1, keys[keys.size() - 2])));
+      bound.elements = 0;
+      bound.normalised = false;
+      return bound;
+    }
+    if (std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs)) {
+      const std::optional<Weights> weights = weights_of(graph_, rop);
+      return weights ? with_epilogue(of_product(rop, *weights), rop.epilogue) : Bound{};
+    }
+    if (moves(rop)) {
+      Bound bound = of(rop.inputs[0]);
+      for (size_t i = 1; i < rop.inputs.size() && std::holds_alternative<Concat>(rop.attrs); ++i) bound = joined(bound, of(rop.inputs[i]));
+      if (const auto* pad = std::get_if<Pad>(&rop.attrs))
+        bound.magnitude = std::max(bound.magnitude, std::abs(static_cast<double>(pad->value)));
+      bound.elements = 0;
+      return bound;
+    }
+    return {};
+  }
+
+  const Graph& graph_;
+  WeightNormsCache& norms_;
+  std::vector<std::optional<Bound>> tensors_, buffers_;
+};
+
+}  // namespace
+
+const WeightNorms& WeightNormsCache::of(const Tensor& weights, int64_t rows, bool by_columns) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = norms_.try_emplace({weights.data.get(), by_columns});
+  if (is_new) at->second = norms_of(weights, rows, by_columns);
+  return at->second;
+}
+
+HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
+  Bounds bounds(placed, norms);
+  HalfUse use;
+  for (const ROperator& rop : placed.rops) use.rops.push_back(bounds.may_compute(rop));
+  for (size_t b = 0; b < placed.buffers.size(); ++b)
+    use.buffers.push_back(placed.buffers[b].kind == BufferKind::arena && placed.buffers[b].dtype == DType::f32 && bounds.fits(b));
+  // Takes away what something reads that does not round it.
+  const auto may = [&](TensorId id) {
+    const BufferId buffer = placed.tensor(id).place.buffer;
+    return buffer.valid() && use.buffers[buffer.index()];
+  };
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (size_t i = 0; i < placed.rops.size(); ++i) {
+      const ROperator& rop = placed.rops[i];
+      const std::vector<TensorId> rounded = rounded_operands(placed, rop);
+      const bool carries = moves(rop) && may(rop.outputs[0]);
+      std::vector<TensorId> reads = reads_of(rop);
+      if (carries) reads.clear();
+      if (use.rops[i]) {
+        for (const TensorId id : rounded) reads.erase(std::find(reads.begin(), reads.end(), id));
+        const TensorId residual = residual_of(rop);
+        if (residual.valid() && may(residual) && bounds.is_normalised(placed.tensor(residual).place.buffer.index()))
+          reads.erase(std::find(reads.begin(), reads.end(), residual));
+      }
+      for (const TensorId id : reads) {
+        if (!may(id)) continue;
+        use.buffers[placed.tensor(id).place.buffer.index()] = false;
+        changes = true;
+      }
+    }
+  }
+  return use;
+}
+
+}  // namespace tamp::passes
