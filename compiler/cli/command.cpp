@@ -38,8 +38,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
                   "default: the vDevice's own")
       ->option_text("P");
   command
-      .add_option("--activations", arguments.activations,
-                  "In fp16 and bf16: auto (default: in memory they take 16 bits wherever all rKernels that touch them can do it) or fp32")
+      .add_option(
+          "--activations", arguments.activations,
+          "auto (default: in memory they take 16 bits; in fp16 and bf16 wherever all rKernels that touch them can do it, in tf32 where "
+          "fp16 is proven to keep what tf32 keeps) or fp32")
       ->check(CLI::IsMember({"auto", "fp32"}))
       ->option_text("auto|fp32");
   command
