@@ -54,6 +54,10 @@ uint16_t bfloat_of(float x) {
 
 bool halves_hold(const float* values, int64_t count, float factor) {
   constexpr float kLargest = 65504, kSmallest = 0x1p-10F;
+  const auto fits = [](float largest) { return largest == 0 || (largest <= kLargest && largest >= kSmallest); };
+  uint32_t most = 0;  // magnitudes are in the order of their bits; a loop that the compiler can make vectors of
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, bits_of(values[i]) & 0x7fffffffU);
+  if (most < kInfinity) return fits(std::abs(float_of(most) * factor));
   float largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const float magnitude = std::abs(values[i] * factor);
@@ -62,7 +66,7 @@ bool halves_hold(const float* values, int64_t count, float factor) {
     else if (std::isfinite(values[i]))
       return false;
   }
-  return largest == 0 || (largest <= kLargest && largest >= kSmallest);
+  return fits(largest);
 }
 
 int half_exponent(const std::vector<float>& values) {

@@ -13,10 +13,6 @@ constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr double kLargest = 32768;     // half of fp16's largest number, since sums are rounded
 constexpr double kSmallest = 0x1p-10;  // below 2^-14 halves lose bits, which does not matter beside values so much larger
 
-struct Values {
-  double magnitude = 0, length = 0, usual = 0;
-};
-
 // Of a tensor or a buffer. `magnitude` is a bound, `usual` about the root mean square. `length` bounds the length of a row of `elements`
 // that lie next to each other; 0 elements: not known. `normalised`: rows that were normalised, and nothing since but moved.
 struct Bound {
@@ -33,26 +29,6 @@ Bound joined(const Bound& a, const Bound& b) {
   both.normalised = a.normalised && b.normalised;
   return both;
 }
-Bound bounded(const Values& values) {
-  Bound bound;
-  bound.magnitude = values.magnitude;
-  bound.usual = values.usual;
-  return bound;
-}
-
-Values values_of(const Tensor& constant) {
-  const float* const data = f32_data(constant);
-  const int64_t count = element_count(constant.shape);
-  double largest = 0, squares = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double x = data[i];
-    largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : kUnbounded;
-    squares += x * x;
-    if (largest == kUnbounded) return {kUnbounded, kUnbounded, 0};
-  }
-  return {largest, std::sqrt(squares), count == 0 ? 0 : std::sqrt(squares / static_cast<double>(count))};
-}
-
 // `by_columns`: the weights lie as [K, M].
 WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
   const float* const data = f32_data(weights);
@@ -76,19 +52,23 @@ WeightNorms norms_of(const Tensor& weights, int64_t rows, bool by_columns) {
   norms.fits_half = true;
   double all = 0;
   for (size_t row = 0; row < sums.size(); ++row) {
+    norms.largest = std::isfinite(sums[row]) ? std::max(norms.largest, largest[row]) : kUnbounded;
+    if (norms.largest == kUnbounded) return WeightNorms{norms.data, kUnbounded, kUnbounded, kUnbounded};
     norms.largest_sum = std::max(norms.largest_sum, sums[row]);
     norms.largest_length = std::max(norms.largest_length, std::sqrt(squares[row]));
     all += squares[row];
-    norms.fits_half &= std::isfinite(sums[row]) && (largest[row] == 0 || (largest[row] >= kSmallest && largest[row] <= kLargest));
+    norms.fits_half &= largest[row] == 0 || (largest[row] >= kSmallest && largest[row] <= kLargest);
   }
   norms.usual_length = rows == 0 ? 0 : std::sqrt(all / static_cast<double>(rows));
   return norms;
 }
 
-bool is_constant(const Graph& graph, TensorId id) { return graph.tensor(id).role == Role::constant; }
-bool is_f32_constant(const Graph& graph, TensorId id) { return is_constant(graph, id) && graph.tensor(id).dtype == DType::f32; }
+bool is_f32_constant(const Graph& graph, TensorId id) {
+  return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
+}
 
-// The constant weights of a product, [M, K] or, `by_columns`, [K, M].
+// The constant weights of a product on tensor cores, [M, K] or, `by_columns`, [K, M]. A convolution in groups is none: depthwise ones
+// multiply in fp32.
 struct Weights {
   TensorId id;
   int64_t rows = 0;
@@ -109,7 +89,7 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
   if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.inputs[kNormalizedBias]);
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
-    if (has_prologue(*op) || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
+    if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
     return Weights{rop.inputs[1], graph.tensor(rop.inputs[1]).shape[0], false, 1, rop.epilogue.bias};
   }
   return std::nullopt;
@@ -186,9 +166,19 @@ class Bounds {
  private:
   static bool fits(const Bound& bound) { return bound.magnitude <= kLargest && bound.usual >= kSmallest; }
 
-  Bound of(TensorId id) const {
+  // Of a constant, as if it were one row.
+  Bound of_constant(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
-    if (is_f32_constant(graph_, id)) return bounded(values_of(tensor));
+    const WeightNorms& norm = norms_.of(tensor, 1, /*by_columns=*/false);
+    Bound bound;
+    bound.magnitude = norm.largest;
+    bound.length = norm.largest_length;
+    bound.usual = norm.usual_length / std::sqrt(static_cast<double>(std::max<int64_t>(1, element_count(tensor.shape))));
+    return bound;
+  }
+  Bound of(TensorId id) {
+    const Tensor& tensor = graph_.tensor(id);
+    if (is_f32_constant(graph_, id)) return of_constant(id);
     if (tensors_[id.index()]) return *tensors_[id.index()];
     const BufferId buffer = tensor.place.buffer;
     if (!buffer.valid() || !buffers_[buffer.index()]) return {};
@@ -198,23 +188,21 @@ class Bounds {
   const WeightNorms& norms(const Weights& weights) { return norms_.of(graph_.tensor(weights.id), weights.rows, weights.by_columns); }
 
   // Rows of `extent` values that are scaled and shifted after they were normalised.
-  Bound normalised(double extent, TensorId scale, TensorId shift) const {
-    const auto of_one = [&](TensorId id, double none) -> std::optional<Values> {
-      if (!id.valid()) return Values{none, none, none};
-      if (!is_f32_constant(graph_, id)) return std::nullopt;
-      return values_of(graph_.tensor(id));
-    };
-    const std::optional<Values> scales = of_one(scale, 1), shifts = of_one(shift, 0);
-    if (!scales || !shifts) return {};
+  Bound normalised(double extent, TensorId scale, TensorId shift) {
+    Bound scales, shifts;  // where there are none: 1 and 0
+    scales.magnitude = scales.usual = 1;
+    shifts.magnitude = shifts.length = 0;
+    if (scale.valid()) scales = is_f32_constant(graph_, scale) ? of_constant(scale) : Bound();
+    if (shift.valid()) shifts = is_f32_constant(graph_, shift) ? of_constant(shift) : Bound();
     Bound bound;
-    bound.magnitude = std::sqrt(extent) * scales->magnitude + shifts->magnitude;
-    bound.usual = scales->usual;
-    bound.length = std::sqrt(extent) * scales->magnitude + shifts->length;
+    bound.magnitude = std::sqrt(extent) * scales.magnitude + shifts.magnitude;
+    bound.usual = scales.usual;
+    bound.length = std::sqrt(extent) * scales.magnitude + shifts.length;
     bound.elements = static_cast<int64_t>(extent);
     bound.normalised = true;
     return bound;
   }
-  Bound of_normalize(const ROperator& rop, const Normalize& op) const {
+  Bound of_normalize(const ROperator& rop, const Normalize& op) {
     const Tensor& in = graph_.tensor(rop.inputs[0]);
     double extent = 1;
     for (const int64_t axis : op.axes) {
@@ -246,24 +234,25 @@ class Bounds {
   }
 
   // What an activation and a residual make of it.
-  Bound with_epilogue(Bound bound, const Epilogue& epilogue) const {
-    const Bound residual = epilogue.residual.valid() ? of(epilogue.residual) : bounded(Values{});
-    if (!epilogue.residual_after_activation) bound.magnitude += residual.magnitude;
+  Bound with_epilogue(Bound bound, const Epilogue& epilogue) {
+    const double residual = epilogue.residual.valid() ? of(epilogue.residual).magnitude : 0;
+    const double a = std::abs(static_cast<double>(epilogue.a)), b = std::abs(static_cast<double>(epilogue.b));
+    if (!epilogue.residual_after_activation) bound.magnitude += residual;
     switch (epilogue.activation) {
       case Activation::none:
       case Activation::relu:
       case Activation::hard_swish:
       case Activation::silu:
       case Activation::gelu: break;  // at most the magnitude of x
-      case Activation::leaky_relu: bound.magnitude *= std::max(1.0, std::abs(static_cast<double>(epilogue.a))); break;
+      case Activation::leaky_relu: bound.magnitude *= std::max(1.0, a); break;
       case Activation::sigmoid:
       case Activation::tanh:
       case Activation::hard_sigmoid: bound.magnitude = 1; break;
-      case Activation::clip:
-        bound.magnitude = std::max(std::abs(static_cast<double>(epilogue.a)), std::abs(static_cast<double>(epilogue.b)));
+      case Activation::clip:  // one of its ends may be infinite
+        bound.magnitude = std::min(std::max(a, b), std::max({bound.magnitude, std::isfinite(a) ? a : 0, std::isfinite(b) ? b : 0}));
         break;
     }
-    if (epilogue.residual_after_activation) bound.magnitude += residual.magnitude;
+    if (epilogue.residual_after_activation) bound.magnitude += residual;
     return bound;
   }
 

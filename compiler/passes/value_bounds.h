@@ -11,9 +11,10 @@
 
 namespace tamp::passes {
 
-// Of the weights of a product, [M, K]: what bounds of its results need.
+// Of the weights of a product, [M, K]: what bounds of its results need. All three are infinite if a weight is infinite or NaN.
 struct WeightNorms {
   std::shared_ptr<const Bytes> data;  // what they are of; kept, so that the address stays what it is
+  double largest = 0;                 // magnitude
   double largest_sum = 0;             // over the rows: sum of magnitudes, the result's bound per unit of the operand's magnitude
   double largest_length = 0;          // the same for the square root of the sum of squares, per unit of the operand's length
   double usual_length = 0;            // root mean square over the rows

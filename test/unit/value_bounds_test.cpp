@@ -116,6 +116,43 @@ TEST_CASE("who reads without rounding keeps a buffer in fp32") {
                   .may("n"));
 }
 
+TEST_CASE("a depthwise convolution does not round what it reads") {
+  const auto model = [](const std::string& weights, const std::string& group) {
+    return Model("x = input f32[1,8,6,6]\nw = const f32[" + weights + R"(]
+    v = const f32[8,8,1,1]
+    n = Normalize(x) {axes=[1,2,3], epsilon=1e-5} -> f32[1,8,6,6]
+    a = Conv(n, w) {kernel=[3,3], pads=[1,1,1,1])" +
+                 group + R"(} -> f32[1,8,6,6]
+    y = Conv(a, v) {kernel=[1,1]} -> f32[1,8,6,6]
+    outputs(y)
+  )");
+  };
+  CHECK_FALSE(model("8,1,3,3", ", group=8").may("n"));
+  CHECK(model("8,8,3,3", "").may("n"));
+  CHECK(model("8,8,3,3", "").may("a"));
+}
+
+TEST_CASE("a clip bounds, also with one end only") {
+  const auto may = [](const std::string& ends) {
+    return Model(R"(
+    x = input f32[16,64]
+    w = const f32[64,64]
+    v = const f32[64,8]
+    n = Normalize(x) {axes=[1], epsilon=1e-5} -> f32[16,64]
+    a = MatMul(n, w) epilogue{act=clip, )" +
+                 ends + R"(} -> f32[16,64]
+    y = MatMul(a, v) -> f32[16,8]
+    outputs(y)
+  )")
+        .times("w", 3e3F)
+        .may("a");
+  };
+  CHECK(may("a=0, b=6"));
+  CHECK_FALSE(may("a=0, b=inf"));
+  CHECK_FALSE(may("a=-inf, b=6"));
+  CHECK_FALSE(may("a=0, b=1e6"));
+}
+
 TEST_CASE("normalised rows may be a residual, other bounded values may not") {
   const Model model(R"(
     x = input f32[16,64]
