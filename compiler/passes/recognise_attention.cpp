@@ -1,6 +1,8 @@
 // The match begins at the Softmax: forwards to the product with V, backwards over the bias and the scale to the product of Q and K.
 #include "compiler/passes/recognise_attention.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 #include <utility>
 
@@ -17,8 +19,15 @@ struct AddedConstant {
   Shape shape;
 };
 
+// A constant that is the same for all of the last two dimensions, and by which the scores are multiplied or divided.
+struct FactorOfHeads {
+  TensorId id;
+  ElementwiseOp op;  // mul or div
+};
+
 struct AttentionMatch {
   TensorId q, k, v, bias;
+  std::vector<FactorOfHeads> factors;
   std::vector<AddedConstant> constants;  // in place of the bias: their sum, in the shape of the scores
   bool keys_last = false;                // K is [..,size,keys]
   double scale = 1;
@@ -142,6 +151,11 @@ class AttentionMatcher {
     return maker && plain_product(graph_.rops[*maker]);
   }
 
+  bool is_factor_of_heads(TensorId id) const {
+    const Shape& shape = graph_.tensor(id).shape;
+    return is_f32_constant(graph_, id) && shape.size() >= 2 && shape.back() == 1 && shape[shape.size() - 2] == 1;
+  }
+
   // id = x * factor or x / factor becomes x.
   void take_factor(TensorId& id, AttentionMatch& found) const {
     const std::optional<size_t> maker = maker_of(id);
@@ -150,9 +164,12 @@ class AttentionMatcher {
     const std::vector<TensorId>& inputs = graph_.rops[*maker].inputs;
     for (const size_t i : {size_t{1}, size_t{0}}) {
       const std::optional<float> factor = scalar_value(graph_, inputs[i]);
-      if (!factor || (i == 0 && step->op == ElementwiseOp::div)) continue;
+      if ((!factor && !is_factor_of_heads(inputs[i])) || (i == 0 && step->op == ElementwiseOp::div)) continue;
       if (graph_.tensor(inputs[1 - i]).shape != graph_.tensor(id).shape) continue;
-      found.scale = step->op == ElementwiseOp::mul ? found.scale * *factor : found.scale / *factor;
+      if (!factor)
+        found.factors.push_back({inputs[i], step->op});
+      else
+        found.scale = step->op == ElementwiseOp::mul ? found.scale * *factor : found.scale / *factor;
       found.steps.insert(found.steps.begin(), *maker);
       id = inputs[1 - i];
       return;
@@ -202,6 +219,22 @@ TensorId with_keys_first(Graph& graph, TensorId k, const ROperator& reader, std:
   return to;
 }
 
+// Q times the factors of its heads.
+TensorId with_factors(Graph& graph, TensorId q, const std::vector<FactorOfHeads>& factors, const ROperator& reader,
+                      std::vector<ROperator>& made) {
+  for (size_t i = 0; i < factors.size(); ++i) {
+    Tensor scaled;
+    scaled.name = fmt::format("{}.scaled{}.{}", graph.tensor(q).name, i, reader.name);
+    scaled.dtype = graph.tensor(q).dtype;
+    scaled.shape = graph.tensor(q).shape;
+    const TensorId to = add_tensor(graph, std::move(scaled));
+    const ElementwiseStep step{.op = factors[i].op, .operands = {0, 1}};
+    made.push_back({fmt::format("{}.scale{}", reader.name, i), Elementwise{{step}}, {}, {q, factors[i].id}, {to}, reader.origin});
+    q = to;
+  }
+  return q;
+}
+
 }  // namespace
 
 Graph recognise_attention(Graph graph, const Estimator& estimator) {
@@ -226,7 +259,8 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     Graph tried = graph;
     std::vector<ROperator> turned;
     const TensorId k = match->keys_last ? with_keys_first(tried, match->k, rop, turned) : match->k;
-    rop.inputs = {match->q, k, match->v};
+    const TensorId q = with_factors(tried, match->q, match->factors, rop, turned);
+    rop.inputs = {q, k, match->v};
     if (match->bias.valid()) rop.inputs.push_back(match->bias);
     if (!match->constants.empty()) {
       const Shape& scores = before.tensor(before.rops[i].inputs[0]).shape;

@@ -131,6 +131,26 @@ TEST_CASE("a factor of Q or K is one of the scores") {
   CHECK(attention_of(made).scale == 0.75F);
 }
 
+TEST_CASE("a constant factor of each head, as cosine attention has it, is one of Q") {
+  const std::string head = "    h = const f32[3,1,1] {10, 2, 0.5}\n    g = const f32[2,1,1,1] {4, 3}\n";
+  const std::string times = "    d = Elementwise(s, h) {mul(i0, i1)} -> f32[2,3,5,7]\n",
+                    sum = "    a = Elementwise(d, m) {add(i0, i1)} -> f32[2,3,5,7]\n";
+  const std::string over = "    d = Elementwise(s, g) {div(i0, i1)} -> f32[2,3,5,7]\n";
+  for (const auto& [scores, last] : {std::pair{times, "d"}, std::pair{times + sum, "a"}, std::pair{over, "d"}}) {
+    CAPTURE(scores);
+    const Graph made = recognised(parse_graph(written_out(head + scores, last)));
+    CHECK(count_rops(made, "Attention") == 1);
+    CHECK(count_rops(made, "MatMul") == 0);
+    CHECK(count_rops(made, "Elementwise") == 1);
+    CHECK(attention_of(made).scale == 1.0F);
+  }
+  // One over a factor is no factor, and neither are numbers for each query.
+  const std::string under = "    d = Elementwise(h, s) {div(i0, i1)} -> f32[2,3,5,7]\n";
+  const std::string queries = "    u = const f32[3,5,1]\n    d = Elementwise(s, u) {mul(i0, i1)} -> f32[2,3,5,7]\n";
+  for (const std::string& scores : {under, queries})
+    CHECK(count_rops(recognised(parse_graph(written_out(head + scores, "d"))), "Attention") == 0);
+}
+
 TEST_CASE("constants that are added to the scores through Reshapes are one bias") {
   const auto windows = [](const std::string& mask, const std::string& outputs) {
     return "q = input f32[4,2,3,8]\nk = input f32[4,2,3,8]\nv = input f32[4,2,3,8]\nb = const f32[1,2,3,3]\n" + mask +
