@@ -2,6 +2,8 @@
 // matched.
 #include "compiler/passes/recognise_normalizations.h"
 
+#include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -13,7 +15,8 @@ namespace {
 struct Match {
   TensorId x, scale, bias;
   Normalize attrs;
-  size_t last = 0;  // the rOperator whose place it takes
+  size_t last = 0;        // the rOperator whose place it takes
+  int64_t of_length = 0;  // not 0: rows of so many elements become rows of length 1, and `scale` is still to be made
 };
 
 class NormalizationMatcher {
@@ -26,6 +29,10 @@ class NormalizationMatcher {
     if (!quotient) return std::nullopt;
     const auto [numerator, deviation] = *quotient;
     Match found;
+    if (read_length(numerator, deviation, found) && graph_.tensor(graph_.rops[rop].outputs[0]).shape == graph_.tensor(found.x).shape) {
+      found.last = rop;
+      return found;
+    }
     TensorId squared;
     if (!read_deviation(deviation, squared, found.attrs)) return std::nullopt;
     found.x = numerator;
@@ -120,6 +127,25 @@ class NormalizationMatcher {
     }
     return false;
   }
+  // max(|x|, epsilon) of rows of x, maybe repeated to x's shape.
+  bool read_length(TensorId x, TensorId id, Match& found) const {
+    if (const auto repeated = operands_of(id, ElementwiseOp::identity); repeated.size() == 1) id = repeated[0];
+    const ROperator* clip = maker_of(id);
+    const ElementwiseStep* step = clip ? single_step(*clip) : nullptr;
+    if (!step || step->op != ElementwiseOp::clip || !(step->b >= std::numeric_limits<float>::max())) return false;
+    const ROperator* rop = maker_of(clip->inputs[0]);
+    const auto* reduce = rop ? std::get_if<Reduce>(&rop->attrs) : nullptr;
+    const Shape& shape = graph_.tensor(x).shape;
+    const auto last = static_cast<int64_t>(shape.size()) - 1;
+    if (!reduce || reduce->kind != ReduceKind::l2 || !reduce->keepdims || reduce->axes != std::vector{last} || rop->inputs[0] != x)
+      return false;
+    found.of_length = shape.back();
+    found.attrs.axes = reduce->axes;
+    found.attrs.centered = false;
+    found.attrs.epsilon = step->a * step->a / static_cast<float>(std::max<int64_t>(1, found.of_length));
+    found.x = x;
+    return found.attrs.epsilon >= std::numeric_limits<float>::min();
+  }
   TensorId root_of(TensorId square) const {
     if (const auto power = operands_of(square, ElementwiseOp::pow); power.size() == 2 && is_scalar(power[1], 2)) return power[0];
     const auto product = operands_of(square, ElementwiseOp::mul);
@@ -166,6 +192,11 @@ Graph recognise_normalizations(Graph graph) {
     ROperator& rop = graph.rops[match->last];
     rop.attrs = match->attrs;
     rop.inputs = {match->x};
+    if (match->of_length > 0) {
+      const std::vector<float> scale(static_cast<size_t>(match->of_length), 1 / std::sqrt(static_cast<float>(match->of_length)));
+      const TensorId id = add_f32_constant(graph, rop.name + ".length", {match->of_length}, scale);
+      graph.rops[match->last].inputs.push_back(id);
+    }
     if (match->scale.valid()) rop.inputs.push_back(match->scale);
     if (match->bias.valid()) rop.inputs.push_back(match->bias);
     rop.origin = matcher.origin_of(*match);

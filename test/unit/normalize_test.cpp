@@ -172,6 +172,34 @@ TEST_CASE("what else reads a step of a normalisation stays, and what is none is 
   CHECK(count_rops(passes::recognise_normalizations(cubed), "Normalize") == 0);
 }
 
+TEST_CASE("rows divided by their length are a normalisation, also where the length is repeated to their shape") {
+  const auto lengths = [](const std::string& least, const std::string& axes = "axes=[2]", const std::string& outputs = "y") {
+    return parse_graph(R"(
+    x = input f32[3,4,8]
+    n = Reduce(x) {kind=l2, )" +
+                       axes + R"(} -> f32[3,4,1]
+    c = Elementwise(n) {clip(i0; )" +
+                       least + R"()} -> f32[3,4,1]
+    r = Elementwise(c) {identity(i0)} -> f32[3,4,8]
+    y = Elementwise(x, r) {div(i0, i1)} -> f32[3,4,8]
+    outputs()" + outputs +
+                       ")\n");
+  };
+  const Graph source = lengths("1e-12, 3.4028235e+38");
+  const Graph made = passes::recognise_normalizations(source);
+  check_pass(source, made);
+  CHECK(made.rops.size() == 1);
+  const auto& normalize = std::get<Normalize>(made.rops[0].attrs);
+  CHECK_FALSE(normalize.centered);
+  CHECK(normalize.axes == std::vector<int64_t>{2});
+  const Graph read = lengths("1e-12, 3.4028235e+38", "axes=[2]", "y, n");  // somebody else wants the length
+  check_pass(read, passes::recognise_normalizations(read));
+  CHECK(count_rops(passes::recognise_normalizations(read), "Reduce") == 1);
+  // A least length whose square is no number, and lengths that are bounded above.
+  for (const char* least : {"0, 3.4028235e+38", "1e-20, 3.4028235e+38", "1e-12, 2"})
+    CHECK(count_rops(passes::recognise_normalizations(lengths(least)), "Normalize") == 0);
+}
+
 namespace {
 
 Case normalize_case(const std::string& name, const Normalize& op, const Shape& shape, Lay in, Lay out, const Shape& scale,
