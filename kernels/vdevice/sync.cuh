@@ -171,10 +171,13 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 #endif
 }
 
-// Between a thread's own accesses to shared memory and copies into the same bytes (cp.async.bulk), whoever starts these later.
+// Between a thread's own accesses to shared memory and copies into the same bytes, whoever starts these later: by cp.async.bulk, or by
+// another warp's cp.async where there is none.
 RK_INLINE void proxy_fence_shared() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#elif defined(__CUDA_ARCH__)
+  __threadfence_block();
 #endif
 }
 
