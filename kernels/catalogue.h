@@ -43,6 +43,9 @@ struct Family {
   Narrowed narrowed = Narrowed::computes;
 };
 
+// Whether an operand or a result of the placed rOperator lies in 16 bits although it computes in f32 (Buffer::narrowed).
+bool touches_narrowed(const Graph& graph, const ROperator& rop);
+
 // `candidates` of the family; none if Family::narrowed says that the family does not take the rOperator.
 std::vector<RKernel> candidates_of(const Family& family, const Request& request);
 

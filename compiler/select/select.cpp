@@ -52,14 +52,7 @@ std::vector<RKernel> candidates_in_program(const Families& families, const kerne
 }
 
 Precision precision_of(const Graph& placed, const ROperator& rop, Precision program) {
-  if (program != Precision::tf32) return program;
-  std::vector<TensorId> all = reads_of(rop);
-  all.insert(all.end(), rop.outputs.begin(), rop.outputs.end());
-  const bool narrow = std::any_of(all.begin(), all.end(), [&](TensorId id) {
-    const BufferId buffer = id.valid() ? placed.tensor(id).place.buffer : BufferId();
-    return buffer.valid() && placed.buffers[buffer.index()].narrowed;
-  });
-  return narrow ? Precision::fp16 : program;
+  return program == Precision::tf32 && kernels::touches_narrowed(placed, rop) ? Precision::fp16 : program;
 }
 
 const kernels::Family& family_of(const Families& families, const RKernel& rkernel) {
