@@ -281,11 +281,19 @@ VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& 
   return longer_us * kStageIsWorth < fit_us ? longer : fit;
 }
 
+// The PlacedEstimator for assign_layout.
+PlacedEstimator placed_estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
+  return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](const Graph& placed, const ROperator& rop) {
+    const VDevice& fit = has_boxes(placed, precision) ? with : without;
+    return schedule::alone_us(placed, rop, select::machine_for(placed, fit, precision), gangs) + fit.edge_us;
+  };
+}
+
 // The GraphEstimator for passes. `trial` is all that is known of the compilation before its graph.
 GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial, bool gangs) {
-  return [vdevice, trial, gangs](const Graph& unplaced) {
+  return [vdevice, trial, gangs, alone = placed_estimator_for(vdevice, trial.precision, gangs)](const Graph& unplaced) {
     Prepared prepared = trial;
-    Graph placed = passes::assign_layout(unplaced, cell_of(trial));
+    Graph placed = passes::assign_layout(unplaced, cell_of(trial), alone);
     prepared.vdevice = best_rings(placed, vdevice, trial, gangs);
     // With tiles that fill a round in 16 bits, a product that normalises was slower, though its estimate is lower: partial sums of fp32 are
     // twice the bytes. On an H200 at batch 8 in fp16 bert_base_s128 took 952 us with and 745 without, vit_b_16 1125 and 1070.
@@ -348,7 +356,8 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   prepared.narrow_activations = options.narrow_activations;
   const bool gangs = may_have_gangs(options);
   const std::vector<passes::Pass> pipeline =
-      passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs));
+      passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs),
+                       placed_estimator_for(vdevice, prepared.precision, gangs));
   Stopwatch stopwatch;
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
   prepared.source =
@@ -378,9 +387,11 @@ RProgram plan(Graph graph, const Prepared& prepared, const CompileOptions& optio
               const std::vector<std::string>* forced, Dump& dump) {
   Stopwatch stopwatch;
   const bool persistent = options.execution == schedule::Execution::persistent;  // records were measured in this execution
-  const auto narrow = [&](Graph placed) { return narrowed(std::move(placed), prepared); };
-  const std::optional<Merger> merger =
-      prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, narrow, cell_of(prepared))) : std::nullopt;
+  const PlacedEstimator alone = placed_estimator_for(read_vdevice(options.vdevice), prepared.precision, may_have_gangs(options));
+  const auto place = [&](Graph unplaced) {
+    return narrowed(passes::assign_layout(std::move(unplaced), cell_of(prepared), alone), prepared);
+  };
+  const std::optional<Merger> merger = prepared.unplaced ? std::optional(merger_of(*prepared.unplaced, place)) : std::nullopt;
   schedule::StageMeter meter;
   if (options.measure) meter = [&](const std::vector<schedule::StageJob>& jobs) { return options.measure(prepared.source, jobs); };
   const schedule::ScheduleOptions scheduling{.policy = options.policy,
@@ -435,13 +446,12 @@ void settle_graph(Prepared& prepared, const CompileOptions& options, const selec
   prepared.unplaced.reset();
 }
 
-Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow, int64_t cell) {
-  return {passes::mergeable(unplaced), [&unplaced, narrow = std::move(narrow), cell](const std::vector<Merge>& merges) {
+Merger merger_of(const Graph& unplaced, std::function<Graph(Graph unplaced)> place) {
+  return {passes::mergeable(unplaced), [&unplaced, place = std::move(place)](const std::vector<Merge>& merges) {
             Graph graph = passes::merge_convolutions(unplaced, merges);
             tamp::verify(graph);
             ops::verify_shapes(graph);
-            graph = passes::assign_layout(std::move(graph), cell);
-            return narrow ? narrow(std::move(graph)) : graph;
+            return place ? place(std::move(graph)) : passes::assign_layout(std::move(graph));
           }};
 }
 

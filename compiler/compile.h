@@ -70,8 +70,8 @@ RProgram plan(const Prepared& prepared, const CompileOptions& options, const sel
 void settle_graph(Prepared& prepared, const CompileOptions& options, const select::Records* records);
 
 // The Merger (compiler/ir/merge.h) with which policies merge convolutions of `unplaced`, a graph whose tensors have no places yet.
-// `unplaced` must outlive the Merger.
-Merger merger_of(const Graph& unplaced, std::function<Graph(Graph placed)> narrow = {}, int64_t cell = 4);
+// `unplaced` must outlive the Merger. `place` gives a merged graph's tensors their places; empty: assign_layout does.
+Merger merger_of(const Graph& unplaced, std::function<Graph(Graph unplaced)> place = {});
 
 // The records that CompileOptions::records names. Error (bad input) if the file holds no records.
 select::Records read_records(const std::string& name);

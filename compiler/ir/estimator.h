@@ -1,5 +1,6 @@
-// The questions that a pass may ask about the vDevice: how long would this rOperator take, before the pass makes it? And how long would all
-// rOperators of this graph take, with the change that the pass has in mind and without it?
+// The questions that a pass may ask about the vDevice: how long would this rOperator take, before the pass makes it? How long would all
+// rOperators of this graph take, with the change that the pass has in mind and without it? And how long does this rOperator take on tensors
+// that lie so?
 #pragma once
 
 #include <functional>
@@ -22,5 +23,9 @@ using Estimator = std::function<std::optional<Estimate>(const Graph& graph, cons
 // Microseconds of all rOperators of a graph whose tensors have no places yet, one after another, by the rKernels that it has once they
 // have. Infinity if some rOperator has no rKernel. Costs as much as placing the graph. Empty as an Estimator may be.
 using GraphEstimator = std::function<double(const Graph& unplaced)>;
+
+// Microseconds of `rop`, whose operands and results have places in `placed`, with the whole vDevice to itself, by the fastest rKernel; and
+// the time until a rOperator that reads its result begins. Infinity if no rKernel takes it. Empty as an Estimator may be.
+using PlacedEstimator = std::function<double(const Graph& placed, const ROperator& rop)>;
 
 }  // namespace tamp

@@ -10,6 +10,7 @@
 #include "compiler/passes/memory_order.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/view_strides.h"
+#include "compiler/passes/wanted_order.h"
 #include "compiler/support/error.h"
 
 namespace tamp::passes {
@@ -44,9 +45,10 @@ int64_t elements_of(const Shape& shape, const std::vector<int64_t>& strides, int
 
 class LayoutAssigner {
  public:
-  LayoutAssigner(Graph graph, int64_t cell)
+  LayoutAssigner(Graph graph, int64_t cell, const PlacedEstimator& estimator)
       : graph_(std::move(graph)),
         cell_(cell),
+        estimator_(estimator),
         uses_(uses_of(graph_)),
         preferred_(preferred_strides(graph_, cell)),
         copied_(graph_.rops.size()) {
@@ -56,9 +58,8 @@ class LayoutAssigner {
   Graph run() {
     place_ports_and_constants();
     for (size_t i = graph_.rops.size(); i-- > 0;) commit(i);
-    std::vector<ROperator> old = std::move(graph_.rops);
-    graph_.rops.clear();
-    for (size_t i = 0; i < old.size(); ++i) emit(i, std::move(old[i]));
+    for (size_t i = 0; i < graph_.rops.size(); ++i) emit(i, graph_.rops[i]);
+    graph_.rops = std::move(emitted_);
     number_buffers();
     return std::move(graph_);
   }
@@ -213,7 +214,8 @@ class LayoutAssigner {
       if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs) ||
           std::holds_alternative<PointwisePair>(rop.attrs))
         rop.inputs[0] = for_boxes(rop.inputs[0]);
-      graph_.rops.push_back(std::move(rop));
+      if (estimator_) rop.inputs[0] = best_operand(rop);
+      emitted_.push_back(std::move(rop));
     }
   }
 
@@ -253,6 +255,27 @@ class LayoutAssigner {
     return lies_for_boxes(copy) ? dense_copy(id, copy.place.strides, channels_last_copies_) : id;
   }
 
+  // The first operand, or a copy of it in the order that the rOperator wants, if copying it and then reading it takes less time.
+  TensorId best_operand(const ROperator& rop) {
+    if (rop.inputs.empty() || !rop.inputs[0].valid()) return TensorId();
+    const std::optional<std::vector<int64_t>> wanted = wanted_strides(graph_, rop, 0, cell_);
+    if (!wanted) return rop.inputs[0];
+    const TensorId operand = rop.inputs[0];
+    if (const auto found = wanted_copies_.find({operand, *wanted}); found != wanted_copies_.end()) return found->second;
+    const size_t tensors = graph_.tensors.size(), buffers = graph_.buffers.size();
+    const TensorId copy = add_tensor(graph_, copy_of(operand));
+    give_buffer(copy, BufferKind::arena, -1, *wanted);
+    ROperator reader = rop;
+    reader.inputs[0] = copy;
+    if (estimator_(graph_, make_copy("", operand, copy)) + estimator_(graph_, reader) < estimator_(graph_, rop)) {
+      add_copy_rop(operand, copy);
+      return wanted_copies_[{operand, *wanted}] = copy;
+    }
+    graph_.tensors.resize(tensors);
+    graph_.buffers.resize(buffers);
+    return operand;
+  }
+
   TensorId dense_copy(TensorId id, const std::vector<int64_t>& strides, std::map<TensorId, TensorId>& copies) {
     const auto [found, is_new] = copies.try_emplace(id);
     if (!is_new) return found->second;
@@ -283,7 +306,7 @@ class LayoutAssigner {
     const std::string base = graph_.tensor(from).name + ".copy";
     std::string name = base;
     for (int i = 2; !names_.insert(name).second; ++i) name = base + std::to_string(i);
-    graph_.rops.push_back(make_copy(std::move(name), from, to));
+    emitted_.push_back(make_copy(std::move(name), from, to));
   }
 
   // Inputs, outputs, constants, then memory in the order in which it is first written.
@@ -316,16 +339,21 @@ class LayoutAssigner {
 
   Graph graph_;
   int64_t cell_;
+  const PlacedEstimator& estimator_;
   Uses uses_;
   std::vector<std::vector<int64_t>> preferred_;
-  std::vector<std::vector<Copied>> copied_;            // per Concat: operands that are copied into it
-  std::map<TensorId, TensorId> row_major_copies_;      // one copy serves all views that need it
-  std::map<TensorId, TensorId> channels_last_copies_;  // and one all that read it by boxes
+  std::vector<std::vector<Copied>> copied_;                                      // per Concat: operands that are copied into it
+  std::map<TensorId, TensorId> row_major_copies_;                                // one copy serves all views that need it
+  std::map<TensorId, TensorId> channels_last_copies_;                            // and one all that read it by boxes
+  std::map<std::pair<TensorId, std::vector<int64_t>>, TensorId> wanted_copies_;  // and one all that want it in an order of their own
   std::set<std::string> names_;
+  std::vector<ROperator> emitted_;
 };
 
 }  // namespace
 
-Graph assign_layout(Graph graph, int64_t cell) { return LayoutAssigner(separate_outputs(remove_dead(std::move(graph))), cell).run(); }
+Graph assign_layout(Graph graph, int64_t cell, const PlacedEstimator& estimator) {
+  return LayoutAssigner(separate_outputs(remove_dead(std::move(graph))), cell, estimator).run();
+}
 
 }  // namespace tamp::passes

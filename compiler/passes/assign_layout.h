@@ -1,5 +1,6 @@
 #pragma once
 
+#include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
 
 namespace tamp::passes {
@@ -14,7 +15,8 @@ namespace tamp::passes {
 // Lrn, Elementwise, Pad and Gather. A tensor that no rOperator makes any more is a view of memory that other rOperators write. Graph inputs
 // and outputs are row-major in buffers of their own. What a Conv with a prologue reads is copied where boxes could not be cut from it
 // (compiler/ir/tensor.h, lies_for_boxes). `cell`: how many elements of an activation fill 16 bytes: 4, or 8 where activations may become
-// 16-bit later.
-Graph assign_layout(Graph graph, int64_t cell = 4);
+// 16-bit later. With an `estimator`, an operand that makes its reader slow where it lies (passes/wanted_order.h) is copied if copying and
+// then reading takes less time.
+Graph assign_layout(Graph graph, int64_t cell = 4, const PlacedEstimator& estimator = {});
 
 }  // namespace tamp::passes

@@ -28,7 +28,8 @@
 
 namespace tamp::passes {
 
-std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const GraphEstimator& graph_estimator) {
+std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const GraphEstimator& graph_estimator,
+                           const PlacedEstimator& placed_estimator) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
@@ -36,7 +37,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto normalize = [graph_estimator](Graph graph) { return fuse_normalize(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
-  const auto place = [cell](Graph graph) { return assign_layout(std::move(graph), cell); };
+  const auto place = [cell, placed_estimator](Graph graph) { return assign_layout(std::move(graph), cell, placed_estimator); };
   const auto sink = [cell](Graph graph) { return sink_transposes(std::move(graph), cell); };
   const auto join = [cell](Graph graph) { return join_views(std::move(graph), cell); };
   const auto excite = [estimator](Graph graph) { return recognise_excitation(std::move(graph), estimator); };

@@ -67,18 +67,21 @@ std::vector<bool> alone_of(const PolicyInput& input) {
   return alone;
 }
 
+double alone_us(const Graph& graph, const ROperator& rop, const select::Machine& machine, bool gangs) {
+  const VDevice& vdevice = machine.vdevice;
+  std::vector<RKernel> found =
+      select::candidates_in_program(kernels::families(), {graph, rop, vdevice, select::precision_of(graph, rop, machine.precision)});
+  if (!gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
+  if (found.empty()) return std::numeric_limits<double>::infinity();
+  return select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);
+}
+
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
   const select::Machine machine = select::machine_for(graph, vdevice, precision);
   const std::vector<bool> is_view = find_dependencies(graph).is_view;
   double us = 0;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (is_view[i]) continue;
-    const ROperator& rop = graph.rops[i];
-    std::vector<RKernel> found =
-        select::candidates_in_program(kernels::families(), {graph, rop, vdevice, select::precision_of(graph, rop, precision)});
-    if (!gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
-    if (found.empty()) return std::numeric_limits<double>::infinity();
-    us += select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);
+    if (!is_view[i]) us += alone_us(graph, graph.rops[i], machine, gangs);
   }
   return us;
 }

@@ -26,6 +26,9 @@ std::vector<RKernel> candidates_of(const PolicyInput& input, ROperatorId id, boo
 // measured times of a rKernel mean the same to all of them.
 std::vector<bool> alone_of(const PolicyInput& input);
 
+// Time of one rOperator with the whole vDevice to itself, by its fastest rKernel; infinite if it has none. The tensors are placed.
+double alone_us(const Graph& graph, const ROperator& rop, const select::Machine& machine, bool gangs);
+
 // Time of all rOperators one after another, each with its fastest rKernel; infinite if one of them has no rKernel. It serves to choose
 // between layouts of shared memory, so `vdevice` is as a program would have it, and the tensors are placed.
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs);
