@@ -98,6 +98,52 @@ bool fold_into(Graph& graph, ROperator& producer, const Affine& affine) {
   return false;
 }
 
+// Whether a convolution may take `x`, scaled and shifted channel by channel, into its weights and its bias: no element that it multiplies
+// is padding, which would have to stay zero.
+bool takes_affine_input(const Graph& graph, const ROperator& rop, TensorId x) {
+  const auto* const conv = std::get_if<Conv>(&rop.attrs);
+  if (!conv || rop.inputs[0] != x || has_epilogue(rop) || !is_f32_constant(graph, rop.inputs[1])) return false;
+  if (has_operand(rop, 2) && !is_f32_constant(graph, rop.inputs[2])) return false;
+  const auto none = [](const std::vector<int64_t>& pads) {
+    return std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p == 0; });
+  };
+  return none(conv->pads_begin) && none(conv->pads_end) && std::count(rop.inputs.begin(), rop.inputs.end(), x) == 1;
+}
+
+// Whether all that reads the normalised tensor takes the normalisation into its weights.
+bool are_folded(const Graph& graph, const Uses& uses, const ROperator& norm) {
+  const TensorId y = norm.outputs[0];
+  const auto& readers = uses.consumers[y.index()];
+  return !readers.empty() && !uses.is_output[y.index()] &&
+         std::all_of(readers.begin(), readers.end(), [&](ROperatorId reader) { return takes_affine_input(graph, graph.rop(reader), y); });
+}
+
+// The convolution `rop` of norm(x) becomes one of x.
+void fold_input(Graph& graph, ROperator& rop, const ROperator& norm, const Affine& affine) {
+  const Tensor& weight = graph.tensor(rop.inputs[1]);
+  const int64_t channels = weight.shape[0], inputs = weight.shape[1],
+                taps = element_count(Shape(weight.shape.begin() + 2, weight.shape.end()));
+  const int64_t of_group = channels / std::get<Conv>(rop.attrs).group;
+  const float* old_weight = f32_data(weight);
+  const float* old_bias = has_operand(rop, 2) ? f32_data(graph.tensor(rop.inputs[2])) : nullptr;
+  std::vector<float> scaled, bias;
+  for (int64_t c = 0; c < channels; ++c) {
+    double sum = old_bias ? old_bias[c] : 0.0;
+    for (int64_t i = 0; i < inputs; ++i) {
+      const auto input = static_cast<size_t>(c / of_group * inputs + i);
+      for (int64_t t = 0; t < taps; ++t) {
+        const double w = old_weight[(c * inputs + i) * taps + t];
+        scaled.push_back(static_cast<float>(w * affine.scale[input]));
+        sum += w * affine.shift[input];
+      }
+    }
+    bias.push_back(static_cast<float>(sum));
+  }
+  set_operands(graph, rop, scaled, {channels}, bias);
+  rop.inputs[0] = norm.inputs[0];
+  prepend_origin(rop, norm);
+}
+
 // [C,1,1] for [N,C,H,W]
 Shape channel_shape(const Graph& graph, const ROperator& norm) {
   const Shape& x = graph.tensor(norm.inputs[0]).shape;
@@ -164,14 +210,16 @@ Graph fold_batch_norm(Graph graph) {
     const Affine affine = affine_of(graph, rop);
     const TensorId x = rop.inputs[0];
     const ROperatorId producer = uses.maker_for_one(x);
-    if (!producer.valid() || !fold_into(graph, rops[moved[producer.index()]], affine)) {
+    if (producer.valid() && fold_into(graph, rops[moved[producer.index()]], affine)) {
+      ROperator& into = rops[moved[producer.index()]];
+      into.outputs = rop.outputs;
+      into.origin.insert(into.origin.end(), rop.origin.begin(), rop.origin.end());
+      moved[i] = moved[producer.index()];  // BatchNorm after BatchNorm
+    } else if (are_folded(graph, uses, rop)) {
+      for (const ROperatorId reader : uses.consumers[rop.outputs[0].index()]) fold_input(graph, graph.rops[reader.index()], rop, affine);
+    } else {
       rops.push_back(affine_elementwise(graph, rop, affine));
-      continue;
     }
-    ROperator& into = rops[moved[producer.index()]];
-    into.outputs = rop.outputs;
-    into.origin.insert(into.origin.end(), rop.origin.begin(), rop.origin.end());
-    moved[i] = moved[producer.index()];  // BatchNorm after BatchNorm
   }
   graph.rops = std::move(rops);
   return remove_dead(std::move(graph));
