@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/view_strides.h"
 
 namespace tamp::passes {
 namespace {
@@ -235,10 +236,49 @@ TensorId with_factors(Graph& graph, TensorId q, const std::vector<FactorOfHeads>
   return q;
 }
 
+// Products whose operand is a view of x * factor multiply x, and the result. Example: q * (k * 0.18) with k seen as [..,size,keys].
+class FactorsBehindViews {
+ public:
+  explicit FactorsBehindViews(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)) {}
+
+  Graph run() {
+    for (ROperator& rop : graph_.rops) {
+      auto* const product = std::get_if<MatMul>(&rop.attrs);
+      if (!product || (rop.inputs.size() > 2 && rop.inputs[2].valid()) || graph_.tensor(rop.outputs[0]).dtype != DType::f32) continue;
+      for (const size_t i : {size_t{0}, size_t{1}}) take(rop, i, *product);
+    }
+    return remove_dead(std::move(graph_));
+  }
+
+ private:
+  void take(const ROperator& rop, size_t i, MatMul& product) {
+    ROperatorId reader, maker = uses_.maker_for_one(rop.inputs[i]);
+    while (maker.valid() && is_view(graph_.rop(maker).attrs)) {
+      reader = maker;
+      maker = uses_.maker_for_one(graph_.rop(reader).inputs[0]);
+    }
+    if (!maker.valid() || !reader.valid()) return;  // without a view in between there is nothing to do
+    const ROperator& scaled = graph_.rop(maker);
+    const ElementwiseStep* const step = single_step(scaled);
+    if (!step || step->op != ElementwiseOp::mul) return;
+    for (const size_t x : {size_t{0}, size_t{1}}) {
+      const std::optional<float> factor = scalar_value(graph_, scaled.inputs[1 - x]);
+      if (!factor || graph_.tensor(scaled.inputs[x]).shape != graph_.tensor(scaled.outputs[0]).shape) continue;
+      product.alpha *= *factor;
+      graph_.rops[reader.index()].inputs[0] = scaled.inputs[x];
+      return;
+    }
+  }
+
+  Graph graph_;
+  Uses uses_;
+};
+
 }  // namespace
 
 Graph recognise_attention(Graph graph, const Estimator& estimator) {
   if (!estimator) return graph;
+  graph = FactorsBehindViews(std::move(graph)).run();
   const Graph before = graph;
   const AttentionMatcher matcher(before);
   std::vector<ROperator> rops;
