@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "compiler/ops/ops.h"
 #include "compiler/passes/view_strides.h"
@@ -37,7 +38,7 @@ namespace {
 
 class Preference {
  public:
-  Preference(const Graph& graph, int64_t cell) : graph_(graph), cell_(cell), strides_(graph.tensors.size()) {}
+  Preference(const Graph& graph, int64_t cell) : graph_(graph), cell_(cell), uses_(uses_of(graph)), strides_(graph.tensors.size()) {}
 
   std::vector<std::vector<int64_t>> run() {
     for (size_t i = 0; i < graph_.tensors.size(); ++i) strides_[i] = row_major_strides(graph_.tensors[i].shape);
@@ -63,6 +64,9 @@ class Preference {
       const auto place = view_place(graph_, rop, {BufferId(), 0, strides_[rop.inputs[0].index()]});
       return place ? place->strides : row_major_strides(shape);
     };
+    if (std::holds_alternative<Concat>(rop.attrs)) {
+      if (std::optional<std::vector<int64_t>> strides = for_maps(rop.outputs[0])) return *strides;
+    }
     const TensorId leader = largest(rop.inputs);
     switch (ops::layout_of(rop.attrs)) {
       case ops::Layout::row_major: return row_major();
@@ -72,6 +76,28 @@ class Preference {
       case ops::Layout::view: return view();
     }
     TAMP_CHECK(false, "layout out of range");
+  }
+
+  // Whether a convolution or a pool reads the map, or a part of it.
+  bool is_read_as_map(TensorId id) const {
+    if (graph_.tensor(id).shape.size() != 4) return false;
+    const auto& readers = uses_.consumers[id.index()];
+    return std::any_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
+      const ROperator& rop = graph_.rop(reader);
+      if (std::holds_alternative<Slice>(rop.attrs)) return is_read_as_map(rop.outputs[0]);
+      return ops::layout_of(rop.attrs) == ops::Layout::channels_last;
+    });
+  }
+
+  // The order in which the only reader, a Reshape, makes a channels-last map of the tensor; nothing if that is not what the reader makes.
+  std::optional<std::vector<int64_t>> for_maps(TensorId id) const {
+    const auto& readers = uses_.consumers[id.index()];
+    if (readers.size() != 1 || uses_.is_output[id.index()]) return std::nullopt;
+    const ROperator& rop = graph_.rop(readers[0]);
+    if (!std::holds_alternative<Reshape>(rop.attrs) || !is_read_as_map(rop.outputs[0])) return std::nullopt;
+    const std::vector<int64_t> map = channels_last_strides(graph_.tensor(rop.outputs[0]).shape, cell_);
+    const std::optional<Placement> source = source_place(graph_, rop, {BufferId(), 0, map});
+    return source ? std::optional(source->strides) : std::nullopt;
   }
 
   // The first of the largest operands; one that is made at run time goes before constants.
@@ -88,6 +114,7 @@ class Preference {
 
   const Graph& graph_;
   int64_t cell_;
+  Uses uses_;
   std::vector<std::vector<int64_t>> strides_;
 };
 

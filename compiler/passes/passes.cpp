@@ -23,6 +23,7 @@
 #include "compiler/passes/shrink_biases.h"
 #include "compiler/passes/sink_transposes.h"
 #include "compiler/passes/slice_gathers.h"
+#include "compiler/passes/stack_concats.h"
 #include "compiler/passes/stack_recurrences.h"
 #include "compiler/passes/views_last.h"
 
@@ -55,6 +56,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
       {"move_rows", move_rows},                                // before views_last: sums come behind products again
       {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
+      {"stack_concats", stack_concats},                        // the same
       {"join_views", join},                                    // what sink_transposes left may be nothing by now
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
