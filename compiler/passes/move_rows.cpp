@@ -121,8 +121,9 @@ class RowSinker {
     if (maker == maker_.end()) return false;
     const ROperator& rop = out_[maker->second];
     const std::optional<RowWork> work = row_work(graph_, rop);
-    if (!work || work->mains.size() != 1) return work && !std::holds_alternative<Elementwise>(rop.attrs);
-    return !std::holds_alternative<Elementwise>(rop.attrs) || is_base(rop.inputs[work->mains[0]]);
+    if (!work || !std::holds_alternative<Elementwise>(rop.attrs)) return work.has_value();
+    if (work->mains.size() == 1) return is_base(rop.inputs[work->mains[0]]);
+    return std::any_of(work->mains.begin(), work->mains.end(), [&](size_t i) { return is_product(rop.inputs[i]); });
   }
   // Made by a product, but for steps that an epilogue may take.
   bool is_product(TensorId id) const {
@@ -143,8 +144,9 @@ class RowSinker {
     const TensorId made = rop.outputs[0];
     if (graph_.tensor(made).dtype != DType::f32 || shape_of(made).empty() || element_count(shape_of(made)) == 0) return false;
     std::vector<MovedRows> from;
+    const auto left = concat ? left_.end() : left_.find(rop.inputs[0]);
     for (const TensorId id : rop.inputs) {
-      const std::optional<MovedRows> one = rows(id);
+      const std::optional<MovedRows> one = left != left_.end() ? left->second : rows(id);
       if (!one || (!from.empty() && (one->base != from[0].base || shape_of(id).back() != shape_of(rop.inputs[0]).back()))) return false;
       from.push_back(*one);
     }
@@ -158,7 +160,11 @@ class RowSinker {
     else if (!concat && from[0].view)
       result.view = view_place(graph_, rop, *from[0].view);
     const bool stays = result.view && from[0].view && !concat;
-    if (!stays && !concat && from[0].view && can_be_made_there(rop, result.base)) return false;
+    if (!stays && !concat && (from[0].view || left != left_.end()) && can_be_made_there(rop, result.base)) {
+      emit(rop);
+      left_[made] = std::move(result);
+      return true;
+    }
     if (stays)
       emit(rop);
     else
@@ -304,6 +310,7 @@ class RowSinker {
   std::vector<ROperator> out_;
   std::map<TensorId, size_t> maker_;  // in out_
   std::map<TensorId, MovedRows> rows_;
+  std::map<TensorId, MovedRows> left_;  // movements left to assign_layout; a further one that it could not do begins at their base
   std::map<std::pair<TensorId, RowTable>, TensorId> gathered_;
   bool changed_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include "compiler/passes/assign_layout.h"
 #include "compiler/passes/canonicalise.h"
+#include "compiler/passes/channels_stay_last.h"
 #include "compiler/passes/cut_patches.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
@@ -54,6 +55,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
       {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
+      {"channels_stay_last", channels_stay_last},              // before move_rows, which moves rows that stay whole
       {"move_rows", move_rows},                                // before views_last: sums come behind products again
       {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
       {"stack_concats", stack_concats},                        // the same
