@@ -136,7 +136,7 @@ class LayoutAssigner {
     for (const TensorId id : rop.inputs) {
       const Placement part = part_place(place(rop.outputs[0]), concat.axis, start, graph_.tensor(id).shape);
       start += graph_.tensor(id).shape[static_cast<size_t>(concat.axis)];
-      if (accepts(id, part))
+      if (accepts(id, part) || is_copied_anyway(id))
         place(id) = part;
       else
         copied_[i].push_back({id, part});
@@ -151,6 +151,13 @@ class LayoutAssigner {
     if (!is_view(maker.attrs)) return true;
     const std::optional<Placement> source = source_place(graph_, maker, wanted);
     return source && accepts_as_source(maker.inputs[0], *source);
+  }
+
+  // A view that needs a copy wherever its operand lies in the preferred order: the copy may as well be made where the result is wanted.
+  bool is_copied_anyway(TensorId id) const {
+    if (graph_.tensor(id).role != Role::activation || placed(id)) return false;
+    const ROperator& maker = graph_.rop(uses_.producer[id.index()]);
+    return is_view(maker.attrs) && !view_place(graph_, maker, {BufferId(), 0, preferred_[maker.inputs[0].index()]});
   }
 
   // Whether the operand of a view may get the place that suits the view. If there are other readers, only in the preferred order, which
