@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_normalize.h"
+#include "compiler/passes/join_slices.h"
 #include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/move_rows.h"
@@ -58,6 +59,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"channels_stay_last", channels_stay_last},              // before move_rows, which moves rows that stay whole
       {"move_rows", move_rows},                                // before views_last: sums come behind products again
       {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
+      {"join_slices", join_slices},                            // the same
       {"stack_concats", stack_concats},                        // the same
       {"join_views", join},                                    // what sink_transposes left may be nothing by now
       {"views_last", views_last},                              // before fuse_epilogue, which looks for steps right behind a product
