@@ -25,6 +25,7 @@
 #include "compiler/passes/shrink_biases.h"
 #include "compiler/passes/sink_transposes.h"
 #include "compiler/passes/slice_gathers.h"
+#include "compiler/passes/split_dilated.h"
 #include "compiler/passes/stack_concats.h"
 #include "compiler/passes/stack_recurrences.h"
 #include "compiler/passes/views_last.h"
@@ -37,6 +38,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
+  const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
   const auto normalize = [graph_estimator](Graph graph) { return fuse_normalize(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
@@ -69,6 +71,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"shrink_biases", shrink_biases},        // behind it: a mask is one rOperator now
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
+      {"split_dilated", dilated},              // the same
       {"fuse_normalize", normalize},           // behind all that changes the graph, since the estimators are asked about it
       {"pool_by_sums", pool},                  // the same
       {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
