@@ -6,6 +6,9 @@
 //   one dimension, stride 2, taps a b c d:   y[2q] = x[q] a + x[q-1] c,   y[2q+1] = x[q] b + x[q-1] d
 //   the Conv's kernels, turned round: (c, a) and (d, b)
 //
+// Few phases of many channels are Convs of their own. Each can store its results where they belong, every other pixel of every other row,
+// and nothing is copied.
+//
 // Col2Im is the ConvTranspose whose weights put tap k of a block in place k.
 #include <fmt/format.h>
 
@@ -156,6 +159,34 @@ TensorId phases_side_by_side(NodeImport& n, TensorId y, const Transposed& op) {
   return n.reshape(n.add(Transpose{perm}, {n.reshape(y, apart.shape)}), together);
 }
 
+// Whether each phase is a Conv of its own.
+bool has_own_convs(const Transposed& op, int64_t channels) {
+  constexpr int64_t kMostPhases = 4, kLeastChannels = 32;
+  return op.group == 1 && phases_of(op) > 1 && phases_of(op) <= kMostPhases && channels >= kLeastChannels;
+}
+
+// The results [N, M, extents..] of each phase, the last dimension's phases fastest, as [N, M, extents * strides..].
+TensorId interleaved(NodeImport& n, std::vector<TensorId> phases, const Transposed& op) {
+  Shape together = n.shape(phases[0]);
+  for (size_t d = op.axes.size(); d-- > 0;) {
+    const auto stride = static_cast<size_t>(op.axes[d].stride);
+    together[d + 2] *= op.axes[d].stride;
+    if (stride == 1) continue;
+    std::vector<TensorId> joined;
+    for (size_t first = 0; first < phases.size(); first += stride) {
+      std::vector<TensorId> beside;
+      for (size_t i = first; i < first + stride; ++i) {
+        Shape apart = n.shape(phases[i]);
+        apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(d) + 3, 1);
+        beside.push_back(n.reshape(phases[i], apart));
+      }
+      joined.push_back(n.add(Concat{static_cast<int64_t>(d) + 3}, beside));
+    }
+    phases = std::move(joined);
+  }
+  return n.reshape(phases[0], together);
+}
+
 // The Conv whose results make the wanted part. Elements that its pads cannot leave out are cut off afterwards.
 TensorId conv_part(NodeImport& n, TensorId x, TensorId w, TensorId bias, const Transposed& op) {
   SpatialWindow window;
@@ -176,17 +207,25 @@ TensorId conv_part(NodeImport& n, TensorId x, TensorId w, TensorId bias, const T
 
 TensorId transposed_convolution(NodeImport& n, TensorId x, TensorId w, TensorId bias, const Transposed& op) {
   const bool all_made = std::all_of(op.axes.begin(), op.axes.end(), [](const Axis& axis) { return axis.made() == axis.out; });
-  const TensorId early = all_made && bias.valid() ? conv_bias(n, bias, op) : TensorId();
-  TensorId y = phases_side_by_side(n, conv_part(n, x, conv_weights(n, w, op), early, op), op);
+  const int64_t channels = n.shape(w)[1];
+  const TensorId weights = conv_weights(n, w, op), early = all_made ? bias : TensorId();
+  TensorId y;
+  if (has_own_convs(op, channels)) {
+    std::vector<TensorId> phases;
+    for (int64_t p = 0; p < phases_of(op); ++p) phases.push_back(conv_part(n, x, cut(n, weights, 0, p * channels, channels), early, op));
+    y = interleaved(n, std::move(phases), op);
+  } else {
+    y = phases_side_by_side(n, conv_part(n, x, weights, early.valid() ? conv_bias(n, early, op) : early, op), op);
+  }
   for (size_t d = 0; d < op.axes.size(); ++d) {
     const Axis& axis = op.axes[d];
     y = cut(n, y, d + 2, axis.begin - axis.first() * axis.stride, axis.made());
   }
   for (size_t d = 0; d < op.axes.size(); ++d) y = filled_up(n, y, d + 2, op.axes[d].out);
   if (!bias.valid() || all_made) return y;
-  Shape channels(n.shape(y).size(), 1);
-  channels[1] = n.shape(bias)[0];
-  return n.elementwise(ElementwiseOp::add, {y, n.reshape(bias, channels)});
+  Shape of_channels(n.shape(y).size(), 1);
+  of_channels[1] = n.shape(bias)[0];
+  return n.elementwise(ElementwiseOp::add, {y, n.reshape(bias, of_channels)});
 }
 
 // Sets which part of each dimension is wanted. An odd pad goes to the end for SAME_UPPER, to the start otherwise.

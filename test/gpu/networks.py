@@ -225,6 +225,40 @@ class BertBase(nn.Module):
         return x
 
 
+class UNet(nn.Module):
+    """The U-Net of Ronneberger et al. with padded convolutions and BatchNorm: four levels down by max pooling, four up by transposed convolutions."""
+
+    def __init__(self, width=64, classes=2):
+        super().__init__()
+        channels = [width << level for level in range(5)]
+        up = channels[-2::-1]
+        twice = lambda i, o: nn.Sequential(*[layer for c in (i, o) for layer in (nn.Conv2d(c, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())])
+        self.down = nn.ModuleList([twice(i, o) for i, o in zip([3, *channels], channels)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(2 * c, c, 2, 2) for c in up])
+        self.joined = nn.ModuleList([twice(2 * c, c) for c in up])
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x):
+        maps = []
+        for level, layer in enumerate(self.down):
+            x = layer(x if level == 0 else F.max_pool2d(x, 2))
+            maps.append(x)
+        for up, layer, before in zip(self.up, self.joined, maps[-2::-1]):
+            x = layer(torch.cat([before, up(x)], 1))
+        return self.head(x)
+
+
+class Segmented(nn.Module):
+    """A segmentation network of torchvision without the dictionary around its result."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)["out"]
+
+
 def build(name):
     """-> (module, input shapes)"""
     module, *shapes = build_one(name)
@@ -256,9 +290,18 @@ def build_one(name):
         return RandWire(), IMAGE
     if name == "inception_v3":
         return models.inception_v3(weights=None, aux_logits=False, init_weights=False), (1, 3, 299, 299)
-    if not hasattr(models, name):
+    if name == "unet":
+        return UNet(), (1, 3, 256, 256)
+    if hasattr(models, name):
+        return getattr(models, name)(weights=None), IMAGE
+    if hasattr(models.segmentation, name):
+        return Segmented(getattr(models.segmentation, name)(weights=None, weights_backbone=None)), (1, 3, 520, 520)
+    import timm
+
+    if not timm.is_model(name):
         raise ValueError(f"no PyTorch definition of '{name}'")
-    return getattr(models, name)(weights=None), IMAGE
+    module = timm.create_model(name)
+    return module, (1, *module.pretrained_cfg["input_size"])
 
 
 def flops_of(module, inputs):
