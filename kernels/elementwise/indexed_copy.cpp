@@ -176,6 +176,7 @@ Phase phase_of(const Request& request, const Map& map, bool vector, int64_t per_
   Phase phase;
   phase.header = "kernels/elementwise/indexed_copy.cuh";
   phase.body = "rk::indexed_copy";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kVector", vector ? "4" : "1"}};
   phase.args_type = "rk::IndexedCopyArgs";
   phase.args = {{"out", arg(TensorArg{rop.outputs[0]})},

@@ -66,29 +66,34 @@ RK_BODY void indexed_copy(const Task<Veu>& caller) {
   float* const out = task.address(args.out);
   const uint32_t limit = (task.index + 1) * args.items_per_rtask;
   const uint32_t end = limit < args.items ? limit : args.items;
+  // All lanes make the same turns, as await_inputs asks. What tables say is known when the inputs are there.
 #pragma unroll 1
-  for (uint32_t item = task.index * args.items_per_rtask + threadIdx.x; item < end; item += kBatch * Veu::kComputeThreads) {
+  for (uint32_t first = task.index * args.items_per_rtask; first < end; first += kBatch * Veu::kComputeThreads) {
+    const uint32_t item = first + threadIdx.x;
     float4 v[kBatch];
-    int64_t to[kBatch];
+    CopyPlace place[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      place[b] = {0, 0, true};
+      if (item + b * Veu::kComputeThreads < end) place[b] = copy_place(args, tables, item + b * Veu::kComputeThreads);
+    }
+    task.await_inputs();
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       v[b] = float4{args.value, args.value, args.value, args.value};
-      if (item + b * Veu::kComputeThreads >= end) continue;
-      const CopyPlace place = copy_place(args, tables, item + b * Veu::kComputeThreads);
-      to[b] = place.out;
-      if (place.outside) continue;
+      if (place[b].outside) continue;
       if (kVector == 4)
-        v[b] = load4(in + place.in);
+        v[b] = load4(in + place[b].in);
       else
-        v[b].x = load1(in + place.in);
+        v[b].x = load1(in + place[b].in);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (item + b * Veu::kComputeThreads >= end) continue;
       if (kVector == 4)
-        store4(out + to[b], v[b]);
+        store4(out + place[b].out, v[b]);
       else
-        store1(out + to[b], v[b].x);
+        store1(out + place[b].out, v[b].x);
     }
   }
 }

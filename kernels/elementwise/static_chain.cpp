@@ -93,6 +93,11 @@ int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
   return scalars;
 }
 
+// Whether all rows of the sweep read the same groups of the operand: a BatchNorm's factors, a bias.
+bool is_near(const Graph& graph, const Sweep& sweep, size_t operand) {
+  return sweep.loop.size() == 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 && is_loaded_as_vectors(graph, sweep, operand);
+}
+
 std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_per_rtask) {
   const size_t inputs = sweep.chain.inputs.size();
   ArgList places, constants;
@@ -150,15 +155,19 @@ void append_static_reads(const Graph& graph, const Sweep& sweep, size_t operand,
 Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevice, int64_t groups_per_rtask) {
   const int64_t inputs = static_cast<int64_t>(sweep.chain.inputs.size()), scalars = scalars_of(graph, sweep);
   const int64_t groups = static_groups(sweep), at_once = groups_of_thread(sweep, groups_per_rtask, vdevice);
+  int64_t near = 0;
+  for (int64_t i = 0; i < inputs; ++i) near |= int64_t{is_near(graph, sweep, static_cast<size_t>(i) + 1)} << i;
   Phase phase;
   phase.header = "kernels/elementwise/static_chain.cuh";
   phase.body = "rk::static_chain";
+  phase.awaits_inputs = true;
   if (const int64_t narrow = narrow_operands(graph, sweep); narrow != 0) {
     phase.body = "rk::static_chain_16bit";
     phase.template_args = {{"Value", value_type(narrow_type(graph, sweep))}, {"kNarrow", fmt::format("{:#x}u", narrow)}};
   }
   phase.template_args.insert(phase.template_args.end(), {{"kInputs", std::to_string(inputs)},
                                                          {"kScalars", std::to_string(scalars)},
+                                                         {"kNear", std::to_string(near)},
                                                          {"kTemporaries", std::to_string(sweep.chain.temporaries)},
                                                          {"kPartial", is_partial(sweep) ? "true" : "false"},
                                                          {"kGroups", std::to_string(at_once)}});
@@ -169,8 +178,9 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   const double share = static_cast<double>(groups) / static_cast<double>(phase.rtasks);
   // The load of a scalar brings a sector of 32 bytes, of which neighbouring threads use a part.
   int64_t element_bytes = bytes_of(type_of(graph, sweep, 0));
-  for (int64_t i = 0; i < inputs; ++i)
-    element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);
+  for (int64_t i = 0; i < inputs; ++i) {
+    if ((near >> i & 1) == 0) element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);
+  }
   phase.cost.activation_bytes = 4 * share * static_cast<double>(element_bytes);
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   const int64_t turns = ceil_div(groups_per_rtask, vdevice.compute_threads * at_once);

@@ -98,9 +98,9 @@ RK_INLINE void static_store(Out* to, uint32_t count, const float4& value) {
   if (count > 2) store1(to + 2, value.z);
 }
 
-// The groups of input `i`, element by element where it is `scalar`.
+// The groups of input `i`, element by element where it is `scalar`; `near`: all rows read the same.
 template <bool kPartial, int kGroups, class In>
-RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, bool scalar, const uint32_t (&row)[kGroups],
+RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, bool scalar, bool near, const uint32_t (&row)[kGroups],
                            const uint32_t (&column)[kGroups], float4 (&to)[kGroups]) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
@@ -109,18 +109,21 @@ RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, b
       to[g] = static_scalars_below(from + start, column[g], args.in_steps[i], args.row_elements);
     else if (scalar)
       to[g] = static_scalars(from + start, column[g], args.in_steps[i]);
+    else if (near)
+      to[g] = load4_near(from + column[g] * 4);
     else
       to[g] = load4(from + (start + column[g] * 4));
   }
 }
 
-template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups,
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups,
           uint64_t... kSteps>
 RK_INLINE void static_chain_of(const Task<Veu>& caller) {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
   const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
     StaticValues<kInputs, kTemporaries, kGroups> values;
@@ -131,11 +134,11 @@ RK_INLINE void static_chain_of(const Task<Veu>& caller) {
     }
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
-      const bool scalar = (kScalars >> i & 1u) != 0;
+      const bool scalar = (kScalars >> i & 1u) != 0, near = (kNear >> i & 1u) != 0;
       if ((kNarrow >> i & 1u) != 0)
-        static_load<kPartial>(args, values_at<Value>(task, args.inputs[i]), i, scalar, row, column, values.inputs[i]);
+        static_load<kPartial>(args, values_at<Value>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
       else
-        static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, row, column, values.inputs[i]);
+        static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
     }
     (static_step<kSteps, kGroups>(args, values), ...);
     Out* const out = values_at<Out>(task, args.out);
@@ -151,15 +154,15 @@ RK_INLINE void static_chain_of(const Task<Veu>& caller) {
   }
 }
 
-template <class Veu, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
+template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain(const Task<Veu>& task) {
-  static_chain_of<Veu, float, 0, kInputs, kScalars, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
-template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, int kTemporaries, bool kPartial, int kGroups,
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups,
           uint64_t... kSteps>
 RK_BODY void static_chain_16bit(const Task<Veu>& task) {
-  static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kTemporaries, kPartial, kGroups, kSteps...>(task);
+  static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
 }  // namespace rk

@@ -74,6 +74,7 @@ RKernel rkernel_of(const Request& request, const Product& p, int64_t tile, int64
   Phase phase;
   phase.header = "kernels/gemm/matmul_direct.cuh";
   phase.body = "rk::matmul_direct";
+  phase.awaits_inputs = true;
   phase.template_args = {{"kTile", std::to_string(tile)}};
   phase.args_type = "rk::MatmulDirectArgs";
   phase.args = {{"out", arg(TensorArg{p.tensors[kOut]})},

@@ -223,6 +223,7 @@ RK_BODY void matmul_direct(const Task<Veu>& caller) {
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
   const uint32_t limit = (task.index + 1) * args.tiles_per_rtask;
   const uint32_t end = limit < args.tiles ? limit : args.tiles;
+  task.await_inputs();
 #pragma unroll 1
   for (uint32_t tile = task.index * args.tiles_per_rtask; tile < end; ++tile) {
     uint32_t tile_m, tile_n;
