@@ -60,7 +60,7 @@ bool lies_for_boxes(const Tensor& tensor);
 // Channels-last tensors with at least this many channels have their pixels padded to multiples of four elements, or of eight
 // (passes/memory_order.h): with so many channels the padding is a small part of a pixel. The copy engine can then cut boxes from every such
 // tensor of f32.
-inline constexpr int64_t kPaddedChannels = 32;
+inline constexpr int64_t kPaddedChannels = 16;
 
 // Typed look at a constant's values. TAMP_CHECK on a wrong dtype or a tensor that is not constant.
 const float* f32_data(const Tensor& tensor);
