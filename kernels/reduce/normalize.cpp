@@ -119,6 +119,13 @@ ElementBytes element_bytes(const Request& request) {
           static_cast<double>(bytes_of(request.graph.tensor(request.rop.outputs[0]).dtype))};
 }
 
+// The same with what memory delivers beside an element.
+ElementBytes sector_bytes(const Request& request, const Rows& rows) {
+  const ElementBytes bytes = element_bytes(request);
+  return {bytes.in * sector_factor(rows, kIn, static_cast<int64_t>(bytes.in)),
+          bytes.out * sector_factor(rows, kOut, static_cast<int64_t>(bytes.out))};
+}
+
 RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   const ROperator& rop = request.rop;
   const Normalize& attrs = std::get<Normalize>(rop.attrs);
@@ -144,7 +151,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
   append_table(rop, phase);
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
-  const ElementBytes bytes = element_bytes(request);
+  const ElementBytes bytes = sector_bytes(request, rows);
   phase.cost.activation_bytes = elements * (bytes.in * (kept > 0 ? 1 : 3) + bytes.out + 8);
   phase.cost.flops = elements * 60 + static_cast<double>(vdevice.compute_threads) * 400;
   phase.cost.efficiency = vdevice.cost("normalize.efficiency");
@@ -321,12 +328,13 @@ std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Normalize>(rop.attrs) || has_epilogue(rop) || !is_possible(request.graph, rop)) return {};
-  Rows rows = rows_of(request.graph, rop);
+  const Rows rows = rows_of(request.graph, rop);
   if (is_rows(request, rows)) return rows_offers(request, rows);
-  lay_threads(rows, request.vdevice);
   if (rows.kept.size() > kRank || rows.reduced.size() > kRank) return {};
-  std::vector<RKernel> out = {rkernel_of(request, rows, request.vdevice.veus())};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, request.vdevice.veus() / 4)));
+  const std::vector<Rows> layouts = layouts_of(rows, request.vdevice);
+  std::vector<RKernel> out;
+  for (const Rows& layout : layouts) out.push_back(rkernel_of(request, layout, request.vdevice.veus()));
+  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, layouts[0], std::max<int64_t>(1, request.vdevice.veus() / 4)));
   return out;
 }
 

@@ -127,7 +127,8 @@ Phase phase_of(const Rows& rows, const ArgValue& in, const ArgValue& out, const 
   phase.rtasks = rtasks * cut.splits;
   phase.work_bytes = vdevice.compute_threads * rows.vector * 4;
   const double elements = static_cast<double>(per_rtask * rows.vector) * static_cast<double>(cut.per_split);
-  phase.cost.activation_bytes = types.in_bytes() * elements * (formula.prepare == kPrepareExp ? 2 : 1) +
+  phase.cost.activation_bytes = types.in_bytes() * elements * (formula.prepare == kPrepareExp ? 2 : 1) *
+                                    sector_factor(rows, 0, static_cast<int64_t>(types.in_bytes())) +
                                 types.out_bytes() * static_cast<double>(per_rtask * rows.vector);
   phase.cost.flops = elements * (formula.prepare == kPrepareExp ? 40 : 8) + static_cast<double>(vdevice.compute_threads) * 500;
   phase.cost.efficiency = vdevice.cost("reduce.efficiency");
@@ -286,8 +287,8 @@ std::vector<RKernel> offers(const Request& request) {
     const Tensor& tensor = request.graph.tensor(id);
     if (!is_plain_values(tensor) || (is_narrow(tensor.dtype) && !has_narrow_activations(request.precision))) return {};
   }
-  Rows rows = rows_of(request.graph, rop);
-  lay_threads(rows, request.vdevice);
+  const std::vector<Rows> layouts = layouts_of(rows_of(request.graph, rop), request.vdevice);
+  const Rows& rows = layouts[0];
   if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
   const int64_t veus = request.vdevice.veus(), lanes = sum_lanes(request.graph, rop, rows, request.vdevice);
   std::vector<RKernel> out;
@@ -303,6 +304,7 @@ std::vector<RKernel> offers(const Request& request) {
   // A split is worth a second phase if it leaves every thread some elements.
   const int64_t splits = std::min(veus / rtasks, rows.reduced_elements() * rows.lanes / (request.vdevice.compute_threads * 4));
   if (splits > 1 && std::get<Reduce>(rop.attrs).kind != ReduceKind::log_sum_exp) out.push_back(rkernel_of(request, rows, veus, splits));
+  for (size_t i = 1; i < layouts.size(); ++i) out.push_back(rkernel_of(request, layouts[i], veus, 1));
   return out;
 }
 

@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kRank = rk::kRowsRank;
 
-int64_t smallest_stride(const Loop& loop) {
+int64_t smallest_stride(const Loop& loop, size_t operand) {
   int64_t smallest = int64_t{1} << 40;
-  for (const LoopDim& dim : loop) smallest = std::min(smallest, std::abs(dim.strides[0]));
+  for (const LoopDim& dim : loop) smallest = std::min(smallest, std::abs(dim.strides[operand]));
   return smallest;
 }
 
@@ -32,7 +32,7 @@ Loop in_units(Loop loop, int64_t vector) {
 
 void lay_threads(Rows& rows, const VDevice& vdevice) {
   const int64_t threads = vdevice.compute_threads;
-  rows.lanes_first = smallest_stride(rows.kept) < smallest_stride(rows.reduced);
+  rows.lanes_first = smallest_stride(rows.kept, 0) < smallest_stride(rows.reduced, 0);
   // Two elements per thread keep the tree short and the loads wide; 32 lanes (128 bytes) or 32 parts make whole lines.
   const int64_t parts = std::clamp<int64_t>(power_of_two_from(ceil_div(rows.reduced_elements(), 2)), 1, threads);
   const int64_t line = rows.vector == 4 ? 8 : 32;
@@ -43,6 +43,28 @@ void lay_threads(Rows& rows, const VDevice& vdevice) {
   // With rows to spare, a warp or less per row has fewer steps to combine; four threads, where neighbours have neighbouring rows.
   const int64_t least = rows.lanes_first ? 4 : 32;
   while (ceil_div(rows.rows(), rows.lanes) > vdevice.veus() && threads / rows.lanes > least) rows.lanes *= 2;
+}
+
+std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice) {
+  lay_threads(rows, vdevice);
+  std::vector<Rows> layouts = {rows};
+  if (!rows.lanes_first) return layouts;
+  const auto groups = [&](int64_t lanes) { return ceil_div(rows.rows(), lanes); };
+  while (rows.lanes > 1 && groups(rows.lanes / 2) <= vdevice.veus() &&
+         2 * vdevice.compute_threads / rows.lanes <= rows.reduced_elements()) {
+    rows.lanes /= 2;
+    if (groups(rows.lanes) > groups(layouts.back().lanes)) layouts.push_back(rows);
+  }
+  return layouts;
+}
+
+double sector_factor(const Rows& rows, size_t operand, int64_t value_bytes) {
+  if (!rows.lanes_first) return 1;
+  constexpr int64_t kSector = 32;
+  const auto bytes = [&](int64_t elements) { return std::min(elements * value_bytes, kSector); };
+  // Sectors that the next reduced element shares with this one are read whole after all.
+  return std::max(
+      1.0, static_cast<double>(bytes(smallest_stride(rows.reduced, operand))) / static_cast<double>(bytes(rows.lanes * rows.vector)));
 }
 
 int64_t rows_per_rtask(const Rows& rows, int64_t rtasks) {

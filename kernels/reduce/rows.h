@@ -25,6 +25,15 @@ struct Rows {
 // Lays threads over the nests: neighbouring threads on neighbouring memory, a few elements per thread.
 void lay_threads(Rows& rows, const VDevice& vdevice);
 
+// That layout and, where neighbouring threads have neighbouring rows and these are too few for the vEUs, further ones with fewer rows side
+// by side, so that there are more rTasks, which have fewer elements each. Eight rows of f32 are whole sectors still.
+// Example: 196 rows on 132 vEUs. With 32 rows side by side 7 rTasks have work, with 8 rows 25, with 2 rows 98.
+std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice);
+
+// So many times as many bytes come from L2, or go there, as operand `operand` has values of `value_bytes` in a rTask's rows: memory
+// delivers whole sectors of 32 bytes, and few rows side by side want a part of each only.
+double sector_factor(const Rows& rows, size_t operand, int64_t value_bytes);
+
 // Rows per rTask for about `rtasks` rTasks: a multiple of the lanes.
 int64_t rows_per_rtask(const Rows& rows, int64_t rtasks);
 

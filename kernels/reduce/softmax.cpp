@@ -40,7 +40,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
                 {"log", arg(int64_t{std::get<Softmax>(rop.attrs).log})}};
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
-  phase.cost.activation_bytes = elements * (kept > 0 ? 8 : 16);
+  phase.cost.activation_bytes = elements * 4 * (sector_factor(rows, 0, 4) * (kept > 0 ? 1 : 3) + sector_factor(rows, 1, 4));
   phase.cost.flops = elements * 120 + static_cast<double>(vdevice.compute_threads) * 400;
   phase.cost.efficiency = vdevice.cost("softmax.efficiency");
   return rows_rkernel("softmax", rows, per_rtask, std::move(phase));
@@ -49,11 +49,11 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
 std::vector<RKernel> offers(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Softmax>(rop.attrs) || has_epilogue(rop) || !all_plain_f32(request.graph, rop)) return {};
-  Rows rows = rows_of(request.graph, rop);
-  lay_threads(rows, request.vdevice);
-  if (rows.kept.size() > 8 || rows.reduced.size() > 8) return {};
-  std::vector<RKernel> out = {rkernel_of(request, rows, request.vdevice.veus())};
-  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, rows, std::max<int64_t>(1, request.vdevice.veus() / 4)));
+  const std::vector<Rows> layouts = layouts_of(rows_of(request.graph, rop), request.vdevice);
+  if (layouts[0].kept.size() > 8 || layouts[0].reduced.size() > 8) return {};
+  std::vector<RKernel> out;
+  for (const Rows& rows : layouts) out.push_back(rkernel_of(request, rows, request.vdevice.veus()));
+  if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, layouts[0], std::max<int64_t>(1, request.vdevice.veus() / 4)));
   return out;
 }
 

@@ -257,6 +257,7 @@ std::vector<Case> normalize_cases() {
       normalize_case("instances", {{2, 3}, true, eps}, {2, 8, 9, 11}, rows, rows, {8, 1, 1}, {8, 1, 1}),
       normalize_case("instances of channels-last pixels", {{2, 3}, true, eps}, {2, 8, 9, 11}, last, last, {8, 1, 1}, {8, 1, 1}),
       normalize_case("instances of a part of wider pixels", {{2, 3}, true, eps}, {1, 5, 6, 7}, slice, slice, {5, 1, 1}, {5, 1, 1}),
+      normalize_case("few instances of channels-last pixels", {{2, 3}, true, eps}, {1, 3, 31, 9}, last, rows, {3, 1, 1}, {31, 1}),
       normalize_case("groups", {{2, 3, 4}, true, eps}, {2, 3, 4, 5, 3}, rows, rows, {3, 4, 1, 1}, {3, 4, 1, 1}),
       normalize_case("all but the channels", {{0, 2, 3}, true, 1e-18F}, {3, 5, 6, 7}, rows, last, {}, {}),
       normalize_case("reversed", {{1}, true, eps}, {6, 33}, Lay::reversed, rows, {33}, {33}),

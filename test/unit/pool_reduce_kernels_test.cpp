@@ -165,6 +165,8 @@ std::vector<Case> reduce_cases() {
       reduce_case("over one element", mean, {1}, true, {4, 1, 3}, rows),
       reduce_case("over none", prod, {1}, false, {4, 0, 3}, rows),
       reduce_case("backwards", sum, {1}, false, {4, 5, 3}, Lay::reversed),
+      reduce_case("few long columns", sum_square, {1}, false, {2, 1500, 3}, rows),
+      reduce_case("few long columns of vectors", max, {2, 3}, true, {1, 12, 31, 33}, last),
   };
   for (const ReduceKind kind : {sum, mean, max, min, prod, l1, l2, sum_square, log_sum, log_sum_exp}) {
     cases.push_back(reduce_case("kind " + std::to_string(static_cast<int>(kind)), kind, {1}, false, {3, 37, 5}, rows));
@@ -217,8 +219,41 @@ TEST_CASE("softmax agrees with the reference") {
        softmax_case("channels of rows", {1, 1, false}, {2, 9, 4, 5}, rows, rows),
        softmax_case("joint dimensions", {1, 3, false}, {2, 3, 4, 5}, last, rows),
        softmax_case("everything", {0, 1, false}, {3, 3}, rows, rows), softmax_case("of one element", {1, 1, false}, {5, 1}, rows, rows),
-       softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows)},
+       softmax_case("longer than is kept", {1, 1, true}, {2, 7001}, rows, rows),
+       softmax_case("few long columns", {1, 1, false}, {1, 701, 3}, rows, rows),
+       softmax_case("few columns, longer than is kept", {1, 1, false}, {1, 7001, 2}, rows, last)},
       {kernels::softmax()}, "softmax");
+}
+
+TEST_CASE("columns that are too few for the vEUs are offered with fewer side by side") {
+  VDevice vdevice = small_vdevice();
+  vdevice.sms = 132;
+  const auto names = [&](const Case& c, const kernels::Family& family) {
+    std::vector<std::string> all;
+    for (const RKernel& r : family.candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) all.push_back(r.name);
+    return all;
+  };
+  const Lay rows = Lay::rows;
+  CHECK(names(softmax_case("", {1, 1, false}, {2, 3000, 98}, rows, rows), kernels::softmax()) ==
+        std::vector<std::string>{"softmax<32 rows, 7>", "softmax<16 rows, 13>", "softmax<8 rows, 25>", "softmax<4 rows, 49>",
+                                 "softmax<2 rows, 98>"});
+  // Enough of them; rows that lie densely; and columns that give 64 threads each an element, but not more.
+  CHECK(names(softmax_case("", {1, 1, false}, {50, 300, 98}, rows, rows), kernels::softmax()).size() == 2);
+  CHECK(names(softmax_case("", {1, 1, false}, {20, 3000}, rows, rows), kernels::softmax()).size() == 2);
+  CHECK(names(softmax_case("", {1, 1, false}, {1, 64, 32}, rows, rows), kernels::softmax()).back() == "softmax<4 rows, 8>");
+  const auto reductions = names(reduce_case("", ReduceKind::max, {1}, false, {2, 3000, 98}, rows), kernels::reduce());
+  CHECK(std::count(reductions.begin(), reductions.end(), "reduce<1 wide, 98, split 1>") == 1);
+}
+
+TEST_CASE("fewer than eight columns side by side pay for whole sectors") {
+  VDevice vdevice = small_vdevice();
+  vdevice.sms = 132;
+  const Case c = softmax_case("", {1, 1, false}, {2, 3000, 98}, Lay::rows, Lay::rows);
+  const std::vector<RKernel> offers = kernels::softmax().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+  const auto bytes = [&](size_t i) { return offers[i].phases[0].cost.activation_bytes; };
+  CHECK(bytes(1) == bytes(0) / 2);
+  CHECK(bytes(2) == bytes(0) / 4);
+  CHECK(bytes(3) == bytes(2));  // half of each sector of as many bytes
 }
 
 TEST_CASE("local response normalisation agrees with the reference") {
