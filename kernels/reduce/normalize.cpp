@@ -1,4 +1,4 @@
-// Host side of normalize.cuh, normalize_rows.cuh and normalize_turns.cuh.
+// Host side of normalize.cuh, normalize_rows.cuh and normalize_turns.cuh. That of normalize_split.cuh is normalize_split.cpp.
 #include "kernels/reduce/normalize.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/loop.h"
+#include "kernels/reduce/normalize_split.h"
 #include "kernels/reduce/numbers.cuh"
 #include "kernels/reduce/rows.h"
 
@@ -17,8 +18,9 @@ namespace tamp::kernels {
 namespace {
 
 constexpr size_t kRank = rk::kRowsRank;
-constexpr int64_t kConstants = 2;                    // rows of values in the ring: scale and bias
-enum Operand : size_t { kIn, kOut, kScale, kBias };  // of the nests, in this order
+constexpr int64_t kConstants = 2;  // rows of values in the ring: scale and bias
+using Operand = NormalizeOperand;  // of the nests
+constexpr Operand kIn = kNormalizeIn, kOut = kNormalizeOut, kScale = kNormalizeScale, kBias = kNormalizeBias;
 
 TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
@@ -335,6 +337,8 @@ std::vector<RKernel> offers(const Request& request) {
   std::vector<RKernel> out;
   for (const Rows& layout : layouts) out.push_back(rkernel_of(request, layout, request.vdevice.veus()));
   if (out[0].rtasks() > 8) out.push_back(rkernel_of(request, layouts[0], std::max<int64_t>(1, request.vdevice.veus() / 4)));
+  if (has_table(rop)) return out;
+  if (std::optional<RKernel> split = split_normalize(request, rows)) out.push_back(*std::move(split));
   return out;
 }
 
@@ -352,9 +356,12 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   return bytes;
 }
 
-void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Rows rows = rows_of(graph, rop);
-  if (has_table(rop)) {
+  if (is_split_normalize(rkernel)) {
+    split_normalize_accesses(graph, rop, rows, rkernel, phase, index, out);
+    if (phase == 0) return;
+  } else if (has_table(rop)) {
     const std::vector<int32_t> table = table_of(graph, rop);
     const int64_t per_rtask = rkernel.config_value("rows_per_rtask"), each = rows.reduced_elements();
     for (int64_t r = index * per_rtask; r < std::min((index + 1) * per_rtask, rows.rows()); ++r) {

@@ -110,6 +110,19 @@ def large_filters():
     return m.model(nodes, [nets.port("x", 1, 8, 23, 25)], [nets.port("y", 1, 64, 12, 13)], weights)
 
 
+def long_rows():
+    """Normalisations of few long rows: a map as one group, as exporters write it, another one as groups of odd channels, and single channels."""
+    nodes = [m.node("Conv", ["x", "w1"], ["a"], "first"), m.node("Reshape", ["a", "flat"], ["r"], "flatten"),
+             m.node("InstanceNormalization", ["r", "one", "zero"], ["n"], "norm"), m.node("Reshape", ["n", "map"], ["u"], "back"),
+             m.node("Mul", ["u", "s"], ["k"], "scale"), m.node("Add", ["k", "b"], ["g"], "shift"), m.node("Conv", ["g", "w2"], ["c"], "second"),
+             m.node("GroupNormalization", ["c", "s20", "b20"], ["d"], "groups", num_groups=4), m.node("Conv", ["d", "w3"], ["e"], "third"),
+             m.node("InstanceNormalization", ["e", "s5", "b5"], ["y"], "channels")]
+    weights = [nets.weight("w1", 16, 8, 1, 1), nets.weight("w2", 20, 16, 1, 1), nets.weight("w3", 5, 20, 1, 1), m.ints("flat", [0, 1, -1]), m.ints("map", [1, 16, 53, 48]),
+               m.constant("one", np.ones(1, np.float32)), m.constant("zero", np.zeros(1, np.float32)), m.constant("s", nets.random("s", 16, 1, 1)),
+               m.constant("b", nets.random("b", 16, 1, 1)), *(m.constant(name, nets.random(name, int(name[1:]))) for name in ("s20", "b20", "s5", "b5"))]
+    return m.model(nodes, [nets.port("x", 1, 8, 53, 48)], [nets.port("y", 1, 5, 53, 48)], weights, opset=21)
+
+
 def element_types():
     """One rOperator of each plain body for other types than f32, an output that is a constant, and a GridSample."""
     nodes = [m.node("Add", ["i", "j"], ["sum"], "add"), m.node("Transpose", ["i"], ["turned"], "transpose"), m.node("Pad", ["sum", "pads"], ["padded"], "pad"),
@@ -203,6 +216,9 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("large_filters", large_filters, ["--vdevice", "h200"], "depthwise<4 normalize<rows staged_conv_tf32"),
     ("narrow_large_filters", large_filters, ["--vdevice", "h200", "--precision", "fp16"], "depthwise<4 normalize<rows"),
     ("large_filters_graph", large_filters, ["--vdevice", "h200", "--execution", "graph"], "depthwise<4 normalize<rows"),
+    ("long_rows", long_rows, ["--vdevice", "h200"], "normalize<split"),
+    ("narrow_long_rows", long_rows, ["--vdevice", "h200", "--precision", "fp16"], "normalize<split"),
+    ("long_rows_graph", long_rows, ["--vdevice", "h200", "--precision", "bf16", "--execution", "graph"], "normalize<split"),
     ("biased", biased, [], "depthwise direct matmul_direct"),
     ("conv_odd", nets.conv_odd, [], "implicit_gemm_fp32"),
     ("inception", nets.inception, ["--precision", "tf32"], "pool implicit_gemm_tf32"),

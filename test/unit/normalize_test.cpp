@@ -355,4 +355,98 @@ TEST_CASE("a body for several turns is offered where rows are of whole, aligned 
   CHECK_FALSE(offered(rows_case("", {{1}, true, 1e-5F}, {150, 96}, some_rows(150, 150))));
 }
 
+namespace {
+
+std::vector<Case> long_rows_cases() {
+  const Lay last = Lay::channels_last, slice = Lay::slice, rows = Lay::rows;
+  const float eps = 1e-5F;
+  const Normalize map{{1, 2, 3}, true, eps}, groups{{2, 3, 4}, true, eps};
+  return {
+      normalize_case("a row of vectors", {{1}, true, eps}, {1, 12004}, rows, rows, {12004}, {12004}),
+      normalize_case("a row of vectors without a mean", {{1}, false, eps}, {1, 12004}, rows, rows, {}, {12004}),
+      normalize_case("odd rows", {{1}, true, eps}, {3, 9001}, rows, rows, {9001}, {}),
+      normalize_case("an odd row without a mean", {{1}, false, eps}, {1, 7777}, rows, rows, {}, {}),
+      normalize_case("backwards", {{1}, true, eps}, {2, 5000}, Lay::reversed, rows, {5000}, {5000}),
+      normalize_case("groups", groups, {2, 2, 3, 30, 36}, rows, rows, {2, 3, 1, 1}, {2, 3, 1, 1}),
+      normalize_case("groups of odd maps", groups, {1, 2, 3, 31, 35}, rows, rows, {2, 3, 1, 1}, {2, 1, 1, 1}),
+      normalize_case("a channels-last map", map, {2, 20, 13, 17}, last, last, {20, 1, 1}, {20, 1, 1}),
+      normalize_case("a channels-last map of odd channels", map, {2, 18, 13, 17}, last, last, {18, 1, 1}, {18, 1, 1}),
+      normalize_case("a channels-last map to rows", map, {1, 12, 33, 31}, last, rows, {12, 1, 1}, {}),
+      normalize_case("a part of wider pixels", map, {1, 12, 33, 31}, slice, slice, {12, 1, 1}, {31}),
+      // Channels within a group, pixels, groups: in memory pixels, groups, channels within a group.
+      normalize_case("groups of channels-last pixels", {{1, 2}, true, eps}, {1, 8, 700, 3}, last, last, {8, 1, 3}, {8, 1, 1}),
+      normalize_case("groups of odd channels-last pixels", {{1, 2}, true, eps}, {2, 5, 701, 2}, last, last, {5, 1, 2}, {5, 1, 2}),
+      normalize_case("channels", {{2, 3}, true, eps}, {1, 20, 40, 41}, last, last, {20, 1, 1}, {20, 1, 1}),
+      normalize_case("few channels to rows", {{2, 3}, false, eps}, {2, 3, 40, 41}, last, rows, {3, 1, 1}, {40, 1}),
+      normalize_case("all but the channels", {{0, 2, 3}, true, 1e-18F}, {3, 5, 26, 27}, rows, last, {}, {}),
+      normalize_case("scale and bias of run time", map, {1, 20, 23, 17}, last, last, {20, 1, 1}, {20, 1, 1}, false),
+  };
+}
+
+VDevice thirteen_veus() {
+  VDevice vdevice = read_vdevice("cpu");
+  vdevice.sms = 13;
+  return vdevice;
+}
+
+const RKernel* split_of(const std::vector<RKernel>& offers) {
+  for (const RKernel& rkernel : offers) {
+    if (rkernel.phases[0].body == "rk::normalize_moments") return &rkernel;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("few long rows are cut into shares") {
+  const VDevice vdevice = thirteen_veus();
+  std::vector<Case> cases = long_rows_cases();
+  int vectors = 0;
+  for (const Case& c : long_rows_cases()) {
+    const std::vector<RKernel> offers = kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
+    const RKernel* split = split_of(offers);
+    INFO(c.name);
+    REQUIRE(split);
+    CHECK(split->phases[0].rtasks > 3);
+    CHECK(split->phases[1].rtasks <= 13);
+    vectors += split->phases[0].template_args[0].second == "4";
+    const TensorId x = c.graph.rops[0].inputs[0], y = c.graph.rops[0].outputs[0];
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {x, y}, dtype));
+    cases.push_back(narrowed(c, {x}, DType::f16));
+    cases.push_back(narrowed(narrowed(c, {x}, DType::bf16), {y}, DType::f16));
+  }
+  CHECK(vectors == 7);
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_split_normalize");
+  for (const std::string& problem : run_heavy_cases(cases, {kernels::normalize()}, {vdevice}, root, folder.path())) FAIL_CHECK(problem);
+}
+
+TEST_CASE("rows far from zero lose no digits in shares") {
+  CaseMaker maker("far from zero");
+  maker.set_range(1000, 1001);
+  const TensorId x = maker.input({1, 60000});
+  const Case c = maker.finish(Normalize{{1}, true, 1e-5F}, {x}, maker.output({1, 60000}));
+  HeavyRun run{thirteen_veus()};
+  run.tolerance = 3e-4;  // what rounding a mean of 1000 to f32 may make of values of 1; squares less a squared mean would be off by 0.1
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_far_normalize");
+  for (const std::string& problem : run_heavy_cases({c}, {kernels::normalize()}, run, root, folder.path())) FAIL_CHECK(problem);
+}
+
+TEST_CASE("rows are cut only where there are too few for the vEUs, and they are long") {
+  const VDevice vdevice = thirteen_veus();
+  const auto is_cut = [&](const Normalize& op, const Shape& shape, Lay lay) {
+    const Case c = normalize_case("", op, shape, lay, lay, {}, {});
+    return split_of(kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32})) != nullptr;
+  };
+  CHECK(is_cut({{1}}, {6, 20000}, Lay::rows));
+  CHECK_FALSE(is_cut({{1}}, {7, 20000}, Lay::rows));
+  CHECK_FALSE(is_cut({{1}}, {2, 511}, Lay::rows));
+  CHECK_FALSE(is_cut({{1}}, {2, 8192}, Lay::rows));  // the body for dense rows takes them
+  CHECK(is_cut({{2, 3}}, {1, 48, 40, 40}, Lay::channels_last));
+  CHECK_FALSE(is_cut({{2, 3}}, {1, 56, 40, 40}, Lay::channels_last));
+  Case table = rows_case("", {{1}, true, 1e-5F}, {3, 20001}, {2, 0});
+  CHECK(split_of(kernels::normalize().candidates({table.graph, table.graph.rops[0], vdevice, Precision::fp32})) == nullptr);
+}
+
 }  // namespace tamp::test
