@@ -121,7 +121,8 @@ std::vector<Value> evaluate(const Normalize& op, const Call& call) {
   return {output_from(call, y)};
 }
 
-Layout layout_of(const Normalize&) { return Layout::row_major; }
+// Rows of a matrix lie densely. Maps and their groups stay in the order in which they are, which is mostly that of channels-last pixels.
+Layout layout_of(const Normalize& op) { return op.axes.size() > 1 ? Layout::like_largest : Layout::row_major; }
 bool is_identity(const Normalize&, const Shape&) { return false; }
 bool is_f32_only(const Normalize&, DType) { return true; }
 int64_t own_work(const Normalize&, const Given& given, const TensorTypes&) { return 2 * kWorkOfRead * given.elements(0); }

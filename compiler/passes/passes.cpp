@@ -21,6 +21,7 @@
 #include "compiler/passes/recognise_attention.h"
 #include "compiler/passes/recognise_excitation.h"
 #include "compiler/passes/recognise_normalizations.h"
+#include "compiler/passes/regroup_normalizations.h"
 #include "compiler/passes/remove_identities.h"
 #include "compiler/passes/shrink_biases.h"
 #include "compiler/passes/sink_transposes.h"
@@ -53,7 +54,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fold_batch_norm", fold_batch_norm},                    // before canonicalise: it still sees the bias as an operand
       {"recognise_activations", recognise_activations},        // before the fusions, which swallow the steps that it matches
       {"recognise_normalizations", recognise_normalizations},  // the same
-      {"recognise_attention", attend},                         // the same
+      {"regroup_normalizations", regroup_normalizations},      // behind it, which may make them of single steps; before the fusions
+      {"recognise_attention", attend},                         // before the fusions
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands

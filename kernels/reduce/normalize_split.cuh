@@ -85,14 +85,12 @@ RK_INLINE void load_units(const RowsArgs& rows, const In* in, uint32_t first, co
   }
 }
 
-// Units that a thread has under way in either phase. With more in the second, which has scale and bias as well, the interpreter around it
-// has not registers enough.
+// Units that a thread has under way in either phase. The second also has those that it works on, scale and bias in registers; with more
+// units the interpreter around the body has not registers enough.
 template <int kVector, class In>
 inline constexpr int kMomentsBatch = kVector == 4 && sizeof(In) == 4 ? 4 : 8;
 template <int kVector, class In>
-inline constexpr int kSharesBatch = kVector == 1      ? 8
-                                    : sizeof(In) == 4 ? 3
-                                                      : 6;
+inline constexpr int kSharesBatch = kVector == 4 && sizeof(In) == 4 ? 2 : 4;
 
 template <class Veu, int kVector, bool kFlat, class In = float>
 RK_BODY void normalize_moments(const Task<Veu>& caller) {
@@ -168,9 +166,31 @@ RK_INLINE const float* row_of_factors(const Task<Veu>& task, const NormalizeSpli
   return all == nullptr ? nullptr : all + nest_offset(kept, args.rows.kept_divisors, args.rows.kept_rank, row);
 }
 
+// Where a unit lies in a row of y, scale and bias. 32 bits are enough within a tensor.
+struct UnitOffsets {
+  int32_t out, scale, bias;
+};
+template <bool kFlat>
+RK_INLINE UnitOffsets unit_offsets(const NormalizeSplitArgs& args, uint32_t unit) {
+  UnitOffsets at{0, 0, 0};
+  const auto add = [&](int d, uint32_t i) {
+    at.out += static_cast<int32_t>(i) * args.rows.reduced_out[d];
+    at.scale += static_cast<int32_t>(i) * args.reduced_scale[d];
+    at.bias += static_cast<int32_t>(i) * args.reduced_bias[d];
+  };
+#pragma unroll 1
+  for (int d = kFlat ? 0 : args.rows.reduced_rank - 1; d > 0; --d) {
+    uint32_t i;
+    unit = divide(unit, args.rows.reduced_divisors[d - 1], i);
+    add(d, i);
+  }
+  add(0, unit);
+  return at;
+}
+
 // Scale or bias of the unit at `from + offset`; `missing` where there are none.
 template <int kVector>
-RK_INLINE void load_unit_factors(const float* from, int64_t offset, int32_t step, float missing, float (&v)[kVector]) {
+RK_INLINE void load_unit_factors(const float* from, int32_t offset, int32_t step, float missing, float (&v)[kVector]) {
 #pragma unroll
   for (int i = 0; i < kVector; ++i) v[i] = missing;
   if (from == nullptr) return;
@@ -198,7 +218,7 @@ RK_BODY void normalize_shares(const Task<Veu>& caller) {
   const float* const scales = row_of_factors(task, args, args.scale, args.kept_scale, s.row);
   const float* const biases = row_of_factors(task, args, args.bias, args.kept_bias, s.row);
   const uint32_t begin = s.begin + s.t.part;
-  // The first units are under way while the moments are combined.
+  // The first units are under way while the moments are combined, and the next ones while these are written.
   UnitBatch<kVector, kBatch, In> units;
   task.await_inputs();
   if (begin < s.end) load_units<kFlat>(rows, in, begin, s, units);
@@ -206,24 +226,26 @@ RK_BODY void normalize_shares(const Task<Veu>& caller) {
   const float mean = whole.mean, factor = 1.0f / sqrtf(whole.squares / whole.count + args.epsilon);
 #pragma unroll 1
   for (uint32_t first = begin; first < s.end; first += kBatch * s.t.parts) {
+    const UnitBatch<kVector, kBatch, In> present = units;
+    const uint32_t next = first + kBatch * s.t.parts;
+    if (next < s.end) load_units<kFlat>(rows, in, next, s, units);
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const uint32_t at = first + static_cast<uint32_t>(b) * s.t.parts;
       if (!s.live || at >= s.end) continue;
       float x[kVector], scale[kVector], bias[kVector], y[kVector];
-      units.floats(b, x);
-      load_unit_factors(scales, reduced_offset<kFlat>(rows, args.reduced_scale, args.reduced_scale[0], at), args.scale_step, 1.0f, scale);
-      load_unit_factors(biases, reduced_offset<kFlat>(rows, args.reduced_bias, args.reduced_bias[0], at), args.bias_step, 0.0f, bias);
+      present.floats(b, x);
+      const UnitOffsets offsets = unit_offsets<kFlat>(args, at);
+      load_unit_factors(scales, offsets.scale, args.scale_step, 1.0f, scale);
+      load_unit_factors(biases, offsets.bias, args.bias_step, 0.0f, bias);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) y[i] = (x[i] - mean) * factor * scale[i] + bias[i];
-      Out* const to = out + reduced_offset<kFlat>(rows, rows.reduced_out, rows.reduced_out[0], at);
+      Out* const to = out + offsets.out;
       if constexpr (kVector == 4)
         store4(to, float4{y[0], y[1], y[2], y[3]});
       else
         store1(to, y[0]);
     }
-    const uint32_t next = first + kBatch * s.t.parts;
-    if (next < s.end) load_units<kFlat>(rows, in, next, s, units);
   }
 }
 
