@@ -17,16 +17,17 @@ constexpr int64_t kMomentWords = 2, kMomentBytes = 12;  // of a share in scratch
 TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 ArgValue tensor_arg(TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); }
 
-bool fours(const std::vector<int64_t>& values) {
-  return std::all_of(values.begin(), values.end(), [](int64_t value) { return value % 4 == 0; });
+bool are_multiples(const std::vector<int64_t>& values, int64_t of) {
+  return std::all_of(values.begin(), values.end(), [of](int64_t value) { return value % of == 0; });
 }
 
-// Whether reduced elements are neighbours in whole, aligned groups of four.
-bool has_vectors(const Graph& graph, const ROperator& rop, const Rows& rows) {
-  if (rows.reduced.empty() || rows.reduced.back().extent % 4 != 0) return false;
+// Whether reduced elements are neighbours in whole, aligned groups of `vector`.
+bool has_vectors(const Graph& graph, const ROperator& rop, const Rows& rows, int64_t vector) {
+  if (rows.reduced.empty() || rows.reduced.back().extent % vector != 0) return false;
   const Loop outer(rows.reduced.begin(), rows.reduced.end() - 1);
   const auto aligned = [&](NormalizeOperand which, TensorId id) {
-    return fours(strides(rows.kept, which)) && fours(strides(outer, which)) && graph.tensor(id).place.offset % 4 == 0;
+    return are_multiples(strides(rows.kept, which), vector) && are_multiples(strides(outer, which), vector) &&
+           graph.tensor(id).place.offset % vector == 0;
   };
   const std::vector<int64_t>& steps = rows.reduced.back().strides;
   for (const auto& [which, id] : {std::pair{kNormalizeIn, rop.inputs[0]}, std::pair{kNormalizeOut, rop.outputs[0]}}) {
@@ -57,11 +58,12 @@ std::optional<Split> split_of(const Request& request, const Rows& rows) {
   const VDevice& vdevice = request.vdevice;
   Split split;
   split.rows = narrowest_whole_sectors(rows, bytes_of(request.graph.tensor(request.rop.inputs[0]).dtype), vdevice);
-  if (!split.rows.lanes_first && has_vectors(request.graph, request.rop, rows)) {
-    split.vector = 4;
+  for (const int64_t vector : {4, 2}) {
+    if (split.vector > 1 || split.rows.lanes_first || !has_vectors(request.graph, request.rop, rows, vector)) continue;
+    split.vector = vector;
     LoopDim& inner = split.rows.reduced.back();
-    inner.extent /= 4;
-    for (int64_t& stride : inner.strides) stride *= 4;
+    inner.extent /= vector;
+    for (int64_t& stride : inner.strides) stride *= vector;
     lay_threads(split.rows, vdevice);
   }
   const int64_t blocks = ceil_div(split.rows.rows(), split.rows.lanes), units = split.rows.reduced_elements();
@@ -108,7 +110,8 @@ std::vector<Arg> args_of(const Request& request, const Split& split) {
 // Cycles of a rTask that reads and writes so many bytes.
 double cycles_of(const VDevice& vdevice, const Split& split, double bytes) {
   const double of_byte =
-      vdevice.cost("normalize.split_byte_cycles") * (split.vector == 4 ? 1 : vdevice.cost("normalize.split_single_factor"));
+      vdevice.cost("normalize.split_byte_cycles") *
+      (split.vector == 4 ? 1 : vdevice.cost(split.vector == 2 ? "normalize.split_pair_factor" : "normalize.split_single_factor"));
   return vdevice.cost("normalize.split_fixed_cycles") + bytes * of_byte;
 }
 

@@ -70,6 +70,15 @@ struct UnitBatch<4, kBatch, In> {
   }
 };
 template <int kBatch, class In>
+struct UnitBatch<2, kBatch, In> {
+  Raw2<In> raw[kBatch];
+  RK_INLINE void load(int b, const In* p) { raw[b] = load_raw2(p); }
+  RK_INLINE void floats(int b, float (&x)[2]) const {
+    const float2 v = raw[b].floats();
+    x[0] = v.x, x[1] = v.y;
+  }
+};
+template <int kBatch, class In>
 struct UnitBatch<1, kBatch, In> {
   float values[kBatch];
   RK_INLINE void load(int b, const In* p) { values[b] = load1(p); }
@@ -90,7 +99,9 @@ RK_INLINE void load_units(const RowsArgs& rows, const In* in, uint32_t first, co
 template <int kVector, class In>
 inline constexpr int kMomentsBatch = kVector == 4 && sizeof(In) == 4 ? 4 : 8;
 template <int kVector, class In>
-inline constexpr int kSharesBatch = kVector == 4 && sizeof(In) == 4 ? 2 : 4;
+inline constexpr int kSharesBatch = kVector == 1                ? 4
+                                    : kVector * sizeof(In) <= 8 ? 3
+                                                                : 2;
 
 template <class Veu, int kVector, bool kFlat, class In = float>
 RK_BODY void normalize_moments(const Task<Veu>& caller) {
@@ -241,10 +252,9 @@ RK_BODY void normalize_shares(const Task<Veu>& caller) {
 #pragma unroll
       for (int i = 0; i < kVector; ++i) y[i] = (x[i] - mean) * factor * scale[i] + bias[i];
       Out* const to = out + offsets.out;
-      if constexpr (kVector == 4)
-        store4(to, float4{y[0], y[1], y[2], y[3]});
-      else
-        store1(to, y[0]);
+      if constexpr (kVector == 4) store4(to, float4{y[0], y[1], y[2], y[3]});
+      if constexpr (kVector == 2) store2(to, float2{y[0], y[1]});
+      if constexpr (kVector == 1) store1(to, y[0]);
     }
   }
 }

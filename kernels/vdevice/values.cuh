@@ -67,6 +67,36 @@ RK_INLINE Raw4<Value> load_raw4(const Value* p) {
     return {load_pairs2(p)};
 }
 
+// The same for two values: 4 aligned bytes of 16 bits each, 8 of floats.
+template <class Value>
+struct Raw2 {
+  uint32_t pair;
+  RK_INLINE float2 floats() const { return floats_of<Value>(pair); }
+};
+template <>
+struct Raw2<float> {
+  float2 values;
+  RK_INLINE float2 floats() const { return values; }
+};
+template <class Value>
+RK_INLINE Raw2<Value> load_raw2(const Value* p) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Value, float>)
+    return {__ldcg(reinterpret_cast<const float2*>(p))};
+  else
+    return {__ldcg(reinterpret_cast<const uint32_t*>(p))};
+#else
+  return *reinterpret_cast<const Raw2<Value>*>(p);
+#endif
+}
+template <class Value>
+RK_INLINE void store2(Value* p, float2 v) {
+  if constexpr (std::is_same_v<Value, float>)
+    *as_global(reinterpret_cast<float2*>(p)) = v;
+  else
+    *as_global(reinterpret_cast<uint32_t*>(p)) = pair_of<Value>(v.x, v.y);
+}
+
 // The same for eight values: 16 aligned bytes of 16 bits each, 32 of floats. Bodies that make many turns load these: with few loads of 8
 // bytes under way a vEU gets a quarter of L2's bandwidth.
 template <class Value>

@@ -375,6 +375,8 @@ std::vector<Case> long_rows_cases() {
       normalize_case("a part of wider pixels", map, {1, 12, 33, 31}, slice, slice, {12, 1, 1}, {31}),
       // Channels within a group, pixels, groups: in memory pixels, groups, channels within a group.
       normalize_case("groups of channels-last pixels", {{1, 2}, true, eps}, {1, 8, 700, 3}, last, last, {8, 1, 3}, {8, 1, 1}),
+      normalize_case("groups of 10 channels-last channels", {{1, 2}, true, eps}, {1, 10, 401, 4}, last, last, {10, 1, 4}, {10, 1, 1}),
+      normalize_case("odd rows of pairs", {{1}, false, eps}, {3, 9002}, rows, rows, {9002}, {9002}),
       normalize_case("groups of odd channels-last pixels", {{1, 2}, true, eps}, {2, 5, 701, 2}, last, last, {5, 1, 2}, {5, 1, 2}),
       normalize_case("channels", {{2, 3}, true, eps}, {1, 20, 40, 41}, last, last, {20, 1, 1}, {20, 1, 1}),
       normalize_case("few channels to rows", {{2, 3}, false, eps}, {2, 3, 40, 41}, last, rows, {3, 1, 1}, {40, 1}),
@@ -401,7 +403,7 @@ const RKernel* split_of(const std::vector<RKernel>& offers) {
 TEST_CASE("few long rows are cut into shares") {
   const VDevice vdevice = thirteen_veus();
   std::vector<Case> cases = long_rows_cases();
-  int vectors = 0;
+  std::map<std::string, int> vectors;
   for (const Case& c : long_rows_cases()) {
     const std::vector<RKernel> offers = kernels::normalize().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp32});
     const RKernel* split = split_of(offers);
@@ -409,13 +411,13 @@ TEST_CASE("few long rows are cut into shares") {
     REQUIRE(split);
     CHECK(split->phases[0].rtasks > 3);
     CHECK(split->phases[1].rtasks <= 13);
-    vectors += split->phases[0].template_args[0].second == "4";
+    ++vectors[split->phases[0].template_args[0].second];
     const TensorId x = c.graph.rops[0].inputs[0], y = c.graph.rops[0].outputs[0];
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, {x, y}, dtype));
     cases.push_back(narrowed(c, {x}, DType::f16));
     cases.push_back(narrowed(narrowed(c, {x}, DType::bf16), {y}, DType::f16));
   }
-  CHECK(vectors == 7);
+  CHECK(vectors == std::map<std::string, int>{{"4", 7}, {"2", 3}, {"1", 9}});
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
   const CaseFolder folder("tamp_split_normalize");
   for (const std::string& problem : run_heavy_cases(cases, {kernels::normalize()}, {vdevice}, root, folder.path())) FAIL_CHECK(problem);
