@@ -50,8 +50,8 @@ std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice) {
   std::vector<Rows> layouts = {rows};
   if (!rows.lanes_first) return layouts;
   const auto groups = [&](int64_t lanes) { return ceil_div(rows.rows(), lanes); };
-  while (rows.lanes > 1 && groups(rows.lanes / 2) <= vdevice.veus() &&
-         2 * vdevice.compute_threads / rows.lanes <= rows.reduced_elements()) {
+  const auto elements = [&](int64_t lanes) { return rows.reduced_elements() * lanes / vdevice.compute_threads; };  // of a thread
+  while (rows.lanes > 1 && groups(rows.lanes / 2) <= vdevice.veus() && elements(rows.lanes / 2) >= 2) {
     rows.lanes /= 2;
     if (groups(rows.lanes) > groups(layouts.back().lanes)) layouts.push_back(rows);
   }

@@ -26,8 +26,8 @@ struct Rows {
 void lay_threads(Rows& rows, const VDevice& vdevice);
 
 // That layout and, where neighbouring threads have neighbouring rows and these are too few for the vEUs, further ones with fewer rows side
-// by side, so that there are more rTasks, which have fewer elements each. Eight rows of f32 are whole sectors still.
-// Example: 196 rows on 132 vEUs. With 32 rows side by side 7 rTasks have work, with 8 rows 25, with 2 rows 98.
+// by side, so that there are more rTasks, which have fewer elements each; two for each thread, at least. Eight rows of f32 are whole
+// sectors still. Example: 196 rows on 132 vEUs. With 32 rows side by side 7 rTasks have work, with 8 rows 25, with 2 rows 98.
 std::vector<Rows> layouts_of(Rows rows, const VDevice& vdevice);
 
 // So many times as many bytes come from L2, or go there, as operand `operand` has values of `value_bytes` in a rTask's rows: memory

@@ -237,10 +237,10 @@ TEST_CASE("columns that are too few for the vEUs are offered with fewer side by 
   CHECK(names(softmax_case("", {1, 1, false}, {2, 3000, 98}, rows, rows), kernels::softmax()) ==
         std::vector<std::string>{"softmax<32 rows, 7>", "softmax<16 rows, 13>", "softmax<8 rows, 25>", "softmax<4 rows, 49>",
                                  "softmax<2 rows, 98>"});
-  // Enough of them; rows that lie densely; and columns that give 64 threads each an element, but not more.
+  // Enough of them; rows that lie densely; and columns that give 32 threads each two elements, but not more.
   CHECK(names(softmax_case("", {1, 1, false}, {50, 300, 98}, rows, rows), kernels::softmax()).size() == 2);
   CHECK(names(softmax_case("", {1, 1, false}, {20, 3000}, rows, rows), kernels::softmax()).size() == 2);
-  CHECK(names(softmax_case("", {1, 1, false}, {1, 64, 32}, rows, rows), kernels::softmax()).back() == "softmax<4 rows, 8>");
+  CHECK(names(softmax_case("", {1, 1, false}, {1, 64, 32}, rows, rows), kernels::softmax()).back() == "softmax<8 rows, 4>");
   const auto reductions = names(reduce_case("", ReduceKind::max, {1}, false, {2, 3000, 98}, rows), kernels::reduce());
   CHECK(std::count(reductions.begin(), reductions.end(), "reduce<1 wide, 98, split 1>") == 1);
 }
