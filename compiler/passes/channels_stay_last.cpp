@@ -50,7 +50,7 @@ class ChannelKeeper {
 
   std::optional<Chain> chain_from(size_t first) const {
     const auto* const begin = std::get_if<Transpose>(&graph_.rops[first].attrs);
-    if (!begin) return std::nullopt;
+    if (!begin || begin->perm.empty()) return std::nullopt;
     const auto last = static_cast<int64_t>(begin->perm.size()) - 1;
     Chain chain{{first}, static_cast<size_t>(std::find(begin->perm.begin(), begin->perm.end(), last) - begin->perm.begin())};
     if (static_cast<int64_t>(chain.channel) == last) return std::nullopt;

@@ -76,6 +76,7 @@ class StackConcats {
       reshape.attrs = Reshape{column.shape};
       reshape.inputs = {part};
       reshape.outputs = {add_tensor(graph_, std::move(column))};
+      reshape.origin = concat.origin;
       stacked.inputs.push_back(reshape.outputs[0]);
       made.push_back(std::move(reshape));
     }
