@@ -59,14 +59,15 @@ std::optional<std::vector<int64_t>> wanted_strides(const Graph& graph, const ROp
   const size_t rank = tensor.shape.size();
   if (tensor.role != Role::activation || tensor.dtype != DType::f32 || rank < 2 || i > 0) return std::nullopt;
   constexpr int64_t kCell = 4;  // of f32, whatever the activations will be
+  std::vector<int64_t> wanted;
   if (std::holds_alternative<Conv>(rop.attrs)) {
     if (rank != 4 || lies_well(tensor, {0, 2, 3, 1}, kCell)) return std::nullopt;
-    return channels_last_strides(tensor.shape, cell);
+    wanted = channels_last_strides(tensor.shape, cell);
+  } else {
+    const std::vector<size_t> inner = summed(rop, rank);
+    if (inner.empty()) return std::nullopt;
+    wanted = padded_strides(tensor.shape, with_innermost(rank, inner), cell);
   }
-  const std::vector<size_t> inner = summed(rop, rank);
-  if (inner.empty()) return std::nullopt;
-  const std::vector<size_t> order = with_innermost(rank, inner);
-  const std::vector<int64_t> wanted = padded_strides(tensor.shape, order, cell);
   if (wanted == tensor.place.strides && tensor.place.offset % kCell == 0) return std::nullopt;
   return wanted;
 }

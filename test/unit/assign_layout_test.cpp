@@ -1,12 +1,43 @@
 // Where tensors lie after assign_layout, which views and Concats are free, and that memory holds the right answers.
 #include "compiler/passes/assign_layout.h"
 
+#include <limits>
+
 #include "compiler/passes/fold_batch_norm.h"
 #include "test/support/check_pass.h"
 #include "test/support/random_graph.h"
 
 using namespace tamp;
 using namespace tamp::test;
+
+namespace {
+
+// What reads a copy takes less time than what does not, by more than the copy takes.
+double copies_are_cheap(const Graph& graph, const ROperator& rop) {
+  const auto is_copy = [&](TensorId id) { return graph.tensor(id).name.ends_with(".copy"); };
+  return std::holds_alternative<Elementwise>(rop.attrs) ? 1 : is_copy(rop.inputs[0]) ? 2 : 10;
+}
+double copies_are_dear(const Graph&, const ROperator& rop) { return std::holds_alternative<Elementwise>(rop.attrs) ? 9 : 5; }
+double no_rkernel(const Graph&, const ROperator&) { return std::numeric_limits<double>::infinity(); }
+
+Graph placed(const Graph& source, const PlacedEstimator& estimator = copies_are_cheap, int64_t cell = 4) {
+  Graph made = passes::assign_layout(source, cell, estimator);
+  check_pass(source, made);
+  return made;
+}
+
+// A map whose channels are the rows of `readers`' first operand "t", as in MLP-Mixer.
+std::string mixer(const std::string& readers) {
+  return R"(
+    x = input f32[2,6,40]
+    w = const f32[6,8]
+    v = const f32[6,4]
+    n = Softmax(x) {axes=[2,2]} -> f32[2,6,40]
+    t = Transpose(n) {perm=[0,2,1]} -> f32[2,40,6]
+)" + readers;
+}
+
+}  // namespace
 
 TEST_CASE("assign_layout alone keeps the answers of graphs with many views") {
   for (unsigned seed = 1000; seed < 1300; ++seed) {
@@ -142,4 +173,260 @@ TEST_CASE("rOperators made by the passes have names of their own") {
   std::vector<std::string> names;
   for (const ROperator& rop : graph.rops) names.push_back(rop.name);
   CHECK(names == std::vector<std::string>{"x.copy", "x.copy2", "x.copy3", "y"});
+}
+
+TEST_CASE("an operand that makes its reader slow is copied to the order that the reader wants") {
+  const Graph source = parse_graph(mixer("y = MatMul(t, w) {} -> f32[2,40,8]\noutputs(y)\n"));
+  const Graph after = placed(source);
+  REQUIRE(after.rops.size() == 3);
+  CHECK(name_of(after.rops[1].attrs) == std::string("Elementwise"));
+  const Tensor& copy = after.tensor(after.rops[2].inputs[0]);
+  CHECK(copy.name == "t.copy");
+  CHECK(copy.place.strides == std::vector<int64_t>{240, 6, 1});
+  CHECK(after.buffers[copy.place.buffer.index()].kind == BufferKind::arena);
+  // With the strides that a Transpose gives it, the operand is no row after row.
+  CHECK(tensor_named(after, "t").place.strides == std::vector<int64_t>{240, 1, 40});
+}
+
+TEST_CASE("rows of copies begin at multiples of 16 bytes if they are long") {
+  const Graph source = parse_graph(R"(
+    x = input f32[2,36,5]
+    w = const f32[36,8]
+    n = Softmax(x) {axes=[2,2]} -> f32[2,36,5]
+    t = Transpose(n) {perm=[0,2,1]} -> f32[2,5,36]
+    y = MatMul(t, w) {} -> f32[2,5,8]
+    outputs(y)
+  )");
+  CHECK(tensor_named(placed(source, copies_are_cheap, 4), "t.copy").place.strides == std::vector<int64_t>{180, 36, 1});
+  CHECK(tensor_named(placed(source, copies_are_cheap, 8), "t.copy").place.strides == std::vector<int64_t>{200, 40, 1});
+}
+
+TEST_CASE("readers that want the same order share one copy") {
+  const Graph source = parse_graph(mixer(R"(
+    a = MatMul(t, w) {} -> f32[2,40,8]
+    b = MatMul(t, v) {} -> f32[2,40,4]
+    c = Softmax(t) {axes=[2,2]} -> f32[2,40,6]
+    d = Softmax(t) {axes=[1,1]} -> f32[2,40,6]
+    outputs(a, b, c, d)
+  )"));
+  const Graph after = placed(source);
+  CHECK(count_rops(after, "Elementwise") == 1);  // d's rows lie well where they are
+  const auto operand_of = [&](const std::string& name) {
+    for (const ROperator& rop : after.rops) {
+      if (rop.name == name) return after.tensor(rop.inputs[0]).name;
+    }
+    return std::string();
+  };
+  CHECK(operand_of("a") == "t.copy");
+  CHECK(operand_of("b") == "t.copy");
+  CHECK(operand_of("c") == "t.copy");
+  CHECK(operand_of("d") == "t");
+}
+
+TEST_CASE("nothing is left of a copy that is not worth it") {
+  const Graph source = parse_graph(mixer(R"(
+    a = MatMul(t, w) {} -> f32[2,40,8]
+    y = Softmax(a) {axes=[1,1]} -> f32[2,40,8]
+    outputs(y)
+  )"));
+  const Graph without = passes::assign_layout(source);
+  for (const PlacedEstimator& estimator : {PlacedEstimator(copies_are_dear), PlacedEstimator(no_rkernel)}) {
+    const Graph after = placed(source, estimator);
+    CHECK(print(after) == print(without));
+    CHECK(after.tensors.size() == without.tensors.size());
+    CHECK(after.buffers.size() == without.buffers.size());
+  }
+}
+
+TEST_CASE("operands that lie well are not copied") {
+  struct Row {
+    const char *why, *text;
+  };
+  for (const Row& row : {
+           Row{"rows one after another", R"(
+             x = input f32[2,6,40]
+             w = const f32[40,8]
+             n = Softmax(x) {axes=[2,2]} -> f32[2,6,40]
+             a = MatMul(n, w) {} -> f32[2,6,8]
+             b = Softmax(a) {axes=[2,2]} -> f32[2,6,8]
+             y = Normalize(b) {axes=[2]} -> f32[2,6,8]
+             outputs(y)
+           )"},
+           Row{"rows that are read transposed", R"(
+             x = input f32[2,6,40]
+             z = input f32[2,40,8]
+             n = Softmax(x) {axes=[2,2]} -> f32[2,6,40]
+             t = Transpose(n) {perm=[0,2,1]} -> f32[2,40,6]
+             y = MatMul(t, z) {trans_a=1} -> f32[2,6,8]
+             outputs(y)
+           )"},
+           Row{"convolutions", R"(
+             x = input f32[1,8,4,4]
+             w = const f32[8,8,1,1]
+             a = Conv(x, w) {kernel=[1,1]} -> f32[1,8,4,4]
+             y = Conv(a, w) {kernel=[1,1]} -> f32[1,8,4,4]
+             outputs(y)
+           )"},
+           Row{"pixels of so few channels that they are not padded", R"(
+             x = input f32[1,3,4,4]
+             w = const f32[3,3,1,1]
+             a = Conv(x, w) {kernel=[1,1]} -> f32[1,3,4,4]
+             y = Conv(a, w) {kernel=[1,1]} -> f32[1,3,4,4]
+             outputs(y)
+           )"},
+           Row{"inputs of the graph and constants", R"(
+             x = input f32[1,8,4,4]
+             c = const f32[5,6]
+             w = const f32[8,8,1,1]
+             v = const f32[6,8]
+             a = Conv(x, w) {kernel=[1,1]} -> f32[1,8,4,4]
+             y = Softmax(a) {axes=[1,1]} -> f32[1,8,4,4]
+             z = MatMul(c, v) {} -> f32[5,8]
+             outputs(y, z)
+           )"},
+           Row{"one row, one column, and nothing", R"(
+             x = input f32[1,40]
+             z = input f32[0,40]
+             u = const f32[1,8]
+             w = const f32[40,8]
+             n = Softmax(x) {axes=[1,1]} -> f32[1,40]
+             e = Softmax(z) {axes=[1,1]} -> f32[0,40]
+             t = Transpose(n) {perm=[1,0]} -> f32[40,1]
+             a = MatMul(n, w) {} -> f32[1,8]
+             b = MatMul(t, u) {} -> f32[40,8]
+             c = MatMul(e, w) {} -> f32[0,8]
+             outputs(a, b, c)
+           )"},
+       }) {
+    INFO(row.why);
+    const Graph source = parse_graph(row.text);
+    CHECK(print(placed(source)) == print(passes::assign_layout(source)));
+  }
+}
+
+TEST_CASE("pixels that do not begin at multiples of 16 bytes are copied for a convolution") {
+  const Graph source = parse_graph(R"(
+    x = input f32[1,8,4,4]
+    u = const f32[6,8,1,1]
+    w = const f32[8,8,1,1]
+    v = const f32[5,14,1,1]
+    s = const f32[5,4,1,1]
+    a = Conv(x, w) {kernel=[1,1]} -> f32[1,8,4,4]
+    b = Conv(x, u) {kernel=[1,1]} -> f32[1,6,4,4]
+    c = Concat(b, a) {axis=1} -> f32[1,14,4,4]
+    y = Conv(a, w) {kernel=[1,1]} -> f32[1,8,4,4]
+    z = Conv(c, v) {kernel=[1,1]} -> f32[1,5,4,4]
+    outputs(y, z)
+  )");
+  const Graph after = placed(source);
+  CHECK(tensor_named(after, "a.copy").place.strides == std::vector<int64_t>{0, 1, 32, 8});
+  CHECK(print(placed(source, copies_are_dear)) == print(passes::assign_layout(source)));
+}
+
+TEST_CASE("copies that are worth it keep the answers of graphs with many views") {
+  int copies = 0;
+  for (unsigned seed = 1000; seed < 1200; ++seed) {
+    CAPTURE(seed);
+    const Graph source = passes::fold_batch_norm(random_graph(seed, 3 + static_cast<int>(seed % 12)));
+    CAPTURE(print(source));
+    if (!has_finite_answers(source)) continue;
+    const Graph after = placed(source, copies_are_cheap, seed % 2 == 0 ? 4 : 8);
+    copies += print(after) != print(passes::assign_layout(source, seed % 2 == 0 ? 4 : 8));
+  }
+  CHECK(copies > 10);
+}
+
+TEST_CASE("a view that no strides express is copied into a Concat once") {
+  struct Row {
+    const char *why, *text;
+    int copies;
+  };
+  const std::string head = R"(
+    x = input f32[2,3,4,5]
+    u = const f32[8,3,1,1]
+    w = const f32[4,3,1,1]
+    i = Conv(x, u) {kernel=[1,1]} -> f32[2,8,4,5]
+    s = Conv(x, w) {kernel=[1,1]} -> f32[2,4,4,5]
+  )";
+  for (const Row& row : {
+           Row{"the pixels of a transposed convolution", R"(
+             a = Reshape(i) -> f32[2,2,2,2,4,5]
+             b = Transpose(a) {perm=[0,1,4,2,5,3]} -> f32[2,2,4,2,5,2]
+             c = Reshape(b) -> f32[2,2,8,10]
+             v = const f32[3,4,1,1]
+             z = const f32[2,2,1,1]
+             d = Conv(c, z) {kernel=[1,1]} -> f32[2,2,8,10]
+             e = Concat(c, d) {axis=1} -> f32[2,4,8,10]
+             y = Conv(e, v) {kernel=[1,1]} -> f32[2,3,8,10]
+             outputs(y)
+           )",
+               1},
+           Row{"twice in one Concat", R"(
+             a = Reshape(i) -> f32[2,2,2,2,4,5]
+             b = Transpose(a) {perm=[0,1,4,2,5,3]} -> f32[2,2,4,2,5,2]
+             c = Reshape(b) -> f32[2,2,8,10]
+             v = const f32[3,4,1,1]
+             e = Concat(c, c) {axis=1} -> f32[2,4,8,10]
+             y = Conv(e, v) {kernel=[1,1]} -> f32[2,3,8,10]
+             outputs(y)
+           )",
+               2},
+           Row{"along another axis", R"(
+             a = Reshape(i) -> f32[2,2,2,2,4,5]
+             b = Transpose(a) {perm=[0,1,4,2,5,3]} -> f32[2,2,4,2,5,2]
+             c = Reshape(b) -> f32[2,2,8,10]
+             d = Elementwise(c) {exp(i0)} -> f32[2,2,8,10]
+             y = Concat(c, d) {axis=3} -> f32[2,2,8,20]
+             outputs(y)
+           )",
+               2},  // and exp
+           Row{"into an answer, and an answer itself", R"(
+             a = Reshape(i) -> f32[2,2,2,2,4,5]
+             b = Transpose(a) {perm=[0,1,4,2,5,3]} -> f32[2,2,4,2,5,2]
+             c = Reshape(b) -> f32[2,2,8,10]
+             d = Elementwise(c) {exp(i0)} -> f32[2,2,8,10]
+             y = Concat(c, d) {axis=1} -> f32[2,4,8,10]
+             outputs(y, c)
+           )",
+               3},
+           Row{"rows of pixels", R"(
+             a = Transpose(i) {perm=[0,1,3,2]} -> f32[2,8,5,4]
+             c = Reshape(a) -> f32[2,160]
+             b = Transpose(s) {perm=[0,2,3,1]} -> f32[2,4,5,4]
+             d = Reshape(b) -> f32[2,80]
+             e = Concat(c, d) {axis=1} -> f32[2,240]
+             y = Softmax(e) {axes=[1,1]} -> f32[2,240]
+             outputs(y)
+           )",
+               0},
+       }) {
+    INFO(row.why);
+    const Graph source = parse_graph(head + row.text);
+    const Graph graph = passes::assign_layout(source);
+    check_pass(source, graph);
+    CHECK(count_rops(graph, "Elementwise") == row.copies);
+    check_pass(source, placed(source));
+  }
+}
+
+TEST_CASE("a Concat whose result is taken apart to a map lies as the map should") {
+  const Graph source = parse_graph(R"(
+    x = input f32[2,8,5,4]
+    u = const f32[4,8,1,1]
+    w = const f32[3,8,1,1]
+    a = Conv(x, u) {kernel=[1,1]} -> f32[2,4,5,4]
+    b = Conv(x, u) {kernel=[1,1]} -> f32[2,4,5,4]
+    c = Reshape(a) -> f32[2,4,1,5,4]
+    d = Reshape(b) -> f32[2,4,1,5,4]
+    e = Concat(c, d) {axis=2} -> f32[2,4,2,5,4]
+    m = Reshape(e) -> f32[2,8,5,4]
+    y = Conv(m, w) {kernel=[1,1]} -> f32[2,3,5,4]
+    outputs(y)
+  )");
+  const Graph graph = passes::assign_layout(source);
+  check_pass(source, graph);
+  CHECK(graph.rops.size() == 3);
+  CHECK(tensor_named(graph, "m").place.strides == std::vector<int64_t>{160, 1, 32, 8});
+  CHECK(tensor_named(graph, "a").place.strides == std::vector<int64_t>{160, 2, 32, 8});
+  CHECK(tensor_named(graph, "b").place.offset == 1);
 }
