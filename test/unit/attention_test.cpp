@@ -131,6 +131,108 @@ TEST_CASE("a factor of Q or K is one of the scores") {
   CHECK(attention_of(made).scale == 0.75F);
 }
 
+TEST_CASE("a factor of K in front of Transposes is one of the scores") {
+  // As torchvision's MaxViT writes it: K is multiplied before an Einsum turns it round.
+  const auto keys = [](const std::string& scaled, const std::string& outputs) {
+    return R"(
+    q = input f32[2,5,3,8]
+    k = input f32[2,7,3,8]
+    v = input f32[2,3,7,4]
+    c = const f32[] {0.25}
+    h = const f32[8] {1, 2, 3, 4, 5, 6, 7, 8}
+    one = const f32[1,1,1,1] {-2}
+)" + scaled +
+           R"(
+    i = Transpose(q) {perm=[0,2,1,3]} -> f32[2,3,5,8]
+    a = Transpose(b) {perm=[0,2,1,3]} -> f32[2,3,7,8]
+    t = Transpose(a) {perm=[0,1,3,2]} -> f32[2,3,8,7]
+    s = MatMul(i, t) {alpha=3} -> f32[2,3,5,7]
+    w = Softmax(s) {axes=[3,3]} -> f32[2,3,5,7]
+    y = MatMul(w, v) {} -> f32[2,3,5,4]
+    )" + outputs +
+           "\n";
+  };
+  const std::string times = "b = Elementwise(k, c) {mul(i0, i1)} -> f32[2,7,3,8]";
+  for (const auto& [scaled, scale] :
+       {std::pair{times, 0.75F}, std::pair{std::string("b = Elementwise(c, k) {mul(i0, i1)} -> f32[2,7,3,8]"), 0.75F},
+        std::pair{std::string("b = Elementwise(k, one) {mul(i0, i1)} -> f32[2,7,3,8]"), -6.0F}}) {
+    CAPTURE(scaled);
+    const Graph made = recognised(parse_graph(keys(scaled, "outputs(y)")));
+    REQUIRE(count_rops(made, "Attention") == 1);
+    CHECK(attention_of(made).scale == scale);
+    CHECK(count_rops(made, "Elementwise") == 0);
+  }
+  // Numbers of each channel, sums, and what somebody else reads stay in front of it.
+  for (const auto& [scaled, outputs] :
+       {std::pair{std::string("b = Elementwise(k, h) {mul(i0, i1)} -> f32[2,7,3,8]"), "outputs(y)"},
+        std::pair{std::string("b = Elementwise(k, c) {add(i0, i1)} -> f32[2,7,3,8]"), "outputs(y)"},
+        std::pair{std::string("b = Elementwise(k, k) {mul(i0, i1)} -> f32[2,7,3,8]"), "outputs(y)"}, std::pair{times, "outputs(y, b)"},
+        std::pair{times, "outputs(y, t)"}, std::pair{times, "d = Elementwise(b) {exp(i0)} -> f32[2,7,3,8]\n    outputs(y, d)"},
+        std::pair{times, "d = Elementwise(a) {exp(i0)} -> f32[2,3,7,8]\n    outputs(y, d)"}}) {
+    CAPTURE(scaled, outputs);
+    const Graph made = recognised(parse_graph(keys(scaled, outputs)));
+    REQUIRE(count_rops(made, "Attention") == 1);
+    CHECK(attention_of(made).scale == 3);
+    CHECK(print(made).find("b = Elementwise(") != std::string::npos);
+  }
+}
+
+TEST_CASE("a factor in front of views is one of the product, also without attention") {
+  const Graph made = recognised(parse_graph(R"(
+    x = input f32[2,6,8]
+    z = input f32[2,3,4,5]
+    c = const f32[] {0.5}
+    d = const f32[1] {4}
+    a = Elementwise(x, c) {mul(i0, i1)} -> f32[2,6,8]
+    r = Reshape(a) -> f32[2,6,2,4]
+    s = Slice(r) {starts=[0,3,0,0]} -> f32[2,3,2,4]
+    b = Elementwise(d, z) {mul(i0, i1)} -> f32[2,3,4,5]
+    t = Slice(b) {starts=[0,0,0,1]} -> f32[2,3,4,4]
+    y = MatMul(s, t) {alpha=3} -> f32[2,3,2,4]
+    outputs(y)
+  )"));
+  CHECK(print(made).find("y = MatMul(s, t) {alpha=6}") != std::string::npos);
+  CHECK(count_rops(made, "Elementwise") == 0);
+  const Graph stays[] = {
+      parse_graph(R"(
+    x = input f32[2,6]
+    c = const f32[] {0.5}
+    a = Elementwise(x, c) {mul(i0, i1)} -> f32[2,6]
+    t = Transpose(a) {perm=[1,0]} -> f32[6,2]
+    y = MatMul(t, a) {} -> f32[6,6]
+    outputs(y)
+  )"),
+      parse_graph(R"(
+    x = input f32[6,6]
+    c = const f32[] {0.5}
+    a = Elementwise(x, c) {mul(i0, i1)} -> f32[6,6]
+    t = Transpose(a) {perm=[1,0]} -> f32[6,6]
+    y = MatMul(t, t) {} -> f32[6,6]
+    outputs(y)
+  )"),
+      parse_graph(R"(
+    x = input f32[6]
+    z = input f32[6,4]
+    c = const f32[1,1] {0.5}
+    a = Elementwise(x, c) {mul(i0, i1)} -> f32[1,6]
+    r = Reshape(a) -> f32[1,6]
+    y = MatMul(r, z) {} -> f32[1,4]
+    outputs(y)
+  )"),
+      parse_graph(R"(
+    x = input f32[2,6]
+    z = input f32[2,4]
+    w = const f32[4]
+    c = const f32[] {0.5}
+    a = Elementwise(x, c) {mul(i0, i1)} -> f32[2,6]
+    t = Transpose(a) {perm=[1,0]} -> f32[6,2]
+    y = MatMul(t, z, w) {} -> f32[6,4]
+    outputs(y)
+  )"),
+  };
+  for (const Graph& source : stays) CHECK(print(recognised(source)) == print(source));
+}
+
 TEST_CASE("a constant factor of each head, as cosine attention has it, is one of Q") {
   const std::string head = "    h = const f32[3,1,1] {10, 2, 0.5}\n    g = const f32[2,1,1,1] {4, 3}\n";
   const std::string times = "    d = Elementwise(s, h) {mul(i0, i1)} -> f32[2,3,5,7]\n",
