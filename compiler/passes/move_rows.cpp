@@ -60,7 +60,8 @@ class RowMaker {
     made.shape = std::move(shape);
     return add_tensor(graph_, std::move(made));
   }
-  TensorId reshaped(TensorId id, const Shape& shape, const ROperator& reason, std::vector<ROperator>& out) {
+  // `shape` is a copy, since the caller's may be that of a tensor, which moves when one is added.
+  TensorId reshaped(TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
     if (graph_.tensor(id).shape == shape) return id;
     const TensorId to = tensor(graph_.tensor(id).name, shape);
     out.push_back({graph_.tensor(to).name, Reshape{shape}, {}, {id}, {to}, reason.origin});

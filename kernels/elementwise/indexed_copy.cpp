@@ -207,6 +207,7 @@ Phase typed_phase(Phase phase, DType dtype, float value) {
   const uint64_t bits = rk::element_bits<double>(value, static_cast<uint32_t>(dtype));
   phase.header = "kernels/typed/pad.cuh";
   phase.body = "rk::typed_pad";
+  phase.awaits_inputs = false;
   phase.template_args = {{"Cell", cell_text(dtype)}};
   phase.args_type = "rk::TypedPadArgs";
   phase.args = {{"copy", ArgValue{copy}},
