@@ -95,7 +95,8 @@ int64_t scalars_of(const Graph& graph, const Sweep& sweep) {
 
 // Whether all rows of the sweep read the same groups of the operand: a BatchNorm's factors, a bias.
 bool is_near(const Graph& graph, const Sweep& sweep, size_t operand) {
-  return sweep.loop.size() == 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 && is_loaded_as_vectors(graph, sweep, operand);
+  return sweep.loop.size() == 2 && row_of(sweep, operand) == 0 && step_of(sweep, operand) == 1 &&
+         is_loaded_as_vectors(graph, sweep, operand);
 }
 
 std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_per_rtask) {
@@ -179,7 +180,8 @@ Phase static_phase(const Graph& graph, const Sweep& sweep, const VDevice& vdevic
   // The load of a scalar brings a sector of 32 bytes, of which neighbouring threads use a part.
   int64_t element_bytes = bytes_of(type_of(graph, sweep, 0));
   for (int64_t i = 0; i < inputs; ++i) {
-    if ((near >> i & 1) == 0) element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);
+    if ((near >> i & 1) == 0)
+      element_bytes += bytes_of(type_of(graph, sweep, static_cast<size_t>(i) + 1)) * ((scalars >> i & 1) != 0 ? 4 : 1);
   }
   phase.cost.activation_bytes = 4 * share * static_cast<double>(element_bytes);
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.

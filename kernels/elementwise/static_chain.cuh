@@ -116,8 +116,8 @@ RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, b
   }
 }
 
-template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups,
-          uint64_t... kSteps>
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
 RK_INLINE void static_chain_of(const Task<Veu>& caller) {
   using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
@@ -159,8 +159,8 @@ RK_BODY void static_chain(const Task<Veu>& task) {
   static_chain_of<Veu, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
 
-template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups,
-          uint64_t... kSteps>
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
 RK_BODY void static_chain_16bit(const Task<Veu>& task) {
   static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
 }
