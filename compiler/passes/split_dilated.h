@@ -14,9 +14,10 @@ namespace tamp::passes {
 //
 // The taps of a dilated convolution are so far apart that no box of shared memory holds the pixels of a tile (DeepLab: 12, 24 and 36 pixels
 // in a map of 65). One after another they are pointwise convolutions of a part of the map, each with the sum of those before as its
-// residual. The Slices are views. Needs: constant f32 weights, a dilation above 1, no strides, no prologue and no residual. Keeps: answers
-// but for the order of sums, epilogue, name, origin. Taps that read nothing but padding are left out. Does nothing where `estimator` is
-// empty or where the graph is not estimated to be faster.
+// residual. The Slices are views. (In fp16 and bf16 the sums between taps are rounded like other activations: with 1024 channels the error
+// is 6.2e-4 instead of 4.6e-4, and 4.7e-3 instead of 2.2e-3.) Needs: constant f32 weights, a dilation above 1, no strides, no prologue and
+// no residual. Keeps: answers but for the order of sums, epilogue, name, origin. Taps that read nothing but padding are left out. Does
+// nothing where `estimator` is empty or where the graph is not estimated to be faster.
 Graph split_dilated(Graph graph, const GraphEstimator& estimator);
 
 }  // namespace tamp::passes

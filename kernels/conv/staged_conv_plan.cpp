@@ -17,7 +17,11 @@ const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
 }
 
-bool is_pointwise(const Product& p) { return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0; }
+// Whether every pixel of the output reads one pixel of the input: no padding, neither in front (`pad`) nor behind.
+bool is_pointwise(const Product& p) {
+  const auto reaches_behind = [&](size_t d) { return (p.pixels[d + 1] - 1) * p.stride[d] >= p.in_extent[d]; };
+  return p.taps() == 1 && p.pad[0] == 0 && p.pad[1] == 0 && !reaches_behind(0) && !reaches_behind(1);
+}
 
 // Whether `count` steps along `inner` are one step along `outer`: in the boxes' tensor, output, residual and partial sums.
 bool lie_evenly(const Grid& g, size_t box_inner, size_t box_outer, size_t inner, size_t outer, int64_t count) {
