@@ -108,7 +108,8 @@ class ChannelKeeper {
     std::rotate(perm.begin() + static_cast<std::ptrdiff_t>(channel), perm.end() - 1, perm.end());
     rop.outputs = {add_tensor(graph_, std::move(last))};
     ROperator transpose;
-    transpose.name = graph_.tensor(rop.outputs[0]).name;
+    transpose.name = rop.name;
+    rop.name += ".channels_last";
     transpose.attrs = Transpose{std::move(perm)};
     transpose.inputs = rop.outputs;
     transpose.outputs = {map};

@@ -17,10 +17,6 @@ namespace {
 // A further level and the copy's body in the program cost what no estimate holds, so a small gain is none.
 constexpr double kLeastGainUs = 2;
 
-bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
-  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
-}
-
 const Conv* patch_conv(const Graph& graph, const ROperator& rop) {
   const auto* conv = std::get_if<Conv>(&rop.attrs);
   if (!conv || has_prologue(*conv) || conv->group != 1 || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return nullptr;

@@ -104,10 +104,7 @@ bool takes_affine_input(const Graph& graph, const ROperator& rop, TensorId x) {
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
   if (!conv || rop.inputs[0] != x || has_epilogue(rop) || !is_f32_constant(graph, rop.inputs[1])) return false;
   if (has_operand(rop, 2) && !is_f32_constant(graph, rop.inputs[2])) return false;
-  const auto none = [](const std::vector<int64_t>& pads) {
-    return std::all_of(pads.begin(), pads.end(), [](int64_t p) { return p == 0; });
-  };
-  return none(conv->pads_begin) && none(conv->pads_end) && std::count(rop.inputs.begin(), rop.inputs.end(), x) == 1;
+  return all_are(conv->pads_begin, 0) && all_are(conv->pads_end, 0) && std::count(rop.inputs.begin(), rop.inputs.end(), x) == 1;
 }
 
 // Whether all that reads the normalised tensor takes the normalisation into its weights.

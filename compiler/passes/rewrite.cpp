@@ -1,5 +1,7 @@
 #include "compiler/passes/rewrite.h"
 
+#include <algorithm>
+
 #include "compiler/support/error.h"
 
 namespace tamp::passes {
@@ -18,6 +20,10 @@ std::vector<int64_t> repeated_strides(const Shape& from, const Shape& to) {
 
 bool is_f32_constant(const Graph& graph, TensorId id) {
   return id.valid() && is_constant(graph, id) && graph.tensor(id).dtype == DType::f32;
+}
+
+bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
+  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
 }
 
 const ElementwiseStep* single_step(const ROperator& rop) {

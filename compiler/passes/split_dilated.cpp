@@ -13,10 +13,6 @@ namespace {
 
 constexpr double kLeastShare = 0.98;  // of the time before: a dozen further levels cost what no estimate holds
 
-bool all_are(const std::vector<int64_t>& values, int64_t wanted) {
-  return std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == wanted; });
-}
-
 const Conv* dilated_conv(const Graph& graph, const ROperator& rop) {
   const auto* const conv = std::get_if<Conv>(&rop.attrs);
   if (!conv || has_prologue(*conv) || conv->group != 1 || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return nullptr;
