@@ -75,8 +75,8 @@ TEST_CASE("rows that become a map are a map with channels last first") {
   )");
   CHECK(print(made) == print(parse_graph(R"(
     x = input f32[2,6,8]
-    m.channels_last = Reshape(x) -> f32[2,3,2,8]  // m
-    m = Transpose(m.channels_last) {perm=[0,3,1,2]} -> f32[2,8,3,2]  // m.channels_last (origin: m)
+    m.channels_last = Reshape(x) -> f32[2,3,2,8]  // m.channels_last (origin: m)
+    m = Transpose(m.channels_last) {perm=[0,3,1,2]} -> f32[2,8,3,2]
     y = AveragePool(m) {kernel=[2,2]} -> f32[2,8,2,1]
     outputs(y)
   )")));
