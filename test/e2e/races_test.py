@@ -296,7 +296,7 @@ def wide_relu():
 
 def test_an_undeclared_read_is_caught(tamp):
     """Every rTask reads 16 bytes of what the next one works on; the answer is right all the same."""
-    before = "static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, row, column, values.inputs[i]);"
+    before = "static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);"
     after = ("{ " + before + " if (task.index == 0) values.inputs[i][0].x += "
              "0.0f * load1(values_at<float>(task, args.inputs[i]) + (column[0] + args.groups_per_rtask) * 4); }")
     says = r"'wide' rTask 0 \(vEU \d+\), rKernel [^,]*<.*>, reads byte \d+ of port 0, element \d+ of buffer \d+ \('x'\), which it does not declare; it declares"
