@@ -41,13 +41,18 @@ def prepare(module, shapes):
     return module.eval()
 
 
+def joined(results):
+    """All values of one result or several, one after another."""
+    return torch.cat([value.flatten() for value in (results if isinstance(results, tuple) else (results,))])
+
+
 def noise_of(module, inputs, wanted, precision):
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
     kept = [layer.weight.data for layer in layers]
     hooks = [layer.register_forward_pre_hook(lambda _, args: (rounded(args[0], precision), *args[1:])) for layer in layers]
     for layer in layers:
         layer.weight.data = rounded(layer.weight.data, precision)
-    got = module(*inputs)
+    got = joined(module(*inputs))
     for layer, weight in zip(layers, kept):
         layer.weight.data = weight
     for hook in hooks:
@@ -61,12 +66,14 @@ def export(folder, name, batch):
     module = prepare(module.eval(), shapes)
     inputs = [torch.randn(batch or shape[0], *shape[1:]) for shape in shapes]
     names = [f"input{i}" for i in range(len(inputs))]
+    results = module(*inputs)
+    outputs = [f"output{i}" if i else "output" for i in range(len(results) if isinstance(results, tuple) else 1)]
     path = folder / f"{name}.onnx"
-    torch.onnx.export(module, tuple(inputs), path, input_names=names, output_names=["output"], opset_version=17, dynamo=False)
+    torch.onnx.export(module, tuple(inputs), path, input_names=names, output_names=outputs, opset_version=17, dynamo=False)
     expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {n: x.numpy() for n, x in zip(names, inputs)})
-    np.savez(folder / f"{name}.expected.npz", output=expected[0])
+    np.savez(folder / f"{name}.expected.npz", **dict(zip(outputs, expected)))
     np.savez(folder / f"{name}.inputs.npz", **{n: x.numpy() for n, x in zip(names, inputs)})
-    wanted = torch.from_numpy(expected[0])
+    wanted = torch.cat([torch.from_numpy(value).flatten() for value in expected])
     noise = {precision: noise_of(module, inputs, wanted, precision) for precision in MANTISSA_BITS}
     (folder / f"{name}.weights.json").write_text(json.dumps({"inputs": [[n, list(x.shape), "f"] for n, x in zip(names, inputs)], "noise": noise}))
     print(f"{name}: {path.stat().st_size / 1e6:.1f} MB, noise {noise}", flush=True)

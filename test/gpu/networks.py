@@ -225,6 +225,73 @@ class BertBase(nn.Module):
         return x
 
 
+class RootMeanSquareNorm(nn.Module):
+    """Llama's, in operators: torch.nn.RMSNorm has no form in opset 17."""
+
+    def __init__(self, width, epsilon=1e-5):
+        super().__init__()
+        self.weight, self.epsilon = nn.Parameter(torch.ones(width)), epsilon
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
+
+
+class DecoderLayer(nn.Module):
+    """One layer of a decoder for one new token: GPT-2's (LayerNorm, gelu) or Llama's (RMSNorm, rotated positions, grouped heads, a gate)."""
+
+    def __init__(self, width, heads, kv_heads, inner, llama):
+        super().__init__()
+        self.heads, self.kv_heads, self.head, self.llama = heads, kv_heads, width // heads, llama
+        norm = RootMeanSquareNorm if llama else nn.LayerNorm
+        self.norm1, self.norm2 = norm(width), norm(width)
+        self.q, self.k, self.v = (nn.Linear(width, n * self.head, bias=not llama) for n in (heads, kv_heads, kv_heads))
+        self.out, self.up, self.down = nn.Linear(width, width, bias=not llama), nn.Linear(width, inner, bias=not llama), nn.Linear(inner, width, bias=not llama)
+        self.gate = nn.Linear(width, inner, bias=False) if llama else None
+
+    def forward(self, x, rotation, past_k, past_v):
+        y = self.norm1(x)
+        split = lambda layer, n: layer(y).view(1, 1, n, self.head).transpose(1, 2)
+        q, k, v = split(self.q, self.heads), split(self.k, self.kv_heads), split(self.v, self.kv_heads)
+        if self.llama:
+            turn = lambda t: t * rotation[0] + torch.cat([-t[..., self.head // 2:], t[..., :self.head // 2]], -1) * rotation[1]
+            q, k = turn(q), turn(k)
+        keys, values = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
+        if self.kv_heads < self.heads:  # a view: each head of keys for several of queries
+            shared = lambda t: t[:, :, None].expand(-1, -1, self.heads // self.kv_heads, -1, -1).reshape(1, self.heads, -1, self.head)
+            keys, values = shared(keys), shared(values)
+        mixed = torch.softmax(q @ keys.transpose(2, 3) * self.head ** -0.5, -1) @ values
+        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y) if self.llama else F.gelu(self.up(y), approximate="tanh")), k, v
+
+
+class DecoderStep(nn.Module):
+    """One token of a decoder: its embedding and `past` keys and values of each layer -> the scores of all words, and the token's own keys and values."""
+
+    def __init__(self, layers, width, heads, kv_heads, inner, words, past, llama):
+        super().__init__()
+        self.past, self.llama, self.cache = past, llama, (1, kv_heads, past, width // heads)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads, kv_heads, inner, llama) for _ in range(layers))
+        self.norm, self.words = (RootMeanSquareNorm if llama else nn.LayerNorm)(width), nn.Linear(width, words, bias=False)
+
+    def shapes(self):
+        rotation = [(1, 1, 1, self.cache[3])] * 2 if self.llama else []
+        return [(1, 1, self.words.in_features), *rotation, *[self.cache] * (2 * len(self.layers))]
+
+    def forward(self, x, *more):
+        rotation, past = more[:2] if self.llama else (), more[2:] if self.llama else more
+        made = []
+        for i, layer in enumerate(self.layers):
+            x, k, v = layer(x, rotation, past[2 * i], past[2 * i + 1])
+            made += [k, v]
+        return self.words(self.norm(x)), *made
+
+
+# layers, width, heads, heads of keys, inner width, words, tokens before this one, as in Llama
+DECODERS = {"gpt2_decode_p127": (12, 768, 12, 12, 3072, 50257, 127, False), "gpt2_decode_p1023": (12, 768, 12, 12, 3072, 50257, 1023, False),
+            "smollm_135m_decode_p127": (30, 576, 9, 3, 1536, 49152, 127, True)}
+
+
 class UNet(nn.Module):
     """The U-Net of Ronneberger et al. with padded convolutions and BatchNorm: four levels down by max pooling, four up by transposed convolutions."""
 
@@ -282,6 +349,9 @@ def build_one(name):
         return DeepSpeech2(), (1, 1, 161, 300)
     if name == "bert_base_s128":
         return BertBase(), Ids((1, 128))
+    if name in DECODERS:
+        module = DecoderStep(*DECODERS[name])
+        return module, *module.shapes()
     if name == "resnext29_16x64d":
         return ResNext29(), SMALL_IMAGE
     if name == "nasnet_a_cifar":
