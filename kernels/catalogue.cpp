@@ -5,6 +5,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_step.h"
 #include "kernels/conv/depthwise.h"
 #include "kernels/conv/direct.h"
 #include "kernels/conv/implicit_gemm.h"
@@ -52,6 +53,7 @@ const std::vector<Family>& families() {
       direct(),          // every other Conv
       matmul_direct(),   // MatMul of two activations
       attention(),       // two of them with a softmax between
+      attention_step(),  // the same for a decoder's step
       squeeze(),         // means of channels and a product with them, with a depthwise Conv in front or not
       excite(),          // gates of channels
       pool(),

@@ -221,6 +221,23 @@ struct Attention {
   }
 };
 
+// Attention of the newest positions of a sequence, a decoder's step: Y = Attention(Q, concat(PK, K), concat(PV, V), bias), where keys and
+// values of the positions before them, PK and PV, lie apart from their own. Q[..,M,S], K[..,N,S], V[..,N,W], bias?[..,M,P+N], PK[..,P,S]?,
+// PV[..,P,W]?, cos[..,S]?, sin[..,S]? -> Y[..,M,W]. With cos and sin, which broadcast to Q and to K, Q and K are turned first (rotary
+// position embedding): X * cos + concat(-X[..,S/2:], X[..,:S/2]) * sin. passes/step_attention makes it.
+struct StepAttention {
+  float scale = 1;
+  bool operator==(const StepAttention&) const = default;
+
+  static constexpr const char* kName = "StepAttention";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("scale", op.scale, 1.0F);
+  }
+};
+// Places in its inputs.
+inline constexpr size_t kStepBias = 3, kStepPastK = 4, kStepPastV = 5, kStepCos = 6, kStepSin = 7;
+
 // The first half of squeeze-and-excite: the mean of every channel, multiplied by W. The result is left in parts, which ChannelExcite adds
 // up. X[N,C,H,W], W[R,C,1,1] -> S[N,R,P], with R rounded up to a multiple of four (the added rows are zeros). With T = ceil(H / rows), part
 // b * T + t covers the channels of block b (kSqueezeBlock channels each) and `rows` rows of pixels from row t * rows on: S[n,r,part] =
@@ -659,6 +676,7 @@ struct Scatter {
   X(Reduce)               \
   X(Softmax)              \
   X(Attention)            \
+  X(StepAttention)        \
   X(SummedConv)           \
   X(PooledMatMul)         \
   X(PointwisePair)        \

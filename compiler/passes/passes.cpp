@@ -29,6 +29,7 @@
 #include "compiler/passes/split_dilated.h"
 #include "compiler/passes/stack_concats.h"
 #include "compiler/passes/stack_recurrences.h"
+#include "compiler/passes/step_attention.h"
 #include "compiler/passes/views_last.h"
 
 namespace tamp::passes {
@@ -38,6 +39,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
+  const auto step = [estimator](Graph graph) { return step_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
   const auto normalize = [graph_estimator](Graph graph) { return fuse_normalize(std::move(graph), graph_estimator); };
@@ -56,6 +58,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"recognise_normalizations", recognise_normalizations},  // the same
       {"regroup_normalizations", regroup_normalizations},      // behind it, which may make them of single steps; before the fusions
       {"recognise_attention", attend},                         // before the fusions
+      {"step_attention", step},                                // behind it
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands

@@ -52,13 +52,13 @@ TensorId shrunk(Graph& graph, TensorId id, size_t dimension) {
   return add_constant(graph, tensor.name + ".shrunk", tensor.dtype, shape, std::move(data));
 }
 
-// Whether all that reads the tensor are Attentions, each as its bias.
+// Whether all that reads the tensor is attention, each as its bias.
 bool is_only_bias(const Graph& graph, const Uses& uses, TensorId id) {
   const auto& readers = uses.consumers[id.index()];
   return !readers.empty() && !uses.is_output[id.index()] && std::all_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
     const ROperator& rop = graph.rop(reader);
-    return std::holds_alternative<Attention>(rop.attrs) && rop.inputs.size() > kBias && rop.inputs[kBias] == id &&
-           std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
+    const bool attends = std::holds_alternative<Attention>(rop.attrs) || std::holds_alternative<StepAttention>(rop.attrs);
+    return attends && rop.inputs.size() > kBias && rop.inputs[kBias] == id && std::count(rop.inputs.begin(), rop.inputs.end(), id) == 1;
   });
 }
 

@@ -18,7 +18,7 @@
 // Limits: Q, K and V have one type In, Y has type Out, the bias type Bias; each is fp32 or has 16 bits.
 #pragma once
 
-#include "kernels/attention/numbers.cuh"
+#include "kernels/attention/rows.cuh"
 #include "kernels/vdevice/boxes.cuh"
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/mma.cuh"
@@ -41,39 +41,6 @@ struct AttentionArgs {
   float scale;  // times log2(e), as are the scores, because the GPU has exp2 and not exp
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
-
-// How rows of q, k, v and out lie. kVectors: whole groups of four aligned elements; kWholeVectors: that, and the rows have all kSize
-// elements; kElements: any way.
-enum AttentionRows : int { kElements, kVectors, kWholeVectors };
-
-// Four neighbours of a row as they lie in memory: float4, or uint2 where they have 16 bits each.
-template <class In>
-using AttentionFour = std::conditional_t<sizeof(In) == 2, uint2, float4>;
-
-// The four elements from `at` on of a row that ends at `end`; zeros behind the end.
-template <int kLie, class In>
-RK_INLINE AttentionFour<In> attention_load(const In* row, int32_t stride, int at, int end) {
-  if constexpr (kLie != kElements) {
-    AttentionFour<In> four{};
-    if (kLie == kWholeVectors || at < end) {
-      if constexpr (sizeof(In) == 2)
-        four = load_pairs2(row + at);
-      else
-        four = load4(row + at);
-    }
-    return four;
-  } else {
-    float4 v{0, 0, 0, 0};
-    if (at < end) v.x = load1(row + static_cast<int64_t>(at) * stride);
-    if (at + 1 < end) v.y = load1(row + static_cast<int64_t>(at + 1) * stride);
-    if (at + 2 < end) v.z = load1(row + static_cast<int64_t>(at + 2) * stride);
-    if (at + 3 < end) v.w = load1(row + static_cast<int64_t>(at + 3) * stride);
-    if constexpr (sizeof(In) == 2)
-      return uint2{pair_of<In>(v.x, v.y), pair_of<In>(v.z, v.w)};
-    else
-      return v;
-  }
-}
 
 // Four neighbours as operands of tf32 products; numbers of 16 bits are tf32 numbers.
 struct AttentionOperands {

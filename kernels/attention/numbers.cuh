@@ -49,4 +49,11 @@ constexpr int attention_most_tiles(int size, int value_bytes, AttentionBias bias
   return size * value_bytes <= 128 && (size <= 32 || bias != kBiasOfScores) ? 2 : 1;
 }
 
+// attention_step: groups of eight threads, keys that a group has at a time, and words of a share (the weighted sum of values, the largest
+// score, the sum of weights), up to 16 bytes.
+inline constexpr int kStepGroups = 32;
+constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
+constexpr int attention_step_words(int size) { return size + 4; }
+constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }
+
 }  // namespace rk

@@ -1,0 +1,345 @@
+// Host side of attention_step.cuh. rTask t of the first phase is share t % shares of query t / shares % queries of batch t / shares /
+// queries; a second phase puts shares together where a query has several.
+#include "kernels/attention/attention_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numbers>
+
+#include "compiler/support/error.h"
+#include "kernels/args.h"
+#include "kernels/attention/numbers.cuh"
+#include "kernels/loop.h"
+
+namespace tamp::kernels {
+namespace {
+
+constexpr size_t kBatchRank = rk::kAttentionBatchRank;
+// Keys are read once for each query, so that bodies with tiles of queries are better where there are many.
+constexpr int64_t kMostQueries = 4;
+// Places in the loop over batches; those from kQ on are the rOperator's inputs in their order.
+enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kOperands };
+
+struct Step {
+  std::array<TensorId, kOperands> tensors;  // none where an operand is left out
+  Loop batch;                               // one stride per operand
+  int64_t queries = 0, own = 0, past = 0, size = 0, values = 0;
+  std::array<int64_t, kOperands> rows{}, columns{};  // strides; of the bias: of queries and of keys
+
+  int64_t keys() const { return past + own; }
+  int64_t all() const { return loop_elements(batch) * queries; }  // queries of all batches
+  int64_t padded() const { return ceil_div(std::max(size, values), 32) * 32; }
+  bool is_whole() const { return size == padded() && values == padded(); }
+  bool turns() const { return tensors[kCos].valid(); }
+};
+
+bool is_step(const ROperator& rop) {
+  return std::holds_alternative<StepAttention>(rop.attrs) || std::holds_alternative<Attention>(rop.attrs);
+}
+
+// What is known before tensors have places.
+std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
+  Step step;
+  step.tensors[kOut] = rop.outputs[0];
+  for (size_t i = 0; i < rop.inputs.size(); ++i) step.tensors[kQ + i] = rop.inputs[i];
+  const auto rows_of = [&](StepOperand operand) {
+    const TensorId id = step.tensors[operand];
+    return id.valid() ? graph.tensor(id).shape[graph.tensor(id).shape.size() - 2] : 0;
+  };
+  step.queries = rows_of(kQ);
+  step.own = rows_of(kK);
+  step.past = rows_of(kPastK);
+  step.size = graph.tensor(step.tensors[kQ]).shape.back();
+  step.values = graph.tensor(step.tensors[kV]).shape.back();
+  const Shape& out = graph.tensor(rop.outputs[0]).shape;
+  for (size_t d = 0; d + 2 < out.size(); ++d) step.batch.push_back({out[d], std::vector<int64_t>(kOperands, 0)});
+  if (step.turns() && (!step.is_whole() || step.padded() % 64 != 0)) return std::nullopt;
+  if (step.queries > kMostQueries || step.all() == 0 || step.keys() == 0) return std::nullopt;
+  if (step.size == 0 || step.values == 0 || step.padded() > rk::kAttentionLargestSize) return std::nullopt;
+  return step;
+}
+
+// Whether rows are whole groups of four aligned elements.
+bool is_of_vectors(const Graph& graph, const Step& step, StepOperand operand) {
+  const TensorId id = step.tensors[operand];
+  if (!id.valid()) return true;
+  const Tensor& tensor = graph.tensor(id);
+  if (step.columns[operand] != 1 || tensor.shape.back() % 4 != 0) return false;
+  if (tensor.place.offset % 4 != 0 || step.rows[operand] % 4 != 0) return false;
+  return std::all_of(step.batch.begin(), step.batch.end(), [&](const LoopDim& dim) { return dim.strides[operand] % 4 == 0; });
+}
+
+const char* lie_of(const Graph& graph, const Step& step) {
+  for (const StepOperand operand : {kOut, kQ, kK, kV, kPastK, kPastV, kCos, kSin}) {
+    if (!is_of_vectors(graph, step, operand)) return "rk::kElements";
+  }
+  return step.is_whole() ? "rk::kWholeVectors" : "rk::kVectors";
+}
+
+std::optional<Step> step_of(const Graph& graph, const ROperator& rop) {
+  std::optional<Step> step = unplaced(graph, rop);
+  if (!step) return std::nullopt;
+  const Shape& out = graph.tensor(rop.outputs[0]).shape;
+  for (size_t operand = 0; operand < kOperands; ++operand) {
+    const TensorId id = step->tensors[operand];
+    if (!id.valid()) continue;
+    const Tensor& tensor = graph.tensor(id);
+    Shape shape(out.begin(), out.end() - 2);
+    if (operand == kBias)
+      shape.insert(shape.end(), {step->queries, step->keys()});
+    else if (operand == kCos || operand == kSin)
+      shape.insert(shape.end(), {step->queries, step->size});
+    else
+      shape.insert(shape.end(), tensor.shape.end() - 2, tensor.shape.end());
+    const std::vector<int64_t> strides = broadcast_strides(tensor, shape);
+    for (size_t d = 0; d + 2 < strides.size(); ++d) step->batch[d].strides[operand] = strides[d];
+    step->rows[operand] = strides[strides.size() - 2];
+    step->columns[operand] = strides.back();
+  }
+  step->batch = normalised(step->batch);
+  if (step->batch.size() > kBatchRank) return std::nullopt;
+  return step;
+}
+
+DType type_of(const Graph& graph, const Step& step, StepOperand operand) {
+  return step.tensors[operand].valid() ? graph.tensor(step.tensors[operand]).dtype : DType::f32;
+}
+
+// Whether the types are those that the body takes.
+bool has_types(const Graph& graph, const ROperator& rop, const Step& step) {
+  for (const TensorId id : reads_of(rop)) {
+    if (!is_plain_values(graph.tensor(id))) return false;
+  }
+  const auto type = [&](StepOperand operand) { return type_of(graph, step, operand); };
+  const bool is_f32 = type(kBias) == DType::f32 && type(kCos) == DType::f32 && type(kSin) == DType::f32;
+  return is_f32 && type(kQ) == type(kK) && type(kQ) == type(kV) && type(kPastK) == type(kPastV) &&
+         is_plain_values(graph.tensor(rop.outputs[0]));
+}
+
+// Keys before in a share, whole turns of the body.
+int64_t keys_of_share(const Step& step, int64_t shares) { return ceil_div(step.past, shares * rk::kStepGroups) * rk::kStepGroups; }
+
+std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t shares) {
+  const auto tensor = [&](StepOperand operand) {
+    return step.tensors[operand].valid() ? arg(TensorArg{step.tensors[operand]}) : null_arg();
+  };
+  const auto batch = [&](StepOperand operand) { return array_arg(strides(step.batch, operand), kBatchRank); };
+  const auto* const plain = std::get_if<Attention>(&request.rop.attrs);
+  const float scale = plain ? plain->scale : std::get<StepAttention>(request.rop.attrs).scale;
+  return {{"out", tensor(kOut)},
+          {"q", tensor(kQ)},
+          {"k", tensor(kK)},
+          {"v", tensor(kV)},
+          {"past_k", tensor(kPastK)},
+          {"past_v", tensor(kPastV)},
+          {"bias", tensor(kBias)},
+          {"cos", tensor(kCos)},
+          {"sin", tensor(kSin)},
+          {"shares", shares > 1 ? ArgValue{ScratchArg{0}} : null_arg()},
+          {"out_batch", batch(kOut)},
+          {"q_batch", batch(kQ)},
+          {"k_batch", batch(kK)},
+          {"v_batch", batch(kV)},
+          {"past_k_batch", batch(kPastK)},
+          {"past_v_batch", batch(kPastV)},
+          {"bias_batch", batch(kBias)},
+          {"cos_batch", batch(kCos)},
+          {"sin_batch", batch(kSin)},
+          {"batch_divisors", divisors_arg(inner_extents(step.batch), kBatchRank - 1)},
+          {"batch_rank", arg(static_cast<int64_t>(step.batch.size()))},
+          {"queries", divisor_arg(step.queries)},
+          {"share_count", divisor_arg(shares)},
+          {"shares_of_query", arg(shares)},
+          {"past", arg(step.past)},
+          {"own", arg(step.own)},
+          {"per_share", arg(keys_of_share(step, shares))},
+          {"size", arg(step.size)},
+          {"values", arg(step.values)},
+          {"out_m", arg(step.rows[kOut])},
+          {"q_m", arg(step.rows[kQ])},
+          {"k_n", arg(step.rows[kK])},
+          {"v_n", arg(step.rows[kV])},
+          {"past_k_n", arg(step.rows[kPastK])},
+          {"past_v_n", arg(step.rows[kPastV])},
+          {"bias_m", arg(step.rows[kBias])},
+          {"cos_m", arg(step.rows[kCos])},
+          {"sin_m", arg(step.rows[kSin])},
+          {"out_n", arg(step.columns[kOut])},
+          {"q_k", arg(step.columns[kQ])},
+          {"k_k", arg(step.columns[kK])},
+          {"v_columns", arg(step.columns[kV])},
+          {"past_k_k", arg(step.columns[kPastK])},
+          {"past_v_columns", arg(step.columns[kPastV])},
+          {"bias_n", arg(step.columns[kBias])},
+          {"cos_k", arg(step.columns[kCos])},
+          {"sin_k", arg(step.columns[kSin])},
+          {"scale", float_arg(scale * static_cast<float>(std::numbers::log2e))}};
+}
+
+// Cycles of a rTask of the first phase. Own keys come one for each group at a time, keys before several.
+double cycles_of(const Step& step, const VDevice& d, int64_t shares) {
+  const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
+  const int64_t turns = ceil_div(step.past == 0 ? 0 : keys_of_share(step, shares), turn) + ceil_div(step.own, rk::kStepGroups);
+  return d.cost("attention_step.fixed_cycles") + static_cast<double>(turns) * d.cost("attention_step.turn_cycles");
+}
+
+void append_types(const Graph& graph, const Step& step, Phase& phase) {
+  const DType in = type_of(graph, step, kQ), past = type_of(graph, step, kPastK), out = type_of(graph, step, kOut);
+  if (!is_narrow(in) && !is_narrow(past) && !is_narrow(out)) return;
+  phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Past", value_type(past)}, {"Out", value_type(out)}});
+}
+
+Phase phase_of(const Request& request, const Step& step, int64_t shares) {
+  const int64_t size = step.padded(), share = step.past == 0 ? 0 : keys_of_share(step, shares);
+  const auto is_given = [&](StepOperand operand) {
+    return step.tensors[operand].valid() && request.graph.tensor(step.tensors[operand]).role != Role::activation;
+  };
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  Phase phase;
+  phase.header = "kernels/attention/attention_step.cuh";
+  phase.body = "rk::attention_step";
+  phase.awaits_inputs = true;
+  phase.template_args = {{"kSize", std::to_string(size)},
+                         {"kLie", lie_of(request.graph, step)},
+                         {"kTurned", flag(step.turns())},
+                         {"kEarly", flag(is_given(kPastK) && is_given(kPastV))}};
+  append_types(request.graph, step, phase);
+  phase.args_type = "rk::AttentionStepArgs";
+  phase.args = arguments_of(request, step, shares);
+  phase.rtasks = step.all() * shares;
+  phase.work_bytes = rk::attention_step_work_bytes(static_cast<int>(size));
+  const auto bytes = [&](StepOperand operand, int64_t elements) {
+    return static_cast<double>(elements * bytes_of(type_of(request.graph, step, operand)));
+  };
+  const int64_t of_key = step.size + step.values;
+  phase.cost.flops = 2 * static_cast<double>((share + step.own) * of_key);
+  phase.cost.activation_bytes = bytes(kPastK, share * of_key) + bytes(kQ, step.own * of_key + step.size) + bytes(kOut, step.values);
+  phase.cost.calibrated_cycles = cycles_of(step, request.vdevice, shares);
+  return phase;
+}
+
+Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
+  const int64_t size = step.padded();
+  Phase phase;
+  phase.header = "kernels/attention/attention_step.cuh";
+  phase.body = "rk::attention_step_sum";
+  phase.awaits_inputs = true;
+  phase.template_args = {{"kSize", std::to_string(size)}};
+  if (is_narrow(type_of(request.graph, step, kOut)))
+    phase.template_args.emplace_back("Out", value_type(type_of(request.graph, step, kOut)));
+  phase.args_type = "rk::AttentionStepArgs";
+  phase.args = arguments_of(request, step, shares);
+  phase.rtasks = step.all();
+  phase.cost.activation_bytes = static_cast<double>(shares * rk::attention_step_words(static_cast<int>(size)) * 4);
+  phase.cost.calibrated_cycles = request.vdevice.cost("attention_step.sum_cycles");
+  return phase;
+}
+
+RKernel rkernel_of(const Request& request, const Step& step, int64_t shares) {
+  RKernel rkernel;
+  rkernel.family = "attention_step";
+  rkernel.name = fmt::format("attention_step<{}{}{}>", step.padded(), step.turns() ? ", turned" : "",
+                             shares > 1 ? fmt::format(", {} shares", shares) : "");
+  rkernel.config = {{"shares", shares}};
+  rkernel.phases = {phase_of(request, step, shares)};
+  if (shares > 1) {
+    rkernel.phases.push_back(sum_phase(request, step, shares));
+    rkernel.scratch_elements = rkernel.phases[0].rtasks * rk::attention_step_words(static_cast<int>(step.padded()));
+  }
+  return rkernel;
+}
+
+// Numbers of shares: one, and as many as give all vEUs a rTask. Each number has no empty share.
+std::vector<int64_t> share_counts(const Step& step, const VDevice& d) {
+  const int64_t most = std::min(ceil_div(step.past, rk::kStepGroups), d.veus() / std::max<int64_t>(1, step.all()));
+  if (most < 2) return {1};
+  return {1, ceil_div(step.past, keys_of_share(step, most))};
+}
+
+bool is_for(const VDevice& d) { return d.compute_threads == 8 * rk::kStepGroups; }
+
+std::vector<RKernel> offers(const Request& request) {
+  if (!is_step(request.rop) || has_epilogue(request.rop) || !is_for(request.vdevice)) return {};
+  const std::optional<Step> step = step_of(request.graph, request.rop);
+  if (!step || !has_types(request.graph, request.rop, *step)) return {};
+  std::vector<RKernel> rkernels;
+  for (const int64_t shares : share_counts(*step, request.vdevice)) rkernels.push_back(rkernel_of(request, *step, shares));
+  return rkernels;
+}
+
+// Rows [row, row_end) and columns [column, column_end) of matrix number `batch` of an operand.
+void append_part(const Graph& graph, const Step& step, StepOperand operand, int64_t batch, std::array<int64_t, 2> rows,
+                 std::array<int64_t, 2> columns, std::vector<Region>& regions) {
+  const TensorId id = step.tensors[operand];
+  if (!id.valid() || rows[0] >= rows[1]) return;
+  Loop nest = step.batch;
+  nest.push_back({rows[1], std::vector<int64_t>(kOperands, step.rows[operand])});
+  nest.push_back({columns[1], std::vector<int64_t>(kOperands, step.columns[operand])});
+  std::vector<int64_t> low(step.batch.size()), high(step.batch.size());
+  for (size_t d = step.batch.size(); d-- > 0;) {
+    low[d] = batch % step.batch[d].extent;
+    high[d] = low[d] + 1;
+    batch /= step.batch[d].extent;
+  }
+  low.insert(low.end(), {rows[0], columns[0]});
+  high.insert(high.end(), {rows[1], columns[1]});
+  append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
+}
+
+void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
+  const std::optional<Step> step = step_of(graph, rop);
+  TAMP_CHECK(step.has_value(), "attention_step of '" + rop.name + "'");
+  const int64_t shares = rkernel.config_value("shares"), words = rk::attention_step_words(static_cast<int>(step->padded()));
+  const int64_t query = phase == 0 ? index / shares : index, share = index % shares;
+  const int64_t batch = query / step->queries, m = query % step->queries;
+  const auto append = [&](StepOperand operand, int64_t row, int64_t row_end, int64_t column_end, std::vector<Region>& regions) {
+    append_part(graph, *step, operand, batch, {row, row_end}, {0, column_end}, regions);
+  };
+  if (phase == 1) {
+    out.reads.push_back({TensorId(), {index * shares * words, shares, words, step->padded() + 2}});
+    append(kOut, m, m + 1, step->values, out.writes);
+    return;
+  }
+  const int64_t per_share = keys_of_share(*step, shares), begin = share * per_share, end = std::min(begin + per_share, step->past);
+  append(kPastK, begin, end, step->size, out.reads);
+  append(kPastV, begin, end, step->values, out.reads);
+  append(kQ, m, m + 1, step->size, out.reads);
+  if (end == step->past) {
+    append(kK, 0, step->own, step->size, out.reads);
+    append(kV, 0, step->own, step->values, out.reads);
+  }
+  append(kBias, m, m + 1, step->keys(), out.reads);
+  append(kCos, 0, step->queries, step->size, out.reads);
+  append(kSin, 0, step->queries, step->size, out.reads);
+  if (shares == 1)
+    append(kOut, m, m + 1, step->values, out.writes);
+  else
+    out.writes.push_back({TensorId(), {index * words, 1, 0, step->padded() + 2}});
+}
+
+// The whole rOperator before tensors have places.
+std::optional<Estimate> estimate_unplaced(const Request& request) {
+  const VDevice& d = request.vdevice;
+  if (!is_step(request.rop) || !is_for(d)) return std::nullopt;
+  const std::optional<Step> step = unplaced(request.graph, request.rop);
+  if (!step) return std::nullopt;
+  std::optional<Estimate> least;
+  for (const int64_t shares : share_counts(*step, d)) {
+    const double rounds = static_cast<double>(ceil_div(step->all() * shares, d.veus()));
+    const double cycles = rounds * cycles_of(*step, d, shares) + (shares > 1 ? d.cost("attention_step.sum_cycles") : 0);
+    const double us = d.edge_us * (shares > 1 ? 2 : 1) + cycles / (d.clock_ghz * 1e3);
+    if (!least || us < least->us) least = Estimate{us};
+  }
+  return least;
+}
+
+}  // namespace
+
+const Family& attention_step() {
+  static const Family family{"attention_step", offers, no_pack, accesses, estimate_unplaced};
+  return family;
+}
+
+}  // namespace tamp::kernels

@@ -1,0 +1,327 @@
+// Attention of a few queries, a decoder's step, whose keys come in two parts (StepAttention, compiler/ir/ops.h; Attention is the case of
+// one part):
+//   Y[b,m,:] = sum over keys n of softmax_n(scale * q * k_n + bias[b,m,n]) * v_n     q = turn(Q[b,m,:])
+//   k_n, v_n = PK[b,n,:], PV[b,n,:] for n < past, else turn(K[b,n-past,:]), V[b,n-past,:]
+//   turn(x) = x * cos + concat(-x[S/2..], x[..S/2]) * sin where kTurned, else x
+// A rTask has one query of one batch (a head) and, where keys are many, one share of them: (batch * queries + m) * shares + share. The last
+// share has the keys of K as well. Arithmetic is fp32.
+//
+// The threads are 32 groups of eight. A group takes keys number g, g + 32, .., several at a time; its lane t has elements 32j + 4t
+// to 32j + 4t + 3 of a row for all j. It keeps the largest score, the sum of weights and the weighted sum of values of its own keys (the
+// online form of softmax); these are put together at the end. With several shares what a rTask has is stored, and attention_step_sum puts
+// the shares of a query together.
+// Example: 1000 keys before the query in 4 shares of 250. In share 1, group 5 has keys 255, 287, 319 and 351 first, then 383 to 479.
+//
+// kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
+// lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out; bias, cos and sin are fp32. kTurned
+// needs rows of 64 or 128.
+#pragma once
+
+#include "kernels/attention/rows.cuh"
+#include "kernels/vdevice/fast_math.cuh"
+#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/values.cuh"
+
+namespace rk {
+
+struct AttentionStepArgs {
+  TensorRef out, q, k, v, past_k, past_v, bias, cos, sin;  // past_k, past_v, bias, cos and sin may be null
+  TensorRef shares;                                        // what is stored of each rTask where a query has several
+  int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
+      past_k_batch[kAttentionBatchRank], past_v_batch[kAttentionBatchRank], bias_batch[kAttentionBatchRank], cos_batch[kAttentionBatchRank],
+      sin_batch[kAttentionBatchRank];
+  Divisor batch_divisors[kAttentionBatchRank - 1];
+  int32_t batch_rank;
+  Divisor queries, share_count;
+  int32_t shares_of_query;
+  int32_t past, own, per_share;  // keys before, keys of K, keys before in a share
+  int32_t size, values;
+  int32_t out_m, q_m, k_n, v_n, past_k_n, past_v_n, bias_m, cos_m, sin_m;              // strides of rows
+  int32_t out_n, q_k, k_k, v_columns, past_k_k, past_v_columns, bias_n, cos_k, sin_k;  // and of their elements
+  float scale;                                                                         // times log2(e), as are the scores
+};
+static_assert(sizeof(AttentionStepArgs) <= 768, "an argument slot has 768 bytes");
+
+// What a group, a warp or a rTask has of its keys: the largest score, the sum of weights relative to it, and the values' weighted sum.
+template <int kSets>
+struct StepSums {
+  float largest = -INFINITY, sum = 0.0f;
+  float4 y[kSets];
+};
+
+template <int kSets>
+RK_INLINE void scale_sums(StepSums<kSets>& sums, float factor) {
+  sums.sum *= factor;
+#pragma unroll
+  for (int j = 0; j < kSets; ++j)
+    sums.y[j] = float4{sums.y[j].x * factor, sums.y[j].y * factor, sums.y[j].z * factor, sums.y[j].w * factor};
+}
+
+// The weight of a set of keys beside others: exp2(largest - base), 0 where it has none.
+RK_INLINE float step_factor(float largest, float base) { return exp2_fast(largest - (base == -INFINITY ? 0.0f : base)); }
+
+// Adds the sums of the lane `step` away.
+template <int kSets>
+RK_INLINE void add_neighbour(StepSums<kSets>& sums, int step) {
+  const float base = fmaxf(sums.largest, __shfl_xor_sync(kFullMask, sums.largest, step));
+  scale_sums(sums, step_factor(sums.largest, base));
+  sums.largest = base;
+  sums.sum += __shfl_xor_sync(kFullMask, sums.sum, step);
+#pragma unroll
+  for (int j = 0; j < kSets; ++j) {
+    sums.y[j].x += __shfl_xor_sync(kFullMask, sums.y[j].x, step);
+    sums.y[j].y += __shfl_xor_sync(kFullMask, sums.y[j].y, step);
+    sums.y[j].z += __shfl_xor_sync(kFullMask, sums.y[j].z, step);
+    sums.y[j].w += __shfl_xor_sync(kFullMask, sums.y[j].w, step);
+  }
+}
+
+// The lane's elements of a row; zeros behind its end.
+template <int kLie, class T, int kSets>
+RK_INLINE void load_step_row(const T* row, int stride, int size, float4 (&to)[kSets]) {
+#pragma unroll
+  for (int j = 0; j < kSets; ++j) to[j] = attention_raw<kLie>(row, stride, j * 32 + lane_id() % 8 * 4, size).floats();
+}
+
+// Rotary position embedding of a row. The element half a row away is one of the same lane.
+template <int kSets>
+RK_INLINE void turn_row(float4 (&x)[kSets], const float4 (&cos)[kSets], const float4 (&sin)[kSets]) {
+  constexpr int kHalf = kSets / 2;
+#pragma unroll
+  for (int j = 0; j < kHalf; ++j) {
+    const float4 a = x[j], b = x[j + kHalf], c = cos[j], s = sin[j], d = cos[j + kHalf], t = sin[j + kHalf];
+    x[j] = float4{a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y, a.z * c.z - b.z * s.z, a.w * c.w - b.w * s.w};
+    x[j + kHalf] = float4{b.x * d.x + a.x * t.x, b.y * d.y + a.y * t.y, b.z * d.z + a.z * t.z, b.w * d.w + a.w * t.w};
+  }
+}
+
+// Rows of keys or values.
+template <class T>
+struct StepRows {
+  const T* first;
+  int32_t stride, step;  // from row to row, from element to element
+  int32_t elements;
+};
+
+// kCount keys of a group as they are in memory. Behind `end` the last key is loaded again.
+template <int kSize, int kCount, int kLie, class T>
+struct StepKeys {
+  Raw4<T> k[kCount][kSize / 32], v[kCount][kSize / 32];
+
+  RK_INLINE void load(const StepRows<T>& keys, const StepRows<T>& values, int32_t first, int32_t end) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t n = min(first + i * kStepGroups, end - 1);
+      const T *const key = keys.first + n * keys.stride, *const value = values.first + n * values.stride;
+#pragma unroll
+      for (int j = 0; j < kSize / 32; ++j) {
+        const int at = j * 32 + lane_id() % 8 * 4;
+        k[i][j] = attention_raw<kLie>(key, keys.step, at, keys.elements);
+        v[i][j] = attention_raw<kLie>(value, values.step, at, values.elements);
+      }
+    }
+  }
+};
+
+// Adds keys first, first + 32, .. below `end` to the group's sums. `bias`: of key 0, or null.
+template <bool kTurned, int kSize, int kCount, int kLie, class T>
+RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const float4 (&q)[kSize / 32], const float4 (&cos)[kSize / 32],
+                             const float4 (&sin)[kSize / 32], const float* bias, int32_t bias_n, int32_t first, int32_t end, float scale,
+                             StepSums<kSize / 32>& sums) {
+  constexpr int kSets = kSize / 32;
+  float score[kCount];
+  float largest = sums.largest;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    float4 k[kSets];
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) k[j] = keys.k[i][j].floats();
+    if (kTurned) turn_row(k, cos, sin);
+    score[i] = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kSets; ++j)
+      score[i] = fmaf(q[j].w, k[j].w, fmaf(q[j].z, k[j].z, fmaf(q[j].y, k[j].y, fmaf(q[j].x, k[j].x, score[i]))));
+#pragma unroll
+    for (int step = 1; step < 8; step *= 2) score[i] += __shfl_xor_sync(kFullMask, score[i], step);
+    const int32_t n = first + i * kStepGroups;
+    const float added = bias != nullptr && n < end ? load1_near(bias + n * bias_n) * kLog2E : 0.0f;
+    score[i] = n < end ? fmaf(score[i], scale, added) : -INFINITY;
+    largest = fmaxf(largest, score[i]);
+  }
+  scale_sums(sums, step_factor(sums.largest, largest));
+  sums.largest = largest;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float weight = step_factor(score[i], largest);
+    sums.sum += weight;
+    if (first + i * kStepGroups >= end) continue;  // a weight of 0 times an infinity would be NaN
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) {
+      const float4 v = keys.v[i][j].floats();
+      sums.y[j] = float4{fmaf(weight, v.x, sums.y[j].x), fmaf(weight, v.y, sums.y[j].y), fmaf(weight, v.z, sums.y[j].z),
+                         fmaf(weight, v.w, sums.y[j].w)};
+    }
+  }
+}
+
+// Offsets of a batch in all operands.
+struct StepBatch {
+  int64_t out = 0, q = 0, k = 0, v = 0, past_k = 0, past_v = 0, bias = 0, cos = 0, sin = 0;
+};
+RK_INLINE StepBatch step_batch(const AttentionStepArgs& args, uint32_t batch) {
+  StepBatch at;
+#pragma unroll 1
+  for (int d = args.batch_rank - 1; d >= 0; --d) {
+    uint32_t i = batch;
+    if (d > 0) batch = divide(batch, args.batch_divisors[d - 1], i);
+    at.out += static_cast<int64_t>(i) * args.out_batch[d];
+    at.q += static_cast<int64_t>(i) * args.q_batch[d];
+    at.k += static_cast<int64_t>(i) * args.k_batch[d];
+    at.v += static_cast<int64_t>(i) * args.v_batch[d];
+    at.past_k += static_cast<int64_t>(i) * args.past_k_batch[d];
+    at.past_v += static_cast<int64_t>(i) * args.past_v_batch[d];
+    at.bias += static_cast<int64_t>(i) * args.bias_batch[d];
+    at.cos += static_cast<int64_t>(i) * args.cos_batch[d];
+    at.sin += static_cast<int64_t>(i) * args.sin_batch[d];
+  }
+  return at;
+}
+
+// Puts the groups' sums together and stores them: Y, or with several shares largest, sum and the weighted sum of values.
+template <class Veu, int kSize, class Out>
+RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& sums, float* shared, Out* out, float* share) {
+  constexpr int kSets = kSize / 32, kPitch = attention_step_words(kSize), kWarps = Veu::kComputeThreads / kWarp;
+  add_neighbour(sums, 8);
+  add_neighbour(sums, 16);
+  float* const own = shared + warp_id() * kPitch;
+  if (lane_id() < 8) {
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) *reinterpret_cast<float4*>(own + j * 32 + lane_id() * 4) = sums.y[j];
+    if (lane_id() == 0) {
+      own[kSize] = sums.largest;
+      own[kSize + 1] = sums.sum;
+    }
+  }
+  sync_compute<Veu>();
+  const int n = static_cast<int>(threadIdx.x);
+  if (n >= kSize) return;
+  float base = -INFINITY, sum = 0.0f, y = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) base = fmaxf(base, shared[w * kPitch + kSize]);
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const float factor = step_factor(shared[w * kPitch + kSize], base);
+    sum = fmaf(factor, shared[w * kPitch + kSize + 1], sum);
+    y = fmaf(factor, shared[w * kPitch + n], y);
+  }
+  if (share == nullptr) {
+    if (n < args.values) store1(out + static_cast<int64_t>(n) * args.out_n, y * reciprocal_fast(sum));
+    return;
+  }
+  store1(share + n, y);
+  if (n < 2) store1(share + kSize + n, n == 0 ? base : sum);
+}
+
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, class In = float, class Past = float, class Out = float>
+RK_BODY void attention_step(const Task<Veu>& caller) {
+  static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
+  static_assert(!kTurned || kSize % 64 == 0);
+  constexpr int kSets = kSize / 32, kCount = attention_step_keys(kSize), kTurn = kCount * kStepGroups;
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
+  uint32_t share, m;
+  const uint32_t batch = divide(divide(task.index, args.share_count, share), args.queries, m);
+  const StepBatch at = step_batch(args, batch);
+  const int row = static_cast<int>(m), group = static_cast<int>(threadIdx.x) / 8;
+  const int32_t begin = static_cast<int32_t>(share) * args.per_share, end = min(begin + args.per_share, args.past);
+  const int32_t own = end == args.past ? args.own : 0;  // keys of K in this rTask
+  const StepRows<Past> past_k{values_at<const Past>(task, args.past_k) + at.past_k, args.past_k_n, args.past_k_k, args.size},
+      past_v{values_at<const Past>(task, args.past_v) + at.past_v, args.past_v_n, args.past_v_columns, args.values};
+  const StepRows<In> own_k{values_at<const In>(task, args.k) + at.k, args.k_n, args.k_k, args.size},
+      own_v{values_at<const In>(task, args.v) + at.v, args.v_n, args.v_columns, args.values};
+  const In* const q_row = values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(row) * args.q_m;
+  const float *const cos_rows = task.address(args.cos) + at.cos, *const sin_rows = task.address(args.sin) + at.sin;
+  const float* bias = task.address(args.bias);
+  if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
+
+  StepKeys<kSize, kCount, kLie, Past> keys;
+  StepKeys<kSize, 1, kLie, In> own_keys;
+  if (kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
+  task.await_inputs();
+  if (!kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
+  float4 q[kSets], cos[kSets], sin[kSets];
+  load_step_row<kLie>(q_row, args.q_k, args.size, q);
+  if (own > 0) own_keys.load(own_k, own_v, group, own);
+  const auto load_turn = [&](int32_t position) {
+    load_step_row<kLie>(cos_rows + position * args.cos_m, args.cos_k, kSize, cos);
+    load_step_row<kLie>(sin_rows + position * args.sin_m, args.sin_k, kSize, sin);
+  };
+  if constexpr (kTurned) {
+    load_turn(row);
+    turn_row(q, cos, sin);
+  }
+  StepSums<kSets> sums;
+#pragma unroll
+  for (int j = 0; j < kSets; ++j) sums.y[j] = float4{0, 0, 0, 0};
+
+#pragma unroll 1
+  for (int32_t first = begin; first < end; first += kTurn) {
+    add_step_keys<false>(keys, q, q, q, bias, args.bias_n, first + group, end, args.scale, sums);
+    if (first + kTurn < end) keys.load(past_k, past_v, first + kTurn + group, end);
+  }
+  if (bias != nullptr) bias += static_cast<int64_t>(args.past) * args.bias_n;
+#pragma unroll 1
+  for (int32_t first = 0; first < own; first += kStepGroups) {  // one key for each group at a time
+    if (first > 0) own_keys.load(own_k, own_v, first + group, own);
+    if constexpr (kTurned) load_turn(min(first + group, own - 1));
+    add_step_keys<kTurned>(own_keys, q, cos, sin, bias, args.bias_n, first + group, own, args.scale, sums);
+  }
+
+  Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
+  float* shares = task.address(args.shares);
+  if (shares != nullptr) shares += static_cast<int64_t>(task.index) * attention_step_words(kSize);
+  finish_step<Veu, kSize>(args, sums, task.template work_as<float>(), out, shares);
+}
+
+// Puts the shares of query m of a batch together: rTask batch * queries + m.
+template <class Veu, int kSize, class Out = float>
+RK_BODY void attention_step_sum(const Task<Veu>& caller) {
+  constexpr int kWords = attention_step_words(kSize), kAtOnce = 8;  // shares whose loads are under way together
+  const Task<Veu> task = caller;
+  const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
+  uint32_t m;
+  const StepBatch at = step_batch(args, divide(task.index, args.queries, m));
+  const int n = static_cast<int>(threadIdx.x), count = args.shares_of_query;
+  const float* const shares = task.address(args.shares) + static_cast<int64_t>(task.index) * count * kWords;
+  Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(m) * args.out_m + static_cast<int64_t>(n) * args.out_n;
+  task.await_inputs();
+  if (n >= args.values) return;
+  float largest = -INFINITY, sum = 0.0f, y = 0.0f;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kAtOnce) {
+    float of_largest[kAtOnce], of_sum[kAtOnce], of_y[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float* const share = shares + min(first + i, count - 1) * kWords;
+      of_largest[i] = first + i < count ? load1(share + kSize) : -INFINITY;
+      of_sum[i] = load1(share + kSize + 1);
+      of_y[i] = load1(share + n);
+    }
+    float base = largest;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) base = fmaxf(base, of_largest[i]);
+    const float factor = step_factor(largest, base);
+    largest = base;
+    sum *= factor;
+    y *= factor;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float weight = step_factor(of_largest[i], base);
+      sum = fmaf(weight, of_sum[i], sum);
+      y = fmaf(weight, of_y[i], y);
+    }
+  }
+  store1(out, y * reciprocal_fast(sum));
+}
+
+}  // namespace rk

@@ -1,0 +1,260 @@
+// StepAttention: the reference, what is refused, the pass that makes it of Attention behind a Concat, and the device body against the
+// reference over the stand-in.
+#include "compiler/passes/step_attention.h"
+
+#include <limits>
+
+#include "compiler/ops/operator.h"
+#include "compiler/select/cost.h"
+#include "kernels/attention/attention_step.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
+#include "test/support/check_pass.h"
+#include "test/support/onnx_model.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
+
+Graph made_steps(const Graph& source) {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  Graph made = passes::step_attention(
+      source, [&](const Graph& graph, const ROperator& rop) { return select::estimate(graph, rop, vdevice, Precision::tf32); });
+  check_pass(source, made);
+  return made;
+}
+
+std::vector<float> answer_of(const Case& c) {
+  return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
+}
+
+}  // namespace
+
+TEST_CASE("StepAttention joins the keys before and its own, and turns Q and K") {
+  CaseMaker maker("by hand");
+  const TensorId q = maker.input({1, 1, 2}, Lay::rows, {0, 0}), k = maker.input({1, 1, 2}, Lay::rows, {1, 2});
+  const TensorId v = maker.input({1, 1, 2}, Lay::rows, {6, 0}), past = maker.input({1, 2, 2}, Lay::rows, {5, 5, 5, 5});
+  const TensorId past_v = maker.input({1, 2, 2}, Lay::rows, {0, 3, 0, 6});
+  const Case plain = maker.finish(StepAttention{1}, {q, k, v, TensorId(), past, past_v}, maker.output({1, 1, 2}));
+  check_near(answer_of(plain), {2, 3});  // a third each
+
+  // cos 0 and sin 1 make (a, b) to (-b, a). Scores of the turned q, (-1, 0): 0 with the key before, which is not turned, log 3 with the
+  // own.
+  const float third = std::log(3.0F);
+  const TensorId q2 = maker.input({1, 1, 2}, Lay::rows, {0, 1}), k2 = maker.input({1, 1, 2}, Lay::rows, {0, third});
+  const TensorId before = maker.input({1, 1, 2}, Lay::rows, {0, 7}), before_v = maker.input({1, 1, 2}, Lay::rows, {4, 0});
+  const TensorId own_v = maker.input({1, 1, 2}, Lay::rows, {0, 8});
+  const TensorId cos = maker.input({1, 2}, Lay::rows, {0, 0}), sin = maker.input({1, 2}, Lay::rows, {1, 1});
+  const Case turned = maker.finish(StepAttention{1}, {q2, k2, own_v, TensorId(), before, before_v, cos, sin}, maker.output({1, 1, 2}));
+  check_near(answer_of(turned), {1, 6});
+}
+
+TEST_CASE("StepAttention says what does not fit") {
+  const auto refused = [](std::vector<Shape> shapes) {
+    ops::OperandList operands;
+    for (const Shape& shape : shapes) {
+      if (shape.empty())
+        operands.emplace_back();
+      else
+        operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
+    }
+    try {
+      ops::infer(StepAttention{}, ops::Given(operands));
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const Shape one = {2, 1, 8}, past = {2, 5, 8};
+  CHECK(refused({one, one, one, {}, past, past}) == "taken");
+  CHECK(refused({one, one, one, {1, 6}, past, past, {1, 8}, {8}}) == "taken");
+  CHECK_THAT(refused({one, one, one, {}, past}), Contains("keys before need values before"));
+  CHECK_THAT(refused({one, one, one, {}, {2, 5, 4}, past}), Contains("keys before have shape [2,5,4], own keys [2,1,8]"));
+  CHECK_THAT(refused({one, one, one, {1, 5}, past, past}), Contains("does not broadcast to [2,1,6]"));
+  CHECK_THAT(refused({one, one, one, {}, past, past, {1, 4}, {1, 8}}), Contains("cos or sin has shape [1,4]"));
+  CHECK_THAT(refused({one, one, one, {}, past, past, {1, 8}}), Contains("cos needs sin"));
+}
+
+namespace {
+
+// As exporters of Llama write it: rotated queries and keys, keys and values behind those before.
+std::string decoder(const std::string& outputs, const std::string& more = "") {
+  std::string text = R"(
+    q = input f32[1,3,1,64]
+    k = input f32[1,3,1,64]
+    v = input f32[1,3,1,64]
+    pk = input f32[1,3,9,64]
+    pv = input f32[1,3,9,64]
+    c = input f32[1,1,1,64]
+    s = input f32[1,1,1,64]
+)";
+  for (const std::string x : {"q", "k"}) {
+    text += x + "a = Slice(" + x + ") {starts=[0,0,0,32]} -> f32[1,3,1,32]\n" + x + "n = Elementwise(" + x +
+            "a) {neg(i0)} -> f32[1,3,1,32]\n" + x + "b = Slice(" + x + ") {starts=[0,0,0,0]} -> f32[1,3,1,32]\n" + x + "h = Concat(" + x +
+            "n, " + x + "b) {axis=3} -> f32[1,3,1,64]\n" + x + "c = Elementwise(" + x + ", c) {mul(i0, i1)} -> f32[1,3,1,64]\n" + x +
+            "s = Elementwise(s, " + x + "h) {mul(i0, i1)} -> f32[1,3,1,64]\n" + x + "r = Elementwise(" + x + "c, " + x +
+            "s) {add(i0, i1)} -> f32[1,3,1,64]\n";
+  }
+  return text + "kk = Concat(pk, kr) {axis=2} -> f32[1,3,10,64]\nvv = Concat(pv, v) {axis=2} -> f32[1,3,10,64]\n" + more +
+         "y = Attention(qr, kk, vv) {scale=0.125} -> f32[1,3,1,64]\n" + outputs + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("attention over a Concat of keys reads both parts where they lie, and turns rows itself") {
+  const Graph made = made_steps(parse_graph(decoder("outputs(y)")));
+  CHECK(count_rops(made, "StepAttention") == 1);
+  CHECK(count_rops(made, "Concat") == 0);
+  CHECK(count_rops(made, "Elementwise") == 0);
+  CHECK(made.rops.back().inputs.size() == 8);
+  // What a decoder returns is made besides.
+  const Graph returned = made_steps(parse_graph(decoder("outputs(y, kk, vv, kr)")));
+  CHECK(count_rops(returned, "StepAttention") == 1);
+  CHECK(count_rops(returned, "Concat") == 3);
+  CHECK(tensor_named(returned, "k").name == "k");
+  CHECK(returned.rop(uses_of(returned).producer[returned.outputs[0].index()]).inputs.size() == 8);
+}
+
+TEST_CASE("the parts of keys are seen through views, and heads may share them") {
+  const Graph made = made_steps(parse_graph(R"(
+    q = input f32[1,2,3,1,8]
+    k = input f32[1,1,2,8]
+    v = input f32[1,2,1,8]
+    pk = input f32[1,9,2,8]
+    pv = input f32[1,2,9,8]
+    kk = Concat(pk, k) {axis=1} -> f32[1,10,2,8]
+    kt = Transpose(kk) {perm=[0,2,1,3]} -> f32[1,2,10,8]
+    kr = Reshape(kt) -> f32[1,2,1,10,8]
+    vv = Concat(pv, v) {axis=2} -> f32[1,2,10,8]
+    vr = Reshape(vv) -> f32[1,2,1,10,8]
+    y = Attention(q, kr, vr) {} -> f32[1,2,3,1,8]
+    outputs(y)
+  )"));
+  REQUIRE(count_rops(made, "StepAttention") == 1);
+  CHECK(count_rops(made, "Concat") == 0);
+  const std::vector<TensorId>& inputs = made.rops.back().inputs;
+  CHECK(made.tensor(inputs[kStepPastK]).shape == Shape{1, 2, 1, 9, 8});
+  CHECK(made.tensor(inputs[1]).shape == Shape{1, 2, 1, 1, 8});
+}
+
+TEST_CASE("what is no step of a decoder stays as it is") {
+  const auto stays = [](const std::string& text) {
+    const Graph source = parse_graph(text);
+    return print(made_steps(source)) == print(source);
+  };
+  const auto keys = [](const std::string& k, const std::string& concat, const std::string& queries) {
+    return "q = input f32[2," + queries + ",8]\nk = input f32[" + k + "]\nv = input f32[2,6,8]\npk = input f32[2,5,8]\n" + concat +
+           "y = Attention(q, kk, v) {} -> f32[2," + queries + ",8]\noutputs(y)\n";
+  };
+  CHECK(stays(keys("2,1,8", "kk = Concat(pk, k) {axis=1} -> f32[2,6,8]\n", "1")));  // values in one part
+  CHECK(stays(keys("2,6,8", "kk = Elementwise(k) {exp(i0)} -> f32[2,6,8]\n", "1")));
+  // Many queries: bodies with tiles of queries are better.
+  std::string many = decoder("outputs(y)");
+  for (size_t at = many.find("f32[1,3,1,"); at != std::string::npos; at = many.find("f32[1,3,1,")) many.replace(at, 10, "f32[1,3,7,");
+  for (size_t at = many.find("f32[1,3,10,"); at != std::string::npos; at = many.find("f32[1,3,10,")) many.replace(at, 11, "f32[1,3,16,");
+  CHECK(stays(many));
+  // Not a rotation by half a row.
+  std::string other = decoder("outputs(y)");
+  other.replace(other.find("starts=[0,0,0,0]"), 16, "starts=[0,0,0,8]");
+  const Graph made = made_steps(parse_graph(other));
+  CHECK(count_rops(made, "StepAttention") == 1);
+  CHECK(made.rops.back().inputs.size() == 6);
+}
+
+namespace {
+
+struct StepExtents {
+  Shape batch;
+  int64_t queries, own, past, size, values;
+};
+
+Shape rows(Shape batch, int64_t count, int64_t columns) {
+  batch.insert(batch.end(), {count, columns});
+  return batch;
+}
+
+Case step_case(const std::string& name, const StepExtents& e, bool turns = false, const Shape& bias = {}, Lay lay = Lay::rows) {
+  CaseMaker maker(name);
+  const TensorId q = maker.input(rows(e.batch, e.queries, e.size), lay), k = maker.input(rows(e.batch, e.own, e.size), lay),
+                 v = maker.input(rows(e.batch, e.own, e.values), lay);
+  const TensorId past_k = e.past > 0 ? maker.input(rows(e.batch, e.past, e.size), lay) : TensorId();
+  const TensorId past_v = e.past > 0 ? maker.input(rows(e.batch, e.past, e.values), lay) : TensorId();
+  std::vector<TensorId> inputs = {q, k, v, bias.empty() ? TensorId() : maker.input(bias), past_k, past_v};
+  if (turns) inputs.insert(inputs.end(), {maker.input({e.queries, e.size}), maker.input({e.queries, e.size})});
+  while (!inputs.back().valid()) inputs.pop_back();
+  return maker.finish(StepAttention{0.3F}, inputs, maker.output(rows(e.batch, e.queries, e.values), lay));
+}
+
+std::vector<Case> step_cases() {
+  std::vector<Case> cases = {
+      step_case("one of everything", {{}, 1, 1, 1, 4, 4}),
+      step_case("a head of GPT-2", {{1, 2}, 1, 1, 127, 64, 64}),
+      step_case("whole turns of keys", {{1, 1}, 1, 1, 128, 64, 64}),
+      step_case("shares, the last of which is short", {{1, 1}, 1, 1, 300, 64, 64}),
+      step_case("rows of 128, shares", {{2}, 1, 1, 200, 128, 128}),
+      step_case("rows of 96", {{3}, 1, 1, 67, 96, 96}),
+      step_case("rows of 20, values of 44", {{2}, 1, 1, 33, 20, 44}),
+      step_case("several queries", {{2}, 4, 4, 31, 32, 32}),
+      step_case("no keys before", {{2}, 2, 50, 0, 32, 32}),
+      step_case("heads side by side", {{2, 3}, 1, 1, 40, 32, 32}, false, {}, Lay::channels_last),
+      step_case("turned", {{1, 3}, 1, 1, 40, 64, 64}, true),
+      step_case("turned, several queries, rows of 128", {{2}, 3, 3, 70, 128, 128}, true),
+      step_case("a mask of keys", {{2, 3}, 1, 1, 37, 32, 32}, false, {2, 1, 1, 38}),
+      step_case("a bias of all scores", {{2}, 3, 3, 150, 64, 64}, true, {2, 3, 153}),
+  };
+  CaseMaker masked("keys that are masked");
+  std::vector<float> mask(20, 0.0F);
+  for (const size_t n : {0U, 5U, 18U}) mask[n] = -kInfinite;
+  const auto matrices = [&](int64_t count) { return masked.input({2, count, 32}); };
+  const std::vector<TensorId> inputs = {matrices(1),  matrices(1), matrices(1), masked.input({1, 20}, Lay::rows, mask),
+                                        matrices(19), matrices(19)};
+  cases.push_back(masked.finish(StepAttention{1}, inputs, masked.output({2, 1, 32})));
+
+  CaseMaker shared("heads that share keys and values");
+  const TensorId q = shared.input({2, 3, 1, 32});
+  const auto keys = [&](int64_t count) { return shared.input({2, 1, count, 32}); };
+  cases.push_back(shared.finish(StepAttention{0.2F}, {q, keys(1), keys(1), TensorId(), keys(40), keys(40)}, shared.output({2, 3, 1, 32})));
+
+  CaseMaker plain("an Attention of few queries");
+  const TensorId q2 = plain.input({2, 3, 48}), k2 = plain.input({2, 70, 48}), v2 = plain.input({2, 70, 48});
+  cases.push_back(plain.finish(Attention{0.2F}, {q2, k2, v2}, plain.output({2, 3, 48})));
+  return cases;
+}
+
+std::vector<std::string> problems_of(const std::vector<Case>& cases, Precision precision, double bound) {
+  VDevice vdevice = read_vdevice("h200");
+  vdevice.sms = 6;
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_step_attention");
+  return run_heavy_cases(cases, {kernels::attention_step()}, {vdevice, precision, bound}, root, folder.path());
+}
+
+}  // namespace
+
+TEST_CASE("the body of StepAttention agrees with the reference") {
+  for (const std::string& problem : problems_of(step_cases(), Precision::fp32, 1e-5)) FAIL_CHECK(problem);
+}
+
+TEST_CASE("operands and results of StepAttention may be of 16 bits") {
+  std::vector<Case> cases;
+  const auto add = [&](const Case& c, const std::vector<size_t>& which, bool out, DType dtype) {
+    std::vector<TensorId> ids;
+    for (const size_t i : which) ids.push_back(c.graph.rops[0].inputs[i]);
+    if (out) ids.push_back(c.graph.rops[0].outputs[0]);
+    cases.push_back(narrowed(c, ids, dtype));
+  };
+  for (const Case& c : {step_case("a head of GPT-2", {{1, 2}, 1, 1, 127, 64, 64}), step_case("shares", {{1, 1}, 1, 1, 300, 64, 64}, true),
+                        step_case("rows of 20", {{2}, 2, 2, 33, 20, 20})}) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      add(c, {0, 1, 2}, true, dtype);
+      add(c, {0, 1, 2, kStepPastK, kStepPastV}, true, dtype);
+      add(c, {kStepPastK, kStepPastV}, false, dtype);
+    }
+  }
+  for (const std::string& problem : problems_of(cases, Precision::fp16, 4e-3)) FAIL_CHECK(problem);
+}
+
+}  // namespace tamp::test
