@@ -24,6 +24,7 @@
 #include "compiler/passes/narrow_activations.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/value_bounds.h"
+#include "compiler/passes/widen_halves.h"
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
@@ -80,8 +81,24 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-Precision choose_precision(const std::string& name, const VDevice& vdevice) {
-  if (name.empty()) return vdevice.default_precision;
+// The precision of a model most of whose weights have 16 bits, on a vDevice that has it; else the vDevice's own.
+Precision own_precision(const Graph& model, const VDevice& vdevice) {
+  if (vdevice.default_precision == Precision::fp32) return Precision::fp32;
+  int64_t all = 0, f16 = 0, bf16 = 0;
+  for (const Tensor& tensor : model.tensors) {
+    if (tensor.role != Role::constant || !is_float(tensor.dtype)) continue;
+    const int64_t count = element_count(tensor.shape);
+    all += count;
+    f16 += tensor.dtype == DType::f16 ? count : 0;
+    bf16 += tensor.dtype == DType::bf16 ? count : 0;
+  }
+  if (2 * f16 > all && vdevice.fp16) return Precision::fp16;
+  return 2 * bf16 > all && vdevice.bf16 ? Precision::bf16 : vdevice.default_precision;
+}
+
+// None where no precision is asked for.
+std::optional<Precision> asked_precision(const std::string& name, const VDevice& vdevice) {
+  if (name.empty()) return std::nullopt;
   if (name == "fp32") return Precision::fp32;
   if (name == "tf32") {
     if (!vdevice.tf32)
@@ -234,11 +251,14 @@ int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4;
 Graph narrowed(Graph graph, const Prepared& prepared) {
   const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
   const bool in_tf32 = prepared.narrow_activations && precision == Precision::tf32 && vdevice.fp16 && vdevice.input_stages > 0;
-  if (!may_narrow(prepared) && !in_tf32) return graph;
+  const bool has_half_ports = !graph.input_types.empty();
+  if (!may_narrow(prepared) && !in_tf32 && !has_half_ports) return graph;
   passes::HalfUse half;
   if (in_tf32) half = passes::half_use(graph, *prepared.norms);
-  if (in_tf32 && std::find(half.buffers.begin(), half.buffers.end(), true) == half.buffers.end()) return graph;
+  const bool none = in_tf32 && std::find(half.buffers.begin(), half.buffers.end(), true) == half.buffers.end();
+  if (none && !has_half_ports) return graph;
   const auto takes = [&](const Graph& placed, const ROperator& rop) {
+    if (!may_narrow(prepared) && !in_tf32) return false;
     const Precision own = select::precision_of(placed, rop, precision);
     if (own != precision) {
       const auto is_wide = [&](TensorId id) { return placed.tensor(id).dtype != DType::f16; };
@@ -353,13 +373,8 @@ void log_choices(const RProgram& program, const select::Records* records) {
 
 Prepared prepare(const std::string& model_path, const CompileOptions& options, Dump& dump) {
   const VDevice vdevice = read_vdevice(options.vdevice);
+  const std::optional<Precision> asked = asked_precision(options.precision, vdevice);
   Prepared prepared;
-  prepared.precision = choose_precision(options.precision, vdevice);
-  prepared.narrow_activations = options.narrow_activations;
-  const bool gangs = may_have_gangs(options);
-  const std::vector<passes::Pass> pipeline =
-      passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs),
-                       placed_estimator_for(vdevice, prepared.precision, gangs));
   Stopwatch stopwatch;
   std::optional<Progress> progress(std::in_place, "reads " + printable(model_path));
   prepared.source =
@@ -370,6 +385,14 @@ Prepared prepare(const std::string& model_path, const CompileOptions& options, D
   spdlog::info("read {}: {} operators, {} tensors ({:.0f} ms)", printable(model_path), prepared.source.rops.size(),
                prepared.source.tensors.size(), stopwatch.lap_ms());
 
+  prepared.precision = asked ? *asked : own_precision(prepared.source, vdevice);
+  prepared.narrow_activations = options.narrow_activations;
+  const bool gangs = may_have_gangs(options);
+  std::vector<passes::Pass> pipeline =
+      passes::pipeline(estimator_for(vdevice, prepared.precision, gangs), cell_of(prepared), graph_estimator_for(vdevice, prepared, gangs),
+                       placed_estimator_for(vdevice, prepared.precision, gangs));
+  // In fp32 a model of 16 bits rounds where it says so.
+  if (prepared.precision != Precision::fp32) pipeline.insert(pipeline.begin(), {"widen_halves", passes::widen_halves});
   progress.emplace("runs the passes");
   prepared.graph = run_passes(prepared.source, pipeline, dump, prepared.unplaced);
   prepared.vdevice = best_rings(prepared.graph, vdevice, prepared, gangs);

@@ -48,23 +48,11 @@ class DeviceMemory {
     auto data = std::make_shared<Bytes>(static_cast<size_t>(count * size));
     TAMP_CHECK(start != nullptr || count == 0, "tensor '" + printable(tensor.name) + "' is in a buffer without memory");
     for (int64_t i = 0; i < count; ++i) std::memcpy(data->data() + i * size, start + position(tensor, i) * size, static_cast<size_t>(size));
-    if (graph_.buffers[tensor.place.buffer.index()].narrowed) return widened(tensor, *data);
+    if (graph_.buffers[tensor.place.buffer.index()].narrowed) return {DType::f32, tensor.shape, std::make_shared<const Bytes>(ops::f32_bytes(tensor.dtype, *data))};
     return {tensor.dtype, tensor.shape, std::move(data)};
   }
 
  private:
-  // The values as f32, in which the reference's operators compute.
-  static ops::Value widened(const Tensor& tensor, const Bytes& narrow) {
-    auto data = std::make_shared<Bytes>(narrow.size() * 2);
-    ops::with_storage(tensor.dtype, [&](auto stored) {
-      for (size_t i = 0; i < narrow.size() / sizeof stored; ++i) {
-        std::memcpy(&stored, narrow.data() + i * sizeof stored, sizeof stored);
-        const auto value = ops::decode<float>(stored);
-        std::memcpy(data->data() + i * 4, &value, 4);
-      }
-    });
-    return {DType::f32, tensor.shape, std::move(data)};
-  }
   // Position of element i, counted in row-major order.
   static int64_t position(const Tensor& tensor, int64_t i) {
     int64_t at = tensor.place.offset;

@@ -234,12 +234,12 @@ bool is_placed_view(const Graph& graph, const Uses& uses, size_t i) {
 std::string buffer_text(const Buffer& buffer, size_t index, const std::vector<std::string>& names) {
   std::string kind;
   switch (buffer.kind) {
-    case BufferKind::arena: kind = buffer.narrowed ? "arena narrowed" : "arena"; break;
+    case BufferKind::arena: kind = "arena"; break;
     case BufferKind::input: kind = fmt::format("input {}", buffer.io_index); break;
     case BufferKind::output: kind = fmt::format("output {}", buffer.io_index); break;
     case BufferKind::constant: kind = "constant " + names[buffer.constant.index()]; break;
   }
-  return fmt::format("buf{} = buffer {}[{}] {}\n", index, name_of(buffer.dtype), buffer.elements, kind);
+  return fmt::format("buf{} = buffer {}[{}] {}{}\n", index, name_of(buffer.dtype), buffer.elements, kind, buffer.narrowed ? " narrowed" : "");
 }
 
 enum class Values { few, none };  // of constants

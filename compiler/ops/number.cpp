@@ -1,9 +1,26 @@
 // Element types as numbers: kernels/shared/numbers.h, which the device has too, with the compiler's names for types.
 #include "compiler/ops/number.h"
 
+#include <cstring>
+
+#include "compiler/ops/ops.h"
 #include "kernels/shared/numbers.h"
 
 namespace tamp::ops {
+
+Bytes f32_bytes(DType dtype, const Bytes& elements) {
+  Bytes wide;
+  with_storage(dtype, [&](auto stored) {
+    const size_t count = elements.size() / sizeof stored;
+    wide.resize(count * sizeof(float));
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(&stored, elements.data() + i * sizeof stored, sizeof stored);
+      const auto value = decode<float>(stored);
+      std::memcpy(wide.data() + i * sizeof value, &value, sizeof value);
+    }
+  });
+  return wide;
+}
 
 double real_of(Half x) { return rk::widened<5, 10>(x.bits); }
 double real_of(Bfloat x) { return rk::widened<8, 7>(x.bits); }

@@ -84,6 +84,9 @@ class Walk {
 // Runs the whole graph; `inputs` in the order of graph.inputs; returns the outputs in the order of graph.outputs.
 std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs);
 
+// The elements of a float type as f32.
+Bytes f32_bytes(DType dtype, const Bytes& elements);
+
 // TAMP_CHECK that the outputs of every rOperator are what `infer` says (called between passes).
 void verify_shapes(const Graph& graph);
 

@@ -31,6 +31,7 @@
 #include "compiler/passes/stack_recurrences.h"
 #include "compiler/passes/step_attention.h"
 #include "compiler/passes/views_last.h"
+#include "compiler/passes/widen_halves.h"
 
 namespace tamp::passes {
 

@@ -95,6 +95,7 @@ class StepMaker {
     Shape shape = graph_.tensor(view.outputs[0]).shape;
     shape[axis] = graph_.tensor(part).shape[before];
     if (auto* reshape = std::get_if<Reshape>(&view.attrs)) reshape->shape = shape;
+    if (auto* repeated = std::get_if<Elementwise>(&view.attrs)) repeated->shape = shape;
     view.inputs = {part};
     return add(std::move(view), graph_.tensor(view.outputs[0]).name + name, shape);
   }

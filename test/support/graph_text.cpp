@@ -341,9 +341,8 @@ class Parser {
       constant = line.name();
     } else if (kind != "arena") {
       line.fail("a kind of buffer, not '" + kind + "'");
-    } else {
-      buffer.narrowed = line.take("narrowed");
     }
+    buffer.narrowed = line.take("narrowed");
     graph_.buffers.push_back(buffer);
     buffer_constants_.push_back(constant);
   }
