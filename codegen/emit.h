@@ -61,7 +61,8 @@ void emit_head(SourceWriter& w, const Plan& plan, const SourceLines& lines);  //
 void emit_places(SourceWriter& w, const Plan& plan);                          // the places that addresses are written with
 void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines);   // one Args object per record
 void emit_records(SourceWriter& w, const Plan& plan);
-void emit_bodies(SourceWriter& w, const Plan& plan);  // Veu, the switch
+void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages);  // members of a Veu
+void emit_bodies(SourceWriter& w, const Plan& plan);                 // Veu, the switch
 void emit_events(SourceWriter& w, const Plan& plan);
 void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines);
 void emit_kernel(SourceWriter& w, const Plan& plan);

@@ -116,13 +116,13 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, kInfo.structure,", plan.program.memory.arena_bytes, plan.program.weight_bytes);
   w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.embeds_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {
-    w.line("tamp_host::prepare_phases, tamp_host::start_phases, /*kernel=*/nullptr, &kPhases,");
+    w.line("tamp_host::prepare_phases, tamp_host::start_phases, &kPhases,");
     w.line(
         "/*veus=*/0, /*threads=*/0, /*smem_bytes=*/0, /*events=*/0, /*instructions=*/0, /*veus_by_sm=*/false, /*compute_capability=*/{},",
         compute_capability(plan.program.vdevice));
     w.line("kMaps, {}, /*event_names=*/nullptr, /*record_names=*/nullptr", plan.maps.size());
   } else {
-    w.line("tamp_host::prepare_kernel, tamp_host::start_kernel, {}_kernel, /*phases=*/nullptr,", name);
+    w.line("tamp_host::prepare_kernel<{0}_kernel>, tamp_host::start_kernel<{0}_kernel>, /*phases=*/nullptr,", name);
     w.line(
         "/*veus=*/{}, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/{}, "
         "/*compute_capability=*/{},",

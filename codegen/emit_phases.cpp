@@ -71,7 +71,7 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
     w.line("static constexpr int kWeightStages = {}, kWeightStageBytes = {};", veu.weight_stages, veu.weight_stage_bytes);
     w.line("static constexpr int kInputStages = {}, kInputStageBytes = {};", veu.input_stages, veu.input_stage_bytes);
     w.line("static constexpr int kWorkBytes = {};", veu.work_bytes);
-    w.line("static constexpr int kBases = {};", 2 + plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
+    emit_bases(w, plan, veu.weight_stages + veu.input_stages);
     w.close(";");
     w.line("using Args = {};", veu.args_type);
     w.line("static RK_INLINE void run(const rk::Task<Veu>& task) {{ {}(task); }}", plan.bodies[b]);

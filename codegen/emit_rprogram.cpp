@@ -100,6 +100,12 @@ void emit_lane_table(SourceWriter& w, const std::vector<LaneShape>& shapes, cons
 
 }  // namespace
 
+void emit_bases(SourceWriter& w, const Plan& plan, int64_t stages) {
+  // The control block has room for the rest of them; rk::interpret asserts it. Each stage has two barriers of 8 bytes, as long as a base.
+  const auto bases = rk::kFirstPort + static_cast<int64_t>(plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
+  w.line("static constexpr int kBases = {}, kSharedBases = {};", bases, std::min(bases, 160 - 2 * stages));
+}
+
 void emit_bodies(SourceWriter& w, const Plan& plan) {
   const VDevice& d = plan.program.vdevice;
   w.section("one vEU");
@@ -111,7 +117,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr int kInputStages = {};", d.input_stages);
   w.line("static constexpr int kInputStageBytes = {};", d.input_stage_bytes);
   w.line("static constexpr int kWorkBytes = {};", plan.work_bytes);
-  w.line("static constexpr int kBases = {};", 2 + plan.program.graph.inputs.size() + plan.program.graph.outputs.size());
+  emit_bases(w, plan, d.weight_stages + d.input_stages);
   w.close(";");
   w.line("static_assert(rk::kControlBytes == {}, \"control block\");", kControlBytes);
   w.line("static_assert(rk::kThreadsOf<Veu> == {}, \"threads of a vEU\");", plan.threads());
@@ -246,7 +252,7 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
-  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::Launch launch) {{", plan.threads(),
+  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {{", plan.threads(),
          plan.options.name);
   w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin, kRecords, kEventCount}});");
   w.line("}}");

@@ -8,6 +8,7 @@
 #include "compiler/ir/over_inputs.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
+#include "kernels/vdevice/numbers.cuh"
 
 namespace tamp::codegen {
 namespace {
@@ -26,7 +27,8 @@ void refuse_too_large(const RProgram& program, size_t records) {
                                   records, program.events.size(), kLimit));
   }
   const size_t ports = program.graph.inputs.size() + program.graph.outputs.size();
-  if (ports > 64) throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to 64", printable(program.graph.name), ports));
+  if (ports > static_cast<size_t>(rk::kMaxPorts))
+    throw unsupported(fmt::format("{}: {} inputs and outputs; supported: up to {}", printable(program.graph.name), ports, rk::kMaxPorts));
 }
 
 }  // namespace

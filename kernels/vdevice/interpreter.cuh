@@ -98,7 +98,7 @@ struct Control {
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch, veu;
-  uint64_t bases[Veu::kBases];
+  uint64_t bases[Veu::kSharedBases + (Veu::kBases > Veu::kSharedBases ? 1 : 0)];  // Task::base
 };
 
 constexpr int kServiceWarps = 2;
@@ -138,17 +138,28 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 template <class Veu>
 RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::accesses_of(control.bases, Veu::kBases, record, index);
+  const bool shares_all = Veu::kBases == Veu::kSharedBases;
+  const uint64_t* const bases = shares_all ? control.bases : reinterpret_cast<const uint64_t*>(control.bases[Veu::kSharedBases]);
+  cuda_on_cpu::accesses_of(bases, Veu::kBases, record, index);
 #else
   (void)control, (void)record, (void)index;
 #endif
+}
+
+// Puts the addresses where bodies find them (Task::base). All threads of a block call it.
+template <class Veu>
+RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thread, int threads) {
+  for (int b = thread; b < Veu::kSharedBases; b += threads) control.bases[b] = bases[b];
+  if constexpr (Veu::kBases > Veu::kSharedBases) {
+    if (thread == 0) control.bases[Veu::kSharedBases] = reinterpret_cast<uint64_t>(bases);
+  }
 }
 
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
-RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
+RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
@@ -379,7 +390,7 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
 
 // The whole kernel.
 template <class Program>
-RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
+RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tables& tables) {
   using Veu = typename Program::Veu;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
   static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
@@ -420,7 +431,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
                    0};
     }
   }
-  for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
+  share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();

@@ -7,8 +7,6 @@ namespace rk {
 
 constexpr uint16_t kNone16 = 0xffff;
 
-constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
-
 // Written by the first wait that outlives its budget; host memory that the device can write.
 struct Report {
   uint32_t valid;
@@ -21,7 +19,6 @@ struct Report {
 constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
-  uint64_t bases[kMaxBases];
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
@@ -30,6 +27,15 @@ struct Launch {
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
+
+// The parameter of the kernel. It has as many addresses as the program needs, since every launch copies it.
+template <int BASES>
+struct LaunchOf : Launch {
+  uint64_t bases[BASES];
+};
+constexpr int kMaxBases = kFirstPort + kMaxPorts;
+constexpr size_t kMaxParameterBytes = 4096;  // CUDA 12.0; 32764 since 12.1
+static_assert(sizeof(LaunchOf<kMaxBases>) <= kMaxParameterBytes, "the parameter of the kernel is too large");
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
 inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;

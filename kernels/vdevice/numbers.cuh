@@ -12,6 +12,7 @@ inline constexpr int kBoxRowBytes = 128;                        // of a pixel in
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
+inline constexpr int kMaxPorts = 400;                           // a kernel's parameters have 4096 bytes at most (LaunchOf, PhaseBases)
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };

@@ -24,7 +24,7 @@ struct PhaseCall {
   Padded<Args> args;
 };
 
-// The members of Launch that a phase needs.
+// The members of LaunchOf that a phase needs.
 template <class Veu>
 struct PhaseBases {
   uint64_t bases[Veu::kBases];
@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kPhaseThreads<typename Body::Veu>)
   constexpr int kThreads = kPhaseThreads<Veu>, kCompute = Veu::kComputeThreads / kWarp;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit");
   static_assert(Veu::kInputStageBytes % 1024 == 0, "boxes are 1024-byte aligned");
+  static_assert((sizeof from + 15) / 16 * 16 + sizeof call <= kMaxParameterBytes, "the parameters of a phase's kernel are too large");
   char* const shared = shared_memory();
   Control<Veu>& control = *reinterpret_cast<Control<Veu>*>(shared);
   char* const input_stages = shared + kControlBytes;
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kPhaseThreads<typename Body::Veu>)
   }
   for (int w = thread; w < static_cast<int>(sizeof(call.args) / 16); w += kThreads)
     reinterpret_cast<uint4*>(control.slots[0].args)[w] = reinterpret_cast<const uint4*>(&call.args)[w];
-  for (int b = thread; b < Veu::kBases; b += kThreads) control.bases[b] = from.bases[b];
+  share_bases<Veu>(control, from.bases, thread, kThreads);
   sync_all();
   if (warp_id() < kCompute) {
     wait_for_kernel_before();

@@ -102,7 +102,7 @@ struct Task {
   uint32_t index;    // rTask index within its phase
   const void* args;  // the body's argument struct, in shared memory
   char* work;
-  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
+  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory; see `base`
   WeightPipe<Veu> weights;  // a body copies it before use
   const Launch* launch;     // for exchange.cuh, as are `epoch` and `record`
   uint32_t epoch;           // of this run, from 1
@@ -128,8 +128,15 @@ struct Task {
   RK_INLINE T* work_as() const {
     return as_shared(reinterpret_cast<T*>(work));
   }
+  // The first Veu::kSharedBases are in shared memory. A program with more has behind them the place of all, in the kernel's parameter.
+  RK_INLINE uint64_t base(uint32_t number) const {
+    if constexpr (Veu::kBases > Veu::kSharedBases) {
+      if (number >= Veu::kSharedBases) return reinterpret_cast<const uint64_t*>(as_shared(bases)[Veu::kSharedBases])[number];
+    }
+    return as_shared(bases)[number];
+  }
   RK_INLINE float* address(const TensorRef& ref) const {
-    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(as_shared(bases)[ref.base] + static_cast<uint64_t>(ref.offset_bytes));
+    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(base(ref.base) + static_cast<uint64_t>(ref.offset_bytes));
   }
 };
 

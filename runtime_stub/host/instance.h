@@ -7,9 +7,11 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 
 #include "kernels/vdevice/interpreter.cuh"
@@ -62,7 +64,8 @@ inline tamp_status check_device(const Model& model, std::string& message) {
 }
 
 // Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
-inline tamp_status prepare_kernel(Instance& instance) {
+template <auto KERNEL>
+tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
   int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
@@ -72,9 +75,9 @@ inline tamp_status prepare_kernel(Instance& instance) {
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
   if (fits != TAMP_OK) return fits;
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
-                                                                       static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message,
+                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes)));
   if (!cooperative || resident * sms < model.veus) {
     return fail(message, TAMP_DEVICE,
                 "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
@@ -83,14 +86,25 @@ inline tamp_status prepare_kernel(Instance& instance) {
   return TAMP_OK;
 }
 
+// The kernel's parameter: as many of the addresses as it has room for.
+template <int BASES>
+rk::LaunchOf<BASES> parameter_of(void (*)(rk::LaunchOf<BASES>), const rk::Launch& launch, const uint64_t* bases) {
+  rk::LaunchOf<BASES> parameter;
+  static_cast<rk::Launch&>(parameter) = launch;
+  std::copy_n(bases, BASES, parameter.bases);
+  return parameter;
+}
+
 // Model::start of persistent execution.
-inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+template <auto KERNEL>
+tamp_status start_kernel(Instance& instance, const rk::Launch& launch, const uint64_t* bases, cudaStream_t stream) {
   const Model& model = *instance.model;
-  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
+  auto parameter = parameter_of(KERNEL, launch, bases);
+  void* arguments[] = {&parameter};
   // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
-                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
-                                                              static_cast<size_t>(model.smem_bytes), stream));
+  TAMP_TRY_CUDA(instance.message,
+                cudaLaunchCooperativeKernel(KERNEL, dim3(static_cast<unsigned>(model.veus)), dim3(static_cast<unsigned>(model.threads)),
+                                            arguments, static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 
@@ -216,9 +230,35 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
+// Whether an output shares memory with another port. In the order of their addresses each is compared with what came before, since every
+// run asks and there may be hundreds of ports.
+inline bool has_overlap(const Model& model, const void* const* inputs, void* const* outputs) {
+  struct Range {
+    uintptr_t begin, end;
+    bool is_output;
+  };
+  Range ranges[rk::kMaxPorts];
+  int count = 0;
+  const auto add = [&](const void* at, size_t bytes, bool is_output) {
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(at);
+    if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
+  };
+  for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
+  for (int o = 0; o < model.output_count; ++o) add(outputs[o], model.outputs[o].bytes, true);
+  std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  uintptr_t end = 0, end_of_outputs = 0;
+  for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {
+    if (range.begin < (range.is_output ? end : end_of_outputs)) return true;
+    end = std::max(end, range.end);
+    if (range.is_output) end_of_outputs = std::max(end_of_outputs, range.end);
+  }
+  return false;
+}
+
 // Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
+  if (!has_overlap(model, inputs, outputs)) return TAMP_OK;
   for (int o = 0; o < model.output_count; ++o) {
     const tamp_port& output = model.outputs[o];
     for (int i = 0; i < model.input_count; ++i) {
@@ -247,11 +287,11 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   if (checked == TAMP_OK) checked = check_overlaps(*instance, inputs, outputs);
   if (checked != TAMP_OK) return checked;
   rk::Launch launch{};
-  launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
-  launch.bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
-  for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
-  for (int i = 0; i < model.output_count; ++i)
-    launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  uint64_t bases[rk::kMaxBases];  // as many as the model has are set
+  bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
+  bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
+  for (int i = 0; i < model.input_count; ++i) bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
+  for (int i = 0; i < model.output_count; ++i) bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
   launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
@@ -259,7 +299,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
-  instance->launched = model.start(*instance, launch, stream);
+  instance->launched = model.start(*instance, launch, bases, stream);
   return instance->launched;
 }
 

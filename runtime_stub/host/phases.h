@@ -10,6 +10,7 @@
 // captures NAME_run.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/vdevice/phase.cuh"
@@ -37,7 +38,7 @@ struct PhaseLimits {
 struct PhaseKernel {
   int smem_bytes;
   cudaError_t (*prepare)(PhaseLimits& limits);
-  cudaError_t (*launch)(const rk::Launch& launch, const void* call, const PhaseGrid& grid, cudaStream_t stream);
+  cudaError_t (*launch)(const rk::Launch& launch, const uint64_t* bases, const void* call, const PhaseGrid& grid, cudaStream_t stream);
 };
 
 struct PhaseStep {
@@ -94,9 +95,9 @@ struct PhaseLauncher {
                                                          static_cast<size_t>(kSmemBytes));
   }
 
-  static cudaError_t launch(const rk::Launch& launch, const void* call, const PhaseGrid& grid, cudaStream_t stream) {
-    rk::PhaseBases<Veu> from{};
-    for (int b = 0; b < Veu::kBases; ++b) from.bases[b] = launch.bases[b];
+  static cudaError_t launch(const rk::Launch& launch, const uint64_t* bases, const void* call, const PhaseGrid& grid, cudaStream_t stream) {
+    rk::PhaseBases<Veu> from;
+    std::copy_n(bases, Veu::kBases, from.bases);
     from.maps = launch.maps;
     from.next_comes_early = grid.next_comes_early ? 1 : 0;
 #if CUDART_VERSION >= TAMP_DEPENDENT_LAUNCH_VERSION
@@ -182,7 +183,7 @@ inline tamp_status prepare_phases(Instance& instance) {
 }
 
 // Model::start of graph execution. The side streams' last events join them to the caller's stream.
-inline tamp_status start_phases(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+inline tamp_status start_phases(Instance& instance, const rk::Launch& launch, const uint64_t* bases, cudaStream_t stream) {
   const Phases& phases = *instance.model->phases;
   const PhaseRunner& runner = *instance.phases;
   std::string& message = instance.message;
@@ -192,7 +193,7 @@ inline tamp_status start_phases(Instance& instance, const rk::Launch& launch, cu
     const cudaStream_t on = step.stream == 0 ? stream : runner.streams[static_cast<size_t>(step.stream) - 1];
     for (int w = 0; w < step.waits; ++w)
       TAMP_TRY_CUDA(message, cudaStreamWaitEvent(on, runner.events[static_cast<size_t>(phases.waits[step.first_wait + w])], 0));
-    TAMP_TRY_CUDA(message, phases.kernels[step.kernel].launch(launch, step.call, runner.grids[static_cast<size_t>(n)], on));
+    TAMP_TRY_CUDA(message, phases.kernels[step.kernel].launch(launch, bases, step.call, runner.grids[static_cast<size_t>(n)], on));
     if (step.signal >= 0) TAMP_TRY_CUDA(message, cudaEventRecord(runner.events[static_cast<size_t>(step.signal)], on));
   }
   for (int s = 0; s < phases.side_streams; ++s) {

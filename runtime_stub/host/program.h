@@ -40,9 +40,8 @@ struct Model {
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
   tamp_status (*prepare)(Instance&);  // can the current device run it?
-  tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
-  void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
-  const Phases* phases;        // null in persistent execution
+  tamp_status (*start)(Instance&, const rk::Launch&, const uint64_t* bases, cudaStream_t);  // bases: rk::LaunchOf
+  const Phases* phases;                                                                     // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
   bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus.h)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's

@@ -30,21 +30,26 @@ class Hook {
     host::Instance& context = *instance.context;
     const host::Model& model = *context.model;
     host::Model asking = model;
-    asking.start = [](host::Instance&, const device::Launch& launch, cudaStream_t) {
-      seen() = launch;
+    asking.start = [](host::Instance& asked, const device::Launch& launch, const uint64_t* bases, cudaStream_t) {
+      const int count = device::kFirstPort + asked.model->input_count + asked.model->output_count;
+      seen() = {launch, {bases, bases + count}};
       return TAMP_OK;
     };
     context.model = &asking;
     call_model(instance);
     context.model = &model;
-    launch = seen();
+    parameters = seen();
   }
-  device::Launch launch;
+  struct Parameters {
+    device::Launch launch;
+    std::vector<uint64_t> bases;
+  };
+  Parameters parameters;
 
  private:
-  static device::Launch& seen() {
-    static device::Launch launch;
-    return launch;
+  static Parameters& seen() {
+    static Parameters parameters;
+    return parameters;
   }
 };
 
@@ -172,7 +177,7 @@ class Timer {
       const bool is_last = k + 1 == group.size();
       const host::PhaseGrid& next = grids_[static_cast<size_t>(group[is_last ? 0 : k + 1])];
       grid.next_comes_early = (!is_last || again) && next.dependent && host::should_come_early(grid.blocks, next.blocks, sms_);
-      CHECK_CUDA(phases_.kernels[step.kernel].launch(hook_.launch, step.call, grid, stream));
+      CHECK_CUDA(phases_.kernels[step.kernel].launch(hook_.parameters.launch, hook_.parameters.bases.data(), step.call, grid, stream));
     }
   }
 
@@ -194,15 +199,19 @@ struct Lanes {
   const uint32_t* event_count;
 };
 
+using Parameter = device::LaunchOf<MODEL(detail)::Veu::kBases>;
+
 __global__ void __launch_bounds__(device::kThreadsOf<MODEL(detail)::Veu>, 1)
-    stage_kernel(const __grid_constant__ device::Launch launch, const __grid_constant__ Lanes lanes) {
+    stage_kernel(const __grid_constant__ Parameter launch, const __grid_constant__ Lanes lanes) {
   device::interpret<MODEL(detail)::Program>(
       launch, device::Tables{lanes.instructions, lanes.lane_begin, MODEL(detail)::kRecords, lanes.event_count});
 }
 
 class Timer {
  public:
-  explicit Timer(Instance& instance) : instance_(instance), hook_(instance) {
+  explicit Timer(Instance& instance) : instance_(instance) {
+    const Hook hook(instance);
+    parameter_ = host::parameter_of(&MODEL(detail)::MODEL(kernel), hook.parameters.launch, hook.parameters.bases.data());
     CHECK_CUDA(cudaFuncSetAttribute(&stage_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model().smem_bytes));
   }
 
@@ -221,12 +230,12 @@ class Timer {
       most_events = std::max(most_events, events);
     }
     state_bytes_ = sizeof(uint32_t) * device::kLineWords * (device::kStateLines + static_cast<size_t>(most_events));
-    hook_.launch.state = static_cast<uint32_t*>(device_memory(state_bytes_));
+    parameter_.state = static_cast<uint32_t*>(device_memory(state_bytes_));
     for (size_t s = 0; s + 1 < stages.size(); s += 2) {
       const double one_us = time_of(stages[s]);
       std::printf("stage %.4f\n", time_of(stages[s + 1]) - one_us);
     }
-    CHECK_CUDA(cudaFree(hook_.launch.state));
+    CHECK_CUDA(cudaFree(parameter_.state));
     CHECK_CUDA(cudaFree(tables));
   }
 
@@ -240,8 +249,8 @@ class Timer {
 
   // Events count from run to run, so that other lanes begin from zero.
   double time_of(Stage& stage) {
-    CHECK_CUDA(cudaMemset(hook_.launch.state, 0, state_bytes_));
-    void* arguments[] = {&hook_.launch, &stage.lanes};
+    CHECK_CUDA(cudaMemset(parameter_.state, 0, state_bytes_));
+    void* arguments[] = {&parameter_, &stage.lanes};
     return time_us(instance_, [&] {
       CHECK_CUDA(cudaLaunchCooperativeKernel(&stage_kernel, dim3(static_cast<unsigned>(model().veus)),
                                              dim3(static_cast<unsigned>(model().threads)), arguments,
@@ -250,7 +259,7 @@ class Timer {
   }
 
   Instance& instance_;
-  Hook hook_;
+  Parameter parameter_{};
   size_t state_bytes_ = 0;
 };
 

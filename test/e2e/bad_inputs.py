@@ -497,6 +497,16 @@ case("many_small_bombs", BAD, many_bombs, "folded")
 
 case("accept_zero_size_input", ACCEPT, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [0, 4])], [m.value("y", [0, 4])]))
 case("accept_scalar_io", ACCEPT, m.model([m.node("Relu", ["x"], ["y"])], [m.value("x", [])], [m.value("y", [])]))
+
+
+def ports(count):
+    """The sum of `count` - 1 inputs is the output."""
+    names = [f"x{i}" for i in range(count - 1)]
+    return m.model([m.node("Sum", names, ["y"])], [m.value(name, [1, 4]) for name in names])
+
+
+case("accept_400_ports", ACCEPT, ports(400))
+case("401_ports", UNSUPPORTED, ports(401), "401 inputs and outputs; supported: up to 400")
 case("accept_matmul_k_0", ACCEPT, m.unary("MatMul", [2, 0], [2, 3], [m.constant("w", np.ones((0, 3)))], "w"))
 
 # --- external data ---------------------------------------------------------------------------------------------------

@@ -394,6 +394,27 @@ def test_symbolic_dimensions_take_their_value_from_dim(tamp):
     tamp("run", path, "--device", "cpu", code=1, says="batch")
 
 
+def cached(layers):
+    """As a decoder has them: keys and values of each layer come in and go out."""
+    nodes, state = [], "x"
+    for n in range(layers):
+        nodes += [m.node("Add", [f"k{n}", state], [f"keys{n}"], f"add{n}"), m.node("Mul", [f"v{n}", f"keys{n}"], [f"values{n}"], f"mul{n}"),
+                  m.node("Sub", [f"values{n}", state], [f"d{n}"], f"sub{n}"), m.node("Tanh", [f"d{n}"], [f"h{n}"], f"tanh{n}")]
+        state = f"h{n}"
+    nodes.append(m.node("MatMul", [state, "w"], ["y"], "last"))
+    caches = lambda *names: [port(f"{name}{n}", 3, 8) for n in range(layers) for name in names]
+    return m.model(nodes, [port("x", 3, 8), *caches("k", "v")], [*caches("keys", "values"), port("y", 3, 5)], [weight("w", 8, 5)])
+
+
+def test_hundreds_of_inputs_and_outputs(tamp):
+    """130 ports, whose addresses are all in shared memory, and 322, the last of which are only in the kernel's parameter."""
+    for layers, seed in [(32, 41), (80, 42)]:
+        path = tamp.folder / f"layers{layers}.onnx"
+        path.write_bytes(cached(layers).SerializeToString())
+        for execution in ("persistent", "graph"):
+            check_model(tamp, path, "--execution", execution, "--vdevice", "h200", seed=seed, precision="fp32")
+
+
 def all_tests():
     tests = [small_test(make, policy, seed) for seed, (make, policy) in enumerate((make, policy) for make in SMALL for policy in ("wavefront", "sequential"))]
     tests += [execution_test(make, "fp32", "wavefront") for make in SMALL]

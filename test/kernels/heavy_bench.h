@@ -67,7 +67,7 @@ inline std::string heavy_source(const std::vector<Trial>& trials, const VDevice&
   text += fmt::format(
       "struct Veu {{ static constexpr bool kManyRegisters = false; static constexpr int kComputeThreads = 256, kWeightStages = {}, "
       "kWeightStageBytes = {}, kInputStages = {}, "
-      "kInputStageBytes = {}; }};\n",
+      "kInputStageBytes = {}, kBases = driver::kBases, kSharedBases = kBases; }};\n",
       vdevice.weight_stages, vdevice.weight_stage_bytes, vdevice.input_stages, std::max<int64_t>(vdevice.input_stage_bytes, 1024));
   text +=
       "struct Program {\n  using Veu = ::Veu;\n  RK_INLINE static void run(uint32_t body, const rk::Task<Veu>& task) {\n    switch (body) "

@@ -21,9 +21,10 @@ struct Veu {
   static constexpr int kWeightStageBytes = 1024;
   static constexpr int kInputStages = 0;
   static constexpr int kInputStageBytes = 128;
+  static constexpr int kBases = 16, kSharedBases = 16;
 };
 struct Param {
-  uint64_t bases[16];
+  uint64_t bases[Veu::kBases];
   uint32_t index;
 };
 constexpr size_t kWork = 1024;  // arguments and bases come before it
@@ -42,7 +43,7 @@ inline __device__ rk::Task<Veu> task_of(const Param& param, const Args& args) {
   char* const memory = shared();
   if (threadIdx.x == 0) {
     *reinterpret_cast<Args*>(memory) = args;
-    for (int b = 0; b < 16; ++b) reinterpret_cast<uint64_t*>(memory + 768)[b] = param.bases[b];
+    for (int b = 0; b < Veu::kBases; ++b) reinterpret_cast<uint64_t*>(memory + 768)[b] = param.bases[b];
   }
   __syncthreads();
   rk::Task<Veu> task{};

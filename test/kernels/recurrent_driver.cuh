@@ -26,6 +26,7 @@ struct Veu {
   static constexpr int kWeightStages = 2;
   static constexpr int kWeightStageBytes = 1024;
   static constexpr int kInputStages = 0, kInputStageBytes = 0;
+  static constexpr int kBases = driver::kBases, kSharedBases = kBases;
 };
 
 struct Param {

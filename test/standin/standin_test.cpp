@@ -20,6 +20,7 @@ struct Veu {
   static constexpr bool kManyRegisters = false;
   static constexpr int kWeightStages = 3;
   static constexpr int kWeightStageBytes = 512;
+  static constexpr int kBases = 0, kSharedBases = 0;
 };
 
 template <class T>
