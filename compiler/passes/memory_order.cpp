@@ -78,13 +78,13 @@ class Preference {
     TAMP_CHECK(false, "layout out of range");
   }
 
-  // Whether a convolution or a pool reads the map, or a part of it.
+  // Whether a convolution or a pool reads the map, a part of it, or what it is a part of.
   bool is_read_as_map(TensorId id) const {
     if (graph_.tensor(id).shape.size() != 4) return false;
     const auto& readers = uses_.consumers[id.index()];
     return std::any_of(readers.begin(), readers.end(), [&](ROperatorId reader) {
       const ROperator& rop = graph_.rop(reader);
-      if (std::holds_alternative<Slice>(rop.attrs)) return is_read_as_map(rop.outputs[0]);
+      if (std::holds_alternative<Slice>(rop.attrs) || std::holds_alternative<Concat>(rop.attrs)) return is_read_as_map(rop.outputs[0]);
       return ops::layout_of(rop.attrs) == ops::Layout::channels_last;
     });
   }

@@ -430,3 +430,31 @@ TEST_CASE("a Concat whose result is taken apart to a map lies as the map should"
   CHECK(tensor_named(graph, "a").place.strides == std::vector<int64_t>{160, 2, 32, 8});
   CHECK(tensor_named(graph, "b").place.offset == 1);
 }
+
+TEST_CASE("a Concat lies as a map should also where the map is joined with another") {
+  // A step of a U-Net with the map before the skip: the phases of a transposed convolution are interleaved.
+  const Graph source = parse_graph(R"(
+    x = input f32[2,8,5,4]
+    z = input f32[2,3,5,8]
+    u = const f32[4,8,1,1]
+    v = const f32[4,3,1,1]
+    w = const f32[3,8,1,1]
+    a = Conv(x, u) {kernel=[1,1]} -> f32[2,4,5,4]
+    b = Conv(x, u) {kernel=[1,1]} -> f32[2,4,5,4]
+    s = Conv(z, v) {kernel=[1,1]} -> f32[2,4,5,8]
+    c = Reshape(a) -> f32[2,4,5,4,1]
+    d = Reshape(b) -> f32[2,4,5,4,1]
+    e = Concat(c, d) {axis=4} -> f32[2,4,5,4,2]
+    m = Reshape(e) -> f32[2,4,5,8]
+    j = Concat(m, s) {axis=1} -> f32[2,8,5,8]
+    y = Conv(j, w) {kernel=[1,1]} -> f32[2,3,5,8]
+    outputs(y)
+  )");
+  const Graph graph = passes::assign_layout(source);
+  check_pass(source, graph);
+  CHECK(graph.rops.size() == 4);
+  CHECK(tensor_named(graph, "j").place.strides == std::vector<int64_t>{320, 1, 64, 8});
+  CHECK(tensor_named(graph, "a").place.strides == std::vector<int64_t>{320, 1, 64, 16});
+  CHECK(tensor_named(graph, "b").place.offset == 8);
+  CHECK(tensor_named(graph, "s").place.offset == 4);
+}
