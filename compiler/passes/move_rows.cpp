@@ -392,6 +392,34 @@ class GatherLifter {
   RowMaker make_;
 };
 
+// Makes one of Gathers that take the same rows of one tensor. Those behind the products of queries, keys and values, lifted over them, are
+// such; a Normalize in front of the products has one reader then, and can take the table.
+Graph share_gathers(Graph graph) {
+  std::vector<TensorId> source(graph.tensors.size());  // of the rows, which Reshapes leave whole
+  std::map<std::pair<TensorId, RowTable>, TensorId> known;
+  Replacements replacements(graph);
+  std::vector<bool> dead(graph.rops.size(), false);
+  for (size_t id = 0; id < source.size(); ++id) source[id] = TensorId(static_cast<uint32_t>(id));
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    const ROperator& rop = graph.rops[i];
+    if (rop.inputs.empty() || !rop.inputs[0].valid()) continue;
+    const TensorId from = rop.inputs[0], to = rop.outputs[0];
+    const Shape &shape = graph.tensor(from).shape, &made = graph.tensor(to).shape;
+    if (std::holds_alternative<Reshape>(rop.attrs) && !shape.empty() && !made.empty() && shape.back() == made.back())
+      source[to.index()] = source[from.index()];
+    const auto* gather = std::get_if<Gather>(&rop.attrs);
+    if (!gather || gather->axis != 0 || shape.size() != 2) continue;
+    const Tensor& indices = graph.tensor(rop.inputs[1]);
+    if (indices.role != Role::constant || indices.dtype != DType::i64 || indices.shape.size() != 1) continue;
+    if (std::find(graph.outputs.begin(), graph.outputs.end(), to) != graph.outputs.end()) continue;
+    const int64_t* numbers = i64_data(indices);
+    const auto [first, is_new] = known.try_emplace({source[from.index()], RowTable(numbers, numbers + indices.shape[0])}, to);
+    dead[i] = !is_new;
+    if (dead[i]) replacements.replace(to, first->second);
+  }
+  return remove_dead(erase_rops(replacements.apply(std::move(graph)), dead));
+}
+
 }  // namespace
 
 Graph move_rows(Graph graph) {
@@ -402,7 +430,7 @@ Graph move_rows(Graph graph) {
   for (bool again = true; again;) {
     GatherLifter lifter(std::move(moved));
     again = lifter.step();
-    moved = lifter.take();
+    moved = share_gathers(lifter.take());
   }
   return moved;
 }

@@ -94,13 +94,18 @@ def test_halves_that_are_joined_again(tamp):
         assert len(rops) == len(of(rops, "Conv")) == 6, names(rops)
 
 
-def windows(heads=2, channels=64):
-    """MaxViT: attention in windows of 4 x 4 pixels, then in grids of every second pixel, and a map between."""
+def windows(packs, heads=2, channels=64):
+    """MaxViT: attention in windows of 4 x 4 pixels, then in grids of every second pixel, and a map between. Queries, keys and values are parts of one
+    product (`packs`), or three products."""
     net = Maps(channels)
     size = channels // heads
 
     def attend(x):
-        parts = net.add("Split", net.linear(net.norm(x), channels, 3 * channels), net.ints(*[channels] * 3), outputs=3, axis=-1)
+        y = net.norm(x)
+        if packs:
+            parts = net.add("Split", net.linear(y, channels, 3 * channels), net.ints(*[channels] * 3), outputs=3, axis=-1)
+        else:
+            parts = [net.linear(y, channels, channels) for _ in range(3)]
         q, k, v = (net.add("Transpose", net.add("Reshape", part, net.ints(4, 16, heads, size)), perm=[0, 2, 1, 3]) for part in parts)
         k = net.add("Transpose", net.add("Mul", k, net.constant(size ** -0.5)), perm=[0, 1, 3, 2])
         scores = net.add("Add", net.add("MatMul", q, k), net.weight(1, heads, 16, 16, scale=0.5))
@@ -125,8 +130,8 @@ def windows(heads=2, channels=64):
 def test_windows_and_grids(tamp):
     """Three movements are left of the first block on: one to the windows, the residual's to the grid, and one to the map. The normalisation in front
     of the second attention reads its rows by a table (channels_stay_last, move_rows)."""
-    for precision in ("tf32", "fp16"):
-        rops = run(tamp, windows(), precision)
+    for packs, precision in [(True, "tf32"), (True, "fp16"), (False, "fp16")]:
+        rops = run(tamp, windows(packs), precision)
         assert len(of(rops, "Attention")) == 2, names(rops)
         assert [rop["op"] for rop in copies(rops)] == ["Elementwise", "Gather", "Gather"], names(rops)
         by_table = [rop for rop in of(rops, "Normalize") if "const i64[64]" in rop["signature"]]

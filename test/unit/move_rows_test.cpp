@@ -78,6 +78,23 @@ TEST_CASE("an order and its inverse are nothing") {
   CHECK(count_rops(made, "Gather") == 2);
 }
 
+TEST_CASE("products of the same moved rows share one movement") {
+  const std::string window = R"(
+    v = Reshape(n) -> f32[1,2,2,2,2,32]
+    t = Transpose(v) {perm=[0,1,3,2,4,5]} -> f32[1,2,2,2,2,32]
+    f = Reshape(t) -> f32[4,4,32]
+    q = MatMul(f, w) {} -> f32[4,4,32]
+    k = MatMul(f, w) {} -> f32[4,4,32]
+    a = Softmax(q) {axes=[1,1]} -> f32[4,4,32]
+    c = Softmax(k) {axes=[1,1]} -> f32[4,4,32]
+    outputs(a, c)
+  )";
+  const std::string operands = "x = input f32[1,4,4,32]\nw = const f32[32,32]\ng = const f32[32]\n";
+  const Graph made = moved(parse_graph(operands + "n = Normalize(x, g) {axes=[3]} -> f32[1,4,4,32]\n" + window));
+  CHECK(count_tables(made) == 1);
+  CHECK(count_rops(made, "Gather") == 0);
+}
+
 TEST_CASE("rows of rows that were moved are taken at once") {
   const Graph made = moved(parse_graph(kOperands + block("x", "y", "1", 0) + R"(
     a = Slice(y) {starts=[0,0,0,0], steps=[1,2,2,1]} -> f32[1,2,2,32]
