@@ -16,10 +16,20 @@
 namespace tamp::schedule {
 namespace {
 
+// The tensor whose data a placed constant or a view of one uses.
+TensorId data_of(const Graph& graph, TensorId id) {
+  const BufferId buffer = graph.tensor(id).place.buffer;
+  if (!buffer.valid()) return id;
+  const Buffer& b = graph.buffers[buffer.index()];
+  return b.kind == BufferKind::constant && b.constant.valid() ? b.constant : id;
+}
+
 void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorId>& found) {
   std::visit(overloaded{
                  [&](const TensorArg& arg) {
-                   if (arg.tensor.valid() && graph.tensor(arg.tensor).role == Role::constant) found.push_back(arg.tensor);
+                   if (!arg.tensor.valid()) return;
+                   const TensorId data = data_of(graph, arg.tensor);
+                   if (graph.tensor(data).role == Role::constant) found.push_back(data);
                  },
                  [&](const ArgList& list) {
                    for (const ArgValue& inner : list) constants_in(inner, graph, found);
@@ -33,14 +43,6 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
                  [](const NoTensorArg&) {},
              },
              value.value);
-}
-
-// The tensor whose data a placed constant uses: views share it.
-TensorId data_of(const Graph& graph, TensorId id) {
-  const BufferId buffer = graph.tensor(id).place.buffer;
-  if (!buffer.valid()) return id;
-  const Buffer& b = graph.buffers[buffer.index()];
-  return b.kind == BufferKind::constant && b.constant.valid() ? b.constant : id;
 }
 
 std::string_view view(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
@@ -83,8 +85,7 @@ void list_weights(RProgram& program, const select::Families& families) {
     for (const Phase& phase : rkernel.phases) {
       for (const Arg& arg : phase.args) constants_in(arg.value, graph, constants);
     }
-    for (const TensorId id : constants) {
-      const TensorId data = data_of(graph, id);
+    for (const TensorId data : constants) {
       if (!listed.insert(data).second) continue;
       const Tensor& tensor = graph.tensor(data);
       TAMP_CHECK(tensor.data != nullptr, "constant '" + tensor.name + "' has no data");
