@@ -7,7 +7,7 @@
 namespace tamp::passes::lift {
 namespace {
 
-constexpr int kMaxViews = 64;  // one behind the other; more is no exporter's work
+constexpr int kMaxRowViews = 64;  // one behind the other; more is no exporter's work
 
 Rows normal(Rows rows) {
   if (rows.rows == 1) rows.row_stride = 0;
@@ -62,7 +62,7 @@ std::optional<RowRange> range_of(const Graph& graph, const Rows& rows) {
 std::optional<Rows> Views::through_views(TensorId id) const {
   std::vector<const ROperator*> views;  // the last one first
   TensorId root = id;
-  while (views.size() < kMaxViews) {
+  while (views.size() < kMaxRowViews) {
     const ROperatorId producer = uses_.producer[root.index()];
     if (!producer.valid() || !is_view(graph_.rop(producer).attrs)) break;
     views.push_back(&graph_.rop(producer));
@@ -112,7 +112,7 @@ Rows Views::rows_of(TensorId id) const {
   for (int depth = 0;; ++depth) {
     const std::optional<Rows> rows = through_views(id);
     if (!rows) return all_rows(graph_, id);
-    const TensorId part = depth < kMaxViews ? part_of_concat(*rows) : TensorId();
+    const TensorId part = depth < kMaxRowViews ? part_of_concat(*rows) : TensorId();
     if (!part.valid()) return *rows;
     id = part;
   }
