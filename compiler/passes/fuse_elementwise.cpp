@@ -49,6 +49,26 @@ bool has_cast(const ROperator& rop) {
   return std::any_of(steps.begin(), steps.end(), [](const ElementwiseStep& step) { return step.op == ElementwiseOp::cast; });
 }
 
+// If a step repeats its input or changes the type, the joined chain states the type of its result.
+Elementwise joined_attributes(const Graph& graph, const ROperator& producer, const ROperator& consumer,
+                              std::vector<ElementwiseStep> steps) {
+  const auto &first = std::get<Elementwise>(producer.attrs), &second = std::get<Elementwise>(consumer.attrs);
+  const Tensor& result = graph.tensor(consumer.outputs[0]);
+  Elementwise joined{std::move(steps)};
+  if (!first.shape.empty() || !second.shape.empty()) joined.shape = result.shape;
+  if (first.dtype || second.dtype) joined.dtype = result.dtype;
+  return joined;
+}
+
+// Steps in between have no element type of their own: f32, or bool after a comparison. A cast is to the type of the result.
+bool types_allow(const Graph& graph, const ROperator& producer, const ROperator& consumer) {
+  const auto plain = [&](TensorId id) { return graph.tensor(id).dtype == DType::f32 || graph.tensor(id).dtype == DType::boolean; };
+  for (const ROperator* rop : {&producer, &consumer}) {
+    if (!std::all_of(rop->inputs.begin(), rop->inputs.end(), plain) || !plain(rop->outputs[0])) return false;
+  }
+  return !has_cast(producer) || graph.tensor(producer.outputs[0]).dtype == graph.tensor(consumer.outputs[0]).dtype;
+}
+
 class ElementwiseFuser {
  public:
   explicit ElementwiseFuser(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), dead_(graph_.rops.size(), false) {}
@@ -67,28 +87,16 @@ class ElementwiseFuser {
     for (const TensorId id : consumer.inputs) {
       const ROperatorId from = uses_.producer[id.index()];
       if (!from.valid() || !may_join(graph_.rop(from), consumer)) continue;
-      Joined joined = join_chains(graph_.rop(from), consumer);
-      if (joined.inputs.size() > kMaxInputs || joined.steps.size() > kMaxSteps) continue;
+      std::optional<ROperator> joined = join_elementwise(graph_, graph_.rop(from), consumer);
+      if (!joined) continue;
       forget_reader(graph_.rop(from).inputs, from);
       const ROperatorId at = uses_.producer[consumer.outputs[0].index()];
-      consumer.inputs = std::move(joined.inputs);
-      consumer.attrs = joined_attributes(graph_.rop(from), consumer, std::move(joined.steps));
-      prepend_origin(consumer, graph_.rop(from));
+      consumer = *std::move(joined);
       add_reader(consumer.inputs, at);
       dead_[from.index()] = true;
       return true;
     }
     return false;
-  }
-
-  // If a step repeats its input or changes the type, the joined chain states the type of its result.
-  Elementwise joined_attributes(const ROperator& producer, const ROperator& consumer, std::vector<ElementwiseStep> steps) const {
-    const auto &first = std::get<Elementwise>(producer.attrs), &second = std::get<Elementwise>(consumer.attrs);
-    const Tensor& result = graph_.tensor(consumer.outputs[0]);
-    Elementwise joined{std::move(steps)};
-    if (!first.shape.empty() || !second.shape.empty()) joined.shape = result.shape;
-    if (first.dtype || second.dtype) joined.dtype = result.dtype;
-    return joined;
   }
 
   bool may_join(const ROperator& producer, const ROperator& consumer) const {
@@ -98,17 +106,7 @@ class ElementwiseFuser {
     const auto reads_elsewhere = [&](ROperatorId id) { return id != reader; };
     const std::vector<ROperatorId>& readers = uses_.consumers[made.index()];
     if (uses_.is_output[made.index()] || std::any_of(readers.begin(), readers.end(), reads_elsewhere)) return false;
-    if (graph_.tensor(made).shape != graph_.tensor(consumer.outputs[0]).shape) return false;
-    return types_allow(producer, consumer);
-  }
-
-  // Steps in between have no element type of their own: f32, or bool after a comparison. A cast is to the type of the result.
-  bool types_allow(const ROperator& producer, const ROperator& consumer) const {
-    const auto plain = [&](TensorId id) { return graph_.tensor(id).dtype == DType::f32 || graph_.tensor(id).dtype == DType::boolean; };
-    for (const ROperator* rop : {&producer, &consumer}) {
-      if (!std::all_of(rop->inputs.begin(), rop->inputs.end(), plain) || !plain(rop->outputs[0])) return false;
-    }
-    return !has_cast(producer) || graph_.tensor(producer.outputs[0]).dtype == graph_.tensor(consumer.outputs[0]).dtype;
+    return graph_.tensor(made).shape == graph_.tensor(consumer.outputs[0]).shape;
   }
 
   void forget_reader(const std::vector<TensorId>& inputs, ROperatorId reader) {
@@ -127,6 +125,17 @@ class ElementwiseFuser {
 };
 
 }  // namespace
+
+std::optional<ROperator> join_elementwise(const Graph& graph, const ROperator& producer, const ROperator& consumer) {
+  if (!std::holds_alternative<Elementwise>(producer.attrs) || !types_allow(graph, producer, consumer)) return std::nullopt;
+  Joined joined = join_chains(producer, consumer);
+  if (joined.inputs.size() > kMaxInputs || joined.steps.size() > kMaxSteps) return std::nullopt;
+  ROperator rop = consumer;
+  rop.attrs = joined_attributes(graph, producer, consumer, std::move(joined.steps));
+  rop.inputs = std::move(joined.inputs);
+  prepend_origin(rop, producer);
+  return rop;
+}
 
 Graph fuse_elementwise(Graph graph) { return ElementwiseFuser(std::move(graph)).run(); }
 

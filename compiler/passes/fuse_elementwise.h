@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "compiler/ir/graph.h"
 
 namespace tamp::passes {
@@ -10,5 +12,9 @@ namespace tamp::passes {
 // Chains and diamonds. Needs: only the one rOperator reads `a`, `a` is no graph output and has the shape of what it is fused into
 // (so a value is never computed twice). At most 8 operands and 16 steps, which is what the device's bodies hold.
 Graph fuse_elementwise(Graph graph);
+
+// `consumer` with `producer` computed inside of it, if their types and the limits above allow it. The caller sees to it that nobody else
+// reads the producer's result, and that it has the shape of the consumer's.
+std::optional<ROperator> join_elementwise(const Graph& graph, const ROperator& producer, const ROperator& consumer);
 
 }  // namespace tamp::passes

@@ -26,6 +26,7 @@
 #include "compiler/passes/shrink_biases.h"
 #include "compiler/passes/sink_transposes.h"
 #include "compiler/passes/slice_gathers.h"
+#include "compiler/passes/split_at_concats.h"
 #include "compiler/passes/split_dilated.h"
 #include "compiler/passes/stack_concats.h"
 #include "compiler/passes/stack_recurrences.h"
@@ -76,6 +77,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
       {"shrink_biases", shrink_biases},        // behind it: a mask is one rOperator now
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
+      {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},              // the same
       {"fuse_normalize", normalize},           // behind all that changes the graph, since the estimators are asked about it

@@ -18,6 +18,7 @@ from models_test import port, random
 
 HIDDEN, HEADS, LENGTH, WORDS = 24, 2, 7, 50
 SIZE = HIDDEN // HEADS
+ROTARY = 16  # elements of a head that is rotated
 
 
 class Net:
@@ -174,6 +175,61 @@ def decoder():
         named(net, last, name)
     past = [port(name, 1, 1, 3, SIZE) for name in ("past_k", "past_v")]
     return net.model([port("x", 1, LENGTH, HIDDEN), *past], [port("y", 1, LENGTH, HIDDEN), port("k", 1, 1, 3 + LENGTH, SIZE), port("v", 1, 1, 3 + LENGTH, SIZE)], opset=23, ir=11)
+
+
+def rotated_halves(net, x, heads, cosine, sine):
+    """As exporters of Llama write it: x * cos + concat(-x[half:], x[:half]) * sin."""
+    half = lambda begin, end: net.add("Slice", x, net.ints(begin), net.ints(end), net.ints(3), net.ints(1))
+    turned = net.add("Concat", net.add("Neg", half(ROTARY // 2, 2**31)), half(0, ROTARY // 2), axis=3)
+    return net.add("Add", net.add("Mul", x, cosine), net.add("Mul", turned, sine))
+
+
+def rotated_pairs(net, x, heads, cosine, sine):
+    """As exporters of GPT-J write it: every second element is turned with the one behind it."""
+    every = lambda begin: net.add("Slice", x, net.ints(begin), net.ints(2**31), net.ints(3), net.ints(2))
+    column = lambda y: net.add("Unsqueeze", y, net.ints(-1))
+    pairs = net.add("Concat", column(net.add("Neg", every(1))), column(every(0)), axis=-1)
+    turned = net.add("Reshape", pairs, net.ints(1, heads, -1, ROTARY))
+    return net.add("Add", net.add("Mul", x, cosine), net.add("Mul", turned, sine))
+
+
+def rotated_operator(interleaved):
+    def rotated(net, x, heads, cosine, sine):
+        angles = [net.add("Slice", angle, net.ints(0), net.ints(ROTARY // 2), net.ints(-1)) for angle in (cosine, sine)]
+        return net.add("RotaryEmbedding", x, *(net.add("Squeeze", angle, net.ints(1)) for angle in angles), interleaved=interleaved)
+    return rotated
+
+
+def rotary(rotated, length=LENGTH, past=0, shares=2, known=False):
+    """Attention of rotated queries and keys, `shares` heads of queries to each of two heads of keys, which come behind those of the past.
+    `known`: the angles are constants."""
+    kv, heads = 2, 2 * shares
+    net = Net(heads * ROTARY)
+    split = lambda x, count: net.add("Transpose", net.add("Reshape", x, net.ints(1, length, count, ROTARY)), perm=[0, 2, 1, 3])
+    q = split(net.linear("x", net.hidden, net.hidden), heads)
+    k, v = (split(net.linear("x", net.hidden, kv * ROTARY), kv) for _ in range(2))
+    angles = [net.constant(values) for values in (random("cos", 1, 1, length, ROTARY), random("sin", 1, 1, length, ROTARY))] if known else ["cos", "sin"]
+    q, k = (rotated(net, each, count, *angles) for each, count in ((q, heads), (k, kv)))
+    if past:
+        k, v = (net.add("Concat", name, each, axis=2) for name, each in (("past_k", k), ("past_v", v)))
+    keys = length + past
+
+    def repeated(each):
+        if shares == 1:
+            return each
+        apart = net.add("Expand", net.add("Unsqueeze", each, net.ints(2)), net.ints(1, kv, shares, keys, ROTARY))
+        return net.add("Reshape", apart, net.ints(1, heads, keys, ROTARY))
+
+    scores = net.add("Mul", net.add("MatMul", q, net.add("Transpose", repeated(k), perm=[0, 1, 3, 2])), net.constant(ROTARY**-0.5))
+    y = net.add("MatMul", net.add("Softmax", net.add("Add", scores, "mask"), axis=-1), repeated(v))
+    y = net.add("Reshape", net.add("Transpose", y, perm=[0, 2, 1, 3]), net.ints(1, length, net.hidden))
+    named(net, net.linear(y, net.hidden, net.hidden))
+    ports = [port("x", 1, length, net.hidden), port("mask", 1, 1, length, keys)]
+    if not known:
+        ports += [port(name, 1, 1, length, ROTARY) for name in ("cos", "sin")]
+    if past:
+        ports += [port(name, 1, kv, past, ROTARY) for name in ("past_k", "past_v")]
+    return net.model(ports, [port("y", 1, length, net.hidden)], opset=23, ir=11)
 
 
 def optimised():
@@ -488,6 +544,27 @@ def test_every_form_of_attention_in_tf32(tamp):
 
 def test_decoder(tamp):
     check(tamp, decoder())
+
+
+def chains_and_copies(tamp, *options):
+    """Names of the elementwise rOperators that do something, and of those that only copy. None of the first reads another one."""
+    tamp("compile", "model.onnx", "-o", "made", *options)
+    rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+    elementwise = [rop for rop in rops if rop["op"] == "Elementwise"]
+    chains, copied = ([rop["name"] for rop in elementwise if ("{identity(i0)}" in rop["signature"]) == is_copy] for is_copy in (False, True))
+    for rop in elementwise:
+        assert not {rops[source]["name"] for source in rop["after"]} & set(chains + copied), rop["name"]
+    return chains, copied
+
+
+def test_rotary_position_embedding(tamp):
+    """One level for queries and keys: a chain for each half, which reads the products and is read by the attention."""
+    forms = {"halves": rotated_halves, "pairs": rotated_pairs, "operator": rotated_operator(0), "operator, interleaved": rotated_operator(1)}
+    for name, form in forms.items():
+        for precision in ("tf32", "fp16"):
+            check(tamp, rotary(form, shares=1, known=precision == "tf32"), None, 5e-3, precision, None, "--vdevice", "h200")
+            chains, copied = chains_and_copies(tamp, "--precision", precision, "--vdevice", "h200")
+            assert len(chains) == 4 and not copied, (name, precision, chains, copied)
 
 
 def test_what_the_optimiser_writes(tamp):
