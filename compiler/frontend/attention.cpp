@@ -51,18 +51,19 @@ ops::Value f64_scalar(double value) {
 AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const AttentionOptions& options, const AttentionMask& mask) {
   const Shape queries = n.shape(q), keys = n.shape(k), values = n.shape(v);
   const int64_t shared = queries[1] / keys[1];
-  // Heads that share their keys lie in a dimension of their own, along which keys and values are repeated by broadcasting.
-  const auto grouped = [&](TensorId x, const Shape& shape, int64_t group) {
-    return shared == 1 ? x : n.reshape(x, {shape[0], keys[1], group, shape[2], shape[3]});
+  // For each head of queries its keys and values. No copies: passes/group_queries finds what is repeated.
+  const auto repeated = [&](TensorId x, const Shape& shape) {
+    if (shared == 1) return x;
+    const TensorId apart = n.reshape(x, {shape[0], shape[1], 1, shape[2], shape[3]});
+    return n.reshape(n.expand(apart, {shape[0], shape[1], shared, shape[2], shape[3]}), {shape[0], queries[1], shape[2], shape[3]});
   };
-  const auto joined = [&](TensorId x, int64_t last) { return n.reshape(x, {queries[0], queries[1], queries[2], last}); };
   const DType dtype = n.dtype(q);
 
   AttentionParts parts;
   const bool is_f64 = dtype == DType::f64;  // a MatMul's factor is f32, too narrow for f64
   if (is_f64) q = n.elementwise(ElementwiseOp::mul, {q, n.constant(f64_scalar(options.scale))});
   const MatMul scores{/*trans_a=*/false, /*trans_b=*/true, is_f64 ? 1 : static_cast<float>(options.scale), 1};
-  parts.scores = joined(n.add(scores, {grouped(q, queries, shared), grouped(k, keys, 1), TensorId()}), keys[2]);
+  parts.scores = n.add(scores, {q, repeated(k, keys), TensorId()});
   parts.capped = parts.scores;
   if (options.softcap != 0) {
     const TensorId cap = scalar_of(n, options.softcap, dtype);
@@ -73,8 +74,7 @@ AttentionParts attend(NodeImport& n, TensorId q, TensorId k, TensorId v, const A
   const DType softmax_type = options.softmax_type.value_or(dtype);
   parts.weights = n.cast(n.add(Softmax{3, 3, /*log=*/false}, {n.cast(parts.biased, softmax_type)}), dtype);
   if (mask.kept.valid()) parts.weights = n.elementwise(ElementwiseOp::where, {mask.kept, parts.weights, scalar_of(n, 0, dtype)});
-  const Shape weights = n.shape(parts.weights);
-  parts.y = joined(n.add(MatMul{}, {grouped(parts.weights, weights, shared), grouped(n.cast(v, dtype), values, 1), TensorId()}), values[3]);
+  parts.y = n.add(MatMul{}, {parts.weights, repeated(n.cast(v, dtype), values), TensorId()});
   return parts;
 }
 

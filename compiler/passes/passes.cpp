@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_normalize.h"
+#include "compiler/passes/group_queries.h"
 #include "compiler/passes/join_slices.h"
 #include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
@@ -60,7 +61,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"recognise_normalizations", recognise_normalizations},  // the same
       {"regroup_normalizations", regroup_normalizations},      // behind it, which may make them of single steps; before the fusions
       {"recognise_attention", attend},                         // before the fusions
-      {"step_attention", step},                                // behind it
+      {"group_queries", group_queries},                        // behind it: it knows no groups
+      {"step_attention", step},                                // behind both: it sees their views of keys
       {"lift_recurrences", lift_recurrences},                  // before canonicalise and the fusions: it matches single steps
       {"stack_recurrences", stack},                            // before canonicalise: it makes MatMuls with a bias
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands

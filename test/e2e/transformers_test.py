@@ -540,6 +540,7 @@ def test_every_form_of_attention_in_tf32(tamp):
     check(tamp, made, inputs_of(made, counting=[5, 3], padding=[[1] * LENGTH, [1] * 4 + [0] * (LENGTH - 4)]), same=multi_head(packs=False), **tf32)
     made = group_query()
     check(tamp, made, inputs_of(made, prompt_lengths=[LENGTH - 1] * 2, lengths=[7, 5]), **tf32)
+    assert attentions(tamp, "--precision", "tf32", "--vdevice", "h200") == 3  # all but the capped one
 
 
 def test_decoder(tamp):
@@ -565,6 +566,19 @@ def test_rotary_position_embedding(tamp):
             check(tamp, rotary(form, shares=1, known=precision == "tf32"), None, 5e-3, precision, None, "--vdevice", "h200")
             chains, copied = chains_and_copies(tamp, "--precision", precision, "--vdevice", "h200")
             assert len(chains) == 4 and not copied, (name, precision, chains, copied)
+
+
+def test_grouped_queries_repeat_no_keys(tamp):
+    """Three heads of queries to each head of keys and values. Copied are past keys and values and a new value, to where both are joined."""
+    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3)]:
+        for length, past in ((LENGTH, 0), (1, 5)):
+            check(tamp, rotary(rotated_halves, length, past, shares=3), None, limit, precision, None, "--vdevice", "h200")
+            options = ("--precision", precision, "--vdevice", "h200")
+            assert attentions(tamp, *options) == (0 if precision == "fp32" else 1)
+            if precision == "fp32":
+                continue  # scores and mask are rOperators of their own
+            chains, copied = chains_and_copies(tamp, *options)
+            assert len(chains) == 4 and len(copied) == (3 if past else 0), (precision, past, chains, copied)
 
 
 def test_what_the_optimiser_writes(tamp):
