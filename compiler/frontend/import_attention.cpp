@@ -1,4 +1,4 @@
-// ONNX's Attention and RotaryEmbedding.
+// ONNX's Attention and RotaryEmbedding, and ONNX Runtime's RotaryEmbedding.
 //
 // Odd: a query that may look at no key at all gives zeros, not NaN. Whether there can be one is known where all masks are constants;
 // otherwise the weights are selected once more after the Softmax. In one place the versions' texts changed without a new version: softcap
@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "compiler/frontend/attention.h"
@@ -323,6 +324,54 @@ void import_rotary_embedding(NodeImport& n) {
   };
   const TensorId cosine = cache(1, "cos_cache"), sine = cache(2, "sin_cache");
   n.result(0, n.reshape(rotated(n, rotary, x, cosine, sine), shape));
+}
+
+// Of com.microsoft: positions come second, and heads may follow from the size of the angles.
+void import_ms_rotary_embedding(NodeImport& n) {
+  n.expect_inputs(4, 4);
+  n.expect_outputs(1);
+  enum : size_t { kX, kPositions, kCosine, kSine };
+  n.expect_float({n.in(kX), n.in(kCosine), n.in(kSine)});
+  if (n.attr_flag("is_packed_batching", false)) throw n.refuse("attribute 'is_packed_batching' is 1, supported: 0");
+  if (const float scale = n.attr_float("scale", 1); scale != 1) throw n.refuse(fmt::format("attribute 'scale' is {}, supported: 1", scale));
+  const Shape shape = n.shape(n.in(kX)), cosine = n.shape(n.in(kCosine)), sine = n.shape(n.in(kSine)), ids = n.shape(n.in(kPositions));
+  if (shape.size() != 3 && shape.size() != 4) throw n.bad(fmt::format("input has shape {}, expected 3 or 4 dimensions", shape_text(shape)));
+  if (cosine.size() != 2 || sine != cosine || cosine[1] < 1)
+    throw n.bad(fmt::format("inputs cos_cache and sin_cache have shapes {} and {}, expected [positions,half]", shape_text(cosine),
+                            shape_text(sine)));
+  const Rotary rotary{n.attr_flag("interleaved", false), 2 * cosine[1]};
+  const int64_t given = n.attr_int("rotary_embedding_dim", 0), heads = n.attr_int("num_heads", 0);
+  if (given > 0 && given != rotary.size)
+    throw n.bad(fmt::format("attribute 'rotary_embedding_dim' is {}, input cos_cache has shape {}", given, shape_text(cosine)));
+  const bool is_flat = shape.size() == 3;
+  const int64_t batch = shape[0], length = is_flat ? shape[1] : shape[2];
+  TensorId x = n.in(kX);
+  if (is_flat) {
+    if (given > 0 && heads < 1) throw n.bad("attribute 'num_heads' is missing, which 'rotary_embedding_dim' needs");
+    const int64_t size = heads > 0 ? shape[2] / heads : rotary.size;
+    if (shape[2] % size != 0 || (heads > 0 && shape[2] != heads * size))
+      throw n.bad(fmt::format("the last extent of input of shape {} does not divide into heads", shape_text(shape)));
+    x = n.reshape(x, {batch, length, shape[2] / size, size});
+  }
+  if (rotary.size > n.shape(x)[3])
+    throw n.bad(fmt::format("{} elements of each head are rotated, the head has {}", rotary.size, n.shape(x)[3]));
+  // One position is that of the first element of every sequence.
+  TensorId positions = n.in(kPositions);
+  Shape rows = {batch, length};
+  if (ids == Shape{1} && n.dtype(positions) == DType::i64) {
+    Ints counted(static_cast<size_t>(length));
+    std::iota(counted.begin(), counted.end(), 0);
+    positions = n.elementwise(ElementwiseOp::add, {positions, n.constant_i64(counted, {1, length})});
+    rows[0] = 1;
+  } else if (ids != rows || n.dtype(positions) != DType::i64) {
+    throw n.bad(fmt::format("input position_ids is {}{}, expected i64[1] or i64{}", name_of(n.dtype(positions)), shape_text(ids),
+                            shape_text(rows)));
+  }
+  const auto angles = [&](size_t input, const char* name) {
+    const Shape to = is_flat ? Shape{rows[0], length, 1, cosine[1]} : Shape{rows[0], 1, length, cosine[1]};
+    return n.reshape(take_rows(n, n.in(input), positions, name), to);
+  };
+  n.result(0, n.reshape(rotated(n, rotary, x, angles(kCosine, "cos_cache"), angles(kSine, "sin_cache")), shape));
 }
 
 }  // namespace tamp::frontend

@@ -31,6 +31,7 @@ void import_lp_normalization(NodeImport& n);
 // import_einsum.cpp, import_attention.cpp
 void import_einsum(NodeImport& n);
 void import_attention(NodeImport& n);
+void import_ms_rotary_embedding(NodeImport& n);
 void import_rotary_embedding(NodeImport& n);
 // import_microsoft.cpp
 void import_ms_gelu(NodeImport& n);
@@ -73,6 +74,7 @@ void append_microsoft(std::vector<OpRow>& table) {
   row("LayerNormalization", import_layer_normalization);
   row("MultiHeadAttention", import_ms_multi_head_attention, "without past_sequence_length and cache_indirection; masks as of Attention");
   row("QuickGelu", import_quick_gelu);
+  row("RotaryEmbedding", import_ms_rotary_embedding, "without scale and is_packed_batching");
   row("SimplifiedLayerNormalization", [](NodeImport& n) { import_rms_normalization(n, /*has_deviation=*/true); });
   row("SkipLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/true); });
   row("SkipSimplifiedLayerNormalization", [](NodeImport& n) { import_skip_layer_normalization(n, /*centered=*/false); });

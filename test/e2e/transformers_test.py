@@ -277,6 +277,21 @@ def multi_head(packs=True):
     return made
 
 
+def ms_rotary():
+    """ONNX Runtime's RotaryEmbedding: heads apart or not, positions of all or the first one, a part of each head, pairs of neighbours."""
+    net = Net()
+    net.weights += [m.constant("cos", np.cos(angles()), np.float32), m.constant("sin", np.sin(angles()), np.float32)]
+    ms = lambda *operands, **attributes: net.add("RotaryEmbedding", *operands, "cos", "sin", domain="com.microsoft", **attributes)
+    calls = {"plain": ms("x", "ids"), "one_position": ms("x", "first"), "heads": ms("h", "ids", interleaved=1), "part": ms("x", "ids", num_heads=2, rotary_embedding_dim=16)}
+    shapes = {name: (2, 2, LENGTH, 16) if name == "heads" else (2, LENGTH, 64) for name in calls}
+    for name, result in calls.items():
+        named(net, result, name)
+    inputs = [port("x", 2, LENGTH, 64), port("h", 2, 2, LENGTH, 16), whole("ids", 2, LENGTH), whole("first", 1)]
+    made = net.model(inputs, [port(name, *shape) for name, shape in shapes.items()])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
 def group_query():
     """GroupQueryAttention: a prompt, with its keys packed; what follows it, with lengths that differ; a window; rotation; a cap."""
     net = Net()
@@ -566,6 +581,15 @@ def test_rotary_position_embedding(tamp):
             check(tamp, rotary(form, shares=1, known=precision == "tf32"), None, 5e-3, precision, None, "--vdevice", "h200")
             chains, copied = chains_and_copies(tamp, "--precision", precision, "--vdevice", "h200")
             assert len(chains) == 4 and not copied, (name, precision, chains, copied)
+
+
+def test_rotary_embedding_of_onnx_runtime(tamp):
+    made = ms_rotary()
+    ids = np.random.default_rng(3).integers(0, 16, (2, LENGTH))
+    check(tamp, made, inputs_of(made) | {"ids": ids, "first": np.array([5])})
+    made.graph.node[0].attribute.append(helper.make_attribute("is_packed_batching", 1))
+    (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
+    tamp("compile", "model.onnx", "-o", "out", code=2, says="attribute 'is_packed_batching' is 1, supported: 0")
 
 
 def test_grouped_queries_repeat_no_keys(tamp):
