@@ -654,5 +654,29 @@ def test_bf16_model(tamp):
     compare(answers(tamp, made, bert_inputs()), {"wide": expected}, 5e-2)
 
 
+def test_half_precision_is_as_fast(tamp):
+    """A model of f16 or bf16 has the rOperators of the same model in f32, whose ports are 16 bits besides; one of mixed types, too. In fp32 every step is rounded."""
+    wide = vit()
+    inputs = {"x": random("x", 2, 3, 16, 16)}
+    expected = dict(zip("y", onnxruntime.InferenceSession(wide.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)))
+    for precision, onnx_type, limit in [("fp16", TensorProto.FLOAT16, 1e-2), ("tf32", TensorProto.FLOAT16, 1e-2), ("bf16", TensorProto.BFLOAT16, 8e-2), ("fp16", TensorProto.BFLOAT16, 8e-2)]:
+        halves = in_type(wide, onnx_type)
+        if onnx_type == TensorProto.FLOAT16:
+            got = answers(tamp, halves, {"x": inputs["x"].astype(np.float16)}, "--precision", precision, "--vdevice", "h200")
+            assert got["y"].dtype == np.float16
+            compare({"y": got["y"].astype(np.float32)}, expected, limit)
+        else:
+            (tamp.folder / "model.onnx").write_bytes(halves.SerializeToString())
+            tamp("run", "model.onnx", "--device", "cpu", "--check", "--precision", precision, "--vdevice", "h200")
+        ops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+        (tamp.folder / "model.onnx").write_bytes(wide.SerializeToString())
+        wanted = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+        assert len(ops) <= len(wanted) + (0 if (precision, onnx_type) == ("fp16", TensorProto.FLOAT16) else 2), f"{precision}: {ops}, in f32 {wanted}"
+    # Without --precision a vDevice with 16-bit units takes the weights' type.
+    (tamp.folder / "model.onnx").write_bytes(in_type(wide, TensorProto.FLOAT16).SerializeToString())
+    tamp("compile", "model.onnx", "-o", "made", "--vdevice", "h200")
+    assert json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["precision"] == "fp16"
+
+
 if __name__ == "__main__":
     sys.exit(harness.main(harness.tests_of(globals())))
