@@ -13,7 +13,8 @@ static_assert(static_cast<int>(Activation::none) == rk::kNone && static_cast<int
               static_cast<int>(Activation::clip) == rk::kClip && static_cast<int>(Activation::sigmoid) == rk::kSigmoid &&
               static_cast<int>(Activation::tanh) == rk::kTanh && static_cast<int>(Activation::hard_sigmoid) == rk::kHardSigmoid &&
               static_cast<int>(Activation::hard_swish) == rk::kHardSwish && static_cast<int>(Activation::leaky_relu) == rk::kLeakyRelu &&
-              static_cast<int>(Activation::silu) == rk::kSilu && static_cast<int>(Activation::gelu) == rk::kGelu);
+              static_cast<int>(Activation::silu) == rk::kSilu && static_cast<int>(Activation::gelu) == rk::kGelu &&
+              static_cast<int>(Activation::gelu_tanh) == rk::kGeluTanh);
 
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size) {
   TAMP_CHECK(size == 0 || values.size() <= size, "array argument of " + std::to_string(values.size()) + " values");

@@ -56,9 +56,9 @@ const char* name_of(const OpAttrs& attrs) {
 }
 
 std::span<const char* const> names_of(Activation) {
-  static constexpr std::array kNames = {"none",         "relu",       "clip",       "sigmoid", "tanh",
-                                        "hard_sigmoid", "hard_swish", "leaky_relu", "silu",    "gelu"};
-  static_assert(kNames.size() == static_cast<size_t>(Activation::gelu) + 1);
+  static constexpr std::array kNames = {"none",       "relu",       "clip", "sigmoid", "tanh",     "hard_sigmoid",
+                                        "hard_swish", "leaky_relu", "silu", "gelu",    "gelu_tanh"};
+  static_assert(kNames.size() == static_cast<size_t>(Activation::gelu_tanh) + 1);
   return kNames;
 }
 

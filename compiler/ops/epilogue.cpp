@@ -34,6 +34,7 @@ double activate(const ActivationCall& call, double x) {
     case Activation::leaky_relu: return leaky_relu(x, call.a);
     case Activation::silu: return silu(x);
     case Activation::gelu: return gelu(x);
+    case Activation::gelu_tanh: return gelu_tanh(x);
   }
   TAMP_CHECK(false, "unknown activation");
 }

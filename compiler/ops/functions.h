@@ -7,6 +7,7 @@ namespace tamp::ops {
 
 using rk::functions::clip;
 using rk::functions::gelu;
+using rk::functions::gelu_tanh;
 using rk::functions::hard_sigmoid;
 using rk::functions::hard_swish;
 using rk::functions::max_of;

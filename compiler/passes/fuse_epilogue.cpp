@@ -17,6 +17,7 @@ Activation activation_of(ElementwiseOp op) {
     case ElementwiseOp::hard_swish: return Activation::hard_swish;
     case ElementwiseOp::leaky_relu: return Activation::leaky_relu;
     case ElementwiseOp::gelu: return Activation::gelu;
+    case ElementwiseOp::gelu_tanh: return Activation::gelu_tanh;
     default: return Activation::none;
   }
 }

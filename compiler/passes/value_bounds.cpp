@@ -243,7 +243,8 @@ class Bounds {
       case Activation::relu:
       case Activation::hard_swish:
       case Activation::silu:
-      case Activation::gelu: break;  // at most the magnitude of x
+      case Activation::gelu:
+      case Activation::gelu_tanh: break;  // at most the magnitude of x
       case Activation::leaky_relu: bound.magnitude *= std::max(1.0, a); break;
       case Activation::sigmoid:
       case Activation::tanh:

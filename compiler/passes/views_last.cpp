@@ -71,7 +71,8 @@ class ViewsLast {
       case ElementwiseOp::hard_sigmoid:
       case ElementwiseOp::hard_swish:
       case ElementwiseOp::leaky_relu:
-      case ElementwiseOp::gelu: return true;
+      case ElementwiseOp::gelu:
+      case ElementwiseOp::gelu_tanh: return true;
       default: return false;
     }
   }

@@ -192,7 +192,9 @@ bool choose_tile(const VDevice& vdevice, const Product& p, StripPlan& c) {
 
 // --- candidates ---------------------------------------------------------------------------------------------------------
 
-bool is_smooth(Activation a) { return a == Activation::gelu || a == Activation::silu || a == Activation::hard_swish; }
+bool is_smooth(Activation a) {
+  return a == Activation::gelu || a == Activation::gelu_tanh || a == Activation::silu || a == Activation::hard_swish;
+}
 
 std::vector<Arg> args_of(const Request& request, const Product& p, const StripPlan& c) {
   const Epilogue& e = request.rop.epilogue;

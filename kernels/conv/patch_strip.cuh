@@ -240,7 +240,7 @@ RK_INLINE void store_strip(const PatchStripArgs& args, const StripPlace& place, 
   }
 }
 
-// SMOOTH: the activation is gelu, silu or hard_swish; otherwise none, relu or clip.
+// SMOOTH: the activation is gelu, gelu_tanh, silu or hard_swish; otherwise none, relu or clip.
 template <class Veu, class Math, int ROWS, int CHANNELS, int COLUMNS, int ROW_CELLS, int WARPS_N, int CELL, bool SMOOTH, class Out = float>
 RK_BODY void patch_strip(const Task<Veu>& caller) {
   using Product = StripProduct<Math, ROWS, CHANNELS, COLUMNS, ROW_CELLS, WARPS_N>;

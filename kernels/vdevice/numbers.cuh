@@ -15,7 +15,7 @@ inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addr
 inline constexpr int kMaxPorts = 400;                           // a kernel's parameters have 4096 bytes at most (LaunchOf, PhaseBases)
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
-enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
+enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh };
 
 // Time stamps of an instruction in a trace.
 enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };

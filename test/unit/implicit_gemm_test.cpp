@@ -186,7 +186,12 @@ std::vector<Case> matmul_cases() {
        .c = {30},
        .c_varies = true},
       {.name = "batches", .a = {2, 3, 5, 64}, .b = {1, 64, 36}, .out = {2, 3, 5, 36}, .activation = Activation::gelu, .residual = true},
-      {.name = "batches in slices", .a = {2, 9, 33}, .b = {33, 64}, .out = {2, 9, 64}, .lay = Lay::slice},
+      {.name = "batches in slices",
+       .a = {2, 9, 33},
+       .b = {33, 64},
+       .out = {2, 9, 64},
+       .lay = Lay::slice,
+       .activation = Activation::gelu_tanh},
   };
   std::vector<Case> cases;
   for (const MatMulRow& row : rows) cases.push_back(matmul_case(row));

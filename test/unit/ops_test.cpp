@@ -267,7 +267,8 @@ TEST_CASE("every activation of the epilogue") {
                                         {Activation::hard_swish, 0, 0, {-1.0F / 3, 0, 3}},
                                         {Activation::leaky_relu, 0.5F, 0, {-1, 0, 3}},
                                         {Activation::silu, 0, 0, {-0.23840584F, 0, 2.85772238F}},
-                                        {Activation::gelu, 0, 0, {-0.04550026F, 0, 2.99595031F}}}));
+                                        {Activation::gelu, 0, 0, {-0.04550026F, 0, 2.99595031F}},
+                                        {Activation::gelu_tanh, 0, 0, {-0.04540231F, 0, 2.99636261F}}}));
   INFO(name_of(row.activation));
   Case model(MatMul{}, {f32({1, 1}, {1}), f32({1, 3}, {-2, 0, 3})}, {1, 3});
   model.epilogue().activation = row.activation;
