@@ -155,6 +155,7 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{x()[1]};
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return PlainProduct{x().back()};
+  if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return PlainProduct{graph.tensor(rop.inputs[kPrologueRows]).shape.back()};
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
   if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return std::nullopt;
   return PlainProduct{x()[x().size() - (matmul->trans_a ? 2 : 1)]};
@@ -176,7 +177,8 @@ std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
     const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product->channels);
     multiply_adds += outputs * channels * static_cast<double>(product->taps);
     if (product->taps != 1 || product->groups != 1) continue;
-    const bool is_map = !std::holds_alternative<MatMul>(rop.attrs) && !std::holds_alternative<NormalizedMatMul>(rop.attrs);
+    const bool is_map = !std::holds_alternative<MatMul>(rop.attrs) && !std::holds_alternative<NormalizedMatMul>(rop.attrs) &&
+                        !std::holds_alternative<PrologueMatMul>(rop.attrs);
     sum.channels += channels;
     sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, is_map ? y[1] : y.back()));
     sum.large_tiles += outputs / (128 * 192);

@@ -413,6 +413,30 @@ struct Elementwise {
   }
 };
 
+// A MatMul whose rows are made on the way: Y = alpha * A * op(B), A = f(X0, X1, ..) by `steps` (none: A is X0), and with `normalize` A's
+// rows are normalised along their last dimension, as Normalize does. Inputs B[K,N] (with trans_b [N,K]), scale[K]?, shift[K]? of the
+// normalisation, X0, X1, .., all of one shape [..,M,K] -> Y[..,M,N]. passes/fuse_prologue makes it.
+struct PrologueMatMul {
+  bool trans_b = false;
+  float alpha = 1;
+  std::vector<ElementwiseStep> steps{};  // operands are numbers of this rOperator's inputs, so X0 is kPrologueRows
+  bool normalize = false, centered = true;
+  float epsilon = 1e-5F;
+  bool operator==(const PrologueMatMul&) const = default;
+
+  static constexpr const char* kName = "PrologueMatMul";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("trans_b", op.trans_b, false);
+    f("alpha", op.alpha, 1.0F);
+    f("steps", op.steps, std::vector<ElementwiseStep>{});
+    f("normalize", op.normalize, false);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon, 1e-5F);
+  }
+};
+inline constexpr size_t kPrologueScale = 1, kPrologueShift = 2, kPrologueRows = 3;  // places in its inputs
+
 // The elements in another shape; covers Flatten, Squeeze, Unsqueeze, Reshape.
 struct Reshape {
   std::vector<int64_t> shape;
@@ -679,6 +703,7 @@ struct Scatter {
   X(StepAttention)        \
   X(SummedConv)           \
   X(PooledMatMul)         \
+  X(PrologueMatMul)       \
   X(PointwisePair)        \
   X(ChannelSqueeze)       \
   X(ChannelExcite)        \

@@ -116,6 +116,9 @@ class Attributes {
   void operator()(const char* key, const T& value, const T& usual) {
     if (value != usual) add(key, text_of(value));
   }
+  void operator()(const char* key, const std::vector<ElementwiseStep>& steps, const std::vector<ElementwiseStep>& usual) {
+    if (steps != usual) add(key, "[" + text_of(steps) + "]");
+  }
   void operator()(const char* key, const std::vector<int64_t>& values, const Each& each) {
     if (!all_are(values, each.usual)) add(key, text_of(values));
   }

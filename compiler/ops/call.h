@@ -22,6 +22,11 @@ struct Call {
   const Tensor& output() const { return graph.tensor(rop.outputs[0]); }
 };
 
+// Whether the channels of the result, which an epilogue's bias belongs to, are its last dimension and not dimension 1.
+inline bool has_channels_last(const OpAttrs& attrs) {
+  return std::holds_alternative<MatMul>(attrs) || std::holds_alternative<PrologueMatMul>(attrs);
+}
+
 // "node 'conv1' (Conv)", the beginning of every message about a rOperator.
 std::string where(const ROperator& rop);
 

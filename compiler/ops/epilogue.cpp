@@ -6,9 +6,9 @@
 namespace tamp::ops {
 namespace {
 
-// Elements that share one bias value lie `run` apart: the last dimension for MatMul, the channels (dimension 1) else.
+// Elements that share one bias value lie `run` apart.
 int64_t bias_run(const Call& call, const Shape& shape) {
-  if (std::holds_alternative<MatMul>(call.rop.attrs)) return 1;
+  if (has_channels_last(call.rop.attrs)) return 1;
   return product(shape, 2, static_cast<int64_t>(shape.size()));
 }
 

@@ -100,7 +100,7 @@ void check_epilogue(const Graph& graph, const ROperator& rop) {
   const Shape& y = graph.tensor(rop.outputs[0]).shape;
   if (epilogue.bias.valid()) {
     const Shape& bias = graph.tensor(epilogue.bias).shape;
-    const bool last = std::holds_alternative<MatMul>(rop.attrs);
+    const bool last = has_channels_last(rop.attrs);
     TAMP_CHECK(y.size() >= 2 && element_count(bias) == (last ? y.back() : y[1]),
                where(rop) + ": epilogue bias " + shape_text(bias) + " for " + shape_text(y));
   }

@@ -39,10 +39,10 @@ ElementwiseOp parse_elementwise_op(Line& line) {
   line.fail("an elementwise function, not '" + word + "'");
 }
 
-std::vector<ElementwiseStep> parse_steps(Line& line) {
+std::vector<ElementwiseStep> parse_steps(Line& line, const char* begin, const char* end) {
   std::vector<ElementwiseStep> steps;
-  line.expect("{");
-  while (!line.take("}")) {
+  line.expect(begin);
+  while (!line.take(end)) {
     ElementwiseStep step;
     step.op = parse_elementwise_op(line);
     line.expect("(");
@@ -70,6 +70,7 @@ void read_value(Line& line, int32_t& value) { value = static_cast<int32_t>(line.
 void read_value(Line& line, float& value) { value = static_cast<float>(line.number()); }
 void read_value(Line& line, bool& value) { value = line.integer() != 0; }
 void read_value(Line& line, std::vector<int64_t>& value) { value = line.list(); }
+void read_value(Line& line, std::vector<ElementwiseStep>& value) { value = parse_steps(line, "[", "]"); }
 template <class Enum>
 requires std::is_enum_v<Enum>
 void read_value(Line& line, Enum& value) { value = parse_word<Enum>(line); }
@@ -115,7 +116,7 @@ class FieldReader {
     using Value = std::remove_cvref_t<T>;
     if constexpr (HasFields<Value>) {
       read_inner(name, value);
-    } else if constexpr (!(std::is_same_v<Rule, OfResult> || ...) && !std::is_same_v<Value, std::vector<ElementwiseStep>>) {
+    } else if constexpr (!(std::is_same_v<Rule, OfResult> || ...)) {
       if (found_ || key_ != name) return;
       read_value(line_, value);
       found_ = true;
@@ -228,7 +229,7 @@ OpAttrs parse_attributes(Line& line, const std::string& name) {
 #undef TAMP_TAKE_NAME
   if (!known) line.fail("an operator, not '" + name + "'");
   if (auto* chain = std::get_if<Elementwise>(&attrs)) {
-    chain->steps = parse_steps(line);
+    chain->steps = parse_steps(line, "{", "}");
     return attrs;
   }
   std::visit(
