@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       64  device code, as it stands in tamp's kernels/
-//     2155  host runtime, as it stands in tamp's runtime_stub/host/
-//     3094  one vEU
-//     3122  addresses: a base and a byte from there
-//     3130  rOperators: what each body is told
-//     3175  records: one row per phase of a rOperator
-//     3192  events: signals that make up one epoch
-//     3205  lanes: what each vEU runs, row by row
-//     3235  the kernel
-//     3241  host
+//       63  device code, as it stands in tamp's kernels/
+//     2162  host runtime, as it stands in tamp's runtime_stub/host/
+//     3064  one vEU
+//     3092  addresses: a base and a byte from there
+//     3100  rOperators: what each body is told
+//     3145  records: one row per phase of a rOperator
+//     3162  events: signals that make up one epoch
+//     3175  lanes: what each vEU runs, row by row
+//     3205  the kernel
+//     3211  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3134)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3104)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 3155)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 3125)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -49,7 +49,6 @@
 #include <cuda_runtime_api.h>
 #include <new>
 #include <numeric>
-#include <span>
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -76,10 +75,9 @@ inline constexpr int kBoxRowBytes = 128;                        // of a pixel in
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
-inline constexpr int kMaxPorts = 400;                           // a kernel's parameters have 4096 bytes at most (LaunchOf, PhaseBases)
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
-enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu };
+enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh };
 
 // Time stamps of an instruction in a trace.
 enum TraceColumn : int { kTraceWaiting, kTraceInputsReady, kTraceStarted, kTraceComputed, kTraceSignalled, kTraceColumns };
@@ -100,7 +98,14 @@ namespace rk {
 inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
 inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
 inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
+inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
+inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
+inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
 inline constexpr int kMatmulBatchRank = 4;
+// What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
+enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
+// Words of shared memory behind its rows: two sums of each row in every warp.
+constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
 constexpr int matmul_pitch(int tile) { return tile + 4; }
@@ -706,6 +711,8 @@ namespace rk {
 
 constexpr uint16_t kNone16 = 0xffff;
 
+constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
+
 // Written by the first wait that outlives its budget; host memory that the device can write.
 struct Report {
   uint32_t valid;
@@ -718,6 +725,7 @@ struct Report {
 constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
+  uint64_t bases[kMaxBases];
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
@@ -726,15 +734,6 @@ struct Launch {
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
-
-// The parameter of the kernel. It has as many addresses as the program needs, since every launch copies it.
-template <int BASES>
-struct LaunchOf : Launch {
-  uint64_t bases[BASES];
-};
-constexpr int kMaxBases = kFirstPort + kMaxPorts;
-constexpr size_t kMaxParameterBytes = 4096;  // CUDA 12.0; 32764 since 12.1
-static_assert(sizeof(LaunchOf<kMaxBases>) <= kMaxParameterBytes, "the parameter of the kernel is too large");
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
 inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
@@ -1073,7 +1072,7 @@ struct Task {
   uint32_t index;    // rTask index within its phase
   const void* args;  // the body's argument struct, in shared memory
   char* work;
-  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory; see `base`
+  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
   WeightPipe<Veu> weights;  // a body copies it before use
   const Launch* launch;     // for exchange.cuh, as are `epoch` and `record`
   uint32_t epoch;           // of this run, from 1
@@ -1099,15 +1098,8 @@ struct Task {
   RK_INLINE T* work_as() const {
     return as_shared(reinterpret_cast<T*>(work));
   }
-  // The first Veu::kSharedBases are in shared memory. A program with more has behind them the place of all, in the kernel's parameter.
-  RK_INLINE uint64_t base(uint32_t number) const {
-    if constexpr (Veu::kBases > Veu::kSharedBases) {
-      if (number >= Veu::kSharedBases) return reinterpret_cast<const uint64_t*>(as_shared(bases)[Veu::kSharedBases])[number];
-    }
-    return as_shared(bases)[number];
-  }
   RK_INLINE float* address(const TensorRef& ref) const {
-    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(base(ref.base) + static_cast<uint64_t>(ref.offset_bytes));
+    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(as_shared(bases)[ref.base] + static_cast<uint64_t>(ref.offset_bytes));
   }
 };
 
@@ -1164,14 +1156,18 @@ RK_INLINE float erf_fast(float x) {
   return copysignf(y, x);
 }
 RK_INLINE float gelu(float x) { return 0.5f * x * (1.0f + erf_fast(x * 0.70710678118654752f)); }
+// The approximation by tanh, 0.5 x (1 + tanh(u)) with u = 0.79788456 (x + 0.044715 x^3), as x * sigmoid(2 u).
+RK_INLINE float gelu_tanh(float x) { return x * sigmoid(x * fmaf(0.071354816f, x * x, 1.5957691f)); }
 RK_INLINE float silu(float x) { return x * sigmoid(x); }
 RK_INLINE float hard_swish(float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); }
 
 // The smooth activations: with relu and clip, nearly all that follow products in networks. smooth4 has no branch between its four values,
 // so that their steps overlap. With a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
-RK_INLINE bool is_smooth(int32_t kind) { return kind == kGelu || kind == kSilu || kind == kHardSwish; }
+RK_INLINE bool is_gelu(int32_t kind) { return kind == kGelu || kind == kGeluTanh; }
+RK_INLINE bool is_smooth(int32_t kind) { return is_gelu(kind) || kind == kSilu || kind == kHardSwish; }
 RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w)};
+  if (kind == kGeluTanh) return {gelu_tanh(v.x), gelu_tanh(v.y), gelu_tanh(v.z), gelu_tanh(v.w)};
   if (kind == kSilu) return {silu(v.x), silu(v.y), silu(v.z), silu(v.w)};
   return {hard_swish(v.x), hard_swish(v.y), hard_swish(v.z), hard_swish(v.w)};
 }
@@ -1182,30 +1178,41 @@ RK_INLINE float gelu_coarse(float x) {
   const float s = fminf(x * x, 25.0f), u = x * fmaf(fmaf(-3.5151711e-4f, s, 0.037005648f), s, 0.79750788f), half = 0.5f * x;
   return fmaf(half, tanh_coarse(u), half);
 }
-// gelu_coarse of two fp16 numbers in fp16: eight instructions for both. Each step rounds to 2^-11 of its value, as the result is rounded
-// anyway: wrong by up to 6e-4 of x beside it.
-RK_INLINE uint32_t gelu_halves(uint32_t x) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  uint32_t y;
-  asm("{\n\t.reg .b32 s, u, h;\n\t"
-      "mul.f16x2 s, %1, %1;\n\t"
-      "min.f16x2 s, s, %2;\n\t"
-      "fma.rn.f16x2 u, s, %3, %4;\n\t"
-      "fma.rn.f16x2 u, u, s, %5;\n\t"
-      "mul.f16x2 u, u, %1;\n\t"
-      "tanh.approx.f16x2 u, u;\n\t"
-      "mul.f16x2 h, %1, %6;\n\t"
-      "fma.rn.f16x2 %0, h, u, h;\n\t}"
-      : "=r"(y)
-      : "r"(x), "r"(0x4e404e40u), "r"(0x8dc28dc2u), "r"(0x28bd28bdu), "r"(0x3a613a61u), "r"(0x38003800u));
-  return y;
-#else
-  const float2 v = floats_of_halves(x);
-  return halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
-#endif
+RK_INLINE float gelu_tanh_coarse(float x) {
+  const float u = x * fmaf(0.035677408f, x * x, 0.79788456f), half = 0.5f * x;
+  return fmaf(half, tanh_coarse(u), half);
 }
+// gelu_coarse or gelu_tanh_coarse of two fp16 numbers in fp16: eight instructions for both numbers. The two differ in the coefficients of u
+// alone, so that one code serves both. Each step rounds to 2^-11 of its value, as the result is rounded anyway: wrong by up to 6e-4 of x
+// beside it.
+struct GeluHalves {
+  bool by_tanh;
+  RK_INLINE explicit GeluHalves(int32_t kind) : by_tanh(kind == kGeluTanh) {}
+  RK_INLINE uint32_t operator()(uint32_t x) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t y;
+    asm("{\n\t.reg .b32 s, u, h;\n\t"
+        "mul.f16x2 s, %1, %1;\n\t"
+        "min.f16x2 s, s, %2;\n\t"
+        "fma.rn.f16x2 u, s, %3, %4;\n\t"
+        "fma.rn.f16x2 u, u, s, %5;\n\t"
+        "mul.f16x2 u, u, %1;\n\t"
+        "tanh.approx.f16x2 u, u;\n\t"
+        "mul.f16x2 h, %1, %6;\n\t"
+        "fma.rn.f16x2 %0, h, u, h;\n\t}"
+        : "=r"(y)
+        : "r"(x), "r"(0x4e404e40u), "r"(by_tanh ? 0u : 0x8dc28dc2u), "r"(by_tanh ? 0x28912891u : 0x28bd28bdu),
+          "r"(by_tanh ? 0x3a623a62u : 0x3a613a61u), "r"(0x38003800u));
+    return y;
+#else
+    const float2 v = floats_of_halves(x);
+    return by_tanh ? halves_of(gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y)) : halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
+#endif
+  }
+};
 RK_INLINE float4 smooth4_coarse(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu_coarse(v.x), gelu_coarse(v.y), gelu_coarse(v.z), gelu_coarse(v.w)};
+  if (kind == kGeluTanh) return {gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y), gelu_tanh_coarse(v.z), gelu_tanh_coarse(v.w)};
   return smooth4(kind, v);
 }
 
@@ -1220,6 +1227,7 @@ RK_INLINE float activate(int32_t kind, float x, float a, float b) {
     case kLeakyRelu: return x < 0.0f ? a * x : x;
     case kSilu: return silu(x);
     case kGelu: return gelu(x);
+    case kGeluTanh: return gelu_tanh(x);
     default: return x;
   }
 }
@@ -1547,23 +1555,30 @@ RK_PRAGMA(unroll)
 // What the lane needs for its output besides the sum, fetched while the weights arrive.
 template <class Out>
 struct GemvOutput {
-  Out* out;  // null: none of the outputs is this lane's
+  Out* out;          // null: none of the outputs is this lane's
+  const Out* added;  // the residual's value; null: there is none
   float scale, bias, residual;
 };
+// All but the residual: it reads constants alone.
 template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
 RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
   const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
-  GemvOutput<Out> own = {nullptr, 0.0f, 0.0f, 0.0f};
+  GemvOutput<Out> own = {nullptr, nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
   own.scale = __uint_as_float(column.x);
   own.bias = __uint_as_float(column.y);
   const Out* const residual = PLAIN ? nullptr : values_at<Out>(task, args.epilogue.residual);
-  if (residual != nullptr) own.residual = load1(residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1]);
+  if (residual != nullptr) own.added = residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1];
   own.out = values_at<Out>(task, args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
   return own;
+}
+
+template <class Out>
+RK_INLINE void gemv_residual(GemvOutput<Out>& own) {
+  if (own.added != nullptr) own.residual = load1(own.added);
 }
 
 // Adds up the lanes' sums and stores the output that is this lane's.
@@ -1638,7 +1653,10 @@ RK_PRAGMA(unroll 1)
     sync_compute<Veu>();  // this piece has arrived for all threads, and no thread still reads the other piece
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
-    if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+    if (next == 0) {
+      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+      gemv_residual(own);
+    }
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
 RK_PRAGMA(unroll 1)
     for (chunk = next == 0 ? next : chunk; chunk < min(next, chunks); ++chunk, x += chunk_k) {
@@ -1801,7 +1819,7 @@ struct Control {
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch, veu;
-  uint64_t bases[Veu::kSharedBases + (Veu::kBases > Veu::kSharedBases ? 1 : 0)];  // Task::base
+  uint64_t bases[Veu::kBases];
 };
 
 constexpr int kServiceWarps = 2;
@@ -1841,28 +1859,17 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 template <class Veu>
 RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
 #if defined(TAMP_CUDA_ON_CPU)
-  const bool shares_all = Veu::kBases == Veu::kSharedBases;
-  const uint64_t* const bases = shares_all ? control.bases : reinterpret_cast<const uint64_t*>(control.bases[Veu::kSharedBases]);
-  cuda_on_cpu::accesses_of(bases, Veu::kBases, record, index);
+  cuda_on_cpu::accesses_of(control.bases, Veu::kBases, record, index);
 #else
   (void)control, (void)record, (void)index;
 #endif
-}
-
-// Puts the addresses where bodies find them (Task::base). All threads of a block call it.
-template <class Veu>
-RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thread, int threads) {
-  for (int b = thread; b < Veu::kSharedBases; b += threads) control.bases[b] = bases[b];
-  if constexpr (Veu::kBases > Veu::kSharedBases) {
-    if (thread == 0) control.bases[Veu::kSharedBases] = reinterpret_cast<uint64_t>(bases);
-  }
 }
 
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
-RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tables, Control<Veu>& control, char* stages) {
+RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
@@ -2093,7 +2100,7 @@ RK_PRAGMA(unroll 1)
 
 // The whole kernel.
 template <class Program>
-RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tables& tables) {
+RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
   using Veu = typename Program::Veu;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
   static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
@@ -2134,7 +2141,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
                    0};
     }
   }
-  share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
+  for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
@@ -2253,8 +2260,9 @@ struct Model {
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
   tamp_status (*prepare)(Instance&);  // can the current device run it?
-  tamp_status (*start)(Instance&, const rk::Launch&, const uint64_t* bases, cudaStream_t);  // bases: rk::LaunchOf
-  const Phases* phases;                                                                     // null in persistent execution
+  tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
+  void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
+  const Phases* phases;        // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
   bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus.h)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
@@ -2640,8 +2648,7 @@ inline tamp_status check_device(const Model& model, std::string& message) {
 }
 
 // Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
-template <auto KERNEL>
-tamp_status prepare_kernel(Instance& instance) {
+inline tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
   int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
@@ -2651,9 +2658,9 @@ tamp_status prepare_kernel(Instance& instance) {
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
   if (fits != TAMP_OK) return fits;
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message,
-                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
+                                                                       static_cast<size_t>(model.smem_bytes)));
   if (!cooperative || resident * sms < model.veus) {
     return fail(message, TAMP_DEVICE,
                 "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
@@ -2662,25 +2669,14 @@ tamp_status prepare_kernel(Instance& instance) {
   return TAMP_OK;
 }
 
-// The kernel's parameter: as many of the addresses as it has room for.
-template <int BASES>
-rk::LaunchOf<BASES> parameter_of(void (*)(rk::LaunchOf<BASES>), const rk::Launch& launch, const uint64_t* bases) {
-  rk::LaunchOf<BASES> parameter;
-  static_cast<rk::Launch&>(parameter) = launch;
-  std::copy_n(bases, BASES, parameter.bases);
-  return parameter;
-}
-
 // Model::start of persistent execution.
-template <auto KERNEL>
-tamp_status start_kernel(Instance& instance, const rk::Launch& launch, const uint64_t* bases, cudaStream_t stream) {
+inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
   const Model& model = *instance.model;
-  auto parameter = parameter_of(KERNEL, launch, bases);
-  void* arguments[] = {&parameter};
+  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
   // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance.message,
-                cudaLaunchCooperativeKernel(KERNEL, dim3(static_cast<unsigned>(model.veus)), dim3(static_cast<unsigned>(model.threads)),
-                                            arguments, static_cast<size_t>(model.smem_bytes), stream));
+  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
+                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
+                                                              static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 
@@ -2806,35 +2802,9 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
-// Whether an output shares memory with another port. In the order of their addresses each is compared with what came before, since every
-// run asks and there may be hundreds of ports.
-inline bool has_overlap(const Model& model, const void* const* inputs, void* const* outputs) {
-  struct Range {
-    uintptr_t begin, end;
-    bool is_output;
-  };
-  Range ranges[rk::kMaxPorts];
-  int count = 0;
-  const auto add = [&](const void* at, size_t bytes, bool is_output) {
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(at);
-    if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
-  };
-  for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
-  for (int o = 0; o < model.output_count; ++o) add(outputs[o], model.outputs[o].bytes, true);
-  std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  uintptr_t end = 0, end_of_outputs = 0;
-  for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {
-    if (range.begin < (range.is_output ? end : end_of_outputs)) return true;
-    end = std::max(end, range.end);
-    if (range.is_output) end_of_outputs = std::max(end_of_outputs, range.end);
-  }
-  return false;
-}
-
 // Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
-  if (!has_overlap(model, inputs, outputs)) return TAMP_OK;
   for (int o = 0; o < model.output_count; ++o) {
     const tamp_port& output = model.outputs[o];
     for (int i = 0; i < model.input_count; ++i) {
@@ -2863,11 +2833,11 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   if (checked == TAMP_OK) checked = check_overlaps(*instance, inputs, outputs);
   if (checked != TAMP_OK) return checked;
   rk::Launch launch{};
-  uint64_t bases[rk::kMaxBases];  // as many as the model has are set
-  bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
-  bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
-  for (int i = 0; i < model.input_count; ++i) bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
-  for (int i = 0; i < model.output_count; ++i) bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
+  launch.bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
+  for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
+  for (int i = 0; i < model.output_count; ++i)
+    launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
   launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
@@ -2875,7 +2845,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
-  instance->launched = model.start(*instance, launch, bases, stream);
+  instance->launched = model.start(*instance, launch, stream);
   return instance->launched;
 }
 
@@ -3101,7 +3071,7 @@ struct Veu {
   static constexpr int kInputStages = 3;
   static constexpr int kInputStageBytes = 26624;
   static constexpr int kWorkBytes = 8192;
-  static constexpr int kBases = 4, kSharedBases = 4;
+  static constexpr int kBases = 4;
 };
 static_assert(rk::kControlBytes == 5120, "control block");
 static_assert(rk::kThreadsOf<Veu> == 320, "threads of a vEU");
@@ -3234,7 +3204,7 @@ __device__ const uint32_t kLaneBegin[] = {0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
 
 // --- the kernel ----------------------------------------------------------------------------------------------------
 
-__global__ void __launch_bounds__(320, 1) mnist_mlp_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {
+__global__ void __launch_bounds__(320, 1) mnist_mlp_kernel(const __grid_constant__ rk::Launch launch) {
   rk::interpret<Program>(launch, rk::Tables{kInstructions, kLaneBegin, kRecords, kEventCount});
 }
 
@@ -3249,7 +3219,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xc60fcd3d85256c0dull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x6894a5d1d0574486ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
@@ -3264,7 +3234,7 @@ inline const tamp_host::Model& model() {
     "mnist_mlp", kInputs, 1, kOutputs, 1,
     /*arena_bytes=*/1024, /*weight_bytes=*/534608, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
-    tamp_host::prepare_kernel<mnist_mlp_kernel>, tamp_host::start_kernel<mnist_mlp_kernel>, /*phases=*/nullptr,
+    tamp_host::prepare_kernel, tamp_host::start_kernel, mnist_mlp_kernel, /*phases=*/nullptr,
     /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/false, /*compute_capability=*/90,
     kMaps, 0, kEventNames, kRecordNames
   };

@@ -27,11 +27,6 @@ bool has_small_functions(const Chain& chain) {
   return dear <= kMostDear;
 }
 
-// op, x, y, z and to, from the lowest byte on: "0xff212019ull" adds inputs 0 and 1.
-std::string step_text(const ChainStep& step) {
-  return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
-}
-
 int64_t row_of(const Sweep& sweep, size_t operand) { return sweep.loop.size() == 2 ? sweep.loop[0].strides[operand] : 0; }
 int64_t step_of(const Sweep& sweep, size_t operand) { return sweep.loop.back().strides[operand]; }
 
@@ -124,11 +119,19 @@ std::vector<Arg> static_args(const Sweep& sweep, int64_t groups, int64_t groups_
 
 }  // namespace
 
+std::string step_text(const ChainStep& step) {
+  return fmt::format("{:#x}ull", step.op | step.x << 8 | step.y << 16 | step.z << 24 | step.to << 32);
+}
+
+bool has_static_steps(const Chain& chain) {
+  return !chain.inputs.empty() && chain.inputs.size() <= kInputs && chain.constants.size() <= kConstants &&
+         chain.steps.size() <= kMostSteps && chain.temporaries <= kMostTemporaries && has_small_functions(chain);
+}
+
 bool is_static(const Graph& graph, const Sweep& sweep) {
   const Chain& chain = sweep.chain;
   if (sweep.loop.empty() || sweep.loop.size() > 2 || (sweep.loop.size() == 1 && is_partial(sweep))) return false;
-  if (chain.inputs.empty() || chain.inputs.size() > kInputs || chain.constants.size() > kConstants) return false;
-  if (chain.steps.size() > kMostSteps || chain.temporaries > kMostTemporaries || !has_small_functions(chain)) return false;
+  if (!has_static_steps(chain)) return false;
   for (size_t operand = 0; operand <= chain.inputs.size(); ++operand) {
     if (row_of(sweep, operand) < 0 || step_of(sweep, operand) < 0) return false;
   }

@@ -44,8 +44,9 @@ struct StaticValues {
   float4 inputs[kInputs][kGroups];
 };
 
-template <uint32_t kCode, class Values, int kGroups>
-RK_INLINE void static_operand(const StaticChainArgs& args, const Values& values, float4 (&to)[kGroups]) {
+// Args: of any body that has the chain's constants.
+template <uint32_t kCode, class Args, class Values, int kGroups>
+RK_INLINE void static_operand(const Args& args, const Values& values, float4 (&to)[kGroups]) {
   float constant = 0.0f;
   if constexpr (kCode >= 64 && kCode < 64 + kStaticConstants) constant = args.constants[kCode - 64];
 #pragma unroll
@@ -61,17 +62,23 @@ RK_INLINE void static_operand(const StaticChainArgs& args, const Values& values,
   }
 }
 
+// Keeps the step's result as a temporary if a later step than the next reads it.
 template <uint64_t kStep, int kGroups, class Values>
-RK_INLINE void static_step(const StaticChainArgs& args, Values& values) {
+RK_INLINE void static_keep(Values& values) {
+  if constexpr (static_step_byte(kStep, 4) != 0) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) values.temporaries[static_step_byte(kStep, 4) - 1][g] = values.acc[g];
+  }
+}
+
+template <uint64_t kStep, int kGroups, class Args, class Values>
+RK_INLINE void static_step(const Args& args, Values& values) {
   float4 x[kGroups], y[kGroups], z[kGroups];
   static_operand<static_step_byte(kStep, 1)>(args, values, x);
   static_operand<static_step_byte(kStep, 2)>(args, values, y);
   static_operand<static_step_byte(kStep, 3)>(args, values, z);
   chain_function<kGroups>(static_step_byte(kStep, 0), x, y, z, values.acc);
-  if constexpr (static_step_byte(kStep, 4) != 0) {
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) values.temporaries[static_step_byte(kStep, 4) - 1][g] = values.acc[g];
-  }
+  static_keep<kStep, kGroups>(values);
 }
 
 // The group `column` of a row that starts at `from`.

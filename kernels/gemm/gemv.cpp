@@ -1,4 +1,5 @@
-// Host side of gemv.cuh and gemv_of_sums.cuh. rTask t is columns [t * block_n, (t + 1) * block_n), block_n = 8 warps * columns.
+// Host side of gemv.cuh, gemv_of_sums.cuh and, with gemv_of_rows.cpp, gemv_of_rows.cuh. rTask t is columns [t * block_n, (t + 1) *
+// block_n), block_n = 8 warps * columns.
 //
 // The time is that of reading the weights, so weights take 16 bits wherever the model is not to be computed in fp32: fp16, each column
 // multiplied by the power of two that brings its largest magnitude to 2^14..2^15. fp16 has as many mantissa bits as tf32. So a weight
@@ -15,6 +16,7 @@
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
+#include "kernels/gemm/gemv_of_rows.h"
 #include "kernels/gemm/numbers.cuh"
 #include "kernels/gemm/product.h"
 #include "kernels/loop.h"
@@ -23,7 +25,7 @@
 namespace tamp::kernels {
 namespace {
 
-constexpr int64_t kMaxRows = 8;
+constexpr int64_t kMaxRows = rk::kGemvRows;
 constexpr int64_t kMostColumns = 4;  // of a warp
 constexpr int64_t kWarps = rk::kComputeWarps, kLanes = rk::kWarp, kLaneK = rk::kGemvLaneK, kStepBytes = rk::kGemvStepBytes;
 
@@ -48,6 +50,8 @@ Config config_of(const RKernel& rkernel) {
 }
 
 bool is_pooled(const ROperator& rop) { return std::holds_alternative<PooledMatMul>(rop.attrs); }
+// Whether the body makes its operand, all of it in shared memory.
+bool makes_operand(const ROperator& rop) { return is_pooled(rop) || is_of_rows(rop); }
 
 bool is_f32_constant(const Graph& graph, TensorId id) {
   return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
@@ -94,6 +98,7 @@ std::optional<Product> pooled_product(const Graph& graph, const ROperator& rop) 
 
 std::optional<Product> gemv_product(const Graph& graph, const ROperator& rop) {
   if (is_pooled(rop)) return pooled_product(graph, rop);
+  if (is_of_rows(rop)) return product_of_rows(graph, rop);
   std::optional<Product> p = product_of(graph, rop, Activations::narrow);
   if (!p || p->rows() > kMaxRows || p->groups != 1 || p->taps() != 1) return std::nullopt;
   if (p->pad[0] > 0 || p->pad[1] > 0) return std::nullopt;
@@ -146,8 +151,9 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
     const WeightRow row(data, p, 0, n, 0);  // there is one tap
     for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = row[k];
     const int64_t first = (n / b.block_n * b.chunks * b.block_n + n % b.block_n) * c.chunk_k;
+    const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
     columns[n].scale = pack_column(weights, c.narrow, places, bytes.data() + first * c.weight_bytes());
-    columns[n].bias = bias[static_cast<size_t>(n)];
+    columns[n].bias = bias[static_cast<size_t>(n)] + shifted;
   }
   return bytes;
 }
@@ -164,8 +170,12 @@ ArgValue row_offsets(const Product& p, const std::array<int64_t, 4>& strides, in
   return array_arg(offsets, kMaxRows);
 }
 
-std::vector<Arg> args_of(const ROperator& rop, const Product& p, const Config& c, int64_t piece_k) {
-  const Epilogue& e = rop.epilogue;
+std::vector<Arg> args_of(const Request& request, const Product& p, const Config& c, int64_t piece_k) {
+  const Epilogue& e = request.rop.epilogue;
+  const auto rows = [&](TensorId id, const std::array<int64_t, 4>& strides, int64_t step_h, int64_t step_w) {
+    if (!is_of_rows(request.rop)) return row_offsets(p, strides, step_h, step_w);
+    return array_arg(id.valid() ? offsets_of_rows(request.graph.tensor(id)) : std::vector<int64_t>{}, kMaxRows);
+  };
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
@@ -174,9 +184,9 @@ std::vector<Arg> args_of(const ROperator& rop, const Product& p, const Config& c
                         array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
                         arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
       {"columns", ArgValue{PackedArg{ring_bytes(p, c)}}},
-      {"in_rows", row_offsets(p, p.in_strides, p.stride[0], p.stride[1])},
-      {"out_rows", row_offsets(p, p.out_strides, 1, 1)},
-      {"residual_rows", row_offsets(p, p.residual_strides, 1, 1)},
+      {"in_rows", rows(p.in, p.in_strides, p.stride[0], p.stride[1])},
+      {"out_rows", rows(p.out, p.out_strides, 1, 1)},
+      {"residual_rows", rows(p.residual, p.residual_strides, 1, 1)},
       {"in_stride", arg(p.in_strides[1])},
       {"out_stride", arg(p.out_strides[1])},
       {"rows", arg(p.rows())},
@@ -190,11 +200,15 @@ std::vector<Arg> args_of(const ROperator& rop, const Product& p, const Config& c
   };
 }
 
-// `parts`: of each value of the operand, 1 where it is there as it stands.
-Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t parts) {
+// How many parts each value of the operand has, 1 where it is there as it stands.
+int64_t parts_of(const Request& request) { return is_pooled(request.rop) ? request.graph.tensor(request.rop.inputs[0]).shape[2] : 1; }
+
+Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t rows) {
+  const int64_t parts = parts_of(request);
   const VDevice& d = request.vdevice;
   const Blocks b = blocks_of(p, c);
-  const double in = static_cast<double>(bytes_of(request.graph.tensor(p.in).dtype) * parts),
+  const double in = static_cast<double>(is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop)
+                                                                : bytes_of(request.graph.tensor(p.in).dtype) * parts),
                out = static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype));
   const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
   Cost cost;
@@ -202,13 +216,12 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
   cost.efficiency = d.cost("gemv.efficiency");
   cost.activation_bytes = m * (in * k + out * n);
   cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
+  if (is_of_rows(request.rop)) cost.latency_us = rows_us(request, rows, b.chunks * c.chunk_k);
   if (!is_pooled(request.rop)) return cost;
   const int64_t turns = rows * ceil_div(p.in_channels, kWarps * kLanes * kLaneK) * ceil_div(parts, rk::kGemvParts);
   cost.latency_us = d.cost("gemv.sums_us") + static_cast<double>(turns - 1) * d.cost("gemv.sums_turn_us");
   return cost;
 }
-
-int64_t parts_of(const Request& request) { return is_pooled(request.rop) ? request.graph.tensor(request.rop.inputs[0]).shape[2] : 1; }
 
 // Makes the phase one whose operand comes in parts.
 void add_parts(const Request& request, Phase& phase) {
@@ -227,31 +240,38 @@ void add_parts(const Request& request, Phase& phase) {
 
 RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t piece_k) {
   const Blocks b = blocks_of(p, c);
-  const bool pooled = is_pooled(request.rop);
+  const bool pooled = is_pooled(request.rop), of_rows = is_of_rows(request.rop), plain_operand = !makes_operand(request.rop);
   RKernel rkernel;
   rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns>", pooled ? "_of_sums" : "", c.narrow ? "_16bit" : "", rows, b.block_n);
+  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns>",
+                             pooled    ? "_of_sums"
+                             : of_rows ? "_of_rows"
+                                       : "",
+                             c.narrow ? "_16bit" : "", rows, b.block_n);
   rkernel.config = {{"columns", c.columns}, {"chunk_k", c.chunk_k}, {"narrow", c.narrow}};
   Phase phase;
   phase.header = "kernels/gemm/gemv.cuh";
   phase.body = "rk::gemv";
   phase.awaits_inputs = true;
-  const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
   const Activation activation = request.rop.epilogue.activation;
   const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
   phase.template_args = {{"ROWS", std::to_string(rows)}, {"COLUMNS", std::to_string(c.columns)}, {"NARROW", c.narrow ? "true" : "false"}};
-  if (!pooled) phase.template_args.emplace_back("VECTOR", vector ? "true" : "false");
+  if (plain_operand) {
+    const bool vector = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels);
+    phase.template_args.emplace_back("VECTOR", vector ? "true" : "false");
+  }
   phase.template_args.emplace_back("PLAIN", plain ? "true" : "false");
   const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
-  if (!pooled && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
-  if (is_narrow(out)) phase.template_args.emplace_back("Out", value_type(out));
+  if (plain_operand && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
+  if (is_narrow(out) && !of_rows) phase.template_args.emplace_back("Out", value_type(out));
   phase.args_type = "rk::GemvArgs";
-  phase.args = args_of(request.rop, p, c, piece_k);
+  phase.args = args_of(request, p, c, piece_k);
   phase.rtasks = b.n;
   phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
   phase.ring = {chunk_bytes(c), b.chunks, 1, b.n};
-  phase.cost = cost_of(request, p, c, rows, parts_of(request));
+  phase.cost = cost_of(request, p, c, rows);
   if (pooled) add_parts(request, phase);
+  if (of_rows) add_rows(request, rows, piece_k, phase);
   rkernel.phases.push_back(std::move(phase));
   return rkernel;
 }
@@ -272,7 +292,7 @@ struct Tile {
 
 std::vector<Tile> tiles_of(const Request& request, const Product& p) {
   const VDevice& vdevice = request.vdevice;
-  const bool pooled = is_pooled(request.rop);
+  const bool one_piece = makes_operand(request.rop);
   int64_t rows = 1;
   while (rows < p.rows()) rows *= 2;
 
@@ -283,15 +303,17 @@ std::vector<Tile> tiles_of(const Request& request, const Product& p) {
     Config c;
     c.columns = columns;
     c.narrow = request.precision != Precision::fp32;
-    // Two pieces of all rows, of about 16 KB each. Means of channels are one piece.
-    const int64_t room = pooled ? vdevice.work_bytes() / (rows * 4) : std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
+    // Two pieces of all rows, of about 16 KB each. An operand that the body makes is one piece.
+    const int64_t sums = is_of_rows(request.rop) ? rk::gemv_sums_floats(static_cast<int>(rows)) : 0;
+    const int64_t room =
+        one_piece ? (vdevice.work_bytes() / 4 - sums) / rows : std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
     const int64_t stage_k = vdevice.weight_stage_bytes / (kWarps * columns * c.weight_bytes());
     const int64_t most_k = std::min(room, stage_k) / c.step_k() * c.step_k();
     if (most_k == 0) break;
     // As few chunks as there can be, of the same size.
     c.chunk_k = ceil_div(ceil_div(p.k(), ceil_div(p.k(), most_k)), c.step_k()) * c.step_k();
     const int64_t whole = ceil_div(p.k(), c.chunk_k) * c.chunk_k, piece_k = std::min(room / c.chunk_k * c.chunk_k, whole);
-    if (pooled && piece_k < whole) continue;
+    if (one_piece && piece_k < whole) continue;
     tiles.push_back({c, rows, piece_k});
   }
   return tiles;
@@ -310,6 +332,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
   const Blocks b = blocks_of(*p, config_of(rkernel));
   const int64_t begin = index * b.block_n, end = std::min(begin + b.block_n, p->channels);
+  if (is_of_rows(rop)) return append_rows_accesses(graph, rop, begin, end, out);
   if (is_pooled(rop))
     append_whole(graph, p->in, out.reads);
   else
@@ -319,16 +342,17 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append_rows(*p, p->residual, graph.tensor(p->residual).place.offset, p->residual_strides, 0, p->rows(), begin, end, out.reads);
 }
 
-// Of a PooledMatMul; no pass asks for the time of other products. The weights are there before the sums.
+// Of a PooledMatMul or a PrologueMatMul; no pass asks for the time of other products. The weights are there before the operand.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
-  if (!is_pooled(request.rop)) return std::nullopt;
-  const std::optional<Product> p = unplaced_pooled(request.graph, request.rop);
+  if (!makes_operand(request.rop)) return std::nullopt;
+  const std::optional<Product> p =
+      is_pooled(request.rop) ? unplaced_pooled(request.graph, request.rop) : unplaced_product_of_rows(request.graph, request.rop);
   if (!p || request.graph.tensor(p->in).dtype != DType::f32) return std::nullopt;
   const VDevice& d = request.vdevice;
   const double veus = static_cast<double>(d.veus());
   std::optional<Estimate> best;
   for (const Tile& tile : tiles_of(request, *p)) {
-    const Cost cost = cost_of(request, *p, tile.config, tile.rows, parts_of(request));
+    const Cost cost = cost_of(request, *p, tile.config, tile.rows);
     const double rounds = static_cast<double>(ceil_div(blocks_of(*p, tile.config).n, d.veus()));
     const double busy_us =
         std::max(cost.activation_bytes / (d.l2_gb_per_s * 1e3 / veus), cost.flops / (d.fp32_tflops * 1e6 / veus * cost.efficiency));

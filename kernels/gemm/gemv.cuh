@@ -87,23 +87,30 @@ RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
 // What the lane needs for its output besides the sum, fetched while the weights arrive.
 template <class Out>
 struct GemvOutput {
-  Out* out;  // null: none of the outputs is this lane's
+  Out* out;          // null: none of the outputs is this lane's
+  const Out* added;  // the residual's value; null: there is none
   float scale, bias, residual;
 };
+// All but the residual: it reads constants alone.
 template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
 RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
   const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
-  GemvOutput<Out> own = {nullptr, 0.0f, 0.0f, 0.0f};
+  GemvOutput<Out> own = {nullptr, nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
   own.scale = __uint_as_float(column.x);
   own.bias = __uint_as_float(column.y);
   const Out* const residual = PLAIN ? nullptr : values_at<Out>(task, args.epilogue.residual);
-  if (residual != nullptr) own.residual = load1(residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1]);
+  if (residual != nullptr) own.added = residual + args.residual_rows[m] + n * args.epilogue.residual_strides[1];
   own.out = values_at<Out>(task, args.out) + (ROWS > 1 ? args.out_rows[m] : 0) + n * args.out_stride;
   return own;
+}
+
+template <class Out>
+RK_INLINE void gemv_residual(GemvOutput<Out>& own) {
+  if (own.added != nullptr) own.residual = load1(own.added);
 }
 
 // Adds up the lanes' sums and stores the output that is this lane's.
@@ -178,7 +185,10 @@ RK_BODY void gemv(const Task<Veu>& caller) {
     sync_compute<Veu>();  // this piece has arrived for all threads, and no thread still reads the other piece
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
-    if (next == 0) own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+    if (next == 0) {
+      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+      gemv_residual(own);
+    }
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
 #pragma unroll 1
     for (chunk = next == 0 ? next : chunk; chunk < min(next, chunks); ++chunk, x += chunk_k) {

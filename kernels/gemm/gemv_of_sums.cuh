@@ -59,7 +59,8 @@ RK_BODY void gemv_of_sums(const Task<Veu>& caller) {
   const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
   task.await_inputs();
   gemv_pool<Veu, ROWS>(all, task.address(args.in), pooled);
-  const GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+  gemv_residual(own);
   sync_compute<Veu>();
 
   WeightPipe<Veu> weights = task.weights;

@@ -8,7 +8,14 @@ namespace rk {
 inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
 inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
 inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
+inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
+inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
+inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
 inline constexpr int kMatmulBatchRank = 4;
+// What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
+enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
+// Words of shared memory behind its rows: two sums of each row in every warp.
+constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
 constexpr int matmul_pitch(int tile) { return tile + 4; }

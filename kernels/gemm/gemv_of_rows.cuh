@@ -1,0 +1,233 @@
+// PrologueMatMul (compiler/ir/ops.h): the product of gemv.cuh with rows that each rTask makes of its operands for itself, so that there is
+// no level of the program for them:
+//   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
+//   x[m][k] = f(in0[m][k], in1[m][k], ..), less the row's mean where NORM is kGemvCentred
+//   factor[m] = 1 / sqrt(mean over k of x[m][k]^2 + epsilon); 1 where NORM is kGemvAsIs
+// The scale and the shift of the normalisation are in weights and bias. Multiplying the sum by the factor instead of each x saves a
+// barrier: the factor is needed only when the sum is there.
+//
+// All of x is in shared memory at once, fp32. f is STEPS, as of static_chain.cuh; none: in0. Operand i is of type Value in memory where
+// bit i of NARROW_IN says so, else fp32; where bit i of SCALARS does, four of its k are no aligned access. k is a multiple of four if
+// SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's.
+//
+// Example: one row of k = 768, TURNS 1. Threads 0 to 191 have four k each, the others zeros; their sums of 32 lanes are eight words in
+// shared memory, which all threads add up behind a barrier.
+#pragma once
+
+#include "kernels/elementwise/static_chain.cuh"
+#include "kernels/gemm/gemv.cuh"
+
+namespace rk {
+
+struct GemvOfRowsArgs {
+  GemvArgs gemv;  // in, in_rows, in_stride: not used; piece_k: k with zeros up to whole chunks
+  TensorRef inputs[kGemvOperands];
+  int32_t in_rows[kGemvOperands * kGemvRows];  // offset of each row of each operand
+  int32_t in_steps[kGemvOperands];             // of k
+  float constants[kStaticConstants];
+  float inverse_k, epsilon;
+};
+static_assert(sizeof(GemvOfRowsArgs) <= 768, "an argument slot has 768 bytes");
+
+// The fours of k that a thread has at a time, whose loads are under way together: of some rows, some turns each.
+template <int ROWS, int TURNS>
+struct GemvFours {
+  static constexpr int kTurns = TURNS < kGemvFours ? TURNS : kGemvFours;
+  static constexpr int kRows = TURNS * 2 > kGemvFours ? 1 : ROWS* TURNS < kGemvFours ? ROWS : kGemvFours / TURNS;
+  static constexpr int kCount = kRows * kTurns;
+};
+
+// The k of this thread's four number `turn`.
+template <class Veu>
+RK_INLINE int gemv_k(int turn) {
+  return (turn * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 4;
+}
+
+// The first `count` of four values, and zeros. WHOLE: all or none.
+template <bool WHOLE>
+RK_INLINE float4 gemv_first(const float4& v, int count) {
+  if constexpr (WHOLE) return count > 0 ? v : float4{0.0f, 0.0f, 0.0f, 0.0f};
+  return float4{count > 0 ? v.x : 0.0f, count > 1 ? v.y : 0.0f, count > 2 ? v.z : 0.0f, count > 3 ? v.w : 0.0f};
+}
+
+RK_INLINE float gemv_sum4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
+RK_INLINE float gemv_squares4(const float4& v) { return fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w); }
+
+// Where this thread's fours lie in the operands. Behind the end of k the row's first four are loaded, and not used.
+template <class Veu, class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int ROWS, int TURNS>
+struct GemvOperands {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const float* base[INPUTS];
+  int at[INPUTS][Fours::kCount];
+
+  RK_INLINE GemvOperands(const Task<Veu>& task, const GemvOfRowsArgs& args) {
+#pragma unroll
+    for (int i = 0; i < INPUTS; ++i) base[i] = task.address(args.inputs[i]);
+    place(args, 0, 0);
+  }
+  RK_INLINE void place(const GemvOfRowsArgs& args, int m, int turn) {
+#pragma unroll
+    for (int i = 0; i < INPUTS; ++i) {
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns);
+        at[i][g] = args.in_rows[i * kGemvRows + m + g / Fours::kTurns] + (k < args.gemv.k ? k : 0) * args.in_steps[i];
+      }
+    }
+  }
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
+#pragma unroll
+    for (int i = 0; i < INPUTS; ++i) {
+      if ((NARROW_IN >> i & 1u) != 0)
+        load_one(args, reinterpret_cast<const Value*>(base[i]), i, turn, to[i]);
+      else
+        load_one(args, base[i], i, turn, to[i]);
+    }
+  }
+
+ private:
+  template <class In>
+  RK_INLINE void load_one(const GemvOfRowsArgs& args, const In* from, int i, int turn, float4 (&to)[Fours::kCount]) const {
+#pragma unroll
+    for (int g = 0; g < Fours::kCount; ++g) {
+      const In* const p = from + at[i][g];
+      if ((SCALARS >> i & 1u) == 0) {
+        to[g] = load4(p);
+        continue;
+      }
+      const int k = gemv_k<Veu>(turn + g % Fours::kTurns), last = k < args.gemv.k ? args.gemv.k - 1 - k : 0, step = args.in_steps[i];
+      to[g] = float4{load1(p), load1(p + min(1, last) * step), load1(p + min(2, last) * step), load1(p + min(3, last) * step)};
+    }
+  }
+};
+
+// A step of the chain. The sigmoid of gated products by the GPU's fast functions: the library's is long code that would run once.
+template <uint64_t STEP, int COUNT, class Values>
+RK_INLINE void gemv_step(const GemvOfRowsArgs& args, Values& values) {
+  if constexpr (static_step_byte(STEP, 0) == kOp_sigmoid) {
+    float4 v[COUNT];
+    static_operand<static_step_byte(STEP, 1)>(args, values, v);
+#pragma unroll
+    for (int g = 0; g < COUNT; ++g) values.acc[g] = float4{sigmoid(v[g].x), sigmoid(v[g].y), sigmoid(v[g].z), sigmoid(v[g].w)};
+    static_keep<STEP, COUNT>(values);
+  } else {
+    static_step<STEP, COUNT>(args, values);
+  }
+}
+
+// Adds up each sum over the lanes and leaves it in shared memory, a word for each warp.
+template <int COUNT>
+RK_INLINE void gemv_leave_sums(float* to, float (&sum)[COUNT]) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int r = 0; r < COUNT; ++r) sum[r] += __shfl_xor_sync(kFullMask, sum[r], step);
+  }
+  if (lane_id() != 0) return;
+#pragma unroll
+  for (int r = 0; r < COUNT; ++r) to[r * kComputeWarps + warp_id()] = sum[r];
+}
+// The sum of a row over the warps.
+RK_INLINE float gemv_row_sum(const float* sums, int row) {
+  const float4* const from = reinterpret_cast<const float4*>(sums + row * kComputeWarps);
+  return gemv_sum4(from[0]) + gemv_sum4(from[1]);
+}
+
+// Leaves f(in0, in1, ..) in shared memory, rows of piece_k, and in `sums` the sums of the rows, or of their squares.
+template <class Veu, int ROWS, int TURNS, int NORM, int INPUTS, int TEMPORARIES, bool WHOLE, uint64_t... STEPS, class Operands>
+RK_INLINE void gemv_make_rows(const GemvOfRowsArgs& args, Operands& operands, float* x, float* sums) {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const int k_end = args.gemv.k, piece_k = args.gemv.piece_k;
+#pragma unroll 1
+  for (int m = 0; m < ROWS; m += Fours::kRows) {
+    float sum[Fours::kRows] = {};
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn += Fours::kTurns) {
+      if (m > 0 || turn > 0) operands.place(args, m, turn);
+      StaticValues<INPUTS, TEMPORARIES, Fours::kCount> values;
+      operands.load(args, turn, values.inputs);
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) values.acc[g] = values.inputs[0][g];
+      (gemv_step<STEPS, Fours::kCount>(args, values), ...);
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
+        const float4 v = gemv_first<WHOLE>(values.acc[g], k_end - k);
+        if (NORM == kGemvCentred) sum[r] += gemv_sum4(v);
+        if (NORM == kGemvScaled) sum[r] += gemv_squares4(v);
+        if (k < piece_k) *reinterpret_cast<float4*>(x + (m + r) * piece_k + k) = v;
+      }
+    }
+    if (NORM != kGemvAsIs) gemv_leave_sums(sums + m * kComputeWarps, sum);
+  }
+}
+
+// Subtracts from each row its mean, of which `sums` has the sums, and leaves the sums of squares in `squares`. Every thread takes the
+// values that it has left there itself.
+template <class Veu, int ROWS, int TURNS, bool WHOLE>
+RK_INLINE void gemv_centre_rows(const GemvOfRowsArgs& args, float* x, const float* sums, float* squares) {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const int k_end = args.gemv.k, piece_k = args.gemv.piece_k;
+#pragma unroll 1
+  for (int m = 0; m < ROWS; m += Fours::kRows) {
+    float sum[Fours::kRows] = {}, mean[Fours::kRows];
+#pragma unroll
+    for (int r = 0; r < Fours::kRows; ++r) mean[r] = gemv_row_sum(sums, m + r) * args.inverse_k;
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn += Fours::kTurns) {
+#pragma unroll
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
+        if (k >= k_end) continue;
+        float4* const at = reinterpret_cast<float4*>(x + (m + r) * piece_k + k);
+        const float4 v = *at;
+        const float4 centred = gemv_first<WHOLE>(float4{v.x - mean[r], v.y - mean[r], v.z - mean[r], v.w - mean[r]}, k_end - k);
+        *at = centred;
+        sum[r] += gemv_squares4(centred);
+      }
+    }
+    gemv_leave_sums(squares + m * kComputeWarps, sum);
+  }
+}
+
+template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool PLAIN, class Out, class Value, uint32_t NARROW_IN, int INPUTS,
+          uint32_t SCALARS, int NORM, int TURNS, int TEMPORARIES, uint64_t... STEPS>
+RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
+  static_assert(ROWS * COLUMNS <= kWarp && ROWS <= kGemvRows);
+  constexpr bool kWhole = SCALARS == 0;
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const GemvOfRowsArgs& all = task.template arguments<GemvOfRowsArgs>();
+  const GemvArgs& args = all.gemv;
+  const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
+  float* const rows = task.template work_as<float>();
+  float* const sums = rows + ROWS * piece_k;
+  float* const squares = NORM == kGemvCentred ? sums + ROWS * kComputeWarps : sums;
+  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+  GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, ROWS, TURNS> operands(task, all);
+  task.await_inputs();
+  gemv_residual(own);
+  gemv_make_rows<Veu, ROWS, TURNS, NORM, INPUTS, TEMPORARIES, kWhole, STEPS...>(all, operands, rows, sums);
+  sync_compute<Veu>();
+  if constexpr (NORM == kGemvCentred) {
+    gemv_centre_rows<Veu, ROWS, TURNS, kWhole>(all, rows, sums, squares);
+    sync_compute<Veu>();
+  }
+  if constexpr (NORM != kGemvAsIs) {
+    const int own_row = lane_id() / (kWarp / ROWS);
+    own.scale *= rsqrtf(fmaf(gemv_row_sum(squares, own_row), all.inverse_k, all.epsilon));
+  }
+
+  WeightPipe<Veu> weights = task.weights;
+  float sum[ROWS * COLUMNS] = {};
+  const float* x = rows + lane_id() * kGemvLaneK;
+#pragma unroll 1
+  for (int left = args.chunks; left > 0; --left, x += chunk_k) {
+    const char* const stage = as_shared(weights.acquire());
+    gemv_chunk<ROWS, COLUMNS, NARROW>(x, stage + warp_id() * COLUMNS * column_bytes + lane_id() * 16, column_bytes, piece_k, sum);
+    weights.release();
+  }
+
+  gemv_store<PLAIN>(args, own, sum);
+}
+
+}  // namespace rk
