@@ -22,21 +22,7 @@ struct Match {
   Kind kind;
 };
 
-// Whether operand `i` is missing or a constant of one value for each of `columns`.
-bool is_row(const Graph& graph, TensorId id, int64_t columns) {
-  return !id.valid() || (is_f32_constant(graph, id) && graph.tensor(id).shape == Shape{columns});
-}
-
 TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
-bool normalizes_rows(const Graph& graph, const ROperator& rop) {
-  const auto* normalize = std::get_if<Normalize>(&rop.attrs);
-  if (!normalize || operand(rop, kNormalizeRows).valid()) return false;
-  const Tensor& x = graph.tensor(rop.inputs[0]);
-  const int64_t rank = static_cast<int64_t>(x.shape.size());
-  if (x.dtype != DType::f32 || normalize->axes != std::vector<int64_t>{rank - 1} || element_count(x.shape) == 0) return false;
-  return is_row(graph, operand(rop, 1), x.shape.back()) && is_row(graph, operand(rop, 2), x.shape.back());
-}
 
 // A MatMul whose rows are sums that a body can normalise.
 bool is_product_of_rows(const Graph& graph, const ROperator& rop) {
@@ -44,7 +30,7 @@ bool is_product_of_rows(const Graph& graph, const ROperator& rop) {
   if (!matmul || matmul->trans_a || rop.inputs.size() != 2 || rop.epilogue.activation != Activation::none) return false;
   const Tensor &b = graph.tensor(rop.inputs[1]), &sum = graph.tensor(rop.outputs[0]);
   return is_f32_constant(graph, rop.inputs[1]) && b.shape.size() == 2 && sum.dtype == DType::f32 && sum.shape.back() % 4 == 0 &&
-         is_row(graph, rop.epilogue.bias, sum.shape.back());
+         is_row_or_none(graph, rop.epilogue.bias, sum.shape.back());
 }
 
 // The product whose rows `rop` normalises, apart from Reshapes between the two.

@@ -10,7 +10,7 @@
 #include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
-#include "compiler/passes/fuse_normalize.h"
+#include "compiler/passes/fuse_prologue.h"
 #include "compiler/passes/group_queries.h"
 #include "compiler/passes/join_slices.h"
 #include "compiler/passes/join_views.h"
@@ -45,7 +45,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto step = [estimator](Graph graph) { return step_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
-  const auto normalize = [graph_estimator](Graph graph) { return fuse_normalize(std::move(graph), graph_estimator); };
+  const auto rows = [estimator, graph_estimator](const Graph& graph) { return fuse_rows(graph, estimator, graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell, placed_estimator](Graph graph) { return assign_layout(std::move(graph), cell, placed_estimator); };
@@ -82,7 +82,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},              // the same
-      {"fuse_normalize", normalize},           // behind all that changes the graph, since the estimators are asked about it
+      {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
       {"pool_by_sums", pool},                  // the same
       {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on

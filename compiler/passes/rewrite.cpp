@@ -82,6 +82,20 @@ std::optional<float> scalar_value(const Graph& graph, TensorId id) {
   return *f32_data(graph.tensor(id));
 }
 
+bool is_row_or_none(const Graph& graph, TensorId id, int64_t columns) {
+  return !id.valid() || (is_f32_constant(graph, id) && graph.tensor(id).shape == Shape{columns});
+}
+
+bool normalizes_rows(const Graph& graph, const ROperator& rop) {
+  const auto* normalize = std::get_if<Normalize>(&rop.attrs);
+  const auto operand = [&](size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); };
+  if (!normalize || operand(kNormalizeRows).valid()) return false;
+  const Tensor& x = graph.tensor(rop.inputs[0]);
+  const int64_t rank = static_cast<int64_t>(x.shape.size());
+  if (x.dtype != DType::f32 || normalize->axes != std::vector<int64_t>{rank - 1} || element_count(x.shape) == 0) return false;
+  return is_row_or_none(graph, operand(1), x.shape.back()) && is_row_or_none(graph, operand(2), x.shape.back());
+}
+
 void prepend_origin(ROperator& rop, const ROperator& first) {
   rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end());
 }

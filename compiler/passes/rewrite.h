@@ -29,6 +29,11 @@ std::optional<std::vector<float>> values_along(const Tensor& constant, const Sha
 // The only value of an f32 constant of one element.
 std::optional<float> scalar_value(const Graph& graph, TensorId id);
 
+// Whether the operand is missing, or an f32 constant of one value for each of `columns`.
+bool is_row_or_none(const Graph& graph, TensorId id, int64_t columns);
+// Whether it is a Normalize of f32 along the last dimension alone, row by row as they lie, with a scale and shift as is_row_or_none.
+bool normalizes_rows(const Graph& graph, const ROperator& rop);
+
 // Puts the ONNX nodes of `first` before those of `rop` in rop.origin.
 void prepend_origin(ROperator& rop, const ROperator& first);
 

@@ -232,6 +232,28 @@ def rotary(rotated, length=LENGTH, past=0, shares=2, known=False):
     return net.model(ports, [port("y", 1, length, net.hidden)], opset=23, ir=11)
 
 
+def one_token(hidden=96, layers=2):
+    """Layers of a decoder that make one token: few rows, so that products make their rows themselves."""
+    net, x, ports, results = Net(hidden), "x", [], []
+    size = hidden // HEADS
+    for layer in range(layers):
+        n = net.add("RMSNormalization", x, net.norm_factors()[0])
+        q, k, v = (net.linear(n, hidden, hidden) for _ in range(3))
+        past = [f"past_k{layer}", f"past_v{layer}"]
+        y, *new = net.add("Attention", q, k, v, "", *past, outputs=3, q_num_heads=HEADS, kv_num_heads=HEADS)
+        x = net.add("Add", x, net.linear(y, hidden, hidden))
+        n = net.add("RMSNormalization", x, net.norm_factors()[0]) if layer == 0 else net.norm(x)
+        gate, up = net.linear(n, hidden, 3 * hidden), net.linear(n, hidden, 3 * hidden)
+        gated = net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), up)
+        x = net.add("Add", x, net.linear(gated, 3 * hidden, hidden))
+        ports += [port(name, 1, HEADS, 5, size) for name in past]
+        for name, last in zip((f"k{layer}", f"v{layer}"), new):
+            named(net, last, name)
+            results.append(port(name, 1, HEADS, 6, size))
+    named(net, x)
+    return net.model([port("x", 1, 1, hidden), *ports], [port("y", 1, 1, hidden), *results], opset=23, ir=11)
+
+
 def optimised():
     """What ONNX Runtime's optimiser makes of two layers, the second of which looks back only."""
     net = Net()
@@ -603,6 +625,15 @@ def test_grouped_queries_repeat_no_keys(tamp):
                 continue  # scores and mask are rOperators of their own
             chains, copied = chains_and_copies(tamp, *options)
             assert len(chains) == 4 and len(copied) == (3 if past else 0), (precision, past, chains, copied)
+
+
+def test_one_token(tamp):
+    """Normalisations and gates are no levels of a decoder's program: its products make their rows."""
+    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+        check(tamp, one_token(), None, limit, precision, None, "--vdevice", "h200", "--races")
+        rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+        assert (rops.count("PrologueMatMul"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
+    check(tamp, one_token(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
 
 
 def test_what_the_optimiser_writes(tamp):
