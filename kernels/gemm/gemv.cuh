@@ -65,22 +65,27 @@ RK_INLINE void gemv_copy(const GemvArgs& args, const In* in, float* to, int firs
   }
 }
 
+// A step of gemv_own_sum: of 2 * LEFT sums a lane keeps LEFT, and gives the others to the lane that keeps those. By templates, since nvcc
+// did not unroll a loop over LEFT for 16 sums and more, which then lay in local memory.
+template <int LEFT, int COUNT>
+RK_INLINE void gemv_halve_sums(float (&sum)[COUNT]) {
+  constexpr int kStep = kWarp / 2 * LEFT * 2 / COUNT;
+  const bool upper = (lane_id() & kStep) != 0;
+#pragma unroll
+  for (int i = 0; i < LEFT; ++i) {
+    const float other = __shfl_xor_sync(kFullMask, upper ? sum[i] : sum[LEFT + i], kStep);
+    sum[i] = (upper ? sum[LEFT + i] : sum[i]) + other;
+  }
+  if constexpr (LEFT > 1) gemv_halve_sums<LEFT / 2>(sum);
+}
+
 // Adds each of the COUNT sums over all lanes; a lane gets sum number lane / (32 / COUNT). Each step halves the number of sums that a lane
 // still adds up.
 template <int COUNT>
 RK_INLINE float gemv_own_sum(float (&sum)[COUNT]) {
-  int step = kWarp / 2;
+  if constexpr (COUNT > 1) gemv_halve_sums<COUNT / 2>(sum);
 #pragma unroll
-  for (int left = COUNT / 2; left > 0; left /= 2, step /= 2) {
-    const bool upper = (lane_id() & step) != 0;
-#pragma unroll
-    for (int i = 0; i < left; ++i) {
-      const float other = __shfl_xor_sync(kFullMask, upper ? sum[i] : sum[left + i], step);
-      sum[i] = (upper ? sum[left + i] : sum[i]) + other;
-    }
-  }
-#pragma unroll
-  for (; step > 0; step /= 2) sum[0] += __shfl_xor_sync(kFullMask, sum[0], step);
+  for (int step = kWarp / COUNT / 2; step > 0; step /= 2) sum[0] += __shfl_xor_sync(kFullMask, sum[0], step);
   return sum[0];
 }
 
