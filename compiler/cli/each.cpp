@@ -48,7 +48,8 @@ class DeviceMemory {
     auto data = std::make_shared<Bytes>(static_cast<size_t>(count * size));
     TAMP_CHECK(start != nullptr || count == 0, "tensor '" + printable(tensor.name) + "' is in a buffer without memory");
     for (int64_t i = 0; i < count; ++i) std::memcpy(data->data() + i * size, start + position(tensor, i) * size, static_cast<size_t>(size));
-    if (graph_.buffers[tensor.place.buffer.index()].narrowed) return {DType::f32, tensor.shape, std::make_shared<const Bytes>(ops::f32_bytes(tensor.dtype, *data))};
+    if (graph_.buffers[tensor.place.buffer.index()].narrowed)
+      return {DType::f32, tensor.shape, std::make_shared<const Bytes>(ops::f32_bytes(tensor.dtype, *data))};
     return {tensor.dtype, tensor.shape, std::move(data)};
   }
 

@@ -46,8 +46,8 @@ struct Graph {
   std::vector<TensorId> inputs, outputs;  // in the model's order; an output may be an input or a constant
   // Types of inputs and outputs for callers, where passes/widen_halves made f32 of 16 bits in between; else empty.
   std::vector<DType> input_types, output_types;
-  std::vector<PaddedOutput> padded;       // few, mostly none
-  std::vector<Buffer> buffers;            // filled by passes/assign_layout
+  std::vector<PaddedOutput> padded;  // few, mostly none
+  std::vector<Buffer> buffers;       // filled by passes/assign_layout
 
   Tensor& tensor(TensorId id) { return tensors[id.index()]; }
   const Tensor& tensor(TensorId id) const { return tensors[id.index()]; }

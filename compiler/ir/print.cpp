@@ -242,7 +242,8 @@ std::string buffer_text(const Buffer& buffer, size_t index, const std::vector<st
     case BufferKind::output: kind = fmt::format("output {}", buffer.io_index); break;
     case BufferKind::constant: kind = "constant " + names[buffer.constant.index()]; break;
   }
-  return fmt::format("buf{} = buffer {}[{}] {}{}\n", index, name_of(buffer.dtype), buffer.elements, kind, buffer.narrowed ? " narrowed" : "");
+  return fmt::format("buf{} = buffer {}[{}] {}{}\n", index, name_of(buffer.dtype), buffer.elements, kind,
+                     buffer.narrowed ? " narrowed" : "");
 }
 
 enum class Values { few, none };  // of constants

@@ -91,7 +91,8 @@ class Narrowing {
       graph_.tensor(inside).name = graph_.tensor(port).name + ".f32";
       if (is_input) graph_.tensor(inside).role = Role::activation;
       const auto [from, to] = is_input ? std::pair(port, inside) : std::pair(inside, port);
-      (is_input ? first : last).push_back({name, Elementwise{{{ElementwiseOp::cast, {0}}}, {}, graph_.tensor(to).dtype}, {}, {from}, {to}, {}});
+      (is_input ? first : last)
+          .push_back({name, Elementwise{{{ElementwiseOp::cast, {0}}}, {}, graph_.tensor(to).dtype}, {}, {from}, {to}, {}});
     }
     graph_.rops.insert(graph_.rops.begin(), std::make_move_iterator(first.begin()), std::make_move_iterator(first.end()));
     graph_.rops.insert(graph_.rops.end(), std::make_move_iterator(last.begin()), std::make_move_iterator(last.end()));

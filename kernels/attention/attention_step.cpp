@@ -193,8 +193,10 @@ void append_types(const Graph& graph, const Step& step, Phase& phase) {
 
 Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const int64_t size = step.padded(), share = step.past == 0 ? 0 : keys_of_share(step, shares);
-  const auto is_given = [&](StepOperand operand) {
-    return step.tensors[operand].valid() && request.graph.tensor(step.tensors[operand]).role != Role::activation;
+  const auto is_given = [&](StepOperand operand) {  // by the caller or as a constant
+    if (!step.tensors[operand].valid()) return false;
+    const BufferKind kind = request.graph.buffers[request.graph.tensor(step.tensors[operand]).place.buffer.index()].kind;
+    return kind == BufferKind::input || kind == BufferKind::constant;
   };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   Phase phase;

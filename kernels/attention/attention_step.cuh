@@ -42,6 +42,13 @@ struct AttentionStepArgs {
 };
 static_assert(sizeof(AttentionStepArgs) <= 768, "an argument slot has 768 bytes");
 
+template <int kSize>
+struct StepShape {
+  static constexpr int kSets = kSize / 32;                    // of four elements that a lane has of a row
+  static constexpr int kCount = attention_step_keys(kSize);   // keys that a group has at a time
+  static constexpr int kWords = attention_step_words(kSize);  // of a share
+};
+
 // What a group, a warp or a rTask has of its keys: the largest score, the sum of weights relative to it, and the values' weighted sum.
 template <int kSets>
 struct StepSums {
@@ -190,7 +197,7 @@ RK_INLINE StepBatch step_batch(const AttentionStepArgs& args, uint32_t batch) {
 // Puts the groups' sums together and stores them: Y, or with several shares largest, sum and the weighted sum of values.
 template <class Veu, int kSize, class Out>
 RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& sums, float* shared, Out* out, float* share) {
-  constexpr int kSets = kSize / 32, kPitch = attention_step_words(kSize), kWarps = Veu::kComputeThreads / kWarp;
+  constexpr int kSets = kSize / 32, kPitch = StepShape<kSize>::kWords, kWarps = Veu::kComputeThreads / kWarp;
   add_neighbour(sums, 8);
   add_neighbour(sums, 16);
   float* const own = shared + warp_id() * kPitch;
@@ -226,7 +233,7 @@ template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, class In = 
 RK_BODY void attention_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
   static_assert(!kTurned || kSize % 64 == 0);
-  constexpr int kSets = kSize / 32, kCount = attention_step_keys(kSize), kTurn = kCount * kStepGroups;
+  constexpr int kSets = kSize / 32, kCount = StepShape<kSize>::kCount, kTurn = kCount * kStepGroups;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
   uint32_t share, m;
@@ -279,14 +286,14 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
 
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
   float* shares = task.address(args.shares);
-  if (shares != nullptr) shares += static_cast<int64_t>(task.index) * attention_step_words(kSize);
+  if (shares != nullptr) shares += static_cast<int64_t>(task.index) * StepShape<kSize>::kWords;
   finish_step<Veu, kSize>(args, sums, task.template work_as<float>(), out, shares);
 }
 
 // Puts the shares of query m of a batch together: rTask batch * queries + m.
 template <class Veu, int kSize, class Out = float>
 RK_BODY void attention_step_sum(const Task<Veu>& caller) {
-  constexpr int kWords = attention_step_words(kSize), kAtOnce = 8;  // shares whose loads are under way together
+  constexpr int kWords = StepShape<kSize>::kWords, kAtOnce = 8;  // shares whose loads are under way together
   const Task<Veu> task = caller;
   const AttentionStepArgs& args = task.template arguments<AttentionStepArgs>();
   uint32_t m;

@@ -33,20 +33,28 @@ struct Config {
   int64_t columns = 1;  // of a warp
   int64_t chunk_k = 0;
   bool narrow = false;
+  int64_t turns = 1;  // blocks of columns that a rTask takes one after another
   int64_t weight_bytes() const { return narrow ? 2 : 4; }
   int64_t step_k() const { return kStepBytes / weight_bytes(); }  // k that a warp takes at once
 };
 
 struct Blocks {
-  int64_t block_n, n, chunks;
+  int64_t block_n, n, chunks;  // columns of a block; blocks, whole rTasks of them; chunks of a block
+  int64_t turns;
+  int64_t rtasks() const { return n / turns; }
 };
 
 Blocks blocks_of(const Product& p, const Config& c) {
-  return {kWarps * c.columns, ceil_div(p.channels, kWarps * c.columns), ceil_div(p.k(), c.chunk_k)};
+  const int64_t blocks = ceil_div(p.channels, kWarps * c.columns);
+  return {kWarps * c.columns, ceil_div(blocks, c.turns) * c.turns, ceil_div(p.k(), c.chunk_k), c.turns};
 }
 
+// One turn is not written down: records of measurements know rKernels by their config.
 Config config_of(const RKernel& rkernel) {
-  return {rkernel.config_value("columns"), rkernel.config_value("chunk_k"), rkernel.config_value("narrow") != 0};
+  const auto is_turns = [](const std::pair<std::string, int64_t>& entry) { return entry.first == "turns"; };
+  const auto turns = std::find_if(rkernel.config.begin(), rkernel.config.end(), is_turns);
+  return {rkernel.config_value("columns"), rkernel.config_value("chunk_k"), rkernel.config_value("narrow") != 0,
+          turns == rkernel.config.end() ? 1 : turns->second};
 }
 
 bool is_pooled(const ROperator& rop) { return std::holds_alternative<PooledMatMul>(rop.attrs); }
@@ -197,6 +205,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const Config&
       {"column_bytes", arg(c.chunk_k * c.weight_bytes())},
       {"piece_k", arg(piece_k)},
       {"chunks_per_piece", arg(piece_k / c.chunk_k)},
+      {"turns", arg(c.turns)},
   };
 }
 
@@ -210,13 +219,15 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
   const double in = static_cast<double>(is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop)
                                                                 : bytes_of(request.graph.tensor(p.in).dtype) * parts),
                out = static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype));
-  const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n), m = static_cast<double>(p.rows());
+  const double k = static_cast<double>(b.chunks * c.chunk_k), n = static_cast<double>(b.block_n * b.turns),
+               m = static_cast<double>(p.rows());
   Cost cost;
   cost.flops = 2 * static_cast<double>(rows) * n * k;
   cost.efficiency = d.cost("gemv.efficiency");
   cost.activation_bytes = m * (in * k + out * n);
   cost.weight_bytes = static_cast<double>(c.weight_bytes()) * n * k;
   if (is_of_rows(request.rop)) cost.latency_us = rows_us(request, rows, b.chunks * c.chunk_k);
+  cost.latency_us += static_cast<double>(b.turns - 1) * d.cost("gemv.turn_us");
   if (!is_pooled(request.rop)) return cost;
   const int64_t turns = rows * ceil_div(p.in_channels, kWarps * kLanes * kLaneK) * ceil_div(parts, rk::kGemvParts);
   cost.latency_us = d.cost("gemv.sums_us") + static_cast<double>(turns - 1) * d.cost("gemv.sums_turn_us");
@@ -238,17 +249,44 @@ void add_parts(const Request& request, Phase& phase) {
                 {"scale", float_arg(std::get<PooledMatMul>(request.rop.attrs).scale)}};
 }
 
-RKernel rkernel_of(const Request& request, const Product& p, const Config& c, int64_t rows, int64_t piece_k) {
+struct Tile {
+  Config config;
+  int64_t rows = 1, piece_k = 0;  // rows: a power of two
+  bool is_whole = false;          // all rows of a plain operand are in shared memory at once, so gemv_of_rows.cuh is the body
+};
+
+// Whether offsets of the operand fit the 32 bits that gemv_of_rows.cuh has for them.
+bool has_small_offsets(const Graph& graph, const Product& p) {
+  const int64_t elements = graph.buffers[graph.tensor(p.in).place.buffer.index()].elements;
+  return elements < INT32_MAX;
+}
+
+// Makes the phase one that takes a plain operand whole.
+void add_whole_rows(const Request& request, const Product& p, const Tile& tile, Phase& phase) {
+  RowOperands operands;
+  operands.tensors = {p.in};
+  operands.k_strides = {p.in_strides[1]};
+  for (int64_t m = 0; m < p.rows(); ++m) operands.offsets.push_back(row_offset(p, p.in_strides, m, p.stride[0], p.stride[1]));
+  operands.scalars = has_vector_channels(request.graph.tensor(p.in), p.in_strides, p.in_channels) ? 0 : 1;
+  operands.norm = "rk::kGemvAsIs";
+  add_rows_phase(operands, request, tile.rows, tile.piece_k, phase);
+}
+
+RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
+  const Config& c = tile.config;
+  const int64_t rows = tile.rows, piece_k = tile.piece_k;
   const Blocks b = blocks_of(p, c);
-  const bool pooled = is_pooled(request.rop), of_rows = is_of_rows(request.rop), plain_operand = !makes_operand(request.rop);
+  const bool pooled = is_pooled(request.rop), of_rows = is_of_rows(request.rop);
+  const bool plain_operand = !makes_operand(request.rop) && !tile.is_whole;
   RKernel rkernel;
   rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns>",
+  rkernel.name = fmt::format("gemv{}{}<{} rows, {} columns{}>",
                              pooled    ? "_of_sums"
                              : of_rows ? "_of_rows"
                                        : "",
-                             c.narrow ? "_16bit" : "", rows, b.block_n);
+                             c.narrow ? "_16bit" : "", rows, b.block_n, c.turns > 1 ? fmt::format(", {} turns", c.turns) : "");
   rkernel.config = {{"columns", c.columns}, {"chunk_k", c.chunk_k}, {"narrow", c.narrow}};
+  if (c.turns > 1) rkernel.config.emplace_back("turns", c.turns);
   Phase phase;
   phase.header = "kernels/gemm/gemv.cuh";
   phase.body = "rk::gemv";
@@ -263,15 +301,16 @@ RKernel rkernel_of(const Request& request, const Product& p, const Config& c, in
   phase.template_args.emplace_back("PLAIN", plain ? "true" : "false");
   const DType in = request.graph.tensor(p.in).dtype, out = request.graph.tensor(p.out).dtype;
   if (plain_operand && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
-  if (is_narrow(out) && !of_rows) phase.template_args.emplace_back("Out", value_type(out));
+  if (is_narrow(out) && !of_rows && !tile.is_whole) phase.template_args.emplace_back("Out", value_type(out));
   phase.args_type = "rk::GemvArgs";
   phase.args = args_of(request, p, c, piece_k);
-  phase.rtasks = b.n;
+  phase.rtasks = b.rtasks();
   phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
-  phase.ring = {chunk_bytes(c), b.chunks, 1, b.n};
+  phase.ring = {chunk_bytes(c), b.chunks * b.turns, 1, b.rtasks()};
   phase.cost = cost_of(request, p, c, rows);
   if (pooled) add_parts(request, phase);
   if (of_rows) add_rows(request, rows, piece_k, phase);
+  if (tile.is_whole) add_whole_rows(request, p, tile, phase);
   rkernel.phases.push_back(std::move(phase));
   return rkernel;
 }
@@ -285,36 +324,49 @@ bool is_too_narrow(const Product& p, const VDevice& vdevice, int64_t columns) {
   return false;
 }
 
-struct Tile {
-  Config config;
-  int64_t rows, piece_k;  // rows: a power of two
-};
+// The tile of `columns` columns a warp whose rows lie in `pieces` places of shared memory in turn; none where they do not fit.
+std::optional<Tile> tile_of(const Request& request, const Product& p, int64_t rows, int64_t columns, int64_t pieces) {
+  const VDevice& vdevice = request.vdevice;
+  Tile tile;
+  tile.rows = rows;
+  Config& c = tile.config;
+  c.columns = columns;
+  c.narrow = request.precision != Precision::fp32;
+  const int64_t sums = is_pooled(request.rop) ? 0 : rk::gemv_sums_floats(static_cast<int>(rows));
+  const int64_t room =
+      pieces == 1 ? (vdevice.work_bytes() / 4 - sums) / rows : std::min<int64_t>(vdevice.work_bytes(), 32768) / (pieces * rows * 4);
+  const int64_t stage_k = vdevice.weight_stage_bytes / (kWarps * columns * c.weight_bytes());
+  const int64_t most_k = std::min(room, stage_k) / c.step_k() * c.step_k();
+  if (most_k == 0) return std::nullopt;
+  // As few chunks as there can be, of the same size.
+  c.chunk_k = ceil_div(ceil_div(p.k(), ceil_div(p.k(), most_k)), c.step_k()) * c.step_k();
+  const int64_t whole = ceil_div(p.k(), c.chunk_k) * c.chunk_k;
+  tile.piece_k = std::min(room / c.chunk_k * c.chunk_k, whole);
+  if (pieces == 1 && tile.piece_k < whole) return std::nullopt;
+  tile.is_whole = pieces == 1 && !makes_operand(request.rop);
+  return tile;
+}
 
 std::vector<Tile> tiles_of(const Request& request, const Product& p) {
-  const VDevice& vdevice = request.vdevice;
-  const bool one_piece = makes_operand(request.rop);
+  const int64_t veus = request.vdevice.veus();
   int64_t rows = 1;
   while (rows < p.rows()) rows *= 2;
 
   std::vector<Tile> tiles;
   for (int64_t columns = 1; columns <= kMostColumns; columns *= 2) {
     if (columns > 1 && p.channels <= kWarps * columns / 2) break;
-    if (is_too_narrow(p, vdevice, columns)) continue;
-    Config c;
-    c.columns = columns;
-    c.narrow = request.precision != Precision::fp32;
-    // Two pieces of all rows, of about 16 KB each. An operand that the body makes is one piece.
-    const int64_t sums = is_of_rows(request.rop) ? rk::gemv_sums_floats(static_cast<int>(rows)) : 0;
-    const int64_t room =
-        one_piece ? (vdevice.work_bytes() / 4 - sums) / rows : std::min<int64_t>(vdevice.work_bytes(), 32768) / (2 * rows * 4);
-    const int64_t stage_k = vdevice.weight_stage_bytes / (kWarps * columns * c.weight_bytes());
-    const int64_t most_k = std::min(room, stage_k) / c.step_k() * c.step_k();
-    if (most_k == 0) break;
-    // As few chunks as there can be, of the same size.
-    c.chunk_k = ceil_div(ceil_div(p.k(), ceil_div(p.k(), most_k)), c.step_k()) * c.step_k();
-    const int64_t whole = ceil_div(p.k(), c.chunk_k) * c.chunk_k, piece_k = std::min(room / c.chunk_k * c.chunk_k, whole);
-    if (one_piece && piece_k < whole) continue;
-    tiles.push_back({c, rows, piece_k});
+    if (is_too_narrow(p, request.vdevice, columns)) continue;
+    const bool may_be_whole = makes_operand(request.rop) || has_small_offsets(request.graph, p);
+    std::optional<Tile> tile = may_be_whole ? tile_of(request, p, rows, columns, 1) : std::nullopt;
+    // Else two pieces of all rows, of about 16 KB each.
+    if (!tile && !makes_operand(request.rop)) tile = tile_of(request, p, rows, columns, 2);
+    if (!tile) continue;
+    tiles.push_back(*tile);
+    // More blocks than vEUs: each vEU makes its rows once.
+    const int64_t blocks = blocks_of(p, tile->config).n;
+    if ((!tile->is_whole && !is_of_rows(request.rop)) || blocks <= veus) continue;
+    tile->config.turns = ceil_div(blocks, veus);
+    tiles.push_back(*tile);
   }
   return tiles;
 }
@@ -323,7 +375,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = gemv_product(request.graph, request.rop);
   if (!p) return {};
   std::vector<RKernel> rkernels;
-  for (const Tile& tile : tiles_of(request, *p)) rkernels.push_back(rkernel_of(request, *p, tile.config, tile.rows, tile.piece_k));
+  for (const Tile& tile : tiles_of(request, *p)) rkernels.push_back(rkernel_of(request, *p, tile));
   return rkernels;
 }
 
@@ -331,7 +383,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const std::optional<Product> p = gemv_product(graph, rop);
   TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
   const Blocks b = blocks_of(*p, config_of(rkernel));
-  const int64_t begin = index * b.block_n, end = std::min(begin + b.block_n, p->channels);
+  const int64_t of_rtask = b.block_n * b.turns, begin = index * of_rtask, end = std::min(begin + of_rtask, p->channels);
   if (is_of_rows(rop)) return append_rows_accesses(graph, rop, begin, end, out);
   if (is_pooled(rop))
     append_whole(graph, p->in, out.reads);
@@ -353,7 +405,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   std::optional<Estimate> best;
   for (const Tile& tile : tiles_of(request, *p)) {
     const Cost cost = cost_of(request, *p, tile.config, tile.rows);
-    const double rounds = static_cast<double>(ceil_div(blocks_of(*p, tile.config).n, d.veus()));
+    const double rounds = static_cast<double>(ceil_div(blocks_of(*p, tile.config).rtasks(), d.veus()));
     const double busy_us =
         std::max(cost.activation_bytes / (d.l2_gb_per_s * 1e3 / veus), cost.flops / (d.fp32_tflops * 1e6 / veus * cost.efficiency));
     const double us = d.edge_us + rounds * (d.rtask_us + busy_us + cost.latency_us);

@@ -37,6 +37,7 @@ struct GemvArgs {
   int32_t rows, channels, k;
   int32_t chunk_k, chunks, column_bytes;  // k of a chunk, chunks of a rTask; column_bytes: in a chunk, a multiple of kGemvStepBytes
   int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
+  int32_t turns;                          // blocks of 8 * COLUMNS columns that a rTask takes one after another; gemv.cuh: 1
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -96,12 +97,12 @@ struct GemvOutput {
   const Out* added;  // the residual's value; null: there is none
   float scale, bias, residual;
 };
-// All but the residual: it reads constants alone.
+// All but the residual: it reads constants alone. `block`: of 8 * COLUMNS columns.
 template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
-RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
+RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args, int block) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
-  const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
+  const int n = (block * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
   GemvOutput<Out> own = {nullptr, nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
@@ -191,7 +192,7 @@ RK_BODY void gemv(const Task<Veu>& caller) {
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
     if (next == 0) {
-      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, static_cast<int>(task.index));
       gemv_residual(own);
     }
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;

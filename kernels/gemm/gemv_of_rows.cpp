@@ -145,29 +145,24 @@ double rows_us(const Request& request, int64_t rows, int64_t k) {
   return us;
 }
 
-void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase) {
-  const PrologueMatMul& op = attributes_of(request.rop);
-  const std::optional<Chain> chain = chain_of_rows(request.graph, request.rop);
-  TAMP_CHECK(chain.has_value(), "rows of '" + request.rop.name + "'");
-  const size_t operands = chain->inputs.size();
-  int64_t narrow = 0, scalars = 0;
+void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t rows, int64_t piece_k, Phase& phase) {
+  const size_t operands = rows_of.tensors.size();
+  int64_t narrow = 0;
   DType value = DType::f32;
   ArgList places;
-  std::vector<int64_t> offsets(static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows), 0), steps;
   for (size_t i = 0; i < operands; ++i) {
-    const Tensor& x = request.graph.tensor(chain->inputs[i]);
+    const Tensor& x = request.graph.tensor(rows_of.tensors[i]);
     if (is_narrow(x.dtype)) narrow |= int64_t{1} << i, value = x.dtype;
-    scalars |= int64_t{!has_aligned_fours(x)} << i;
-    places.push_back(arg(TensorArg{chain->inputs[i]}));
-    // Rows beyond the last one, up to a power of two, are row 0 once more.
-    const std::vector<int64_t> of_rows = offsets_of_rows(x);
-    std::copy(of_rows.begin(), of_rows.end(), offsets.begin() + static_cast<std::ptrdiff_t>(i) * rk::kGemvRows);
-    steps.push_back(x.place.strides.back());
+    places.push_back(arg(TensorArg{rows_of.tensors[i]}));
   }
   while (places.size() < static_cast<size_t>(rk::kGemvOperands)) places.push_back(null_arg());
   ArgList gemv, constants;
-  for (Arg& a : phase.args) gemv.push_back(std::move(a.value));
-  for (const float constant : chain->constants) constants.push_back(float_arg(constant));
+  int64_t k = 0;
+  for (Arg& a : phase.args) {
+    if (a.name == "k") k = std::get<int64_t>(a.value.value);
+    gemv.push_back(std::move(a.value));
+  }
+  for (const float constant : rows_of.constants) constants.push_back(float_arg(constant));
   if (constants.empty()) constants.push_back(float_arg(0));
   phase.header = "kernels/gemm/gemv_of_rows.cuh";
   phase.body = "rk::gemv_of_rows";
@@ -175,23 +170,45 @@ void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phas
                                                          {"Value", value_type(value)},
                                                          {"NARROW_IN", std::to_string(narrow)},
                                                          {"INPUTS", std::to_string(operands)},
-                                                         {"SCALARS", std::to_string(scalars)},
-                                                         {"NORM", norm_of(op)},
+                                                         {"SCALARS", std::to_string(rows_of.scalars)},
+                                                         {"NORM", rows_of.norm},
                                                          {"TURNS", std::to_string(turns_of(piece_k))},
-                                                         {"TEMPORARIES", std::to_string(chain->temporaries)}});
-  if (!op.steps.empty()) {
-    for (const ChainStep& step : chain->steps) phase.template_args.emplace_back("STEPS", step_text(step));
-  }
+                                                         {"TEMPORARIES", std::to_string(rows_of.temporaries)}});
+  for (const std::string& step : rows_of.steps) phase.template_args.emplace_back("STEPS", step);
   phase.args_type = "rk::GemvOfRowsArgs";
-  const int64_t k = request.graph.tensor(request.rop.inputs[kPrologueRows]).shape.back();
   phase.args = {{"gemv", ArgValue{std::move(gemv)}},
                 {"inputs", ArgValue{std::move(places)}},
-                {"in_rows", array_arg(offsets)},
-                {"in_steps", array_arg(steps, static_cast<size_t>(rk::kGemvOperands))},
+                {"in_rows", array_arg(rows_of.offsets, static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows))},
+                {"in_steps", array_arg(rows_of.k_strides, static_cast<size_t>(rk::kGemvOperands))},
                 {"constants", ArgValue{std::move(constants)}},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(k))},
-                {"epsilon", float_arg(op.epsilon)}};
+                {"epsilon", float_arg(rows_of.epsilon)}};
   phase.work_bytes = (rows * piece_k + rk::gemv_sums_floats(static_cast<int>(rows))) * 4;
+}
+
+void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase) {
+  const PrologueMatMul& op = attributes_of(request.rop);
+  const std::optional<Chain> chain = chain_of_rows(request.graph, request.rop);
+  TAMP_CHECK(chain.has_value(), "rows of '" + request.rop.name + "'");
+  RowOperands operands;
+  operands.tensors = chain->inputs;
+  operands.norm = norm_of(op);
+  operands.temporaries = chain->temporaries;
+  operands.constants = chain->constants;
+  operands.epsilon = op.epsilon;
+  operands.offsets.assign(static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows), 0);
+  for (size_t i = 0; i < chain->inputs.size(); ++i) {
+    const Tensor& x = request.graph.tensor(chain->inputs[i]);
+    operands.scalars |= int64_t{!has_aligned_fours(x)} << i;
+    // Rows beyond the last one, up to a power of two, are row 0 once more.
+    const std::vector<int64_t> of_rows = offsets_of_rows(x);
+    std::copy(of_rows.begin(), of_rows.end(), operands.offsets.begin() + static_cast<std::ptrdiff_t>(i) * rk::kGemvRows);
+    operands.k_strides.push_back(x.place.strides.back());
+  }
+  if (!op.steps.empty()) {
+    for (const ChainStep& step : chain->steps) operands.steps.push_back(step_text(step));
+  }
+  add_rows_phase(operands, request, rows, piece_k, phase);
 }
 
 void append_rows_accesses(const Graph& graph, const ROperator& rop, int64_t begin, int64_t end, Accesses& out) {

@@ -1,5 +1,5 @@
-// PrologueMatMul (compiler/ir/ops.h): the product of gemv.cuh with rows that each rTask makes of its operands for itself, so that there is
-// no level of the program for them:
+// The product of gemv.cuh with all rows in shared memory at once, which is faster than in pieces, and with rows that each rTask makes of
+// its operands for itself (PrologueMatMul, compiler/ir/ops.h), so that there is no level of the program for them:
 //   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
 //   x[m][k] = f(in0[m][k], in1[m][k], ..), less the row's mean where NORM is kGemvCentred
 //   factor[m] = 1 / sqrt(mean over k of x[m][k]^2 + epsilon); 1 where NORM is kGemvAsIs
@@ -8,7 +8,8 @@
 //
 // All of x is in shared memory at once, fp32. f is STEPS, as of static_chain.cuh; none: in0. Operand i is of type Value in memory where
 // bit i of NARROW_IN says so, else fp32; where bit i of SCALARS does, four of its k are no aligned access. k is a multiple of four if
-// SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's.
+// SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's. A rTask takes
+// `turns` blocks of columns one after another, with the same rows: rTask 3 of 12 turns has blocks 36 to 47.
 //
 // Example: one row of k = 768, TURNS 1. Threads 0 to 191 have four k each, the others zeros; their sums of 32 lanes are eight words in
 // shared memory, which all threads add up behind a barrier.
@@ -202,7 +203,8 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
   float* const rows = task.template work_as<float>();
   float* const sums = rows + ROWS * piece_k;
   float* const squares = NORM == kGemvCentred ? sums + ROWS * kComputeWarps : sums;
-  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+  const int first = static_cast<int>(task.index) * args.turns, end = first + args.turns;
+  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, first);
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, ROWS, TURNS> operands(task, all);
   task.await_inputs();
   gemv_residual(own);
@@ -212,22 +214,33 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
     gemv_centre_rows<Veu, ROWS, TURNS, kWhole>(all, rows, sums, squares);
     sync_compute<Veu>();
   }
+  float factor = 1.0f;
   if constexpr (NORM != kGemvAsIs) {
     const int own_row = lane_id() / (kWarp / ROWS);
-    own.scale *= rsqrtf(fmaf(gemv_row_sum(squares, own_row), all.inverse_k, all.epsilon));
+    factor = rsqrtf(fmaf(gemv_row_sum(squares, own_row), all.inverse_k, all.epsilon));
   }
 
   WeightPipe<Veu> weights = task.weights;
-  float sum[ROWS * COLUMNS] = {};
-  const float* x = rows + lane_id() * kGemvLaneK;
 #pragma unroll 1
-  for (int left = args.chunks; left > 0; --left, x += chunk_k) {
-    const char* const stage = as_shared(weights.acquire());
-    gemv_chunk<ROWS, COLUMNS, NARROW>(x, stage + warp_id() * COLUMNS * column_bytes + lane_id() * 16, column_bytes, piece_k, sum);
-    weights.release();
+  for (int block = first;;) {
+    GemvOutput<Out> next{};
+    if (++block < end) {  // what it needs is there when its sum is
+      next = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, block);
+      gemv_residual(next);
+    }
+    float sum[ROWS * COLUMNS] = {};
+    const float* x = rows + lane_id() * kGemvLaneK;
+#pragma unroll 1
+    for (int left = args.chunks; left > 0; --left, x += chunk_k) {
+      const char* const stage = as_shared(weights.acquire());
+      gemv_chunk<ROWS, COLUMNS, NARROW>(x, stage + warp_id() * COLUMNS * column_bytes + lane_id() * 16, column_bytes, piece_k, sum);
+      weights.release();
+    }
+    own.scale *= factor;
+    gemv_store<PLAIN>(args, own, sum);
+    if (block >= end) break;
+    own = next;
   }
-
-  gemv_store<PLAIN>(args, own, sum);
 }
 
 }  // namespace rk

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/catalogue.h"
@@ -26,7 +27,22 @@ int64_t operand_bytes_of_rows(const Graph& graph, const ROperator& rop);  // of 
 // What comes before the product besides the first trip to L2. `rows`: a power of two.
 double rows_us(const Request& request, int64_t rows, int64_t k);
 
-// Makes the phase of a gemv, whose arguments are those of all of k in one piece, one that makes its rows.
+// What gemv_of_rows.cuh makes rows of.
+struct RowOperands {
+  std::vector<TensorId> tensors;
+  std::vector<int64_t> k_strides;  // of each tensor
+  std::vector<int64_t> offsets;    // of each row of each tensor, rk::kGemvRows a tensor
+  int64_t scalars = 0;             // bit i: four k of tensor i are no aligned access
+  std::string norm;
+  int64_t temporaries = 0;
+  std::vector<std::string> steps;  // texts of template arguments
+  std::vector<float> constants;
+  float epsilon = 0;
+};
+// Makes the phase of a gemv, whose arguments are those of all of k in one piece, one of gemv_of_rows.cuh.
+void add_rows_phase(const RowOperands& operands, const Request& request, int64_t rows, int64_t piece_k, Phase& phase);
+
+// The same for a PrologueMatMul.
 void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phase);
 
 void append_rows_accesses(const Graph& graph, const ROperator& rop, int64_t begin, int64_t end, Accesses& out);  // of columns [begin, end)

@@ -59,7 +59,7 @@ RK_BODY void gemv_of_sums(const Task<Veu>& caller) {
   const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
   task.await_inputs();
   gemv_pool<Veu, ROWS>(all, task.address(args.in), pooled);
-  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, static_cast<int>(task.index));
   gemv_residual(own);
   sync_compute<Veu>();
 
