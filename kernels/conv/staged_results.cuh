@@ -158,9 +158,8 @@ struct StagedResults {
       const float4 v = sum_of(sums, p);
       Value* const to_pixel = out + (p * strides.w + h * row);
       if constexpr (std::is_same_v<Value, Half>) {
-        if (is_gelu(args.epilogue.activation)) {
-          const GeluHalves gelu(args.epilogue.activation);
-          *as_global(reinterpret_cast<uint2*>(to_pixel)) = {gelu(halves_of(v.x, v.y)), gelu(halves_of(v.z, v.w))};
+        if (args.epilogue.activation == kGelu) {
+          *as_global(reinterpret_cast<uint2*>(to_pixel)) = {gelu_halves(halves_of(v.x, v.y)), gelu_halves(halves_of(v.z, v.w))};
           continue;
         }
       }
@@ -292,10 +291,9 @@ struct StagedRoundedResults {
       const float4 v = sums_of(sums, p - round * Product::kRoundedPixels);
       Value* const to_pixel = out + (h * strides.h + w * strides.w);
       if constexpr (std::is_same_v<Value, Half>) {
-        if (smooth && is_gelu(args.epilogue.activation)) {
-          const GeluHalves gelu(args.epilogue.activation);
-          store4(reinterpret_cast<float*>(to_pixel),
-                 {float_of(gelu(bits_of(v.x))), float_of(gelu(bits_of(v.y))), float_of(gelu(bits_of(v.z))), float_of(gelu(bits_of(v.w)))});
+        if (smooth && args.epilogue.activation == kGelu) {
+          store4(reinterpret_cast<float*>(to_pixel), {float_of(gelu_halves(bits_of(v.x))), float_of(gelu_halves(bits_of(v.y))),
+                                                      float_of(gelu_halves(bits_of(v.z))), float_of(gelu_halves(bits_of(v.w)))});
           continue;
         }
       }

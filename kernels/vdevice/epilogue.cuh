@@ -58,8 +58,7 @@ RK_INLINE float hard_swish(float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 
 
 // The smooth activations: with relu and clip, nearly all that follow products in networks. smooth4 has no branch between its four values,
 // so that their steps overlap. With a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
-RK_INLINE bool is_gelu(int32_t kind) { return kind == kGelu || kind == kGeluTanh; }
-RK_INLINE bool is_smooth(int32_t kind) { return is_gelu(kind) || kind == kSilu || kind == kHardSwish; }
+RK_INLINE bool is_smooth(int32_t kind) { return kind == kGelu || kind == kGeluTanh || kind == kSilu || kind == kHardSwish; }
 RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w)};
   if (kind == kGeluTanh) return {gelu_tanh(v.x), gelu_tanh(v.y), gelu_tanh(v.z), gelu_tanh(v.w)};
@@ -77,34 +76,28 @@ RK_INLINE float gelu_tanh_coarse(float x) {
   const float u = x * fmaf(0.035677408f, x * x, 0.79788456f), half = 0.5f * x;
   return fmaf(half, tanh_coarse(u), half);
 }
-// gelu_coarse or gelu_tanh_coarse of two fp16 numbers in fp16: eight instructions for both numbers. The two differ in the coefficients of u
-// alone, so that one code serves both. Each step rounds to 2^-11 of its value, as the result is rounded anyway: wrong by up to 6e-4 of x
-// beside it.
-struct GeluHalves {
-  bool by_tanh;
-  RK_INLINE explicit GeluHalves(int32_t kind) : by_tanh(kind == kGeluTanh) {}
-  RK_INLINE uint32_t operator()(uint32_t x) const {
+// gelu_coarse of two fp16 numbers in fp16: eight instructions for both. Each step rounds to 2^-11 of its value, as the result is rounded
+// anyway: wrong by up to 6e-4 of x beside it.
+RK_INLINE uint32_t gelu_halves(uint32_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t y;
-    asm("{\n\t.reg .b32 s, u, h;\n\t"
-        "mul.f16x2 s, %1, %1;\n\t"
-        "min.f16x2 s, s, %2;\n\t"
-        "fma.rn.f16x2 u, s, %3, %4;\n\t"
-        "fma.rn.f16x2 u, u, s, %5;\n\t"
-        "mul.f16x2 u, u, %1;\n\t"
-        "tanh.approx.f16x2 u, u;\n\t"
-        "mul.f16x2 h, %1, %6;\n\t"
-        "fma.rn.f16x2 %0, h, u, h;\n\t}"
-        : "=r"(y)
-        : "r"(x), "r"(0x4e404e40u), "r"(by_tanh ? 0u : 0x8dc28dc2u), "r"(by_tanh ? 0x28912891u : 0x28bd28bdu),
-          "r"(by_tanh ? 0x3a623a62u : 0x3a613a61u), "r"(0x38003800u));
-    return y;
+  uint32_t y;
+  asm("{\n\t.reg .b32 s, u, h;\n\t"
+      "mul.f16x2 s, %1, %1;\n\t"
+      "min.f16x2 s, s, %2;\n\t"
+      "fma.rn.f16x2 u, s, %3, %4;\n\t"
+      "fma.rn.f16x2 u, u, s, %5;\n\t"
+      "mul.f16x2 u, u, %1;\n\t"
+      "tanh.approx.f16x2 u, u;\n\t"
+      "mul.f16x2 h, %1, %6;\n\t"
+      "fma.rn.f16x2 %0, h, u, h;\n\t}"
+      : "=r"(y)
+      : "r"(x), "r"(0x4e404e40u), "r"(0x8dc28dc2u), "r"(0x28bd28bdu), "r"(0x3a613a61u), "r"(0x38003800u));
+  return y;
 #else
-    const float2 v = floats_of_halves(x);
-    return by_tanh ? halves_of(gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y)) : halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
+  const float2 v = floats_of_halves(x);
+  return halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
 #endif
-  }
-};
+}
 RK_INLINE float4 smooth4_coarse(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu_coarse(v.x), gelu_coarse(v.y), gelu_coarse(v.z), gelu_coarse(v.w)};
   if (kind == kGeluTanh) return {gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y), gelu_tanh_coarse(v.z), gelu_tanh_coarse(v.w)};

@@ -556,9 +556,9 @@ def test_attention_with_the_sequence_first(tamp):
         options = ("--precision", precision, "--vdevice", "h200")
         check(tamp, sequence_first(3), limit=limit, precision=precision)
         of_three = rops_of(tamp, *options)
-        (tamp.folder / "model.onnx").write_bytes(sequence_first(1).SerializeToString())
-        of_one = rops_of(tamp, *options)
-        assert of_three == of_one and of_three.count("Elementwise") == (4 if precision == "fp32" else 0), (of_one, of_three)
+        (tamp.folder / "model.onnx").write_bytes(sequence_first(2).SerializeToString())
+        of_two = rops_of(tamp, *options)
+        assert of_three == of_two and of_three.count("Elementwise") == (4 if precision == "fp32" else 0), (of_two, of_three)
 
 
 def test_attention_on_tensor_cores(tamp):
@@ -615,16 +615,17 @@ def test_rotary_embedding_of_onnx_runtime(tamp):
 
 
 def test_grouped_queries_repeat_no_keys(tamp):
-    """Three heads of queries to each head of keys and values. Copied are past keys and values and a new value, to where both are joined."""
+    """Three heads of queries to each head of keys and values. Behind a past nothing is joined in front of the attention."""
     for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3)]:
         for length, past in ((LENGTH, 0), (1, 5)):
             check(tamp, rotary(rotated_halves, length, past, shares=3), None, limit, precision, None, "--vdevice", "h200")
             options = ("--precision", precision, "--vdevice", "h200")
-            assert attentions(tamp, *options) == (0 if precision == "fp32" else 1)
-            if precision == "fp32":
+            rops = rops_of(tamp, *options)
+            assert (rops.count("Attention"), rops.count("StepAttention")) == ((0, 1) if past else (0, 0) if precision == "fp32" else (1, 0)), rops
+            if precision == "fp32" and not past:
                 continue  # scores and mask are rOperators of their own
             chains, copied = chains_and_copies(tamp, *options)
-            assert len(chains) == 4 and len(copied) == (3 if past else 0), (precision, past, chains, copied)
+            assert len(chains) == 4 and not copied, (precision, past, chains, copied)
 
 
 def test_one_token(tamp):
@@ -702,7 +703,9 @@ def test_half_precision_is_as_fast(tamp):
         ops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         (tamp.folder / "model.onnx").write_bytes(wide.SerializeToString())
         wanted = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
-        assert len(ops) <= len(wanted) + (0 if (precision, onnx_type) == ("fp16", TensorProto.FLOAT16) else 2), f"{precision}: {ops}, in f32 {wanted}"
+        # The first convolution takes no 16 bits, so that the image is cast; where the program's type is another, the answer is as well.
+        most = 1 if (precision, onnx_type) in (("fp16", TensorProto.FLOAT16), ("bf16", TensorProto.BFLOAT16)) else 2
+        assert len(wanted) <= len(ops) <= len(wanted) + most, f"{precision}: {ops}, in f32 {wanted}"
     # Without --precision a vDevice with 16-bit units takes the weights' type.
     (tamp.folder / "model.onnx").write_bytes(in_type(wide, TensorProto.FLOAT16).SerializeToString())
     tamp("compile", "model.onnx", "-o", "made", "--vdevice", "h200")
