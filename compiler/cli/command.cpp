@@ -35,7 +35,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--precision", arguments.precision,
                   "fp32 (IEEE, no tensor cores), tf32, or fp16 or bf16 (weights, products and most activations in 16 bits, sums in fp32); "
-                  "default: the vDevice's own")
+                  "default: fp16 or bf16 if the model is of that type and the vDevice has it, else the vDevice's own")
       ->option_text("P");
   command
       .add_option(

@@ -11,8 +11,6 @@
 namespace tamp::passes {
 namespace {
 
-bool near(double value, double wanted) { return std::abs(value - wanted) <= 1e-4 * std::abs(wanted); }
-
 // c[0] + c[1] x + c[2] x^2 + c[3] x^3; without an x a number.
 struct Cubic {
   TensorId x;
@@ -48,7 +46,8 @@ std::optional<Cubic> product_of(const Cubic& a, const Cubic& b) {
 
 class ActivationMatcher {
  public:
-  explicit ActivationMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+  explicit ActivationMatcher(const Graph& graph)
+      : graph_(graph), uses_(uses_of(graph)), distance_(graph.output_types.empty() ? kWide : kHalf) {}
 
   // x, where y = gelu(x), gelu_tanh(x) or hard_swish(x) is made by `rop`; none if it is not.
   TensorId gelu_of(const ROperator& rop) const {
@@ -99,6 +98,10 @@ class ActivationMatcher {
   }
 
  private:
+  // How far a constant may be from its value: as exporters round it, and in a model of 16 bits as bf16 does, twice.
+  static constexpr double kWide = 1e-4, kHalf = 4e-3;
+  bool near(double value, double wanted) const { return std::abs(value - wanted) <= distance_ * std::abs(wanted); }
+
   TensorId same_shape(const ROperator& rop, TensorId x) const {
     return graph_.tensor(x).shape == graph_.tensor(rop.outputs[0]).shape ? x : TensorId();
   }
@@ -186,6 +189,7 @@ class ActivationMatcher {
 
   const Graph& graph_;
   Uses uses_;
+  double distance_;
 };
 
 }  // namespace

@@ -9,23 +9,23 @@
 // Contents, by line (tables stand behind the library code, whose types they have):
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
-//       63  device code, as it stands in tamp's kernels/
-//     2167  host runtime, as it stands in tamp's runtime_stub/host/
-//     3069  one vEU
-//     3097  addresses: a base and a byte from there
-//     3105  rOperators: what each body is told
-//     3150  records: one row per phase of a rOperator
-//     3167  events: signals that make up one epoch
-//     3180  lanes: what each vEU runs, row by row
-//     3210  the kernel
-//     3216  host
+//       65  device code, as it stands in tamp's kernels/
+//     3051  host runtime, as it stands in tamp's runtime_stub/host/
+//     3990  one vEU
+//     4018  addresses: a base and a byte from there
+//     4026  rOperators: what each body is told
+//     4051  records: one row per phase of a rOperator
+//     4068  events: signals that make up one epoch
+//     4081  lanes: what each vEU runs, row by row
+//     4111  the kernel
+//     4117  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3109)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4030)
 //      gemv_16bit<1 rows, 8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 3130)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4041)
 //      gemv_16bit<1 rows, 8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -39,6 +39,7 @@
 #include "mnist_mlp.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -49,6 +50,7 @@
 #include <cuda_runtime_api.h>
 #include <new>
 #include <numeric>
+#include <span>
 #include <stddef.h>
 #include <stdint.h>
 #include <string>
@@ -61,6 +63,316 @@
 namespace mnist_mlp_detail {
 
 // --- device code, as it stands in tamp's kernels/ ------------------------------------------------------------------
+
+// >>> kernels/shared/functions.h
+// The elementwise functions: one row each, and everything that the compiler, its CPU reference and the device know about a
+// function is in its row. To add a function is to add a row (docs/adding-an-op.md), at the end: a row's place is its number.
+//
+//   name        of the function: ElementwiseOp (compiler/ir/ops.h), rk::ChainOp, the text form of graphs
+//   arity       operands: x, then y, then z
+//   attributes  () or ("name", default) or two of these pairs. Attributes are floats and become the operands after the last real one
+//   types       what x may be: reals, wholes (integers), numbers (both), truths (bool), all. `where` has its condition in x
+//   result      same: of the type of x (of `where`: of y); truth: bool
+//   speed       how the device computes it (kernels/elementwise/functions.cuh): wide = all elements of a thread side by side; four = four
+//               elements side by side, for costly but frequent functions; little = one by one, short code; rare = one by one, long code
+//   price       what the interpreted chain pays per element, in flops at efficiency 0.25
+//   onnx        () or ("Name", {versions}): the operator that is this function and nothing else, with every since_version of ONNX's
+//               change log. Operators that are more than one function have an importer of their own in compiler/frontend
+//   formula     over x, y, z of type T: float, double and, for whole types, int64_t or uint64_t, of which the low bits count. A formula
+//               that is more than an expression is a function above the list. NaN passes through all formulas, also min, max, clip
+
+
+#if defined(__CUDACC__)
+#define RK_FUNCTION __device__ __forceinline__
+#else
+#define RK_FUNCTION inline
+#endif
+
+namespace rk::functions {
+
+// The C library's functions under one name for both types.
+#define RK_LIBRARY(name)                                   \
+  RK_FUNCTION float name(float x) { return ::name##f(x); } \
+  RK_FUNCTION double name(double x) { return ::name(x); }
+RK_LIBRARY(exp)
+RK_LIBRARY(expm1)
+RK_LIBRARY(log)
+RK_LIBRARY(log1p)
+RK_LIBRARY(erf)
+RK_LIBRARY(sqrt)
+RK_LIBRARY(sin)
+RK_LIBRARY(cos)
+RK_LIBRARY(tan)
+RK_LIBRARY(asin)
+RK_LIBRARY(acos)
+RK_LIBRARY(atan)
+RK_LIBRARY(sinh)
+RK_LIBRARY(cosh)
+RK_LIBRARY(tanh)
+RK_LIBRARY(asinh)
+RK_LIBRARY(acosh)
+RK_LIBRARY(atanh)
+RK_LIBRARY(floor)
+RK_LIBRARY(ceil)
+RK_LIBRARY(rint)
+RK_LIBRARY(fabs)
+#undef RK_LIBRARY
+RK_FUNCTION float pow(float x, float y) { return ::powf(x, y); }
+RK_FUNCTION double pow(double x, double y) { return ::pow(x, y); }
+RK_FUNCTION float fmod(float x, float y) { return ::fmodf(x, y); }
+RK_FUNCTION double fmod(double x, double y) { return ::fmod(x, y); }
+
+template <class T>
+constexpr bool kIsReal = std::is_floating_point_v<T>;
+
+// Whole numbers are added and multiplied as unsigned ones, which wrap.
+template <class T>
+RK_FUNCTION T sum(T x, T y) {
+  if constexpr (kIsReal<T>)
+    return x + y;
+  else
+    return static_cast<T>(static_cast<uint64_t>(x) + static_cast<uint64_t>(y));
+}
+template <class T>
+RK_FUNCTION T difference(T x, T y) {
+  if constexpr (kIsReal<T>)
+    return x - y;
+  else
+    return static_cast<T>(static_cast<uint64_t>(x) - static_cast<uint64_t>(y));
+}
+template <class T>
+RK_FUNCTION T product(T x, T y) {
+  if constexpr (kIsReal<T>)
+    return x * y;
+  else
+    return static_cast<T>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y));
+}
+template <class T>
+RK_FUNCTION T negative(T x) {
+  if constexpr (kIsReal<T>)
+    return -x;
+  else
+    return difference(T{0}, x);
+}
+template <class T>
+RK_FUNCTION T magnitude(T x) {
+  if constexpr (kIsReal<T>)
+    return fabs(x);
+  else
+    return x < T{0} ? negative(x) : x;
+}
+
+// Whole numbers divide as numpy divides them: x / 0 = 0, x % 0 = 0, and the smallest number / -1 wraps; nothing traps.
+template <class T>
+RK_FUNCTION T quotient(T x, T y) {
+  if constexpr (kIsReal<T>) {
+    return x / y;
+  } else {
+    if (y == T{0}) return T{0};
+    if (std::is_signed_v<T> && y == static_cast<T>(-1)) return negative(x);
+    return x / y;
+  }
+}
+// The remainder with the sign of x.
+template <class T>
+RK_FUNCTION T remainder_of(T x, T y) {
+  if constexpr (kIsReal<T>) {
+    return fmod(x, y);
+  } else {
+    if (y == T{0} || (std::is_signed_v<T> && y == static_cast<T>(-1))) return T{0};
+    return x % y;
+  }
+}
+// With the sign of the divisor, as Python's %.
+template <class T>
+RK_FUNCTION T floor_mod(T x, T y) {
+  const T rest = remainder_of(x, y);
+  return rest != T{0} && (rest < T{0}) != (y < T{0}) ? sum(rest, y) : rest;
+}
+// Of whole numbers: the exact power, wrapped; for a negative y 1 / x^-y rounded towards zero, and 0 for x = 0.
+template <class T>
+RK_FUNCTION T power(T x, T y) {
+  if constexpr (kIsReal<T>) {
+    return pow(x, y);
+  } else {
+    if (y < T{0}) {
+      if (x == static_cast<T>(-1)) return y % T{2} == T{0} ? T{1} : x;
+      return x == T{1} ? T{1} : T{0};
+    }
+    T result{1};
+    for (uint64_t left = static_cast<uint64_t>(y); left != 0; left >>= 1, x = product(x, x)) {
+      if ((left & 1) != 0) result = product(result, x);
+    }
+    return result;
+  }
+}
+
+template <class T>
+RK_FUNCTION T max_of(T x, T y) {
+  return x != x || x > y ? x : y;
+}
+template <class T>
+RK_FUNCTION T min_of(T x, T y) {
+  return x != x || x < y ? x : y;
+}
+template <class T>
+RK_FUNCTION T clip(T x, T low, T high) {  // low > high gives high
+  return min_of(max_of(x, low), high);
+}
+template <class T>
+RK_FUNCTION T sign_of(T x) {
+  if (x != x) return x;
+  return static_cast<T>((x > T{0}) - (x < T{0}));
+}
+template <class T>
+RK_FUNCTION T leaky(T x, T slope) {
+  return x < T{0} ? product(x, slope) : x;
+}
+template <class T>
+RK_FUNCTION T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+template <class T>
+RK_FUNCTION T hard_sigmoid(T x, T alpha, T beta) {
+  return clip(x * alpha + beta, T(0), T(1));
+}
+template <class T>
+RK_FUNCTION T hard_swish(T x) {
+  return x * hard_sigmoid(x, T(1.0 / 6.0), T(0.5));
+}
+template <class T>
+RK_FUNCTION T softplus(T x) {  // exp(x) would overflow
+  return log1p(exp(-fabs(x))) + max_of(x, T(0));
+}
+template <class T>
+RK_FUNCTION T gelu(T x) {
+  return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+}
+template <class T>
+RK_FUNCTION T gelu_tanh(T x) {
+  return T(0.5) * x * (T(1) + tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+}
+template <class T>
+RK_FUNCTION bool is_infinite(T x) {
+  return x - x != x - x && x == x;
+}
+// A shift by 64 places or more shifts everything out.
+template <class T>
+RK_FUNCTION T left_shift(T x, T y) {
+  return static_cast<uint64_t>(y) < 64 ? static_cast<T>(static_cast<uint64_t>(x) << static_cast<uint64_t>(y)) : T{0};
+}
+template <class T>
+RK_FUNCTION T right_shift(T x, T y) {  // of a negative number ones come in
+  if (static_cast<uint64_t>(y) < 64) return static_cast<T>(x >> static_cast<uint64_t>(y));
+  return x < T{0} ? static_cast<T>(-1) : T{0};
+}
+
+}  // namespace rk::functions
+
+// clang-format off
+#define RK_FUNCTIONS(ROW)                                                                                                          \
+  ROW(identity, 1, (), all, same, wide, 14, (), x)                                                                                 \
+  ROW(neg, 1, (), numbers, same, little, 14, ("Neg", {1, 6, 13}), negative(x))                                                     \
+  ROW(abs, 1, (), numbers, same, little, 14, ("Abs", {1, 6, 13}), magnitude(x))                                                    \
+  ROW(sqrt, 1, (), reals, same, four, 40, ("Sqrt", {1, 6, 13}), sqrt(x))                                                           \
+  ROW(reciprocal, 1, (), reals, same, rare, 40, ("Reciprocal", {1, 6, 13}), T(1) / x)                                              \
+  ROW(exp, 1, (), reals, same, four, 40, ("Exp", {1, 6, 13}), exp(x))                                                              \
+  ROW(log, 1, (), reals, same, rare, 40, ("Log", {1, 6, 13}), log(x))                                                              \
+  ROW(erf, 1, (), reals, same, four, 40, ("Erf", {9, 13}), erf(x))                                                                 \
+  ROW(sin, 1, (), reals, same, rare, 40, ("Sin", {7, 22}), sin(x))                                                                 \
+  ROW(cos, 1, (), reals, same, rare, 40, ("Cos", {7, 22}), cos(x))                                                                 \
+  ROW(floor, 1, (), reals, same, rare, 40, ("Floor", {1, 6, 13}), floor(x))                                                        \
+  ROW(ceil, 1, (), reals, same, rare, 40, ("Ceil", {1, 6, 13}), ceil(x))                                                           \
+  ROW(round, 1, (), reals, same, rare, 40, ("Round", {11, 22}), rint(x))                                                           \
+  ROW(sign, 1, (), numbers, same, rare, 40, ("Sign", {9, 13}), sign_of(x))                                                         \
+  ROW(relu, 1, (), numbers, same, wide, 14, ("Relu", {1, 6, 13, 14}), x < T(0) ? T(0) : x)                                         \
+  ROW(leaky_relu, 1, ("alpha", 0.01F), reals, same, little, 40, ("LeakyRelu", {1, 6, 16}), leaky(x, y))                            \
+  ROW(elu, 1, ("alpha", 1.0F), reals, same, rare, 40, ("Elu", {1, 6, 22}), x < T(0) ? y * expm1(x) : x)                            \
+  ROW(clip, 1, ("min", 0.0F, "max", 0.0F), reals, same, wide, 14, (), clip(x, y, z))                                               \
+  ROW(sigmoid, 1, (), reals, same, four, 40, ("Sigmoid", {1, 6, 13}), sigmoid(x))                                                  \
+  ROW(hard_sigmoid, 1, ("alpha", 0.2F, "beta", 0.5F), reals, same, little, 40, ("HardSigmoid", {1, 6, 22}), hard_sigmoid(x, y, z)) \
+  ROW(hard_swish, 1, (), reals, same, little, 40, ("HardSwish", {14, 22}), hard_swish(x))                                          \
+  ROW(tanh, 1, (), reals, same, four, 40, ("Tanh", {1, 6, 13}), tanh(x))                                                           \
+  ROW(softplus, 1, (), reals, same, rare, 40, ("Softplus", {1, 22}), softplus(x))                                                  \
+  ROW(gelu, 1, (), reals, same, four, 40, (), gelu(x))                                                                             \
+  ROW(gelu_tanh, 1, (), reals, same, rare, 40, (), gelu_tanh(x))                                                                   \
+  ROW(add, 2, (), numbers, same, wide, 14, ("Add", {1, 6, 7, 13, 14}), sum(x, y))                                                  \
+  ROW(sub, 2, (), numbers, same, wide, 14, ("Sub", {1, 6, 7, 13, 14}), difference(x, y))                                           \
+  ROW(mul, 2, (), numbers, same, wide, 14, ("Mul", {1, 6, 7, 13, 14}), product(x, y))                                              \
+  ROW(div, 2, (), numbers, same, four, 40, ("Div", {1, 6, 7, 13, 14}), quotient(x, y))                                             \
+  ROW(pow, 2, (), numbers, same, rare, 40, (), power(x, y))                                                                        \
+  ROW(min, 2, (), numbers, same, wide, 14, (), min_of(x, y))                                                                       \
+  ROW(max, 2, (), numbers, same, wide, 14, (), max_of(x, y))                                                                       \
+  ROW(mod, 2, (), numbers, same, rare, 40, (), floor_mod(x, y))                                                                    \
+  ROW(fmod, 2, (), numbers, same, rare, 40, (), remainder_of(x, y))                                                                \
+  ROW(prelu, 2, (), numbers, same, little, 40, (), leaky(x, y))                                                                    \
+  ROW(equal, 2, (), all, truth, rare, 40, ("Equal", {1, 7, 11, 13, 19}), x == y)                                                   \
+  ROW(less, 2, (), numbers, truth, rare, 40, ("Less", {1, 7, 9, 13}), x < y)                                                       \
+  ROW(less_equal, 2, (), numbers, truth, rare, 40, ("LessOrEqual", {12, 16}), x <= y)                                              \
+  ROW(greater, 2, (), numbers, truth, rare, 40, ("Greater", {1, 7, 9, 13}), x > y)                                                 \
+  ROW(greater_equal, 2, (), numbers, truth, rare, 40, ("GreaterOrEqual", {12, 16}), x >= y)                                        \
+  ROW(logical_and, 2, (), truths, truth, rare, 40, ("And", {1, 7}), x != T(0) && y != T(0))                                        \
+  ROW(logical_or, 2, (), truths, truth, rare, 40, ("Or", {1, 7}), x != T(0) || y != T(0))                                          \
+  ROW(logical_xor, 2, (), truths, truth, rare, 40, ("Xor", {1, 7}), (x != T(0)) != (y != T(0)))                                    \
+  ROW(logical_not, 1, (), truths, truth, rare, 40, ("Not", {1}), x == T(0))                                                        \
+  ROW(where, 3, (), all, same, four, 40, (), x != T(0) ? y : z)                                                                    \
+  ROW(cast, 1, (), all, same, wide, 40, (), x)                                                                                     \
+  ROW(tan, 1, (), reals, same, rare, 60, ("Tan", {7, 22}), tan(x))                                                                 \
+  ROW(asin, 1, (), reals, same, rare, 40, ("Asin", {7, 22}), asin(x))                                                              \
+  ROW(acos, 1, (), reals, same, rare, 40, ("Acos", {7, 22}), acos(x))                                                              \
+  ROW(atan, 1, (), reals, same, rare, 40, ("Atan", {7, 22}), atan(x))                                                              \
+  ROW(sinh, 1, (), reals, same, rare, 60, ("Sinh", {9, 22}), sinh(x))                                                              \
+  ROW(cosh, 1, (), reals, same, rare, 60, ("Cosh", {9, 22}), cosh(x))                                                              \
+  ROW(asinh, 1, (), reals, same, rare, 60, ("Asinh", {9, 22}), asinh(x))                                                           \
+  ROW(acosh, 1, (), reals, same, rare, 60, ("Acosh", {9, 22}), acosh(x))                                                           \
+  ROW(atanh, 1, (), reals, same, rare, 60, ("Atanh", {9, 22}), atanh(x))                                                           \
+  ROW(selu, 1, ("alpha", 1.67326319217681884765625F, "gamma", 1.05070102214813232421875F), reals, same, rare, 40,                  \
+      ("Selu", {6, 22}), z * (x < T(0) ? y * expm1(x) : x))                                                                        \
+  ROW(celu, 1, ("alpha", 1.0F), reals, same, rare, 40, ("Celu", {12, 28}), x < T(0) ? y * expm1(x / y) : x)                        \
+  ROW(thresholded_relu, 1, ("alpha", 1.0F), reals, same, little, 40, ("ThresholdedRelu", {10, 22}), x <= y ? T(0) : x)             \
+  ROW(softsign, 1, (), reals, same, little, 40, ("Softsign", {1, 22}), x / (T(1) + fabs(x)))                                       \
+  ROW(mish, 1, (), reals, same, rare, 80, ("Mish", {18, 22}), x * tanh(softplus(x)))                                               \
+  ROW(swish, 1, ("alpha", 1.0F), reals, same, rare, 40, ("Swish", {24}), x * sigmoid(x * y))                                       \
+  ROW(shrink, 1, ("bias", 0.0F, "lambd", 0.5F), reals, same, little, 40, ("Shrink", {9}),                                          \
+      x < -z ? x + y : x > z ? x - y : x != x ? x : T(0))                                                                          \
+  ROW(is_nan, 1, (), reals, truth, rare, 40, ("IsNaN", {9, 13, 20}), x != x)                                                       \
+  ROW(is_inf, 1, ("negative", 1.0F, "positive", 1.0F), reals, truth, rare, 40, (), is_infinite(x) && (x < T(0) ? y : z) != T(0))   \
+  ROW(bit_and, 2, (), wholes, same, rare, 40, ("BitwiseAnd", {18}), x & y)                                                         \
+  ROW(bit_or, 2, (), wholes, same, rare, 40, ("BitwiseOr", {18}), x | y)                                                           \
+  ROW(bit_xor, 2, (), wholes, same, rare, 40, ("BitwiseXor", {18}), x ^ y)                                                         \
+  ROW(bit_not, 1, (), wholes, same, rare, 40, ("BitwiseNot", {18}), ~x)                                                            \
+  ROW(shift_left, 2, (), wholes, same, rare, 40, (), left_shift(x, y))                                                             \
+  ROW(shift_right, 2, (), wholes, same, rare, 40, (), right_shift(x, y))
+// clang-format on
+
+namespace rk::functions {
+
+enum class Types : uint8_t { reals, wholes, numbers, truths, all };
+enum class Result : uint8_t { same, truth };
+enum class Speed : uint8_t { wide, four, little, rare };
+
+// Whether a function that takes kTypes has a form that computes in T. A truth is 0 or 1 in every T.
+template <class T, Types kTypes>
+constexpr bool kHasForm = kTypes != (kIsReal<T> ? Types::wholes : Types::reals);
+template <class T>
+constexpr bool has_form(Types types) {  // for the host
+  return types != (kIsReal<T> ? Types::wholes : Types::reals);
+}
+
+// The formula of each row, f(x, y, z) -> T.
+#define RK_FORMULA(name, arity, attributes, types, result, speed, price, onnx, formula)       \
+  template <class T>                                                                          \
+  RK_FUNCTION T of_##name([[maybe_unused]] T x, [[maybe_unused]] T y, [[maybe_unused]] T z) { \
+    if constexpr (kHasForm<T, Types::types>)                                                  \
+      return static_cast<T>(formula);                                                         \
+    else                                                                                      \
+      return T{}; /* nobody asks for it */                                                    \
+  }
+RK_FUNCTIONS(RK_FORMULA)
+#undef RK_FORMULA
+
+}  // namespace rk::functions
+// <<< kernels/shared/functions.h
 
 // >>> kernels/vdevice/numbers.cuh
 // Numbers that host and device both know, each in one place: kernels/*/numbers.cuh are the only device headers that host code includes,
@@ -75,6 +387,7 @@ inline constexpr int kBoxRowBytes = 128;                        // of a pixel in
 inline constexpr int kBoxChannels = 32;                         // fp32 channels of a pixel in a box
 inline constexpr int kNestRank = 8;                             // dimensions of a Nest
 inline constexpr int kArena = 0, kWeights = 1, kFirstPort = 2;  // bases of addresses; ports are inputs, then outputs
+inline constexpr int kMaxPorts = 400;                           // a kernel's parameters have 4096 bytes at most (LaunchOf, PhaseBases)
 inline constexpr int kWaits = 3;                                // of an instruction; further waits take further instructions
 
 enum Activation : int32_t { kNone, kRelu, kClip, kSigmoid, kTanh, kHardSigmoid, kHardSwish, kLeakyRelu, kSilu, kGelu, kGeluTanh };
@@ -88,31 +401,6 @@ inline constexpr float kTf32Share = 3.384e-4f;
 
 }  // namespace rk
 // <<< kernels/vdevice/numbers.cuh
-
-// >>> kernels/gemm/numbers.cuh
-// Numbers of the products that host and device code both know (kernels/vdevice/numbers.cuh).
-
-
-namespace rk {
-
-inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
-inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
-inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
-inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
-inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
-inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
-inline constexpr int kMatmulBatchRank = 4;
-// What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
-enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
-// Words of shared memory behind its rows: two sums of each row in every warp.
-constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
-// A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
-inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
-constexpr int matmul_pitch(int tile) { return tile + 4; }
-constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pitch(tile); }
-
-}  // namespace rk
-// <<< kernels/gemm/numbers.cuh
 
 // >>> kernels/vdevice/platform.cuh
 // What every body includes: macros and small functions that let the same source compile with nvcc (sm_75 to sm_120) and, with the
@@ -711,8 +999,6 @@ namespace rk {
 
 constexpr uint16_t kNone16 = 0xffff;
 
-constexpr int kMaxBases = 66;  // arena, weights, and 64 inputs and outputs
-
 // Written by the first wait that outlives its budget; host memory that the device can write.
 struct Report {
   uint32_t valid;
@@ -725,7 +1011,6 @@ struct Report {
 constexpr uint32_t kExchange = 0xffffffffu;
 
 struct Launch {
-  uint64_t bases[kMaxBases];
   uint64_t* trace;               // kTraceColumns nanosecond stamps per instruction, or null; read only where TAMP_TRACE is defined
   const TensorMap* maps;         // of Record::input, in device memory
   const uint32_t* veu_of_block;  // which vEU each block is (placement.cuh); null: block b is vEU b
@@ -734,6 +1019,15 @@ struct Launch {
   uint64_t wait_budget_ns;
   float weights_kept;  // share of the weights that L2 keeps from run to run; 0: L2 is told nothing
 };
+
+// The parameter of the kernel. It has as many addresses as the program needs, since every launch copies it.
+template <int BASES>
+struct LaunchOf : Launch {
+  uint64_t bases[BASES];
+};
+constexpr int kMaxBases = kFirstPort + kMaxPorts;
+constexpr size_t kMaxParameterBytes = 4096;  // CUDA 12.0; 32764 since 12.1
+static_assert(sizeof(LaunchOf<kMaxBases>) <= kMaxParameterBytes, "the parameter of the kernel is too large");
 
 constexpr int kLineWords = 32;  // 128 bytes: counters never share a cache line
 inline constexpr int kEpochLine = 0, kExitLine = 1, kDrainLine = 2, kStateLines = 4;
@@ -1072,7 +1366,7 @@ struct Task {
   uint32_t index;    // rTask index within its phase
   const void* args;  // the body's argument struct, in shared memory
   char* work;
-  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory
+  const uint64_t* bases;    // addresses of TensorRef::base, in shared memory; see `base`
   WeightPipe<Veu> weights;  // a body copies it before use
   const Launch* launch;     // for exchange.cuh, as are `epoch` and `record`
   uint32_t epoch;           // of this run, from 1
@@ -1098,8 +1392,15 @@ struct Task {
   RK_INLINE T* work_as() const {
     return as_shared(reinterpret_cast<T*>(work));
   }
+  // The first Veu::kSharedBases are in shared memory. A program with more has behind them the place of all, in the kernel's parameter.
+  RK_INLINE uint64_t base(uint32_t number) const {
+    if constexpr (Veu::kBases > Veu::kSharedBases) {
+      if (number >= Veu::kSharedBases) return reinterpret_cast<const uint64_t*>(as_shared(bases)[Veu::kSharedBases])[number];
+    }
+    return as_shared(bases)[number];
+  }
   RK_INLINE float* address(const TensorRef& ref) const {
-    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(as_shared(bases)[ref.base] + static_cast<uint64_t>(ref.offset_bytes));
+    return ref.base == kNullBase ? nullptr : reinterpret_cast<float*>(base(ref.base) + static_cast<uint64_t>(ref.offset_bytes));
   }
 };
 
@@ -1163,8 +1464,7 @@ RK_INLINE float hard_swish(float x) { return x * clip(x * (1.0f / 6.0f) + 0.5f, 
 
 // The smooth activations: with relu and clip, nearly all that follow products in networks. smooth4 has no branch between its four values,
 // so that their steps overlap. With a call of expf and a division for one value after another, a tile of 64 x 128 silus took 7 us.
-RK_INLINE bool is_gelu(int32_t kind) { return kind == kGelu || kind == kGeluTanh; }
-RK_INLINE bool is_smooth(int32_t kind) { return is_gelu(kind) || kind == kSilu || kind == kHardSwish; }
+RK_INLINE bool is_smooth(int32_t kind) { return kind == kGelu || kind == kGeluTanh || kind == kSilu || kind == kHardSwish; }
 RK_INLINE float4 smooth4(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w)};
   if (kind == kGeluTanh) return {gelu_tanh(v.x), gelu_tanh(v.y), gelu_tanh(v.z), gelu_tanh(v.w)};
@@ -1182,34 +1482,28 @@ RK_INLINE float gelu_tanh_coarse(float x) {
   const float u = x * fmaf(0.035677408f, x * x, 0.79788456f), half = 0.5f * x;
   return fmaf(half, tanh_coarse(u), half);
 }
-// gelu_coarse or gelu_tanh_coarse of two fp16 numbers in fp16: eight instructions for both numbers. The two differ in the coefficients of u
-// alone, so that one code serves both. Each step rounds to 2^-11 of its value, as the result is rounded anyway: wrong by up to 6e-4 of x
-// beside it.
-struct GeluHalves {
-  bool by_tanh;
-  RK_INLINE explicit GeluHalves(int32_t kind) : by_tanh(kind == kGeluTanh) {}
-  RK_INLINE uint32_t operator()(uint32_t x) const {
+// gelu_coarse of two fp16 numbers in fp16: eight instructions for both. Each step rounds to 2^-11 of its value, as the result is rounded
+// anyway: wrong by up to 6e-4 of x beside it.
+RK_INLINE uint32_t gelu_halves(uint32_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t y;
-    asm("{\n\t.reg .b32 s, u, h;\n\t"
-        "mul.f16x2 s, %1, %1;\n\t"
-        "min.f16x2 s, s, %2;\n\t"
-        "fma.rn.f16x2 u, s, %3, %4;\n\t"
-        "fma.rn.f16x2 u, u, s, %5;\n\t"
-        "mul.f16x2 u, u, %1;\n\t"
-        "tanh.approx.f16x2 u, u;\n\t"
-        "mul.f16x2 h, %1, %6;\n\t"
-        "fma.rn.f16x2 %0, h, u, h;\n\t}"
-        : "=r"(y)
-        : "r"(x), "r"(0x4e404e40u), "r"(by_tanh ? 0u : 0x8dc28dc2u), "r"(by_tanh ? 0x28912891u : 0x28bd28bdu),
-          "r"(by_tanh ? 0x3a623a62u : 0x3a613a61u), "r"(0x38003800u));
-    return y;
+  uint32_t y;
+  asm("{\n\t.reg .b32 s, u, h;\n\t"
+      "mul.f16x2 s, %1, %1;\n\t"
+      "min.f16x2 s, s, %2;\n\t"
+      "fma.rn.f16x2 u, s, %3, %4;\n\t"
+      "fma.rn.f16x2 u, u, s, %5;\n\t"
+      "mul.f16x2 u, u, %1;\n\t"
+      "tanh.approx.f16x2 u, u;\n\t"
+      "mul.f16x2 h, %1, %6;\n\t"
+      "fma.rn.f16x2 %0, h, u, h;\n\t}"
+      : "=r"(y)
+      : "r"(x), "r"(0x4e404e40u), "r"(0x8dc28dc2u), "r"(0x28bd28bdu), "r"(0x3a613a61u), "r"(0x38003800u));
+  return y;
 #else
-    const float2 v = floats_of_halves(x);
-    return by_tanh ? halves_of(gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y)) : halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
+  const float2 v = floats_of_halves(x);
+  return halves_of(gelu_coarse(v.x), gelu_coarse(v.y));
 #endif
-  }
-};
+}
 RK_INLINE float4 smooth4_coarse(int32_t kind, const float4& v) {
   if (kind == kGelu) return {gelu_coarse(v.x), gelu_coarse(v.y), gelu_coarse(v.z), gelu_coarse(v.w)};
   if (kind == kGeluTanh) return {gelu_tanh_coarse(v.x), gelu_tanh_coarse(v.y), gelu_tanh_coarse(v.z), gelu_tanh_coarse(v.w)};
@@ -1278,6 +1572,140 @@ RK_INLINE float4 finish4(const EpilogueArgs& e, float4 v, const float4& r) {
 
 }  // namespace rk
 // <<< kernels/vdevice/epilogue.cuh
+
+// >>> kernels/elementwise/functions.cuh
+// The functions of the elementwise chain on the device: the rows of kernels/shared/functions.h, sorted into three switches by
+// their speed.
+
+
+namespace rk {
+
+// One number per row; ElementwiseOp of the compiler has the same.
+enum ChainOp : uint8_t {
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula) kOp_##name,
+  RK_FUNCTIONS(RK_ROW)
+#undef RK_ROW
+};
+
+using functions::Speed;
+
+// One element at a time, so that the functions' code exists once. A number that is no function gives NaN.
+RK_INLINE float chain_scalar(uint32_t op, float x, float y, float z) {
+  switch (op) {
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                          \
+  case kOp_##name:                                                                                                           \
+    if constexpr (Speed::speed == Speed::little || Speed::speed == Speed::rare) return functions::of_##name<float>(x, y, z); \
+    break;
+    RK_FUNCTIONS(RK_ROW)
+#undef RK_ROW
+  }
+  return __uint_as_float(0x7fffffffu);
+}
+
+template <int kGroups, class F>
+RK_INLINE void map_groups(const float4 (&x)[kGroups], const float4 (&y)[kGroups], const float4 (&z)[kGroups], float4 (&to)[kGroups], F f) {
+RK_PRAGMA(unroll)
+  for (int g = 0; g < kGroups; ++g) {
+    to[g] = float4{f(x[g].x, y[g].x, z[g].x), f(x[g].y, y[g].y, z[g].y), f(x[g].z, y[g].z, z[g].z), f(x[g].w, y[g].w, z[g].w)};
+  }
+}
+
+// Removes element 0, moves the others up by one, and puts `last` at the end. No element is picked by a run-time index, so all stay in
+// registers.
+template <int kGroups>
+RK_INLINE void turn_groups(float4 (&v)[kGroups], float last) {
+RK_PRAGMA(unroll)
+  for (int g = 0; g < kGroups; ++g) v[g] = float4{v[g].y, v[g].z, v[g].w, g + 1 < kGroups ? v[g + 1 < kGroups ? g + 1 : g].x : last};
+}
+// The same by whole groups of four.
+template <int kGroups>
+RK_INLINE void turn_groups(float4 (&v)[kGroups], const float4& last) {
+RK_PRAGMA(unroll)
+  for (int g = 0; g + 1 < kGroups; ++g) v[g] = v[g + 1];
+  v[kGroups - 1] = last;
+}
+
+// Functions of Speed::four: four elements side by side. Returns false if `op` is none of these functions.
+RK_INLINE bool chain_four(uint32_t op, const float4 (&x)[1], const float4 (&y)[1], const float4 (&z)[1], float4 (&to)[1]) {
+  switch (op) {
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                            \
+  case kOp_##name:                                                                                             \
+    if constexpr (Speed::speed == Speed::four) {                                                               \
+      map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); }); \
+      return true;                                                                                             \
+    }                                                                                                          \
+    return false;
+    RK_FUNCTIONS(RK_ROW)
+#undef RK_ROW
+    default: return false;
+  }
+}
+
+// to = f(x, y, z) of kGroups groups of four elements. Attributes come as operands: y = a, z = b. x, y and z are used up.
+template <int kGroups>
+RK_INLINE void chain_function(uint32_t op, float4 (&x)[kGroups], float4 (&y)[kGroups], float4 (&z)[kGroups], float4 (&to)[kGroups]) {
+  switch (op) {
+#define RK_ROW(name, arity, attributes, types, result, speed, price, onnx, formula)                                   \
+  case kOp_##name:                                                                                                    \
+    if constexpr (Speed::speed == Speed::wide)                                                                        \
+      return map_groups(x, y, z, to, [](float a, float b, float c) { return functions::of_##name<float>(a, b, c); }); \
+    break;
+    RK_FUNCTIONS(RK_ROW)
+#undef RK_ROW
+    default: break;
+  }
+RK_PRAGMA(unroll 1)
+  for (int g = 0; g < kGroups; ++g) {
+    float4 x1[1] = {x[0]}, y1[1] = {y[0]}, z1[1] = {z[0]}, r[1] = {x[0]};
+    if (!chain_four(op, x1, y1, z1, r)) {
+RK_PRAGMA(unroll 1)
+      for (int i = 0; i < 4; ++i) {
+        turn_groups(r, chain_scalar(op, x1[0].x, y1[0].x, z1[0].x));
+        turn_groups(x1, 0.0f);
+        turn_groups(y1, 0.0f);
+        turn_groups(z1, 0.0f);
+      }
+    }
+    turn_groups(x, r[0]);
+    turn_groups(y, y1[0]);
+    turn_groups(z, z1[0]);
+  }
+RK_PRAGMA(unroll)
+  for (int g = 0; g < kGroups; ++g) to[g] = x[g];
+}
+
+}  // namespace rk
+// <<< kernels/elementwise/functions.cuh
+
+// >>> kernels/elementwise/numbers.cuh
+// Numbers that both halves of the elementwise families know (kernels/vdevice/numbers.cuh).
+
+
+namespace rk {
+
+// --- elementwise ---------------------------------------------------------------------------------------------------------
+
+inline constexpr int kChainRank = 8, kChainInputs = 8, kChainSteps = 16, kChainConstants = 24;  // most that the arguments hold
+
+// Operand codes of a step: the result of the step before, a temporary, an input, a constant, nothing.
+inline constexpr uint32_t kAcc = 0, kFirstTemp = 1, kFirstInput = 32, kFirstConstant = 64, kUnused = 255;
+
+// --- static_chain --------------------------------------------------------------------------------------------------------
+
+inline constexpr int kStaticInputs = 6, kStaticConstants = 8;
+
+// --- both ----------------------------------------------------------------------------------------------------------------
+
+// Which operands are 16 bits in memory: bit i is for input i, and this bit for the output.
+inline constexpr uint32_t kNarrowOut = 1u << 31;
+
+// --- indexed_copy --------------------------------------------------------------------------------------------------------
+
+inline constexpr int kCopyRank = 8;
+inline constexpr int32_t kOutside = INT32_MIN;  // in a table: the constant, not x
+
+}  // namespace rk
+// <<< kernels/elementwise/numbers.cuh
 
 // >>> kernels/vdevice/values.cuh
 // Activations as they lie in memory: fp32, or 16 bits (Half: fp16, Bfloat: bf16), which bodies read and write as floats. Arithmetic is
@@ -1470,6 +1898,204 @@ RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {
 }  // namespace rk
 // <<< kernels/vdevice/values.cuh
 
+// >>> kernels/elementwise/static_chain.cuh
+// y = chain(x0, x1, ..) where nvcc knows the chain, for the short chains that are frequent in networks (Add, Relu, Add then Relu, a
+// transposing copy, ..). All loads of a turn are issued before the first is used, and a few instructions of arithmetic follow,
+// while elementwise.cuh spends time on reading its program. Each chain is a body of its own, of about 1 KB.
+//
+// The output is walked as rows of groups of four neighbouring elements; the rows of an operand lie `row` elements apart, 0 where
+// it is broadcast. A group of an input is one vector, or, where bit i of kScalars says so, four elements `step` apart. A thread
+// does kGroups groups at a time.
+//
+// kPartial: the last group of a row has fewer than four elements (78 channels, pixels 80 apart). The vector's other lanes load numbers that
+// lie behind the row and belong to no tensor. The body computes with these numbers, and does not store the results.
+// Example: such a row has 20 groups. Group 45 is row 2, column 5: elements 2 * 80 + 5 * 4 = 180 to 183. Column 19 stores 78 - 76 = 2.
+//
+// static_chain_16bit: the same where kNarrow says that some operands are of type Value in memory.
+
+
+namespace rk {
+
+struct StaticChainArgs {
+  TensorRef out;
+  TensorRef inputs[kStaticInputs];
+  int32_t out_row;
+  int32_t in_rows[kStaticInputs], in_steps[kStaticInputs];
+  Divisor row_groups;     // groups of a row
+  uint32_t row_elements;  // kPartial only
+  uint32_t groups, groups_per_rtask;
+  float constants[kStaticConstants];
+};
+static_assert(sizeof(StaticChainArgs) <= 768, "an argument slot has 768 bytes");
+
+// A step as a template argument: op, x, y, z, to, from the lowest byte on; operand codes as of elementwise.
+// Example: 0xff212019 is op 0x19 = 25 (add) with x = 0x20 (input 0), y = 0x21 (input 1), z = 0xff (unused), to = 0 (no temporary).
+RK_INLINE constexpr uint32_t static_step_byte(uint64_t step, int byte) { return static_cast<uint32_t>(step >> (8 * byte)) & 255u; }
+
+// The values that steps read: the result of the step before, temporaries, inputs.
+template <int kInputs, int kTemporaries, int kGroups>
+struct StaticValues {
+  float4 acc[kGroups];
+  float4 temporaries[kTemporaries + 1][kGroups];
+  float4 inputs[kInputs][kGroups];
+};
+
+// Args: of any body that has the chain's constants.
+template <uint32_t kCode, class Args, class Values, int kGroups>
+RK_INLINE void static_operand(const Args& args, const Values& values, float4 (&to)[kGroups]) {
+  float constant = 0.0f;
+  if constexpr (kCode >= 64 && kCode < 64 + kStaticConstants) constant = args.constants[kCode - 64];
+RK_PRAGMA(unroll)
+  for (int g = 0; g < kGroups; ++g) {
+    if constexpr (kCode == 0)
+      to[g] = values.acc[g];
+    else if constexpr (kCode < 32)
+      to[g] = values.temporaries[kCode - 1][g];
+    else if constexpr (kCode < 64)
+      to[g] = values.inputs[kCode - 32][g];
+    else
+      to[g] = float4{constant, constant, constant, constant};
+  }
+}
+
+// Keeps the step's result as a temporary if a later step than the next reads it.
+template <uint64_t kStep, int kGroups, class Values>
+RK_INLINE void static_keep(Values& values) {
+  if constexpr (static_step_byte(kStep, 4) != 0) {
+RK_PRAGMA(unroll)
+    for (int g = 0; g < kGroups; ++g) values.temporaries[static_step_byte(kStep, 4) - 1][g] = values.acc[g];
+  }
+}
+
+template <uint64_t kStep, int kGroups, class Args, class Values>
+RK_INLINE void static_step(const Args& args, Values& values) {
+  float4 x[kGroups], y[kGroups], z[kGroups];
+  static_operand<static_step_byte(kStep, 1)>(args, values, x);
+  static_operand<static_step_byte(kStep, 2)>(args, values, y);
+  static_operand<static_step_byte(kStep, 3)>(args, values, z);
+  chain_function<kGroups>(static_step_byte(kStep, 0), x, y, z, values.acc);
+  static_keep<kStep, kGroups>(values);
+}
+
+// The group `column` of a row that starts at `from`.
+template <class In>
+RK_INLINE float4 static_scalars(const In* from, uint32_t column, int32_t step) {
+  const uint32_t at = column * 4 * static_cast<uint32_t>(step), s = static_cast<uint32_t>(step);
+  return float4{load1(from + at), load1(from + (at + s)), load1(from + (at + 2 * s)), load1(from + (at + 3 * s))};
+}
+
+// The same of a row of `elements`, whose last group may be partial: for missing elements the last element is loaded again.
+template <class In>
+RK_INLINE float4 static_scalars_below(const In* from, uint32_t column, int32_t step, uint32_t elements) {
+  const uint32_t at = column * 4, last = elements - 1, s = static_cast<uint32_t>(step);
+  return float4{load1(from + at * s), load1(from + min(at + 1, last) * s), load1(from + min(at + 2, last) * s),
+                load1(from + min(at + 3, last) * s)};
+}
+
+// The first `count` elements of a vector, at most four.
+template <class Out>
+RK_INLINE void static_store(Out* to, uint32_t count, const float4& value) {
+  if (count >= 4) return store4(to, value);
+  store1(to, value.x);
+  if (count > 1) store1(to + 1, value.y);
+  if (count > 2) store1(to + 2, value.z);
+}
+
+// The groups of input `i`, element by element where it is `scalar`; `near`: all rows read the same.
+template <bool kPartial, int kGroups, class In>
+RK_INLINE void static_load(const StaticChainArgs& args, const In* from, int i, bool scalar, bool near, const uint32_t (&row)[kGroups],
+                           const uint32_t (&column)[kGroups], float4 (&to)[kGroups]) {
+RK_PRAGMA(unroll)
+  for (int g = 0; g < kGroups; ++g) {
+    const uint32_t start = row[g] * static_cast<uint32_t>(args.in_rows[i]);
+    if (scalar && kPartial)
+      to[g] = static_scalars_below(from + start, column[g], args.in_steps[i], args.row_elements);
+    else if (scalar)
+      to[g] = static_scalars(from + start, column[g], args.in_steps[i]);
+    else if (near)
+      to[g] = load4_near(from + column[g] * 4);
+    else
+      to[g] = load4(from + (start + column[g] * 4));
+  }
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
+RK_INLINE void static_chain_of(const Task<Veu>& caller) {
+  using Out = std::conditional_t<(kNarrow & kNarrowOut) != 0, Value, float>;
+  const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
+  const StaticChainArgs& args = task.template arguments<StaticChainArgs>();
+  const uint32_t end = min((task.index + 1) * args.groups_per_rtask, args.groups);
+  task.await_inputs();
+RK_PRAGMA(unroll 1)
+  for (uint32_t first = task.index * args.groups_per_rtask + threadIdx.x; first < end; first += kGroups * Veu::kComputeThreads) {
+    StaticValues<kInputs, kTemporaries, kGroups> values;
+    uint32_t row[kGroups], column[kGroups];
+RK_PRAGMA(unroll)
+    for (int g = 0; g < kGroups; ++g) {  // past the end the last group is loaded again, and not stored
+      row[g] = divide(min(first + g * Veu::kComputeThreads, end - 1), args.row_groups, column[g]);
+    }
+RK_PRAGMA(unroll)
+    for (int i = 0; i < kInputs; ++i) {
+      const bool scalar = (kScalars >> i & 1u) != 0, near = (kNear >> i & 1u) != 0;
+      if ((kNarrow >> i & 1u) != 0)
+        static_load<kPartial>(args, values_at<Value>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
+      else
+        static_load<kPartial>(args, values_at<float>(task, args.inputs[i]), i, scalar, near, row, column, values.inputs[i]);
+    }
+    (static_step<kSteps, kGroups>(args, values), ...);
+    Out* const out = values_at<Out>(task, args.out);
+RK_PRAGMA(unroll)
+    for (int g = 0; g < kGroups; ++g) {
+      if (first + g * Veu::kComputeThreads >= end) continue;
+      Out* const to = out + (row[g] * static_cast<uint32_t>(args.out_row) + column[g] * 4);
+      if constexpr (kPartial)
+        static_store(to, args.row_elements - column[g] * 4, values.acc[g]);
+      else
+        store4(to, values.acc[g]);
+    }
+  }
+}
+
+template <class Veu, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial, int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain(const Task<Veu>& task) {
+  static_chain_of<Veu, float, 0, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+}
+
+template <class Veu, class Value, uint32_t kNarrow, int kInputs, uint32_t kScalars, uint32_t kNear, int kTemporaries, bool kPartial,
+          int kGroups, uint64_t... kSteps>
+RK_BODY void static_chain_16bit(const Task<Veu>& task) {
+  static_chain_of<Veu, Value, kNarrow, kInputs, kScalars, kNear, kTemporaries, kPartial, kGroups, kSteps...>(task);
+}
+
+}  // namespace rk
+// <<< kernels/elementwise/static_chain.cuh
+
+// >>> kernels/gemm/numbers.cuh
+// Numbers of the products that host and device code both know (kernels/vdevice/numbers.cuh).
+
+
+namespace rk {
+
+inline constexpr int kGemvLaneK = 4;               // neighbours in `in` that a lane reads at once
+inline constexpr int kGemvStepBytes = kWarp * 16;  // of a column's weights that a warp reads at once
+inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads that a thread has under way
+inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
+inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
+inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
+inline constexpr int kMatmulBatchRank = 4;
+// What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
+enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
+// Words of shared memory behind its rows: two sums of each row in every warp.
+constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
+// A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
+inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
+constexpr int matmul_pitch(int tile) { return tile + 4; }
+constexpr int matmul_stage_floats(int tile) { return 2 * kMatmulStep * matmul_pitch(tile); }
+
+}  // namespace rk
+// <<< kernels/gemm/numbers.cuh
+
 // >>> kernels/gemm/gemv.cuh
 // Product of a few rows with a large matrix, bound by the reading of the matrix:
 //   out[m][n] = act(bias[n] + residual[m][n] + sum over k of in[m][k] * weight[k][n])     m < rows <= ROWS
@@ -1505,6 +2131,7 @@ struct GemvArgs {
   int32_t rows, channels, k;
   int32_t chunk_k, chunks, column_bytes;  // k of a chunk, chunks of a rTask; column_bytes: in a chunk, a multiple of kGemvStepBytes
   int32_t piece_k, chunks_per_piece;      // piece_k = chunks_per_piece * chunk_k
+  int32_t turns;                          // blocks of 8 * COLUMNS columns that a rTask takes one after another; gemv.cuh: 1
 };
 static_assert(sizeof(GemvArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -1564,12 +2191,12 @@ struct GemvOutput {
   const Out* added;  // the residual's value; null: there is none
   float scale, bias, residual;
 };
-// All but the residual: it reads constants alone.
+// All but the residual: it reads constants alone. `block`: of 8 * COLUMNS columns.
 template <class Out, int ROWS, int COLUMNS, bool PLAIN, class Veu>
-RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args) {
+RK_INLINE GemvOutput<Out> gemv_output(const Task<Veu>& task, const GemvArgs& args, int block) {
   constexpr int kLanes = kWarp / (ROWS * COLUMNS);  // with the same sum
   const int number = lane_id() / kLanes, m = ROWS > 1 ? number / COLUMNS : 0;
-  const int n = (static_cast<int>(task.index) * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
+  const int n = (block * (Veu::kComputeThreads / kWarp) + warp_id()) * COLUMNS + number % COLUMNS;
   GemvOutput<Out> own = {nullptr, nullptr, 0.0f, 0.0f, 0.0f};
   if (lane_id() % kLanes != 0 || (ROWS > 1 && m >= args.rows) || n >= args.channels) return own;
   const uint2 column = load_weight2(reinterpret_cast<const GemvColumn*>(task.address(args.columns)) + n);
@@ -1659,7 +2286,7 @@ RK_PRAGMA(unroll 1)
     if (next < chunks) gemv_copy<Veu, ROWS, VECTOR>(args, in, pieces + (side ^ 1) * ROWS * piece_k, next * chunk_k);
     cp_async_commit();
     if (next == 0) {
-      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args);
+      own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, static_cast<int>(task.index));
       gemv_residual(own);
     }
     const float* x = pieces + side * ROWS * piece_k + lane_id() * kGemvLaneK;
@@ -1676,6 +2303,252 @@ RK_PRAGMA(unroll 1)
 
 }  // namespace rk
 // <<< kernels/gemm/gemv.cuh
+
+// >>> kernels/gemm/gemv_of_rows.cuh
+// The product of gemv.cuh with all rows in shared memory at once, which is faster than in pieces, and with rows that each rTask makes of
+// its operands for itself (PrologueMatMul, compiler/ir/ops.h), so that there is no level of the program for them:
+//   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * sum over k of x[m][k] * weight[k][n])
+//   x[m][k] = f(in0[m][k], in1[m][k], ..), less the row's mean where NORM is kGemvCentred
+//   factor[m] = 1 / sqrt(mean over k of x[m][k]^2 + epsilon); 1 where NORM is kGemvAsIs
+// The scale and the shift of the normalisation are in weights and bias. Multiplying the sum by the factor instead of each x saves a
+// barrier: the factor is needed only when the sum is there.
+//
+// All of x is in shared memory at once, fp32. f is STEPS, as of static_chain.cuh; none: in0. Operand i is of type Value in memory where
+// bit i of NARROW_IN says so, else fp32; where bit i of SCALARS does, four of its k are no aligned access. k is a multiple of four if
+// SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's. A rTask takes
+// `turns` blocks of columns one after another, with the same rows: rTask 3 of 12 turns has blocks 36 to 47.
+//
+// Example: one row of k = 768, TURNS 1. Threads 0 to 191 have four k each, the others zeros; their sums of 32 lanes are eight words in
+// shared memory, which all threads add up behind a barrier.
+
+
+namespace rk {
+
+struct GemvOfRowsArgs {
+  GemvArgs gemv;  // in, in_rows, in_stride: not used; piece_k: k with zeros up to whole chunks
+  TensorRef inputs[kGemvOperands];
+  int32_t in_rows[kGemvOperands * kGemvRows];  // offset of each row of each operand
+  int32_t in_steps[kGemvOperands];             // of k
+  float constants[kStaticConstants];
+  float inverse_k, epsilon;
+};
+static_assert(sizeof(GemvOfRowsArgs) <= 768, "an argument slot has 768 bytes");
+
+// The fours of k that a thread has at a time, whose loads are under way together: of some rows, some turns each.
+template <int ROWS, int TURNS>
+struct GemvFours {
+  static constexpr int kTurns = TURNS < kGemvFours ? TURNS : kGemvFours;
+  static constexpr int kRows = TURNS * 2 > kGemvFours ? 1 : ROWS* TURNS < kGemvFours ? ROWS : kGemvFours / TURNS;
+  static constexpr int kCount = kRows * kTurns;
+};
+
+// The k of this thread's four number `turn`.
+template <class Veu>
+RK_INLINE int gemv_k(int turn) {
+  return (turn * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 4;
+}
+
+// The first `count` of four values, and zeros. WHOLE: all or none.
+template <bool WHOLE>
+RK_INLINE float4 gemv_first(const float4& v, int count) {
+  if constexpr (WHOLE) return count > 0 ? v : float4{0.0f, 0.0f, 0.0f, 0.0f};
+  return float4{count > 0 ? v.x : 0.0f, count > 1 ? v.y : 0.0f, count > 2 ? v.z : 0.0f, count > 3 ? v.w : 0.0f};
+}
+
+RK_INLINE float gemv_sum4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
+RK_INLINE float gemv_squares4(const float4& v) { return fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w); }
+
+// Where this thread's fours lie in the operands. Behind the end of k the row's first four are loaded, and not used.
+template <class Veu, class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int ROWS, int TURNS>
+struct GemvOperands {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const float* base[INPUTS];
+  int at[INPUTS][Fours::kCount];
+
+  RK_INLINE GemvOperands(const Task<Veu>& task, const GemvOfRowsArgs& args) {
+RK_PRAGMA(unroll)
+    for (int i = 0; i < INPUTS; ++i) base[i] = task.address(args.inputs[i]);
+    place(args, 0, 0);
+  }
+  RK_INLINE void place(const GemvOfRowsArgs& args, int m, int turn) {
+RK_PRAGMA(unroll)
+    for (int i = 0; i < INPUTS; ++i) {
+RK_PRAGMA(unroll)
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns);
+        at[i][g] = args.in_rows[i * kGemvRows + m + g / Fours::kTurns] + (k < args.gemv.k ? k : 0) * args.in_steps[i];
+      }
+    }
+  }
+  RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
+RK_PRAGMA(unroll)
+    for (int i = 0; i < INPUTS; ++i) {
+      if ((NARROW_IN >> i & 1u) != 0)
+        load_one(args, reinterpret_cast<const Value*>(base[i]), i, turn, to[i]);
+      else
+        load_one(args, base[i], i, turn, to[i]);
+    }
+  }
+
+ private:
+  template <class In>
+  RK_INLINE void load_one(const GemvOfRowsArgs& args, const In* from, int i, int turn, float4 (&to)[Fours::kCount]) const {
+RK_PRAGMA(unroll)
+    for (int g = 0; g < Fours::kCount; ++g) {
+      const In* const p = from + at[i][g];
+      if ((SCALARS >> i & 1u) == 0) {
+        to[g] = load4(p);
+        continue;
+      }
+      const int k = gemv_k<Veu>(turn + g % Fours::kTurns), last = k < args.gemv.k ? args.gemv.k - 1 - k : 0, step = args.in_steps[i];
+      to[g] = float4{load1(p), load1(p + min(1, last) * step), load1(p + min(2, last) * step), load1(p + min(3, last) * step)};
+    }
+  }
+};
+
+// A step of the chain. The sigmoid of gated products by the GPU's fast functions: the library's is long code that would run once.
+template <uint64_t STEP, int COUNT, class Values>
+RK_INLINE void gemv_step(const GemvOfRowsArgs& args, Values& values) {
+  if constexpr (static_step_byte(STEP, 0) == kOp_sigmoid) {
+    float4 v[COUNT];
+    static_operand<static_step_byte(STEP, 1)>(args, values, v);
+RK_PRAGMA(unroll)
+    for (int g = 0; g < COUNT; ++g) values.acc[g] = float4{sigmoid(v[g].x), sigmoid(v[g].y), sigmoid(v[g].z), sigmoid(v[g].w)};
+    static_keep<STEP, COUNT>(values);
+  } else {
+    static_step<STEP, COUNT>(args, values);
+  }
+}
+
+// Adds up each sum over the lanes and leaves it in shared memory, a word for each warp.
+template <int COUNT>
+RK_INLINE void gemv_leave_sums(float* to, float (&sum)[COUNT]) {
+RK_PRAGMA(unroll)
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+RK_PRAGMA(unroll)
+    for (int r = 0; r < COUNT; ++r) sum[r] += __shfl_xor_sync(kFullMask, sum[r], step);
+  }
+  if (lane_id() != 0) return;
+RK_PRAGMA(unroll)
+  for (int r = 0; r < COUNT; ++r) to[r * kComputeWarps + warp_id()] = sum[r];
+}
+// The sum of a row over the warps.
+RK_INLINE float gemv_row_sum(const float* sums, int row) {
+  const float4* const from = reinterpret_cast<const float4*>(sums + row * kComputeWarps);
+  return gemv_sum4(from[0]) + gemv_sum4(from[1]);
+}
+
+// Leaves f(in0, in1, ..) in shared memory, rows of piece_k, and in `sums` the sums of the rows, or of their squares.
+template <class Veu, int ROWS, int TURNS, int NORM, int INPUTS, int TEMPORARIES, bool WHOLE, uint64_t... STEPS, class Operands>
+RK_INLINE void gemv_make_rows(const GemvOfRowsArgs& args, Operands& operands, float* x, float* sums) {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const int k_end = args.gemv.k, piece_k = args.gemv.piece_k;
+RK_PRAGMA(unroll 1)
+  for (int m = 0; m < ROWS; m += Fours::kRows) {
+    float sum[Fours::kRows] = {};
+RK_PRAGMA(unroll 1)
+    for (int turn = 0; turn < TURNS; turn += Fours::kTurns) {
+      if (m > 0 || turn > 0) operands.place(args, m, turn);
+      StaticValues<INPUTS, TEMPORARIES, Fours::kCount> values;
+      operands.load(args, turn, values.inputs);
+RK_PRAGMA(unroll)
+      for (int g = 0; g < Fours::kCount; ++g) values.acc[g] = values.inputs[0][g];
+      (gemv_step<STEPS, Fours::kCount>(args, values), ...);
+RK_PRAGMA(unroll)
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
+        const float4 v = gemv_first<WHOLE>(values.acc[g], k_end - k);
+        if (NORM == kGemvCentred) sum[r] += gemv_sum4(v);
+        if (NORM == kGemvScaled) sum[r] += gemv_squares4(v);
+        if (k < piece_k) *reinterpret_cast<float4*>(x + (m + r) * piece_k + k) = v;
+      }
+    }
+    if (NORM != kGemvAsIs) gemv_leave_sums(sums + m * kComputeWarps, sum);
+  }
+}
+
+// Subtracts from each row its mean, of which `sums` has the sums, and leaves the sums of squares in `squares`. Every thread takes the
+// values that it has left there itself.
+template <class Veu, int ROWS, int TURNS, bool WHOLE>
+RK_INLINE void gemv_centre_rows(const GemvOfRowsArgs& args, float* x, const float* sums, float* squares) {
+  using Fours = GemvFours<ROWS, TURNS>;
+  const int k_end = args.gemv.k, piece_k = args.gemv.piece_k;
+RK_PRAGMA(unroll 1)
+  for (int m = 0; m < ROWS; m += Fours::kRows) {
+    float sum[Fours::kRows] = {}, mean[Fours::kRows];
+RK_PRAGMA(unroll)
+    for (int r = 0; r < Fours::kRows; ++r) mean[r] = gemv_row_sum(sums, m + r) * args.inverse_k;
+RK_PRAGMA(unroll 1)
+    for (int turn = 0; turn < TURNS; turn += Fours::kTurns) {
+RK_PRAGMA(unroll)
+      for (int g = 0; g < Fours::kCount; ++g) {
+        const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
+        if (k >= k_end) continue;
+        float4* const at = reinterpret_cast<float4*>(x + (m + r) * piece_k + k);
+        const float4 v = *at;
+        const float4 centred = gemv_first<WHOLE>(float4{v.x - mean[r], v.y - mean[r], v.z - mean[r], v.w - mean[r]}, k_end - k);
+        *at = centred;
+        sum[r] += gemv_squares4(centred);
+      }
+    }
+    gemv_leave_sums(squares + m * kComputeWarps, sum);
+  }
+}
+
+template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool PLAIN, class Out, class Value, uint32_t NARROW_IN, int INPUTS,
+          uint32_t SCALARS, int NORM, int TURNS, int TEMPORARIES, uint64_t... STEPS>
+RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
+  static_assert(ROWS * COLUMNS <= kWarp && ROWS <= kGemvRows);
+  constexpr bool kWhole = SCALARS == 0;
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const GemvOfRowsArgs& all = task.template arguments<GemvOfRowsArgs>();
+  const GemvArgs& args = all.gemv;
+  const int chunk_k = args.chunk_k, piece_k = args.piece_k, column_bytes = args.column_bytes;
+  float* const rows = task.template work_as<float>();
+  float* const sums = rows + ROWS * piece_k;
+  float* const squares = NORM == kGemvCentred ? sums + ROWS * kComputeWarps : sums;
+  const int first = static_cast<int>(task.index) * args.turns, end = first + args.turns;
+  GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, first);
+  GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, ROWS, TURNS> operands(task, all);
+  task.await_inputs();
+  gemv_residual(own);
+  gemv_make_rows<Veu, ROWS, TURNS, NORM, INPUTS, TEMPORARIES, kWhole, STEPS...>(all, operands, rows, sums);
+  sync_compute<Veu>();
+  if constexpr (NORM == kGemvCentred) {
+    gemv_centre_rows<Veu, ROWS, TURNS, kWhole>(all, rows, sums, squares);
+    sync_compute<Veu>();
+  }
+  float factor = 1.0f;
+  if constexpr (NORM != kGemvAsIs) {
+    const int own_row = lane_id() / (kWarp / ROWS);
+    factor = rsqrtf(fmaf(gemv_row_sum(squares, own_row), all.inverse_k, all.epsilon));
+  }
+
+  WeightPipe<Veu> weights = task.weights;
+RK_PRAGMA(unroll 1)
+  for (int block = first;;) {
+    GemvOutput<Out> next{};
+    if (++block < end) {  // what it needs is there when its sum is
+      next = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, block);
+      gemv_residual(next);
+    }
+    float sum[ROWS * COLUMNS] = {};
+    const float* x = rows + lane_id() * kGemvLaneK;
+RK_PRAGMA(unroll 1)
+    for (int left = args.chunks; left > 0; --left, x += chunk_k) {
+      const char* const stage = as_shared(weights.acquire());
+      gemv_chunk<ROWS, COLUMNS, NARROW>(x, stage + warp_id() * COLUMNS * column_bytes + lane_id() * 16, column_bytes, piece_k, sum);
+      weights.release();
+    }
+    own.scale *= factor;
+    gemv_store<PLAIN>(args, own, sum);
+    if (block >= end) break;
+    own = next;
+  }
+}
+
+}  // namespace rk
+// <<< kernels/gemm/gemv_of_rows.cuh
 
 // >>> kernels/vdevice/placement.cuh
 // Which vEU a block is. Neighbouring vEUs mostly do neighbouring rTasks, which read the same weights or the same inputs at about the same
@@ -1824,7 +2697,7 @@ struct Control {
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch, veu;
-  uint64_t bases[Veu::kBases];
+  uint64_t bases[Veu::kSharedBases + (Veu::kBases > Veu::kSharedBases ? 1 : 0)];  // Task::base
 };
 
 constexpr int kServiceWarps = 2;
@@ -1864,17 +2737,28 @@ RK_INLINE Instruction fetch(const Instruction* p) {
 template <class Veu>
 RK_INLINE void accesses_of(const Control<Veu>& control, uint32_t record, uint32_t index) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::accesses_of(control.bases, Veu::kBases, record, index);
+  const bool shares_all = Veu::kBases == Veu::kSharedBases;
+  const uint64_t* const bases = shares_all ? control.bases : reinterpret_cast<const uint64_t*>(control.bases[Veu::kSharedBases]);
+  cuda_on_cpu::accesses_of(bases, Veu::kBases, record, index);
 #else
   (void)control, (void)record, (void)index;
 #endif
+}
+
+// Puts the addresses where bodies find them (Task::base). All threads of a block call it.
+template <class Veu>
+RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thread, int threads) {
+  for (int b = thread; b < Veu::kSharedBases; b += threads) control.bases[b] = bases[b];
+  if constexpr (Veu::kBases > Veu::kSharedBases) {
+    if (thread == 0) control.bases[Veu::kSharedBases] = reinterpret_cast<uint64_t>(bases);
+  }
 }
 
 // --- the roles ---------------------------------------------------------------------------------------------------------
 
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
-RK_INLINE void run_loader(const Launch& launch, const Tables& tables, Control<Veu>& control, char* stages) {
+RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tables, Control<Veu>& control, char* stages) {
   if (lane_id() >= kCopyLanes) return;
   const uint64_t policy = weights_policy(launch.weights_kept);
   const uint32_t end = tables.lane_begin[control.veu + 1];
@@ -2105,7 +2989,7 @@ RK_PRAGMA(unroll 1)
 
 // The whole kernel.
 template <class Program>
-RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
+RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tables& tables) {
   using Veu = typename Program::Veu;
   static_assert(sizeof(Control<Veu>) <= kControlBytes, "the control block does not fit; compiler/ir/vdevice.h: kControlBytes");
   static_assert(Veu::kWorkBytes % 128 == 0 && Veu::kWeightStageBytes % 128 == 0, "stages and work are 128-byte aligned");
@@ -2146,7 +3030,7 @@ RK_INLINE void interpret(const Launch& launch, const Tables& tables) {
                    0};
     }
   }
-  for (int b = static_cast<int>(threadIdx.x); b < Veu::kBases; b += kThreadsOf<Veu>) control.bases[b] = launch.bases[b];
+  share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
   sync_all();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
@@ -2265,9 +3149,8 @@ struct Model {
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
   const void* embedded_weights;       // or null
   tamp_status (*prepare)(Instance&);  // can the current device run it?
-  tamp_status (*start)(Instance&, const rk::Launch&, cudaStream_t);
-  void (*kernel)(rk::Launch);  // null in graph execution, like all that only events need
-  const Phases* phases;        // null in persistent execution
+  tamp_status (*start)(Instance&, const rk::Launch&, const uint64_t* bases, cudaStream_t);  // bases: rk::LaunchOf
+  const Phases* phases;                                                                     // null in persistent execution
   int veus, threads, smem_bytes, events, instructions;
   bool veus_by_sm;         // vEUs are numbered by where their blocks are put (place_veus.h)
   int compute_capability;  // 90: the least that the vDevice's bodies need; 0: the stand-in's
@@ -2653,7 +3536,8 @@ inline tamp_status check_device(const Model& model, std::string& message) {
 }
 
 // Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
-inline tamp_status prepare_kernel(Instance& instance) {
+template <auto KERNEL>
+tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
   int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
@@ -2663,9 +3547,9 @@ inline tamp_status prepare_kernel(Instance& instance) {
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
   if (fits != TAMP_OK) return fits;
-  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(model.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, model.kernel, model.threads,
-                                                                       static_cast<size_t>(model.smem_bytes)));
+  TAMP_TRY_CUDA(message, cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
+  TAMP_TRY_CUDA(message,
+                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes)));
   if (!cooperative || resident * sms < model.veus) {
     return fail(message, TAMP_DEVICE,
                 "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
@@ -2674,14 +3558,25 @@ inline tamp_status prepare_kernel(Instance& instance) {
   return TAMP_OK;
 }
 
+// The kernel's parameter: as many of the addresses as it has room for.
+template <int BASES>
+rk::LaunchOf<BASES> parameter_of(void (*)(rk::LaunchOf<BASES>), const rk::Launch& launch, const uint64_t* bases) {
+  rk::LaunchOf<BASES> parameter;
+  static_cast<rk::Launch&>(parameter) = launch;
+  std::copy_n(bases, BASES, parameter.bases);
+  return parameter;
+}
+
 // Model::start of persistent execution.
-inline tamp_status start_kernel(Instance& instance, const rk::Launch& launch, cudaStream_t stream) {
+template <auto KERNEL>
+tamp_status start_kernel(Instance& instance, const rk::Launch& launch, const uint64_t* bases, cudaStream_t stream) {
   const Model& model = *instance.model;
-  void* arguments[] = {const_cast<rk::Launch*>(&launch)};
+  auto parameter = parameter_of(KERNEL, launch, bases);
+  void* arguments[] = {&parameter};
   // Cooperative: the driver puts all vEUs on the GPU together or none, so two instances cannot starve each other.
-  TAMP_TRY_CUDA(instance.message, cudaLaunchCooperativeKernel(model.kernel, dim3(static_cast<unsigned>(model.veus)),
-                                                              dim3(static_cast<unsigned>(model.threads)), arguments,
-                                                              static_cast<size_t>(model.smem_bytes), stream));
+  TAMP_TRY_CUDA(instance.message,
+                cudaLaunchCooperativeKernel(KERNEL, dim3(static_cast<unsigned>(model.veus)), dim3(static_cast<unsigned>(model.threads)),
+                                            arguments, static_cast<size_t>(model.smem_bytes), stream));
   return TAMP_OK;
 }
 
@@ -2807,9 +3702,35 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
+// Whether an output shares memory with another port. In the order of their addresses each is compared with what came before, since every
+// run asks and there may be hundreds of ports.
+inline bool has_overlap(const Model& model, const void* const* inputs, void* const* outputs) {
+  struct Range {
+    uintptr_t begin, end;
+    bool is_output;
+  };
+  Range ranges[rk::kMaxPorts];
+  int count = 0;
+  const auto add = [&](const void* at, size_t bytes, bool is_output) {
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(at);
+    if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
+  };
+  for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
+  for (int o = 0; o < model.output_count; ++o) add(outputs[o], model.outputs[o].bytes, true);
+  std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  uintptr_t end = 0, end_of_outputs = 0;
+  for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {
+    if (range.begin < (range.is_output ? end : end_of_outputs)) return true;
+    end = std::max(end, range.end);
+    if (range.is_output) end_of_outputs = std::max(end_of_outputs, range.end);
+  }
+  return false;
+}
+
 // Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
+  if (!has_overlap(model, inputs, outputs)) return TAMP_OK;
   for (int o = 0; o < model.output_count; ++o) {
     const tamp_port& output = model.outputs[o];
     for (int i = 0; i < model.input_count; ++i) {
@@ -2838,11 +3759,11 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   if (checked == TAMP_OK) checked = check_overlaps(*instance, inputs, outputs);
   if (checked != TAMP_OK) return checked;
   rk::Launch launch{};
-  launch.bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
-  launch.bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
-  for (int i = 0; i < model.input_count; ++i) launch.bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
-  for (int i = 0; i < model.output_count; ++i)
-    launch.bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
+  uint64_t bases[rk::kMaxBases];  // as many as the model has are set
+  bases[rk::kArena] = reinterpret_cast<uint64_t>(instance->arena);
+  bases[rk::kWeights] = reinterpret_cast<uint64_t>(instance->weights);
+  for (int i = 0; i < model.input_count; ++i) bases[rk::kFirstPort + i] = reinterpret_cast<uint64_t>(inputs[i]);
+  for (int i = 0; i < model.output_count; ++i) bases[rk::kFirstPort + model.input_count + i] = reinterpret_cast<uint64_t>(outputs[i]);
   launch.maps = instance->maps;
   launch.veu_of_block = instance->veu_of_block;
   launch.state = instance->state;
@@ -2850,7 +3771,7 @@ inline tamp_status run(Instance* instance, const void* const* inputs, void* cons
   launch.report = instance->report_on_device;
   launch.wait_budget_ns = instance->wait_budget_ns;
   launch.weights_kept = instance->weights_kept;
-  instance->launched = model.start(*instance, launch, stream);
+  instance->launched = model.start(*instance, launch, bases, stream);
   return instance->launched;
 }
 
@@ -3075,8 +3996,8 @@ struct Veu {
   static constexpr int kWeightStageBytes = 36864;
   static constexpr int kInputStages = 3;
   static constexpr int kInputStageBytes = 26624;
-  static constexpr int kWorkBytes = 8192;
-  static constexpr int kBases = 4;
+  static constexpr int kWorkBytes = 4224;
+  static constexpr int kBases = 4, kSharedBases = 4;
 };
 static_assert(rk::kControlBytes == 5120, "control block");
 static_assert(rk::kThreadsOf<Veu> == 320, "threads of a vEU");
@@ -3088,7 +4009,7 @@ struct Program {
   static constexpr bool kOverInputs = false;
   static RK_INLINE void run(uint32_t body, const rk::Task<Veu>& task) {
     switch (body) {
-      case 0: rk::gemv<Veu, /*ROWS=*/1, /*COLUMNS=*/1, /*NARROW=*/true, /*VECTOR=*/true, /*PLAIN=*/true>(task); break;
+      case 0: rk::gemv_of_rows<Veu, /*ROWS=*/1, /*COLUMNS=*/1, /*NARROW=*/true, /*PLAIN=*/true, /*Out=*/float, /*Value=*/float, /*NARROW_IN=*/0, /*INPUTS=*/1, /*SCALARS=*/0, /*NORM=*/rk::kGemvAsIs, /*TURNS=*/1, /*TEMPORARIES=*/0>(task); break;
       default: break;
     }
   }
@@ -3106,45 +4027,25 @@ constexpr rk::TensorRef nothing() { return {rk::kNullBase, 0, 0}; }
 
 // /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]
 // rKernel gemv_16bit<1 rows, 8 columns>, 32 rTasks (onnx: /1/Gemm, /2/Relu)
-__device__ const rk::Padded<rk::GemvArgs> k_m_1_Gemm = {{
-  .in = input(0),  // /0/Flatten_output_0 f32[1,784]
-  .out = arena(0),  // /2/Relu_output_0 f32[1,256]
-  .epilogue = {nothing(), nothing(), {0, 0, 0, 0}, 1, 0, 0.0f, 0.0f},
-  .columns = weights(524288),  // /1/Gemm packed gemv_16bit<1 rows, 8 columns>
-  .in_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .out_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .residual_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .in_stride = 1,
-  .out_stride = 1,
-  .rows = 1,
-  .channels = 256,
-  .k = 784,
-  .chunk_k = 1024,
-  .chunks = 1,
-  .column_bytes = 2048,
-  .piece_k = 1024,
-  .chunks_per_piece = 1,
+__device__ const rk::Padded<rk::GemvOfRowsArgs> k_m_1_Gemm = {{
+  .gemv = {input(0), arena(0), {nothing(), nothing(), {0, 0, 0, 0}, 1, 0, 0.0f, 0.0f}, weights(524288), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, 1, 1, 1, 256, 784, 1024, 1, 2048, 1024, 1, 1},  // /0/Flatten_output_0 f32[1,784], /2/Relu_output_0 f32[1,256], /1/Gemm packed gemv_16bit<1 rows, 8 columns>
+  .inputs = {input(0), nothing(), nothing(), nothing()},  // /0/Flatten_output_0 f32[1,784]
+  .in_rows = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+  .in_steps = {1, 0, 0, 0},
+  .constants = {0.0f},
+  .inverse_k = 0.0012755102f,
+  .epsilon = 0.0f,
 }};
 // /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]
 // rKernel gemv_16bit<1 rows, 8 columns>, 2 rTasks (onnx: /3/Gemm)
-__device__ const rk::Padded<rk::GemvArgs> k_m_3_Gemm = {{
-  .in = arena(0),  // /2/Relu_output_0 f32[1,256]
-  .out = output(0),  // output f32[1,10]
-  .epilogue = {nothing(), nothing(), {0, 0, 0, 0}, 0, 0, 0.0f, 0.0f},
-  .columns = weights(534528),  // /3/Gemm packed gemv_16bit<1 rows, 8 columns>
-  .in_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .out_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .residual_rows = {0, 0, 0, 0, 0, 0, 0, 0},
-  .in_stride = 1,
-  .out_stride = 1,
-  .rows = 1,
-  .channels = 10,
-  .k = 256,
-  .chunk_k = 256,
-  .chunks = 1,
-  .column_bytes = 512,
-  .piece_k = 256,
-  .chunks_per_piece = 1,
+__device__ const rk::Padded<rk::GemvOfRowsArgs> k_m_3_Gemm = {{
+  .gemv = {arena(0), output(0), {nothing(), nothing(), {0, 0, 0, 0}, 0, 0, 0.0f, 0.0f}, weights(534528), {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0}, 1, 1, 1, 10, 256, 256, 1, 512, 256, 1, 1},  // /2/Relu_output_0 f32[1,256], output f32[1,10], /3/Gemm packed gemv_16bit<1 rows, 8 columns>
+  .inputs = {arena(0), nothing(), nothing(), nothing()},  // /2/Relu_output_0 f32[1,256]
+  .in_rows = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+  .in_steps = {1, 0, 0, 0},
+  .constants = {0.0f},
+  .inverse_k = 0.00390625f,
+  .epsilon = 0.0f,
 }};
 
 // --- records: one row per phase of a rOperator ---------------------------------------------------------------------
@@ -3209,7 +4110,7 @@ __device__ const uint32_t kLaneBegin[] = {0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
 
 // --- the kernel ----------------------------------------------------------------------------------------------------
 
-__global__ void __launch_bounds__(320, 1) mnist_mlp_kernel(const __grid_constant__ rk::Launch launch) {
+__global__ void __launch_bounds__(320, 1) mnist_mlp_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {
   rk::interpret<Program>(launch, rk::Tables{kInstructions, kLaneBegin, kRecords, kEventCount});
 }
 
@@ -3224,7 +4125,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x3f20b2d77755732eull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x383e0034be96d004ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
@@ -3239,7 +4140,7 @@ inline const tamp_host::Model& model() {
     "mnist_mlp", kInputs, 1, kOutputs, 1,
     /*arena_bytes=*/1024, /*weight_bytes=*/534608, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
-    tamp_host::prepare_kernel, tamp_host::start_kernel, mnist_mlp_kernel, /*phases=*/nullptr,
+    tamp_host::prepare_kernel<mnist_mlp_kernel>, tamp_host::start_kernel<mnist_mlp_kernel>, /*phases=*/nullptr,
     /*veus=*/32, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/false, /*compute_capability=*/90,
     kMaps, 0, kEventNames, kRecordNames
   };

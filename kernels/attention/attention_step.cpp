@@ -113,9 +113,8 @@ bool has_types(const Graph& graph, const ROperator& rop, const Step& step) {
     if (!is_plain_values(graph.tensor(id))) return false;
   }
   const auto type = [&](StepOperand operand) { return type_of(graph, step, operand); };
-  const bool is_f32 = type(kBias) == DType::f32 && type(kCos) == DType::f32 && type(kSin) == DType::f32;
-  return is_f32 && type(kQ) == type(kK) && type(kQ) == type(kV) && type(kPastK) == type(kPastV) &&
-         is_plain_values(graph.tensor(rop.outputs[0]));
+  const bool own = type(kQ) == type(kK) && type(kQ) == type(kV), past = type(kPastK) == type(kPastV), turn = type(kCos) == type(kSin);
+  return own && past && turn && is_plain_values(graph.tensor(rop.outputs[0]));
 }
 
 // Keys before in a share, whole turns of the body.
@@ -185,10 +184,13 @@ double cycles_of(const Step& step, const VDevice& d, int64_t shares) {
   return d.cost("attention_step.fixed_cycles") + static_cast<double>(turns) * d.cost("attention_step.turn_cycles");
 }
 
+// Template arguments for types other than f32.
 void append_types(const Graph& graph, const Step& step, Phase& phase) {
-  const DType in = type_of(graph, step, kQ), past = type_of(graph, step, kPastK), out = type_of(graph, step, kOut);
-  if (!is_narrow(in) && !is_narrow(past) && !is_narrow(out)) return;
-  phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Past", value_type(past)}, {"Out", value_type(out)}});
+  const std::array<std::pair<const char*, StepOperand>, 5> types = {
+      {{"In", kQ}, {"Past", kPastK}, {"Out", kOut}, {"Turn", kCos}, {"Bias", kBias}}};
+  size_t last = types.size();
+  while (last > 0 && !is_narrow(type_of(graph, step, types[last - 1].second))) --last;
+  for (size_t i = 0; i < last; ++i) phase.template_args.emplace_back(types[i].first, value_type(type_of(graph, step, types[i].second)));
 }
 
 Phase phase_of(const Request& request, const Step& step, int64_t shares) {

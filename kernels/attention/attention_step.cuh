@@ -13,8 +13,8 @@
 // Example: 1000 keys before the query in 4 shares of 250. In share 1, group 5 has keys 255, 287, 319 and 351 first, then 383 to 479.
 //
 // kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
-// lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out; bias, cos and sin are fp32. kTurned
-// needs rows of 64 or 128.
+// lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out, cos and sin have type Turn,
+// the bias has type Bias; each is fp32 or has 16 bits. kTurned needs rows of 64 or 128.
 #pragma once
 
 #include "kernels/attention/rows.cuh"
@@ -131,9 +131,9 @@ struct StepKeys {
 };
 
 // Adds keys first, first + 32, .. below `end` to the group's sums. `bias`: of key 0, or null.
-template <bool kTurned, int kSize, int kCount, int kLie, class T>
+template <bool kTurned, int kSize, int kCount, int kLie, class T, class Bias>
 RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const float4 (&q)[kSize / 32], const float4 (&cos)[kSize / 32],
-                             const float4 (&sin)[kSize / 32], const float* bias, int32_t bias_n, int32_t first, int32_t end, float scale,
+                             const float4 (&sin)[kSize / 32], const Bias* bias, int32_t bias_n, int32_t first, int32_t end, float scale,
                              StepSums<kSize / 32>& sums) {
   constexpr int kSets = kSize / 32;
   float score[kCount];
@@ -229,7 +229,8 @@ RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& 
   if (n < 2) store1(share + kSize + n, n == 0 ? base : sum);
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, class In = float, class Past = float, class Out = float>
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, class In = float, class Past = float, class Out = float,
+          class Turn = float, class Bias = float>
 RK_BODY void attention_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
   static_assert(!kTurned || kSize % 64 == 0);
@@ -247,8 +248,9 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   const StepRows<In> own_k{values_at<const In>(task, args.k) + at.k, args.k_n, args.k_k, args.size},
       own_v{values_at<const In>(task, args.v) + at.v, args.v_n, args.v_columns, args.values};
   const In* const q_row = values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(row) * args.q_m;
-  const float *const cos_rows = task.address(args.cos) + at.cos, *const sin_rows = task.address(args.sin) + at.sin;
-  const float* bias = task.address(args.bias);
+  const Turn *const cos_rows = values_at<const Turn>(task, args.cos) + at.cos, *const sin_rows =
+                                                                                   values_at<const Turn>(task, args.sin) + at.sin;
+  const Bias* bias = values_at<const Bias>(task, args.bias);
   if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
 
   StepKeys<kSize, kCount, kLie, Past> keys;

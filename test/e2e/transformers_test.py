@@ -232,6 +232,30 @@ def rotary(rotated, length=LENGTH, past=0, shares=2, known=False):
     return net.model(ports, [port("y", 1, length, net.hidden)], opset=23, ir=11)
 
 
+def decoder_step(past=70, size=64, heads=4, kv=2):
+    """Attention of one token as exporters of Llama write it: rotated queries and keys, a past, a mask; new keys and values are results, too."""
+    net = Net(heads * size)
+    split = lambda x, count: net.add("Transpose", net.add("Reshape", x, net.ints(1, 1, count, size)), perm=[0, 2, 1, 3])
+
+    def rotated(x):
+        half = lambda begin, end: net.add("Slice", x, net.ints(begin), net.ints(end), net.ints(3), net.ints(1))
+        turned = net.add("Concat", net.add("Neg", half(size // 2, 2**31)), half(0, size // 2), axis=3)
+        return net.add("Add", net.add("Mul", x, "cos"), net.add("Mul", turned, "sin"))
+
+    q = rotated(split(net.linear("x", net.hidden, net.hidden), heads))
+    k, v = (split(net.linear("x", net.hidden, kv * size), kv) for _ in range(2))
+    k = rotated(k)
+    keys, values = (net.add("Concat", name, each, axis=2) for name, each in (("past_k", k), ("past_v", v)))
+    shared = lambda x: net.add("Reshape", net.add("Expand", net.add("Unsqueeze", x, net.ints(2)), net.ints(1, kv, heads // kv, past + 1, size)), net.ints(1, heads, past + 1, size))
+    scores = net.add("Mul", net.add("MatMul", q, net.add("Transpose", shared(keys), perm=[0, 1, 3, 2])), net.constant(size**-0.5))
+    y = net.add("MatMul", net.add("Softmax", net.add("Add", scores, "mask"), axis=-1), shared(values))
+    y = net.linear(net.add("Reshape", net.add("Transpose", y, perm=[0, 2, 1, 3]), net.ints(1, 1, net.hidden)), net.hidden, net.hidden)
+    for name, last in (("y", y), ("k", k), ("v", v)):
+        named(net, last, name)
+    inputs = [port("x", 1, 1, net.hidden), port("mask", 1, 1, 1, past + 1), *(port(name, 1, 1, 1, size) for name in ("cos", "sin")), *(port(name, 1, kv, past, size) for name in ("past_k", "past_v"))]
+    return net.model(inputs, [port("y", 1, 1, net.hidden), port("k", 1, kv, 1, size), port("v", 1, kv, 1, size)], opset=13, ir=8)
+
+
 def one_token(hidden=96, layers=2):
     """Layers of a decoder that make one token: few rows, so that products make their rows themselves."""
     net, x, ports, results = Net(hidden), "x", [], []
@@ -626,6 +650,25 @@ def test_grouped_queries_repeat_no_keys(tamp):
                 continue  # scores and mask are rOperators of their own
             chains, copied = chains_and_copies(tamp, *options)
             assert len(chains) == 4 and not copied, (precision, past, chains, copied)
+
+
+def test_decoder_step(tamp):
+    """Keys of the past are read where the caller has them, and rows are turned by the attention; many keys are cut into shares."""
+    for past, kind in [(70, "attention_step<64, turned>"), (3000, "attention_step<64, turned, ")]:
+        for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+            check(tamp, decoder_step(past), None, limit, precision, None, "--vdevice", "h200")
+            tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
+            rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+            step, = [rop for rop in rops if rop["op"] == "StepAttention"]
+            assert step["rkernel"].startswith(kind) and not any(rop["name"].endswith(".copy") for rop in rops), step["rkernel"]
+            assert step["phases"][0]["template"]["kEarly"] == "true"
+    # A model of f16: the keys are read as they are, too.
+    made = in_type(decoder_step(), TensorProto.FLOAT16)
+    (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
+    tamp("run", "model.onnx", "--device", "cpu", "--check", "--races", "--precision", "fp16", "--vdevice", "h200")
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200")
+    rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+    assert not any(rop["name"].endswith((".copy", ".cast")) for rop in rops), [rop["name"] for rop in rops]
 
 
 def test_one_token(tamp):

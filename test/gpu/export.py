@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Writes networks of torchvision, or of test/gpu/networks.py, as ONNX files that test/gpu/measure.py can measure.
 
-    python3 test/gpu/export.py FOLDER [--batch N] NAME...
+    python3 test/gpu/export.py FOLDER [--batch N] [--half] NAME...
 
 For each NAME: NAME.onnx (opset 17, by torch.onnx.export, weights inside), NAME.inputs.npz, NAME.expected.npz (by ONNX Runtime on the CPU) and
 NAME.weights.json with `inputs` and `noise`. Weights are random with a fixed seed; statistics of batch normalisations are those of random images, so
 that values keep their size through a deep network. Scales of layers, which torchvision starts at 1e-6, are 0.5: with 1e-6 a block would add nothing
-that a test could see. `noise` is the network's relative L2 error when only inputs and weights of every convolution and Linear are rounded to the
+that a test could see. With --half the model is one of f16, as
+`module.half()` exports it, and what is expected is what a module of f32 with the same weights makes. `noise` is the network's relative L2 error when only inputs and weights of every convolution and Linear are rounded to the
 precision."""
-import argparse, json, pathlib, sys
+import argparse, copy, json, pathlib, sys
 
 import numpy as np
 import onnxruntime
@@ -32,6 +33,9 @@ def prepare(module, shapes):
     for name, parameter in module.named_parameters():
         if name.endswith("layer_scale"):
             parameter.fill_(0.5)
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear) and not layer.weight.any():  # torchvision's heads of transformers, whose answer would be 0
+            nn.init.normal_(layer.weight, std=layer.in_features ** -0.5)
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     for norm in norms:
         norm.train()
@@ -60,19 +64,25 @@ def noise_of(module, inputs, wanted, precision):
     return float((got - wanted).norm() / wanted.norm())
 
 
-def export(folder, name, batch):
+def export(folder, name, batch, half):
     torch.manual_seed(1)
     module, shapes = networks.build(name)
     module = prepare(module.eval(), shapes)
     inputs = [torch.randn(batch or shape[0], *shape[1:]) for shape in shapes]
+    if half:
+        module, inputs = module.half().float(), [x.half().float() for x in inputs]
     names = [f"input{i}" for i in range(len(inputs))]
     results = module(*inputs)
     outputs = [f"output{i}" if i else "output" for i in range(len(results) if isinstance(results, tuple) else 1)]
     path = folder / f"{name}.onnx"
-    torch.onnx.export(module, tuple(inputs), path, input_names=names, output_names=outputs, opset_version=17, dynamo=False)
-    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {n: x.numpy() for n, x in zip(names, inputs)})
+    written, given = (copy.deepcopy(module).half(), [x.half() for x in inputs]) if half else (module, inputs)
+    torch.onnx.export(written, tuple(given), path, input_names=names, output_names=outputs, opset_version=17, dynamo=False)
+    if half:
+        expected = [value.numpy() for value in (results if isinstance(results, tuple) else (results,))]
+    else:
+        expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {n: x.numpy() for n, x in zip(names, inputs)})
     np.savez(folder / f"{name}.expected.npz", **dict(zip(outputs, expected)))
-    np.savez(folder / f"{name}.inputs.npz", **{n: x.numpy() for n, x in zip(names, inputs)})
+    np.savez(folder / f"{name}.inputs.npz", **{n: x.numpy() for n, x in zip(names, given)})
     wanted = torch.cat([torch.from_numpy(value).flatten() for value in expected])
     noise = {precision: noise_of(module, inputs, wanted, precision) for precision in MANTISSA_BITS}
     (folder / f"{name}.weights.json").write_text(json.dumps({"inputs": [[n, list(x.shape), "f"] for n, x in zip(names, inputs)], "noise": noise}))
@@ -83,12 +93,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--batch", type=int)
+    parser.add_argument("--half", action="store_true", help="a model of f16")
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     torch.set_grad_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)  # it has no form in ONNX
     for name in args.names:
-        export(args.folder, name, args.batch)
+        export(args.folder, name, args.batch, args.half)
     return 0
 
 

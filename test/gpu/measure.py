@@ -79,13 +79,18 @@ def arguments_of(out, folder, name, meta, batch=None):
     return arguments, outputs, [repeated(expected[n]) for n in expected.files]
 
 
+def values_of(path, count):
+    """A file of so many values of f32 or f16."""
+    return np.fromfile(path, np.float16 if path.stat().st_size == 2 * count else np.float32).astype(np.float64)
+
+
 def run(work, folder, name, precision, meta, repeat, batch=None):
     out = work / f"{name}-{precision}"
     arguments, outputs, expected = arguments_of(out, folder, name, meta, batch)
 
     def go(*more):
         done, _ = timed([out / "runner", *arguments, *more])
-        got = np.concatenate([np.fromfile(path, np.float32).astype(np.float64) for path in outputs])
+        got = np.concatenate([values_of(path, value.size) for path, value in zip(outputs, expected)])
         want = np.concatenate([value.astype(np.float64).ravel() for value in expected])
         error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
         bar = (1e-5 if is_recurrent(name) else 1e-4) if precision == "fp32" else 2 * meta["noise"][precision]

@@ -254,6 +254,10 @@ TEST_CASE("operands and results of StepAttention may be of 16 bits") {
       add(c, {kStepPastK, kStepPastV}, false, dtype);
     }
   }
+  const Case all = step_case("turned, with a bias", {{1, 2}, 1, 1, 40, 64, 64}, true, {2, 1, 41});
+  add(all, {kStepCos, kStepSin}, false, DType::f16);
+  add(all, {kStepBias}, false, DType::bf16);
+  add(all, {0, 1, 2, kStepBias, kStepPastK, kStepPastV, kStepCos, kStepSin}, true, DType::f16);
   for (const std::string& problem : problems_of(cases, Precision::fp16, 4e-3)) FAIL_CHECK(problem);
 }
 
