@@ -177,11 +177,14 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"scale", float_arg(scale * static_cast<float>(std::numbers::log2e))}};
 }
 
-// Cycles of a rTask of the first phase. Own keys come one for each group at a time, keys before several.
-double cycles_of(const Step& step, const VDevice& d, int64_t shares) {
+// Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones
+// come at L2's pace. `key_bytes`: of a key before and its value.
+double cycles_of(const Step& step, const VDevice& d, int64_t shares, int64_t key_bytes) {
   const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
-  const int64_t turns = ceil_div(step.past == 0 ? 0 : keys_of_share(step, shares), turn) + ceil_div(step.own, rk::kStepGroups);
-  return d.cost("attention_step.fixed_cycles") + static_cast<double>(turns) * d.cost("attention_step.turn_cycles");
+  const int64_t late = step.past == 0 ? 0 : std::max<int64_t>(0, keys_of_share(step, shares) - turn);
+  const int64_t own_turns = ceil_div(step.own, rk::kStepGroups);
+  return d.cost("attention_step.fixed_cycles") + static_cast<double>(own_turns - 1) * d.cost("attention_step.turn_cycles") +
+         static_cast<double>(late * key_bytes) * d.cost("attention_step.byte_cycles");
 }
 
 // Template arguments for types other than f32.
@@ -220,7 +223,7 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const int64_t of_key = step.size + step.values;
   phase.cost.flops = 2 * static_cast<double>((share + step.own) * of_key);
   phase.cost.activation_bytes = bytes(kPastK, share * of_key) + bytes(kQ, step.own * of_key + step.size) + bytes(kOut, step.values);
-  phase.cost.calibrated_cycles = cycles_of(step, request.vdevice, shares);
+  phase.cost.calibrated_cycles = cycles_of(step, request.vdevice, shares, of_key * bytes_of(type_of(request.graph, step, kPastK)));
   return phase;
 }
 
@@ -332,7 +335,8 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   std::optional<Estimate> least;
   for (const int64_t shares : share_counts(*step, d)) {
     const double rounds = static_cast<double>(ceil_div(step->all() * shares, d.veus()));
-    const double cycles = rounds * cycles_of(*step, d, shares) + (shares > 1 ? d.cost("attention_step.sum_cycles") : 0);
+    const double cycles = rounds * cycles_of(*step, d, shares, (step->size + step->values) * bytes_of(DType::f32)) +
+                          (shares > 1 ? d.cost("attention_step.sum_cycles") : 0);
     const double us = d.edge_us * (shares > 1 ? 2 : 1) + cycles / (d.clock_ghz * 1e3);
     if (!least || us < least->us) least = Estimate{us};
   }
