@@ -164,7 +164,7 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
   }
   for (const float constant : rows_of.constants) constants.push_back(float_arg(constant));
   if (constants.empty()) constants.push_back(float_arg(0));
-  phase.header = "kernels/gemm/gemv_of_rows.cuh";
+  phase.header = rows_of.steps.empty() ? "kernels/gemm/gemv_of_rows.cuh" : "kernels/gemm/gemv_steps.cuh";
   phase.body = "rk::gemv_of_rows";
   phase.template_args.insert(phase.template_args.end(), {{"Out", value_type(request.graph.tensor(request.rop.outputs[0]).dtype)},
                                                          {"Value", value_type(value)},
@@ -173,8 +173,7 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"SCALARS", std::to_string(rows_of.scalars)},
                                                          {"NORM", rows_of.norm},
                                                          {"TURNS", std::to_string(turns_of(piece_k))},
-                                                         {"TEMPORARIES", std::to_string(rows_of.temporaries)}});
-  for (const std::string& step : rows_of.steps) phase.template_args.emplace_back("STEPS", step);
+                                                         {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
   phase.args_type = "rk::GemvOfRowsArgs";
   phase.args = {{"gemv", ArgValue{std::move(gemv)}},
                 {"inputs", ArgValue{std::move(places)}},
@@ -193,7 +192,6 @@ void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phas
   RowOperands operands;
   operands.tensors = chain->inputs;
   operands.norm = norm_of(op);
-  operands.temporaries = chain->temporaries;
   operands.constants = chain->constants;
   operands.epsilon = op.epsilon;
   operands.offsets.assign(static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows), 0);
@@ -206,7 +204,9 @@ void add_rows(const Request& request, int64_t rows, int64_t piece_k, Phase& phas
     operands.k_strides.push_back(x.place.strides.back());
   }
   if (!op.steps.empty()) {
-    for (const ChainStep& step : chain->steps) operands.steps.push_back(step_text(step));
+    operands.steps = "rk::GemvSteps<" + std::to_string(chain->temporaries);
+    for (const ChainStep& step : chain->steps) operands.steps += ", " + step_text(step);
+    operands.steps += ">";
   }
   add_rows_phase(operands, request, rows, piece_k, phase);
 }

@@ -6,7 +6,7 @@
 // The scale and the shift of the normalisation are in weights and bias. Multiplying the sum by the factor instead of each x saves a
 // barrier: the factor is needed only when the sum is there.
 //
-// All of x is in shared memory at once, fp32. f is STEPS, as of static_chain.cuh; none: in0. Operand i is of type Value in memory where
+// All of x is in shared memory at once, fp32. f is Steps (gemv_steps.cuh), or in0. Operand i is of type Value in memory where
 // bit i of NARROW_IN says so, else fp32; where bit i of SCALARS does, four of its k are no aligned access. k is a multiple of four if
 // SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's. A rTask takes
 // `turns` blocks of columns one after another, with the same rows: rTask 3 of 12 turns has blocks 36 to 47.
@@ -15,7 +15,7 @@
 // shared memory, which all threads add up behind a barrier.
 #pragma once
 
-#include "kernels/elementwise/static_chain.cuh"
+#include "kernels/elementwise/numbers.cuh"
 #include "kernels/gemm/gemv.cuh"
 
 namespace rk {
@@ -102,19 +102,14 @@ struct GemvOperands {
   }
 };
 
-// A step of the chain. The sigmoid of gated products by the GPU's fast functions: the library's is long code that would run once.
-template <uint64_t STEP, int COUNT, class Values>
-RK_INLINE void gemv_step(const GemvOfRowsArgs& args, Values& values) {
-  if constexpr (static_step_byte(STEP, 0) == kOp_sigmoid) {
-    float4 v[COUNT];
-    static_operand<static_step_byte(STEP, 1)>(args, values, v);
+// f(in0) = in0.
+struct GemvNoSteps {
+  template <int INPUTS, int COUNT>
+  RK_INLINE static void make(const GemvOfRowsArgs&, const float4 (&in)[INPUTS][COUNT], float4 (&to)[COUNT]) {
 #pragma unroll
-    for (int g = 0; g < COUNT; ++g) values.acc[g] = float4{sigmoid(v[g].x), sigmoid(v[g].y), sigmoid(v[g].z), sigmoid(v[g].w)};
-    static_keep<STEP, COUNT>(values);
-  } else {
-    static_step<STEP, COUNT>(args, values);
+    for (int g = 0; g < COUNT; ++g) to[g] = in[0][g];
   }
-}
+};
 
 // Adds up each sum over the lanes and leaves it in shared memory, a word for each warp.
 template <int COUNT>
@@ -135,7 +130,7 @@ RK_INLINE float gemv_row_sum(const float* sums, int row) {
 }
 
 // Leaves f(in0, in1, ..) in shared memory, rows of piece_k, and in `sums` the sums of the rows, or of their squares.
-template <class Veu, int ROWS, int TURNS, int NORM, int INPUTS, int TEMPORARIES, bool WHOLE, uint64_t... STEPS, class Operands>
+template <class Veu, int ROWS, int TURNS, int NORM, int INPUTS, bool WHOLE, class Steps, class Operands>
 RK_INLINE void gemv_make_rows(const GemvOfRowsArgs& args, Operands& operands, float* x, float* sums) {
   using Fours = GemvFours<ROWS, TURNS>;
   const int k_end = args.gemv.k, piece_k = args.gemv.piece_k;
@@ -145,15 +140,13 @@ RK_INLINE void gemv_make_rows(const GemvOfRowsArgs& args, Operands& operands, fl
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; turn += Fours::kTurns) {
       if (m > 0 || turn > 0) operands.place(args, m, turn);
-      StaticValues<INPUTS, TEMPORARIES, Fours::kCount> values;
-      operands.load(args, turn, values.inputs);
-#pragma unroll
-      for (int g = 0; g < Fours::kCount; ++g) values.acc[g] = values.inputs[0][g];
-      (gemv_step<STEPS, Fours::kCount>(args, values), ...);
+      float4 inputs[INPUTS][Fours::kCount], made[Fours::kCount];
+      operands.load(args, turn, inputs);
+      Steps::make(args, inputs, made);
 #pragma unroll
       for (int g = 0; g < Fours::kCount; ++g) {
         const int k = gemv_k<Veu>(turn + g % Fours::kTurns), r = g / Fours::kTurns;
-        const float4 v = gemv_first<WHOLE>(values.acc[g], k_end - k);
+        const float4 v = gemv_first<WHOLE>(made[g], k_end - k);
         if (NORM == kGemvCentred) sum[r] += gemv_sum4(v);
         if (NORM == kGemvScaled) sum[r] += gemv_squares4(v);
         if (k < piece_k) *reinterpret_cast<float4*>(x + (m + r) * piece_k + k) = v;
@@ -192,7 +185,7 @@ RK_INLINE void gemv_centre_rows(const GemvOfRowsArgs& args, float* x, const floa
 }
 
 template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool PLAIN, class Out, class Value, uint32_t NARROW_IN, int INPUTS,
-          uint32_t SCALARS, int NORM, int TURNS, int TEMPORARIES, uint64_t... STEPS>
+          uint32_t SCALARS, int NORM, int TURNS, class Steps>
 RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= kGemvRows);
   constexpr bool kWhole = SCALARS == 0;
@@ -208,7 +201,7 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
   GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, ROWS, TURNS> operands(task, all);
   task.await_inputs();
   gemv_residual(own);
-  gemv_make_rows<Veu, ROWS, TURNS, NORM, INPUTS, TEMPORARIES, kWhole, STEPS...>(all, operands, rows, sums);
+  gemv_make_rows<Veu, ROWS, TURNS, NORM, INPUTS, kWhole, Steps>(all, operands, rows, sums);
   sync_compute<Veu>();
   if constexpr (NORM == kGemvCentred) {
     gemv_centre_rows<Veu, ROWS, TURNS, kWhole>(all, rows, sums, squares);

@@ -34,8 +34,7 @@ struct RowOperands {
   std::vector<int64_t> offsets;    // of each row of each tensor, rk::kGemvRows a tensor
   int64_t scalars = 0;             // bit i: four k of tensor i are no aligned access
   std::string norm;
-  int64_t temporaries = 0;
-  std::vector<std::string> steps;  // texts of template arguments
+  std::string steps;  // text of the template argument; empty where the rows are the first tensor
   std::vector<float> constants;
   float epsilon = 0;
 };
