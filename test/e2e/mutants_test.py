@@ -55,7 +55,7 @@ def test_a_dropped_wait_gives_a_wrong_answer_within_a_few_seeds(tamp):
 def test_a_wrong_offset_gives_a_wrong_answer(tamp):
     source = compiled(tamp)
     right = answer(tamp)
-    mutate(source, r"\.in = arena\((\d+)\)", lambda match: f".in = arena({int(match[1]) + 16})", 1)
+    mutate(source, r"\.inputs = \{arena\((\d+)\)", lambda match: f".inputs = {{arena({int(match[1]) + 16})", 1)
     assert not np.array_equal(right, answer(tamp))
 
 
