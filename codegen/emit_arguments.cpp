@@ -117,6 +117,19 @@ class Printer {
   size_t record_;
 };
 
+// A field of an argument struct: a line, or where it is a struct whose fields have names a line for each of these.
+void emit_field(SourceWriter& w, const Printer& printer, const std::string& name, const ArgValue& value) {
+  if (!value.names.empty()) {
+    w.open(fmt::format(".{} =", name));
+    const auto& fields = std::get<ArgList>(value.value);
+    for (size_t i = 0; i < fields.size(); ++i) emit_field(w, printer, value.names[i], fields[i]);
+    w.close(",");
+    return;
+  }
+  const std::string what = printer.what(value);
+  w.line(".{} = {},{}{}", name, printer.print(value), what.empty() ? "" : "  // ", what);
+}
+
 }  // namespace
 
 std::string headline(const Graph& graph, const ROperator& rop) {
@@ -176,10 +189,7 @@ void emit_arguments(SourceWriter& w, const Plan& plan, SourceLines& lines) {
       open_call(w, plan, r);
     else
       w.open(fmt::format("__device__ const rk::Padded<{}> {} = {{", phase.args_type, record.symbol));
-    for (const Arg& arg : phase.args) {
-      const std::string what = printer.what(arg.value);
-      w.line(".{} = {},{}{}", arg.name, printer.print(arg.value), what.empty() ? "" : "  // ", what);
-    }
+    for (const Arg& arg : phase.args) emit_field(w, printer, arg.name, arg.value);
     w.close(program.launches ? "}};" : "};");
   }
 }

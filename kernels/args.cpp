@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "kernels/vdevice/numbers.cuh"
@@ -30,6 +31,16 @@ ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size) {
   for (const int64_t divisor : divisors) list.push_back(divisor_arg(divisor));
   while (list.size() < size) list.push_back(divisor_arg(1));
   return ArgValue{list};
+}
+
+ArgValue struct_arg(std::vector<Arg> fields) {
+  ArgList values;
+  std::vector<std::string> names;
+  for (Arg& field : fields) {
+    values.push_back(std::move(field.value));
+    names.push_back(std::move(field.name));
+  }
+  return {std::move(values), std::move(names)};
 }
 
 bool has_epilogue(const ROperator& rop) {

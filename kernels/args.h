@@ -19,6 +19,9 @@ ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
 // An array of `size` rk::Divisor: `divisors`, then divisors by 1.
 ArgValue divisors_arg(const std::vector<int64_t>& divisors, size_t size);
 
+// A struct with these fields.
+ArgValue struct_arg(std::vector<Arg> fields);
+
 bool has_epilogue(const ROperator& rop);
 
 // rk::EpilogueArgs. `residual_strides` are in the order that the body wants; at most 4.

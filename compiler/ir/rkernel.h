@@ -44,6 +44,7 @@ struct ArgValue;
 using ArgList = std::vector<ArgValue>;
 struct ArgValue {
   std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, PackedArg, DivisorArg, NoTensorArg, ArgList> value;
+  std::vector<std::string> names{};  // of an ArgList that is a struct: its fields, to be printed by name; else empty
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
 struct Arg {

@@ -237,13 +237,11 @@ Cost cost_of(const Request& request, const Product& p, const Config& c, int64_t 
 // Makes the phase one whose operand comes in parts.
 void add_parts(const Request& request, Phase& phase) {
   const Tensor& sums = request.graph.tensor(request.rop.inputs[0]);
-  ArgList gemv;
-  for (Arg& a : phase.args) gemv.push_back(std::move(a.value));
   phase.header = "kernels/gemm/gemv_of_sums.cuh";
   phase.body = "rk::gemv_of_sums";
   phase.awaits_inputs = true;
   phase.args_type = "rk::GemvOfSumsArgs";
-  phase.args = {{"gemv", ArgValue{std::move(gemv)}},
+  phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"parts", arg(sums.shape[2])},
                 {"part_stride", arg(sums.place.strides[2])},
                 {"scale", float_arg(std::get<PooledMatMul>(request.rop.attrs).scale)}};

@@ -156,12 +156,9 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
     places.push_back(arg(TensorArg{rows_of.tensors[i]}));
   }
   while (places.size() < static_cast<size_t>(rk::kGemvOperands)) places.push_back(null_arg());
-  ArgList gemv, constants;
-  int64_t k = 0;
-  for (Arg& a : phase.args) {
-    if (a.name == "k") k = std::get<int64_t>(a.value.value);
-    gemv.push_back(std::move(a.value));
-  }
+  ArgList constants;
+  const auto is_k = [](const Arg& a) { return a.name == "k"; };
+  const int64_t k = std::get<int64_t>(std::find_if(phase.args.begin(), phase.args.end(), is_k)->value.value);
   for (const float constant : rows_of.constants) constants.push_back(float_arg(constant));
   if (constants.empty()) constants.push_back(float_arg(0));
   phase.header = rows_of.steps.empty() ? "kernels/gemm/gemv_of_rows.cuh" : "kernels/gemm/gemv_steps.cuh";
@@ -175,7 +172,7 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"TURNS", std::to_string(turns_of(piece_k))},
                                                          {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
   phase.args_type = "rk::GemvOfRowsArgs";
-  phase.args = {{"gemv", ArgValue{std::move(gemv)}},
+  phase.args = {{"gemv", struct_arg(std::move(phase.args))},
                 {"inputs", ArgValue{std::move(places)}},
                 {"in_rows", array_arg(rows_of.offsets, static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows))},
                 {"in_steps", array_arg(rows_of.k_strides, static_cast<size_t>(rk::kGemvOperands))},
