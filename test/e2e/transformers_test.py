@@ -232,8 +232,9 @@ def rotary(rotated, length=LENGTH, past=0, shares=2, known=False):
     return net.model(ports, [port("y", 1, length, net.hidden)], opset=23, ir=11)
 
 
-def decoder_step(past=70, size=64, heads=4, kv=2):
-    """Attention of one token as exporters of Llama write it: rotated queries and keys, a past, a mask; new keys and values are results, too."""
+def decoder_step(past=70, size=64, heads=4, kv=2, computed=False):
+    """Attention of one token as exporters of Llama write it: rotated queries and keys, a past, a mask; new keys and values are results, too.
+    `computed`: the program makes the past itself."""
     net = Net(heads * size)
     split = lambda x, count: net.add("Transpose", net.add("Reshape", x, net.ints(1, 1, count, size)), perm=[0, 2, 1, 3])
 
@@ -245,7 +246,8 @@ def decoder_step(past=70, size=64, heads=4, kv=2):
     q = rotated(split(net.linear("x", net.hidden, net.hidden), heads))
     k, v = (split(net.linear("x", net.hidden, kv * size), kv) for _ in range(2))
     k = rotated(k)
-    keys, values = (net.add("Concat", name, each, axis=2) for name, each in (("past_k", k), ("past_v", v)))
+    before = [net.add("Exp", name) if computed else name for name in ("past_k", "past_v")]
+    keys, values = (net.add("Concat", name, each, axis=2) for name, each in zip(before, (k, v)))
     shared = lambda x: net.add("Reshape", net.add("Expand", net.add("Unsqueeze", x, net.ints(2)), net.ints(1, kv, heads // kv, past + 1, size)), net.ints(1, heads, past + 1, size))
     scores = net.add("Mul", net.add("MatMul", q, net.add("Transpose", shared(keys), perm=[0, 1, 3, 2])), net.constant(size**-0.5))
     y = net.add("MatMul", net.add("Softmax", net.add("Add", scores, "mask"), axis=-1), shared(values))
@@ -662,6 +664,11 @@ def test_decoder_step(tamp):
             step, = [rop for rop in rops if rop["op"] == "StepAttention"]
             assert step["rkernel"].startswith(kind) and not any(rop["name"].endswith(".copy") for rop in rops), step["rkernel"]
             assert step["phases"][0]["template"]["kEarly"] == "true"
+    # What the program makes itself is not loaded before it is there.
+    check(tamp, decoder_step(computed=True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--races")
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200")
+    rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+    assert [rop["phases"][0]["template"]["kEarly"] for rop in rops if rop["op"] == "StepAttention"] == ["false"]
     # A model of f16: the keys are read as they are, too.
     made = in_type(decoder_step(), TensorProto.FLOAT16)
     (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
