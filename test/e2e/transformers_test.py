@@ -234,7 +234,7 @@ def rotary(rotated, length=LENGTH, past=0, shares=2, known=False):
 
 def decoder_step(past=70, size=64, heads=4, kv=2, computed=False):
     """Attention of one token as exporters of Llama write it: rotated queries and keys, a past, a mask; new keys and values are results, too.
-    `computed`: the program makes the past itself."""
+    `computed`: the program makes the past itself, later than queries and new keys."""
     net = Net(heads * size)
     split = lambda x, count: net.add("Transpose", net.add("Reshape", x, net.ints(1, 1, count, size)), perm=[0, 2, 1, 3])
 
@@ -246,7 +246,8 @@ def decoder_step(past=70, size=64, heads=4, kv=2, computed=False):
     q = rotated(split(net.linear("x", net.hidden, net.hidden), heads))
     k, v = (split(net.linear("x", net.hidden, kv * size), kv) for _ in range(2))
     k = rotated(k)
-    before = [net.add("Exp", name) if computed else name for name in ("past_k", "past_v")]
+    late = lambda name: net.add("Softmax", net.add("MatMul", net.add("Softmax", net.add("MatMul", name, net.weight(size, size)), axis=-1), net.weight(size, size)), axis=-1)
+    before = [late(name) if computed else name for name in ("past_k", "past_v")]
     keys, values = (net.add("Concat", name, each, axis=2) for name, each in zip(before, (k, v)))
     shared = lambda x: net.add("Reshape", net.add("Expand", net.add("Unsqueeze", x, net.ints(2)), net.ints(1, kv, heads // kv, past + 1, size)), net.ints(1, heads, past + 1, size))
     scores = net.add("Mul", net.add("MatMul", q, net.add("Transpose", shared(keys), perm=[0, 1, 3, 2])), net.constant(size**-0.5))
