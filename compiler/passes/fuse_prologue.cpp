@@ -151,15 +151,11 @@ class PrologueJoiner {
     if (graph_.tensor(id).shape == shape) return id;
     TensorId& view = of_shape_[{id.index(), shape}];
     if (view.valid()) return view;
-    Tensor made;
-    made.name = graph_.tensor(id).name + ".rows" + std::to_string(graph_.tensors.size());
-    made.dtype = DType::f32;
-    made.shape = shape;
     ROperator reshape;
-    reshape.name = made.name;
+    reshape.name = graph_.tensor(id).name + ".rows" + std::to_string(graph_.tensors.size());
     reshape.attrs = Reshape{shape};
     reshape.inputs = {id};
-    view = add_tensor(graph_, std::move(made));
+    view = add_like(graph_, id, reshape.name, shape);
     reshape.outputs = {view};
     views_.push_back(std::move(reshape));
     return view;

@@ -161,7 +161,7 @@ class QueryGrouper {
     if (!groups) return made_.push_back(std::move(rop));
     const TensorId result = rop.outputs[0];
     const Shape shape = graph_.tensor(result).shape;
-    rop.outputs = {add_like(result, *divided_heads(shape, *groups), rop.name + ".grouped")};
+    rop.outputs = {add_like(graph_, result, rop.name + ".grouped", *divided_heads(shape, *groups))};
     const ROperator joined{rop.name + ".heads", Reshape{shape}, {}, rop.outputs, {result}, rop.origin};
     made_.push_back(std::move(rop));
     made_.push_back(joined);
@@ -178,17 +178,9 @@ class QueryGrouper {
 
   TensorId emit_view(const ROperator& rop, TensorId from, OpAttrs attrs, const Shape& shape) {
     const std::string name = rop.name + ".group" + std::to_string(graph_.tensors.size());
-    const TensorId to = add_like(from, shape, name);
+    const TensorId to = add_like(graph_, from, name, shape);
     made_.push_back({name, std::move(attrs), {}, {from}, {to}, rop.origin});
     return to;
-  }
-
-  TensorId add_like(TensorId id, const Shape& shape, std::string name) {
-    Tensor tensor;
-    tensor.name = std::move(name);
-    tensor.dtype = graph_.tensor(id).dtype;
-    tensor.shape = shape;
-    return add_tensor(graph_, std::move(tensor));
   }
 
   static constexpr size_t kBias = 3;  // of an Attention

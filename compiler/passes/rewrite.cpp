@@ -35,6 +35,14 @@ const ElementwiseStep* single_step(const ROperator& rop) {
   return &op->steps[0];
 }
 
+TensorId add_like(Graph& graph, TensorId like, std::string name, Shape shape) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = graph.tensor(like).dtype;
+  tensor.shape = std::move(shape);
+  return add_tensor(graph, std::move(tensor));
+}
+
 ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output) {
   ROperator rop;
   rop.name = std::move(name);

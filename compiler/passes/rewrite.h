@@ -16,6 +16,9 @@ bool all_are(const std::vector<int64_t>& values, int64_t wanted);  // true of no
 // The step of an Elementwise that has just one, with the inputs in order as its operands; null for everything else.
 const ElementwiseStep* single_step(const ROperator& rop);
 
+// A new activation of the type of `like`.
+TensorId add_like(Graph& graph, TensorId like, std::string name, Shape shape);
+
 ROperator make_elementwise(std::string name, std::vector<ElementwiseStep> steps, std::vector<TensorId> inputs, TensorId output);
 ROperator make_copy(std::string name, TensorId from, TensorId to);  // one step `identity`
 

@@ -136,7 +136,7 @@ class ConcatSplit {
       Shape columns = graph_.tensor(concat.inputs[0]).shape;
       columns[cut.axis + 1] = cut.step;
       concat.attrs = Concat{static_cast<int64_t>(cut.axis) + 1};
-      concat.outputs = {add_like(chain.outputs[0], chain.name + ".columns", columns)};
+      concat.outputs = {add_like(graph_, chain.outputs[0], chain.name + ".columns", columns)};
       concat.name += ".columns";
       const ROperator rows{chain.name, Reshape{graph_.tensor(chain.outputs[0]).shape}, {}, concat.outputs, chain.outputs, chain.origin};
       made_.push_back(std::move(concat));
@@ -156,7 +156,7 @@ class ConcatSplit {
     for (size_t i = 0; i < made.inputs.size(); ++i) {
       if (i != cut.input) made.inputs[i] = part_of(chain, made.inputs[i], cut, part);
     }
-    made.outputs = {add_like(chain.outputs[0], made.name, shape)};
+    made.outputs = {add_like(graph_, chain.outputs[0], made.name, shape)};
     if (!is_read_in_place(part.operand)) {
       const ROperator maker = graph_.rop(uses_.producer[part.operand.index()]);
       made = *join_elementwise(graph_, maker, made);
@@ -184,17 +184,9 @@ class ConcatSplit {
 
   TensorId emit_view(const ROperator& chain, TensorId from, OpAttrs attrs, const Shape& shape) {
     const std::string name = chain.name + ".view" + std::to_string(graph_.tensors.size());
-    const TensorId to = add_like(from, name, shape);
+    const TensorId to = add_like(graph_, from, name, shape);
     made_.push_back({name, std::move(attrs), {}, {from}, {to}, chain.origin});
     return to;
-  }
-
-  TensorId add_like(TensorId id, std::string name, const Shape& shape) {
-    Tensor tensor;
-    tensor.name = std::move(name);
-    tensor.dtype = graph_.tensor(id).dtype;
-    tensor.shape = shape;
-    return add_tensor(graph_, std::move(tensor));
   }
 
   using PartKey = std::tuple<TensorId, size_t, int64_t, int64_t, int64_t>;  // tensor, axis, start, step, extent

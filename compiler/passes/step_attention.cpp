@@ -44,12 +44,8 @@ class StepMaker {
  private:
   // A tensor and a rOperator that makes it, which are forgotten if the step is not made.
   TensorId add(ROperator rop, const std::string& name, const Shape& shape) {
-    Tensor tensor;
-    tensor.name = name;
-    tensor.dtype = DType::f32;
-    tensor.shape = shape;
     rop.name = name;
-    rop.outputs = {add_tensor(graph_, std::move(tensor))};
+    rop.outputs = {add_like(graph_, rop.inputs[0], name, shape)};
     made_.push_back(std::move(rop));
     return made_.back().outputs[0];
   }
