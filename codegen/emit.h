@@ -106,8 +106,8 @@ std::string headline(const Graph& graph, const ROperator& rop);
 // A part of the arena; parts are listed by offset.
 struct ArenaPart {
   int64_t offset = 0, bytes = 0;
-  std::string what;                             // "scratch", "exchange", or empty: a buffer
-  std::vector<std::string> tensors;             // of a buffer, by the model's names
+  std::string what;                  // "scratch", "exchange", "words" (of a buffer), "second copy of all words", or empty: a buffer
+  std::vector<std::string> tensors;  // of a buffer or its words, by the model's names
   std::vector<ROperatorId> made_by, needed_by;  // ascending
 };
 std::vector<ArenaPart> arena_parts(const RProgram& program);

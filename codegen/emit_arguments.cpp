@@ -27,6 +27,7 @@ class Printer {
                           [&](const TensorArg& t) { return tensor(t); },
                           [&](const ScratchArg& s) { return place("arena", scratch_offset() + s.offset * 4); },
                           [&](const ExchangeArg& e) { return place("arena", exchange_offset() + e.offset * 8); },
+                          [&](const WordsArg& arg) { return words(arg); },
                           [&](const PackedArg& p) { return place("weights", packed_blob().offset + p.offset_bytes); },
                           [](const DivisorArg& d) { return divisor_text(d.divisor); },
                           [](const NoTensorArg&) { return std::string("nothing()"); },
@@ -67,6 +68,10 @@ class Printer {
       names.emplace_back("scratch");
     } else if (std::holds_alternative<ExchangeArg>(value.value)) {
       names.emplace_back("exchange of the gang");
+    } else if (const auto* in_words = std::get_if<WordsArg>(&value.value)) {
+      const Tensor& t = plan_.program.graph.tensor(in_words->tensor);
+      if (is_in_words(*in_words) || !in_words->else_null)
+        names.push_back(fmt::format("{}{} {}", is_in_words(*in_words) ? "words of " : "", comment(t.name), describe(t)));
     } else if (std::holds_alternative<PackedArg>(value.value)) {
       names.push_back(comment(packed_blob().name));
     }
@@ -82,6 +87,16 @@ class Printer {
     const int64_t offset = plan_.program.memory.exchange_offset[plan_.records[record_].rop.index()];
     TAMP_CHECK(offset >= 0, "exchange of '" + plan_.records[record_].text + "' has no place");
     return offset;
+  }
+
+  bool is_in_words(const WordsArg& arg) const { return (plan_.phase(record_).words >> arg.bit & 1U) != 0; }
+
+  std::string words(const WordsArg& arg) const {
+    if (!is_in_words(arg)) return arg.else_null ? "nothing()" : tensor({arg.tensor});
+    const auto& at = plan_.program.graph.tensor(arg.tensor).place;
+    const int64_t offset = plan_.program.memory.words_offset[at.buffer.index()];
+    TAMP_CHECK(offset >= 0, "words of '" + plan_.program.graph.tensor(arg.tensor).name + "' have no place");
+    return place("arena", offset + at.offset * 4);
   }
 
   const WeightBlob& packed_blob() const {

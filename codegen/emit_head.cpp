@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "codegen/emit.h"
 #include "compiler/support/text.h"
@@ -89,7 +90,9 @@ void emit_arena(SourceWriter& w, const Plan& plan) {
     for (const std::string& name : part.tensors) names.push_back(comment(name));
     const std::string made = part.made_by.empty() ? "" : "; " + numbers_of(part.made_by);
     const std::string needed = part.needed_by.empty() ? "" : " -> " + numbers_of(part.needed_by);
-    w.line("// {:>12} {:>12}  {}{}{}", part.offset, part.offset + part.bytes, part.what.empty() ? some_of(names) : part.what, made, needed);
+    std::string what = part.what.empty() ? some_of(names) : part.what;
+    if (!part.what.empty() && !names.empty()) what += " of " + some_of(names);
+    w.line("// {:>12} {:>12}  {}{}{}", part.offset, part.offset + part.bytes, what, made, needed);
   }
   if (plan.program.memory.arena_bytes == 0) w.line("// It is empty.");
 }
@@ -115,10 +118,21 @@ std::vector<ArenaPart> arena_parts(const RProgram& program) {
   }
   std::vector<ArenaPart> parts;
   for (size_t b = 0; b < of_buffer.size(); ++b) {
+    if (b < memory.words_offset.size() && memory.words_offset[b] >= 0) {
+      parts.push_back(of_buffer[b]);
+      parts.back().offset = memory.words_offset[b];
+      parts.back().bytes = graph.buffers[b].elements * 4;
+      parts.back().what = "words";
+    }
     if (graph.buffers[b].kind != BufferKind::arena || b >= memory.buffer_offset.size() || memory.buffer_offset[b] < 0) continue;
     of_buffer[b].offset = memory.buffer_offset[b];
     of_buffer[b].bytes = graph.buffers[b].elements * bytes_of(graph.buffers[b].dtype);
     parts.push_back(std::move(of_buffer[b]));
+  }
+  if (memory.words_bytes > 0) {  // all copies for the runs in between, behind those of the buffers
+    const auto first = [](int64_t a, int64_t b) { return a < 0 || (b >= 0 && b < a) ? b : a; };
+    const int64_t begin = std::accumulate(memory.words_offset.begin(), memory.words_offset.end(), int64_t{-1}, first);
+    parts.push_back({begin + memory.words_bytes, memory.words_bytes, "second copy of all words", {}, {}, {}});
   }
   for (size_t i = 0; i < graph.rops.size(); ++i) {
     const ROperatorId rop(static_cast<int64_t>(i));

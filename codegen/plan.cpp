@@ -37,7 +37,10 @@ const Phase& Plan::phase(size_t record) const {
   return program.rkernels[records[record].rop.index()].phases[static_cast<size_t>(records[record].phase)];
 }
 
-int64_t Plan::threads() const { return program.vdevice.threads() + (many_registers ? kIdleThreads : 0); }
+int64_t Plan::threads() const {
+  const bool has_words = program.memory.words_bytes > 0;
+  return program.vdevice.threads() + (many_registers || has_words ? kIdleThreads : 0);
+}
 
 bool is_over_inputs(const Plan& plan, size_t record) {
   return !plan.program.launches && tamp::is_over_inputs(plan.phase(record).work_bytes, plan.program.vdevice);

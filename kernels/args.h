@@ -14,6 +14,9 @@ inline ArgValue float_arg(float value) { return ArgValue{static_cast<double>(val
 inline ArgValue divisor_arg(int64_t divisor) { return ArgValue{DivisorArg{divisor}}; }
 inline ArgValue null_arg() { return ArgValue{NoTensorArg{}}; }
 
+// That a body can take or leave a placed tensor as words (Phase::may_await, Phase::may_publish).
+inline WordsUse words_use(const Graph& graph, TensorId id, int bit) { return {graph.tensor(id).place.buffer, bit}; }
+
 // An array field: `values`, then zeros up to `size` (size 0: as many as there are).
 ArgValue array_arg(const std::vector<int64_t>& values, size_t size = 0);
 // An array of `size` rk::Divisor: `divisors`, then divisors by 1.

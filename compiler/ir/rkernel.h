@@ -32,6 +32,11 @@ struct ScratchArg {  // rk::TensorRef into the rKernel's scratch buffer, in elem
 struct ExchangeArg {  // rk::TensorRef into the gang's exchange, in words of 8 bytes
   int64_t offset = 0;
 };
+struct WordsArg {  // rk::TensorRef of the tensor's words where Phase::words has the bit; else of the tensor, or null
+  TensorId tensor;
+  int bit = 0;
+  bool else_null = false;
+};
 struct PackedArg {  // rk::TensorRef into Phase::packed, in bytes
   int64_t offset_bytes = 0;
 };
@@ -43,7 +48,9 @@ struct NoTensorArg {};  // rk::TensorRef that is null
 struct ArgValue;
 using ArgList = std::vector<ArgValue>;
 struct ArgValue {
-  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, PackedArg, DivisorArg, NoTensorArg, ArgList> value;
+  std::variant<int64_t, double /*printed as float*/, TensorArg, ScratchArg, ExchangeArg, WordsArg, PackedArg, DivisorArg, NoTensorArg,
+               ArgList>
+      value;
   std::vector<std::string> names{};  // of an ArgList that is a struct: its fields, to be printed by name; else empty
 };
 // Must be in the order of the struct's declaration (designated initialisers); fields left out are zero.
@@ -62,6 +69,7 @@ struct Cost {
   double calibrated_cycles = 0;  // from inputs ready to results stored, as traced on a GPU; 0: not measured, by arithmetic and bytes
   double latency_us = 0;         // time that the body always waits, added to the rest: a gang's steps
   double correction = 0;         // from records (select/records.h): the rTask takes this times what the other fields say; 0: no record
+  double early_us = 0;           // from its begin the body loads for so long what it can have before its inputs are there
   double kernel_factor = 1;      // in graph execution the rTask takes this many times as long: nothing is copied ahead
 };
 
@@ -103,6 +111,13 @@ struct InputBoxes {
 };
 constexpr int64_t kBoxChannels = 32;  // of a box of f32
 
+// A buffer whose elements a body can take, or leave, as words, values that are their own flags (docs/adr/0030): if bit `bit` of its
+// template argument WORDS is set.
+struct WordsUse {
+  BufferId buffer;
+  int bit = 0;
+};
+
 struct Phase {
   std::string header;  // "kernels/conv/implicit_gemm.cuh"
   std::string body;    // device function template, "rk::implicit_gemm"; its first template argument is the vEU
@@ -112,6 +127,11 @@ struct Phase {
   int64_t rtasks = 0;
   int64_t work_bytes = 0;      // dynamic shared memory of the body
   bool awaits_inputs = false;  // the body calls Task::await_inputs (kernels/vdevice/task.cuh), so it may begin before its Waits have passed
+  // Operands that the body can await word by word, and results that it can publish, besides storing them. schedule/words.h decides which
+  // of them it does: bits of `words`.
+  std::vector<WordsUse> may_await, may_publish;
+  bool awaits_all_or_none = false;  // of may_await
+  uint32_t words = 0;
   bool many_registers = false;  // the body wants more registers than a block's threads have evenly (rk::kManyRegisters)
   RingWeights ring;
   std::optional<InputBoxes> boxes;

@@ -42,6 +42,10 @@ struct MemoryPlan {
   std::vector<int64_t> buffer_offset;    // bytes, per Graph::buffers; -1 where the buffer is not in the arena or unused
   std::vector<int64_t> scratch_offset;   // bytes, per rOperator; -1 = none
   std::vector<int64_t> exchange_offset;  // bytes, per rOperator; -1 = none. Zero at create, shared with nothing
+  // Per Graph::buffers: a word of 4 bytes for each element (kernels/vdevice/words.cuh); -1 = none. All lie beside each other, a second time
+  // words_bytes behind. Zero at create, shared with nothing.
+  std::vector<int64_t> words_offset;
+  int64_t words_bytes = 0;
 };
 
 // The read-only data that NAME.weights holds, 256-byte aligned. Blobs with equal bytes have the same offset.

@@ -82,7 +82,9 @@ struct VDevice {
 // Shared memory of the control block (slots, barriers); asserted in the generated file.
 inline constexpr int64_t kControlBytes = 5120;
 inline constexpr int64_t kServiceThreads = 64;  // loader and waiter warps
-inline constexpr int64_t kIdleThreads = 64;  // besides, where compute threads take registers from a whole warpgroup (Phase::many_registers)
+// Besides, where compute threads take registers from a whole warpgroup (Phase::many_registers), and where values are their own flags
+// (kernels/vdevice/words.cuh).
+inline constexpr int64_t kIdleThreads = 64;
 
 // All costs that exist, each with its default, the h200's.
 const std::map<std::string, double, std::less<>>& default_costs();

@@ -45,9 +45,10 @@ class Gaps {
     double begin_us = 0;
   };
 
-  Place find(double ready_us, double us) const {
+  // `early_us`: Cost::early_us.
+  Place find(double ready_us, double us, double early_us = 0) const {
     for (size_t i = 0; i < gaps_.size(); ++i) {
-      const double begin_us = std::max(gaps_[i].first, ready_us);
+      const double begin_us = std::max(gaps_[i].first + early_us, ready_us);
       if (begin_us + us <= gaps_[i].second) return {i, begin_us};
     }
     TAMP_CHECK(false, "a gap that ends");
@@ -61,6 +62,7 @@ class Gaps {
       gaps_.insert(behind, {begin_us, place.begin_us});
     }
   }
+  double begin_of(size_t gap) const { return gaps_[gap].first; }
   double last_us() const { return gaps_.back().first; }
 
  private:
@@ -90,8 +92,8 @@ class Lanes {
   }
 
  private:
-  double ready_us(size_t veu, const std::vector<Finish>& waits) const {
-    return schedule::ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_.vdevice);
+  double ready_us(size_t veu, const Phase& phase, const std::vector<Finish>& waits) const {
+    return schedule::ready_us(VEU(static_cast<int64_t>(veu)), phase, waits, machine_.vdevice);
   }
 
   // Assumes that the loader always has as much time before the rTask as it can use.
@@ -103,17 +105,20 @@ class Lanes {
   Finish insert_phase(ROperatorId rop, int32_t phase, const Phase& p, const std::vector<Finish>& waits) {
     const VDevice& d = machine_.vdevice;
     const double us = us_of(p);
-    using Option = std::tuple<double, size_t>;  // begin, vEU
-    const double taken_us = us + d.same_veu_us + d.signal_us;
-    const auto option = [&](size_t veu) { return Option(gaps_[veu].find(ready_us(veu, waits), taken_us).begin_us, veu); };
+    using Option = std::tuple<double, double, size_t>;  // begin; of equals the vEU that is free first, where the body can use that; vEU
+    const double taken_us = us + d.same_veu_us + d.signal_us, early_us = p.cost.early_us;
+    const auto option = [&](size_t veu) {
+      const Gaps::Place place = gaps_[veu].find(ready_us(veu, p, waits), taken_us, early_us);
+      return Option(place.begin_us, early_us > 0 ? gaps_[veu].begin_of(place.gap) : 0, veu);
+    };
     std::vector<Option> options;
     for (size_t veu = 0; veu < gaps_.size(); ++veu) options.push_back(option(veu));
     std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
-    Finish finish;
+    Finish finish = begin_finish(p);
     for (int64_t index = 0; index < p.rtasks; ++index) {
-      const auto [begin_us, veu] = earliest.top();
+      const auto [begin_us, free_us, veu] = earliest.top();
       earliest.pop();
-      gaps_[veu].take(gaps_[veu].find(begin_us, taken_us), taken_us, d.rtask_us);
+      gaps_[veu].take(gaps_[veu].find(begin_us, taken_us, early_us), taken_us, d.rtask_us);
       note(finish, {{rop, phase, p.taken(index)}, VEU(static_cast<int64_t>(veu))}, begin_us, begin_us + us);
       earliest.push(option(veu));
     }
@@ -123,7 +128,8 @@ class Lanes {
   // A gang goes behind everything that is on its vEUs: gaps are not used.
   Finish insert_gang(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
     std::vector<std::pair<double, size_t>> earliest;
-    for (size_t veu = 0; veu < gaps_.size(); ++veu) earliest.emplace_back(std::max(gaps_[veu].last_us(), ready_us(veu, waits)), veu);
+    for (size_t veu = 0; veu < gaps_.size(); ++veu)
+      earliest.emplace_back(std::max(gaps_[veu].last_us(), ready_us(veu, rkernel.phases[0], waits)), veu);
     std::sort(earliest.begin(), earliest.end());
     const auto count = static_cast<size_t>(rkernel.rtasks());
     TAMP_CHECK(count <= earliest.size(), "a gang of more rTasks than there are vEUs");

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "compiler/schedule/clocks.h"
+#include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
@@ -27,7 +28,7 @@ struct Item {
 
 class Planner {
  public:
-  Planner(RProgram& program, bool share) : program_(program), share_(share), clocks_(program) {}
+  Planner(RProgram& program, bool share) : program_(program), share_(share), clocks_(program), in_words_(buffers_in_words(program)) {}
 
   void run() {
     TAMP_CHECK(clocks_.is_complete(), "memory plan of a rProgram that cannot end");
@@ -36,6 +37,7 @@ class Planner {
     if (share_) find_conflicts();
     place();
     place_exchanges();
+    place_words();
   }
 
  private:
@@ -63,6 +65,7 @@ class Planner {
     const auto use = [&](size_t rop, TensorId id, bool is_write) {
       const BufferId buffer = graph.tensor(id).place.buffer;
       if (!buffer.valid() || graph.buffers[buffer.index()].kind != BufferKind::arena) return;
+      if (std::binary_search(in_words_.begin(), in_words_.end(), buffer)) return;  // place_words
       size_t& item = item_of[buffer.index()];
       if (item == SIZE_MAX) {
         item = items_.size();
@@ -128,6 +131,25 @@ class Planner {
     }
   }
 
+  // The same for the words of buffers, the second copy of all words, and the buffers themselves: they are stored before Waits have passed.
+  void place_words() {
+    MemoryPlan& memory = program_.memory;
+    memory.words_offset.assign(program_.graph.buffers.size(), -1);
+    const int64_t begin = memory.arena_bytes = aligned(memory.arena_bytes);
+    for (const BufferId buffer : in_words_) {
+      memory.words_offset[buffer.index()] = memory.arena_bytes;
+      memory.arena_bytes += aligned(program_.graph.buffers[buffer.index()].elements * kWordBytes);
+    }
+    memory.words_bytes = memory.arena_bytes - begin;
+    memory.arena_bytes += memory.words_bytes;
+    for (const BufferId id : in_words_) {
+      const Buffer& buffer = program_.graph.buffers[id.index()];
+      if (buffer.kind != BufferKind::arena) continue;
+      memory.buffer_offset[id.index()] = memory.arena_bytes;
+      memory.arena_bytes += aligned(bytes_of_buffer(buffer));
+    }
+  }
+
   int64_t best_gap(const Item& item) const {
     std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end
     for (const size_t c : item.conflicts) {
@@ -146,8 +168,9 @@ class Planner {
   RProgram& program_;
   bool share_;
   Clocks clocks_;
-  std::vector<Extent> extents_;  // per rOperator
-  std::vector<size_t> first_;    // per rOperator: position in the order of its first rTask
+  std::vector<BufferId> in_words_;  // ascending
+  std::vector<Extent> extents_;     // per rOperator
+  std::vector<size_t> first_;       // per rOperator: position in the order of its first rTask
   std::vector<Item> items_;
 };
 
@@ -162,6 +185,7 @@ int64_t unshared_bytes(const RProgram& program) {
   int64_t bytes = 0;
   for (size_t i = 0; i < program.graph.buffers.size(); ++i) {
     if (program.memory.buffer_offset[i] >= 0) bytes += aligned(bytes_of_buffer(program.graph.buffers[i]));
+    if (program.memory.words_offset[i] >= 0) bytes += 2 * aligned(program.graph.buffers[i].elements * kWordBytes);
   }
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     if (program.memory.scratch_offset[i] >= 0) bytes += aligned(program.rkernels[i].scratch_elements * bytes_of(DType::f32));

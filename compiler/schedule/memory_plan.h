@@ -8,6 +8,7 @@ namespace tamp::schedule {
 
 inline constexpr int64_t kAlignmentBytes = 256;  // of arena offsets and of weights
 inline constexpr int64_t kExchangeWordBytes = 8;
+inline constexpr int64_t kWordBytes = 4;  // of a buffer's word, one of two
 
 // Fills RProgram::memory. Two buffers share memory only where the lanes and events already put every access to one before every write of
 // the other; the plan never asks for another Wait. With `share` false no two buffers share memory.

@@ -10,6 +10,7 @@
 
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/verify_memory.h"
+#include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -60,11 +61,18 @@ class Declarations {
     Accesses accesses;
     select::family_of(families_, rkernel).accesses(program_.graph, rop, rkernel, rtask.phase, rtask.index, accesses);
     Declared declared;
-    for (const Region& region : accesses.writes) add(declared.writes, rtask, region);
+    const Phase& phase = rkernel.phases[static_cast<size_t>(rtask.phase)];
+    for (const Region& region : accesses.writes) {
+      add(declared.writes, rtask, region);
+      if (region.tensor.valid() && publishes_words(phase, buffer_of(region))) add_words(declared.writes, region);
+    }
     add_words(declared.writes, rtask, accesses.publishes);
     merge(declared.writes);
     declared.reads = declared.writes;
-    for (const Region& region : accesses.reads) add(declared.reads, rtask, region);
+    for (const Region& region : accesses.reads) {
+      add(declared.reads, rtask, region);
+      if (region.tensor.valid() && awaits_words(phase, buffer_of(region))) add_words(declared.reads, region);
+    }
     add_words(declared.reads, rtask, accesses.awaits);
     add_packed(declared.reads, rtask);
     merge(declared.reads);
@@ -82,6 +90,13 @@ class Declarations {
         return fmt::format("element {} of the scratch of '{}' (byte {} of the arena)", scratch / 4, name, byte);
       if (program_.memory.exchange_offset[i] >= 0 && word >= 0 && word < program_.rkernels[i].exchange_words * kExchangeWordBytes)
         return fmt::format("word {} of the exchange of '{}'", word / kExchangeWordBytes, name);
+    }
+    for (size_t b = 0; base == kArenaBase && b < graph.buffers.size(); ++b) {
+      if (program_.memory.words_offset[b] < 0) continue;
+      for (const int64_t copy : {int64_t{0}, program_.memory.words_bytes}) {
+        const int64_t word = byte - program_.memory.words_offset[b] - copy;
+        if (word >= 0 && word < graph.buffers[b].elements * kWordBytes) return fmt::format("word {} of buffer {}", word / kWordBytes, b);
+      }
     }
     std::vector<std::string> tensors;
     for (size_t b = 0; b < graph.buffers.size(); ++b) {
@@ -125,6 +140,15 @@ class Declarations {
     add_run(to, base, offset, bytes, region.run);
   }
 
+  BufferId buffer_of(const Region& region) const { return program_.graph.tensor(region.tensor).place.buffer; }
+
+  // The words of a region.
+  void add_words(Stretches& to, const Region& region) const {
+    const int64_t at = program_.memory.words_offset[buffer_of(region).index()];
+    for (const int64_t copy : {at, at + program_.memory.words_bytes}) add_run(to, kArenaBase, copy, kWordBytes, region.run);
+  }
+
+  // Words of a gang's exchange.
   void add_words(Stretches& to, const RTask& rtask, const std::vector<Run>& runs) const {
     for (const Run& run : runs) add_run(to, kArenaBase, program_.memory.exchange_offset[rtask.rop.index()], kExchangeWordBytes, run);
   }
@@ -325,6 +349,12 @@ std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program)
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const int64_t at = program.memory.exchange_offset[i];
     if (at >= 0) found.emplace_back(at, at + program.rkernels[i].exchange_words * kExchangeWordBytes);
+  }
+  for (size_t b = 0; b < program.memory.words_offset.size(); ++b) {
+    const int64_t at = program.memory.words_offset[b];
+    const int64_t end = at + program.graph.buffers[b].elements * kWordBytes, other = program.memory.words_bytes;
+    if (at >= 0) found.emplace_back(at, end);
+    if (at >= 0) found.emplace_back(at + other, end + other);
   }
   return found;
 }

@@ -22,7 +22,7 @@ struct Touch {
 };
 inline constexpr int32_t kArenaBase = rk::kArena, kWeightsBase = rk::kWeights, kFirstPortBase = rk::kFirstPort;
 
-// The bytes of the arena that hold exchanges of gangs.
+// The bytes of the arena that hold words: exchanges of gangs, and words of buffers (words.h).
 std::vector<std::pair<int64_t, int64_t>> exchange_bytes(const RProgram& program);
 
 // One sentence per fault, at most `limit`. No sentence means: every rTask read and wrote what its family declares and no more, and wrote

@@ -8,6 +8,7 @@
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
+#include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 
@@ -97,6 +98,7 @@ Planned planned(Policy policy, const PolicyInput& input) {
 void complete(RProgram& program, Plan plan, const ScheduleOptions& options, const select::Families& families) {
   const std::vector<Stage> stages = std::move(plan.stages);
   assemble(std::move(plan), program);
+  if (options.execution == Execution::persistent) choose_words(program);
   plan_memory(program, options.share_memory);
   list_weights(program, families);
   if (options.execution == Execution::graph) program.launches = launches_of(program, stages);

@@ -17,6 +17,7 @@
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
+#include "compiler/schedule/words.h"
 #include "compiler/select/records.h"
 #include "compiler/support/error.h"
 #include "compiler/support/hash.h"
@@ -288,6 +289,7 @@ RProgram read_schedule(const std::string& text, const std::string& source_name, 
     reader.fail(fmt::format("not a schedule: {}", printable(error.what())));
   }
   reader.require_end();
+  if (!program.launches) choose_words(program);
   plan_memory(program, options.share_memory);
   list_weights(program, families);
   std::vector<std::string> violations = verify(program, 8, families);

@@ -8,6 +8,8 @@
 
 #include "compiler/schedule/clocks.h"
 #include "compiler/schedule/streams.h"
+#include "compiler/schedule/timetable.h"
+#include "compiler/schedule/words.h"
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
@@ -30,8 +32,9 @@ void Simulator::Signals::add(double us, int32_t veu) {
   }
 }
 
-double Simulator::Signals::seen_us(int32_t veu, const VDevice& d) const {
+double Simulator::Signals::seen_us(int32_t veu, const VDevice& d, bool in_words) const {
   if (latest_veu < 0) return 0;
+  if (in_words) return latest_us + words_edge_us(d);
   // Signals of one event are added one after another; signals of many vEUs come behind many stores.
   const double share = std::min(1.0, static_cast<double>(count) / static_cast<double>(d.veus()));
   const double edge_us = d.edge_us - d.edge_spread_us * (1 - share);
@@ -70,7 +73,7 @@ void Simulator::collect_waits(const Draft& draft) {
     size_t before = s;
     while (before > first_step_[rop] && steps_[before - 1].phase->rtasks == 0) --before;
     if (before > first_step_[rop] && !steps_[s].gang) {
-      waits_.push_back(static_cast<int32_t>(before - 1));
+      waits_.push_back({static_cast<int32_t>(before - 1), false});
       continue;
     }
     for (const ROperatorId producer : draft.waits[rop]) {
@@ -79,7 +82,8 @@ void Simulator::collect_waits(const Draft& draft) {
       while (last > 0 && phases[last - 1].rtasks == 0) --last;
       if (last == 0) continue;
       const bool gang = draft.rkernels[producer.index()]->gang;
-      waits_.push_back(static_cast<int32_t>(first_step_[producer.index()] + (gang ? 0 : last - 1)));
+      const size_t step = first_step_[producer.index()] + (gang ? 0 : last - 1);
+      waits_.push_back({static_cast<int32_t>(step), may_be_in_words(*steps_[step].phase, *steps_[s].phase)});
     }
   }
   step_waits_begin_.push_back(static_cast<int32_t>(waits_.size()));
@@ -104,12 +108,30 @@ void Simulator::take_lanes(const RProgram& program) {
   TAMP_CHECK(clocks.is_complete(), "simulation of a rProgram that cannot end");
   waits_.clear();
   events_ = program.events.size();
+  // Per event: the phase whose rTasks signal it; null where there are several.
+  constexpr const Phase* kSeveral = nullptr;
+  std::vector<std::optional<const Phase*>> signaller(events_);
+  const auto phase_of = [&](const Instruction& instruction) {
+    const RTask& t = instruction.rtask;
+    return t.rop.valid() ? steps_[step_of(t.rop, t.phase)].phase : kSeveral;
+  };
+  for (const auto& lane : program.lanes) {
+    for (const Instruction& instruction : lane) {
+      if (!instruction.signal.valid()) continue;
+      std::optional<const Phase*>& known = signaller[instruction.signal.index()];
+      known = known && *known != phase_of(instruction) ? kSeveral : phase_of(instruction);
+    }
+  }
   for (const At at : clocks.order()) {
     const Instruction& instruction = program.lanes[static_cast<size_t>(at.veu)][static_cast<size_t>(at.position)];
     Item item;
     item.veu = at.veu;
     item.waits_begin = static_cast<int32_t>(waits_.size());
-    for (const EventId id : instruction.waits) waits_.push_back(static_cast<int32_t>(id.index()));
+    for (const EventId id : instruction.waits) {
+      const Phase* const maker = signaller[id.index()].value_or(kSeveral);
+      const Phase* const reader = phase_of(instruction);
+      waits_.push_back({static_cast<int32_t>(id.index()), maker != nullptr && reader != nullptr && may_be_in_words(*maker, *reader)});
+    }
     item.waits_end = static_cast<int32_t>(waits_.size());
     if (instruction.signal.valid()) item.signal = static_cast<int32_t>(instruction.signal.index());
     if (instruction.rtask.rop.valid()) {
@@ -148,7 +170,7 @@ void Simulator::take_kernels(const Draft& draft) {
     kernel_of[s] = n;
     Kernel kernel{static_cast<int32_t>(s), {}, false};
     for (int32_t w = step_waits_begin_[s]; w < step_waits_begin_[s + 1]; ++w)
-      kernel.after.push_back(kernel_of[static_cast<size_t>(waits_[static_cast<size_t>(w)])]);
+      kernel.after.push_back(kernel_of[static_cast<size_t>(waits_[static_cast<size_t>(w)].event)]);
     if (!draft.stages.empty()) {
       const auto [my_stage, my_group] = place[placed.rtask.rop.index()];
       if (my_stage != stage) stage_before = std::exchange(this_stage, {}), stage = my_stage;
@@ -205,8 +227,10 @@ double Simulator::passes(bool by_kernels) {
 
 double Simulator::ready_us(const Item& item) const {
   double us = 0;
-  for (int32_t w = item.waits_begin; w < item.waits_end; ++w)
-    us = std::max(us, signals_[static_cast<size_t>(waits_[static_cast<size_t>(w)])].seen_us(item.veu, machine_.vdevice));
+  for (int32_t w = item.waits_begin; w < item.waits_end; ++w) {
+    const Wait& wait = waits_[static_cast<size_t>(w)];
+    us = std::max(us, signals_[static_cast<size_t>(wait.event)].seen_us(item.veu, machine_.vdevice, wait.in_words));
+  }
   return us;
 }
 
@@ -232,11 +256,13 @@ void Simulator::pass_lanes() {
       ++next_boundary;
     }
     select::VEUTime& veu = veus_[static_cast<size_t>(item.veu)];
-    // The last rTask of a phase on a vEU signals. What comes next on that vEU waits until the stores before the signal are seen.
+    // The last rTask of a phase on a vEU signals. What comes next on that vEU waits until the stores before the signal are seen, but for
+    // rTasks with words, which another warp signals for.
     const int32_t before = std::exchange(newest_step_[static_cast<size_t>(item.veu)], item.step);
-    if (before >= 0 && before != item.step) veu.free_us += d.signal_us;
+    const bool signals_apart = before >= 0 && !steps_[static_cast<size_t>(before)].phase->may_publish.empty();
+    if (before >= 0 && before != item.step && !signals_apart) veu.free_us += d.signal_us;
     double ready = ready_us(item);
-    if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d));
+    if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d, /*in_words=*/false));
     if (item.step >= 0) {
       const Step& step = steps_[static_cast<size_t>(item.step)];
       if (step.gang) {

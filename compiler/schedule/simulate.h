@@ -60,7 +60,13 @@ class Simulator {
     int32_t latest_veu = -1, count = 0;
 
     void add(double us, int32_t veu);
-    double seen_us(int32_t veu, const VDevice& d) const;
+    // `in_words`: what the event stands for is awaited word by word (words.h).
+    double seen_us(int32_t veu, const VDevice& d, bool in_words) const;
+  };
+  // For an event, or a step whose rTasks signal. `in_words` is as above.
+  struct Wait {
+    int32_t event = 0;
+    bool in_words = false;
   };
   struct Kernel {
     int32_t step = 0;
@@ -87,7 +93,7 @@ class Simulator {
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<size_t> first_span_;  // per step
   std::vector<int32_t> step_waits_begin_;
-  std::vector<int32_t> waits_;
+  std::vector<Wait> waits_;
   std::vector<Item> items_;
   std::vector<size_t> boundaries_;
   std::vector<Kernel> kernels_;

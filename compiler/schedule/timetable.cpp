@@ -2,17 +2,28 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
 #include "compiler/support/error.h"
 
 namespace tamp::schedule {
 
-double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& d) {
+double words_edge_us(const VDevice& d) { return d.edge_us * d.cost("recurrent_gang.edges_per_hop"); }
+
+Finish begin_finish(const Phase& phase) {
+  Finish finish;
+  if (!phase.may_publish.empty()) finish.words = phase.may_publish[0].buffer;
+  return finish;
+}
+
+double ready_us(VEU veu, const Phase& phase, std::span<const Finish> waits, const VDevice& d) {
   double us = 0;
   for (const Finish& finish : waits) {
     if (!finish.many && !finish.only.valid()) continue;
     const bool here = !finish.many && finish.only == veu;
-    us = std::max(us, finish.at_us + (here ? d.same_veu_us : d.edge_us));
+    const auto is_it = [&](const WordsUse& use) { return use.buffer == finish.words; };
+    const bool in_words = finish.words.valid() && std::any_of(phase.may_await.begin(), phase.may_await.end(), is_it);
+    us = std::max(us, finish.at_us + (here ? d.same_veu_us : in_words ? words_edge_us(d) : d.edge_us));
   }
   return us;
 }
@@ -41,20 +52,22 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
   const select::RTaskCost cost = select::cost_of(p, *machine_, active);
   // SelectVEU. All rTasks of a phase cost the same, so after each of them only its vEU has a new end: a heap holds all vEUs by their end.
-  using Option = std::pair<double, size_t>;  // end, vEU
+  // end; of equals the vEU that is free first, where the body can use that; vEU
+  using Option = std::tuple<double, double, size_t>;
   const auto option = [&](size_t veu) {
-    return Option(select::after(veus_[veu], cost, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice)).free_us, veu);
+    const double ready = ready_us(VEU(static_cast<int64_t>(veu)), p, waits, machine_->vdevice);
+    return Option(select::after(veus_[veu], cost, ready).free_us, cost.early_us > 0 ? veus_[veu].free_us : 0, veu);
   };
   std::vector<Option> options;
   options.reserve(veus_.size());
   for (size_t veu = 0; veu < veus_.size(); ++veu) options.push_back(option(veu));
   std::make_heap(options.begin(), options.end(), std::greater<>{});
 
-  Finish finish;
+  Finish finish = begin_finish(p);
   for (int64_t index = 0; index < p.rtasks; ++index) {
-    const auto [end_us, chosen] = options.front();
+    const auto [end_us, free_us, chosen] = options.front();
     const VEU veu(static_cast<int64_t>(chosen));
-    veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, waits, machine_->vdevice));
+    veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, p, waits, machine_->vdevice));
     veus_[chosen].free_us += machine_->vdevice.same_veu_us;
     appended_.push_back({{rop, phase, p.taken(index)}, veu});
     finish.at_us = std::max(finish.at_us, end_us);
@@ -70,7 +83,7 @@ Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span
   const auto count = static_cast<size_t>(rkernel.rtasks());
   TAMP_CHECK(rkernel.gang && count <= veus_.size(), "a gang of more rTasks than there are vEUs");
   const auto begin_on = [&](size_t veu) {
-    return std::max(veus_[veu].free_us, ready_us(VEU(static_cast<int64_t>(veu)), waits, machine_->vdevice));
+    return std::max(veus_[veu].free_us, ready_us(VEU(static_cast<int64_t>(veu)), rkernel.phases[0], waits, machine_->vdevice));
   };
   std::vector<std::pair<double, size_t>> earliest;
   for (size_t veu = 0; veu < veus_.size(); ++veu) earliest.emplace_back(begin_on(veu), veu);

@@ -16,10 +16,17 @@ struct Finish {
   double at_us = 0;
   VEU only;
   bool many = false;  // on several vEUs; if false and `only` is none, there is nothing to wait for
+  BufferId words;     // what may be awaited word by word instead (words.h), or none
 };
 
-// When a rTask on `veu` may begin: after each of `waits`, with the edge from its vEU to `veu`.
-double ready_us(VEU veu, std::span<const Finish> waits, const VDevice& vdevice);
+// The same of a phase of a rOperator, before any of its rTasks is there.
+Finish begin_finish(const Phase& phase);
+
+// When a rTask of `phase` on `veu` may begin: after each of `waits`, with the edge from its vEU to `veu`.
+double ready_us(VEU veu, const Phase& phase, std::span<const Finish> waits, const VDevice& vdevice);
+
+// From the last word of a row to its readers on other vEUs.
+double words_edge_us(const VDevice& vdevice);
 
 class Timetable {
  public:

@@ -40,7 +40,8 @@ void verify_shape(const RProgram& program, Violations& violations) {
     violations.add(fmt::format("{} lanes for the {} vEUs of '{}'", program.lanes.size(), program.vdevice.veus(), program.vdevice.name));
   }
   if (program.rkernels.size() != rops || program.memory.scratch_offset.size() != rops || program.memory.exchange_offset.size() != rops ||
-      program.memory.buffer_offset.size() != program.graph.buffers.size()) {
+      program.memory.buffer_offset.size() != program.graph.buffers.size() ||
+      program.memory.words_offset.size() != program.graph.buffers.size()) {
     violations.add("a list that has one entry per rOperator or buffer has another length");
   }
   if (!violations.none()) return;

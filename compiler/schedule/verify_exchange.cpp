@@ -1,5 +1,7 @@
 // Data-as-flag (kernels/vdevice/exchange.cuh) needs no order between instructions. It needs three other things, which clocks do not tell:
 // publisher and reader run at the same time, every word has one publisher, and no other data ever lies where a reader looks for an epoch.
+// Words of buffers (compiler/schedule/words.h) are ordered by Waits besides, so that only the third has to be looked at here, and that
+// every writer publishes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/verify_memory.h"
+#include "compiler/schedule/words.h"
 #include "compiler/support/text.h"
 
 namespace tamp::schedule {
@@ -15,6 +18,7 @@ namespace {
 struct ArenaBytes {  // bytes of the arena
   int64_t begin = 0, end = 0;
   std::string name;
+  BufferId buffer{};  // whose bytes they are, or none
 };
 
 std::vector<ArenaBytes> exchanges_of(const RProgram& program) {
@@ -25,6 +29,12 @@ std::vector<ArenaBytes> exchanges_of(const RProgram& program) {
     const std::string name = fmt::format("exchange of '{}'", printable(program.graph.rops[i].name));
     found.push_back({at, at + program.rkernels[i].exchange_words * kExchangeWordBytes, name});
   }
+  for (size_t b = 0; b < program.memory.words_offset.size(); ++b) {
+    const int64_t at = program.memory.words_offset[b];
+    const int64_t end = at + program.graph.buffers[b].elements * kWordBytes, other = program.memory.words_bytes;
+    if (at >= 0) found.push_back({at, end, fmt::format("words of buffer {}", b)});
+    if (at >= 0) found.push_back({at + other, end + other, fmt::format("the second copy of the words of buffer {}", b)});
+  }
   return found;
 }
 
@@ -33,7 +43,8 @@ std::vector<ArenaBytes> others_of(const RProgram& program) {
   for (size_t b = 0; b < program.graph.buffers.size(); ++b) {
     const int64_t at = program.memory.buffer_offset[b];
     const Buffer& buffer = program.graph.buffers[b];
-    if (at >= 0) found.push_back({at, at + buffer.elements * bytes_of(buffer.dtype), fmt::format("buffer {}", b)});
+    if (at < 0) continue;
+    found.push_back({at, at + buffer.elements * bytes_of(buffer.dtype), fmt::format("buffer {}", b), BufferId(static_cast<int64_t>(b))});
   }
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const int64_t at = program.memory.scratch_offset[i];
@@ -55,6 +66,13 @@ void verify_places(const RProgram& program, Violations& violations) {
     if (e.begin % kAlignmentBytes != 0) violations.add(fmt::format("{} at byte {} is not aligned", e.name, e.begin));
     for (size_t j = i + 1; j < exchanges.size(); ++j) apart(e, exchanges[j]);
     for (const ArenaBytes& other : others) apart(e, other);
+  }
+  // A buffer with words is stored before the Waits of its rTasks have passed, so its memory is nobody else's either.
+  for (size_t i = 0; i < others.size(); ++i) {
+    const bool has_words = others[i].buffer.valid() && program.memory.words_offset[others[i].buffer.index()] >= 0;
+    for (size_t j = 0; has_words && j < others.size(); ++j) {
+      if (i != j) apart(others[i], others[j]);
+    }
   }
 }
 
@@ -143,10 +161,64 @@ class Gang {
   std::vector<int32_t> publisher_;  // per word: the rTask that publishes it
 };
 
+// Words of buffers: whoever writes an element publishes its word. That an element is written once, and before it is read, is proved for the
+// buffer itself (verify_memory.cpp), and so proved for its words.
+class Words {
+ public:
+  Words(const RProgram& program, const select::Families& families, Violations& violations)
+      : program_(program), families_(families), violations_(violations) {}
+
+  void verify() {
+    for (const BufferId buffer : buffers_in_words(program_)) {
+      if (program_.memory.words_offset[buffer.index()] < 0)
+        violations_.add(fmt::format("words of buffer {} have no place in the arena", buffer.value));
+      for (size_t i = 0; i < program_.rkernels.size(); ++i) verify_writer(i, buffer);
+    }
+    for (size_t i = 0; i < program_.rkernels.size(); ++i) {
+      for (const Phase& phase : program_.rkernels[i].phases) verify_reader(i, phase);
+    }
+  }
+
+ private:
+  void verify_reader(size_t rop, const Phase& phase) {
+    const auto is_taken = [&](const WordsUse& use) { return (phase.words >> use.bit & 1U) != 0; };
+    const auto taken = std::count_if(phase.may_await.begin(), phase.may_await.end(), is_taken);
+    if (phase.awaits_all_or_none && taken != 0 && taken != static_cast<std::ptrdiff_t>(phase.may_await.size()))
+      violations_.add(fmt::format("'{}' awaits words of {} of {} operands, and can await all of them or none",
+                                  printable(program_.graph.rops[rop].name), taken, phase.may_await.size()));
+  }
+
+  void verify_writer(size_t rop, BufferId buffer) {
+    const RKernel& rkernel = program_.rkernels[rop];
+    const auto is_of_buffer = [&](TensorId id) { return id.valid() && program_.graph.tensor(id).place.buffer == buffer; };
+    const auto& outputs = program_.graph.rops[rop].outputs;
+    if (rkernel.rtasks() == 0 || std::none_of(outputs.begin(), outputs.end(), is_of_buffer)) return;
+    const kernels::Family& family = select::family_of(families_, rkernel);
+    for (size_t p = 0; p < rkernel.phases.size(); ++p) {
+      const bool publishes = publishes_words(rkernel.phases[p], buffer);
+      for (int64_t t = 0; t < rkernel.phases[p].rtasks && !violations_.full() && !publishes; ++t) {
+        Accesses accesses;
+        family.accesses(program_.graph, program_.graph.rops[rop], rkernel, static_cast<int>(p), t, accesses);
+        const bool writes =
+            std::any_of(accesses.writes.begin(), accesses.writes.end(), [&](const Region& r) { return is_of_buffer(r.tensor); });
+        if (!writes) continue;
+        violations_.add(fmt::format("'{}' phase {} rTask {} writes buffer {} and does not publish its words",
+                                    printable(program_.graph.rops[rop].name), p, t, buffer.value));
+        break;
+      }
+    }
+  }
+
+  const RProgram& program_;
+  const select::Families& families_;
+  Violations& violations_;
+};
+
 }  // namespace
 
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations) {
   verify_places(program, violations);
+  Words(program, families, violations).verify();
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
     if (rkernel.gang)

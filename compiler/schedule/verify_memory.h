@@ -36,7 +36,8 @@ std::string describe(const RProgram& program, At at);
 void verify_memory(const RProgram& program, const Clocks& clocks, const select::Families& families, Violations& violations);
 
 // Proves for every gang: each of its rTasks has a vEU of its own, each word that one of them awaits is published by exactly one of them, no
-// word is outside the exchange, and no other data uses the exchange's memory. Requires that ids are in range.
+// word is outside the exchange, and no other data uses the exchange's memory. For every buffer with words: whoever writes it publishes
+// them, and no other data uses their memory. Requires that ids are in range.
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations);
 
 }  // namespace tamp::schedule

@@ -38,6 +38,7 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
                  [](double) {},
                  [](const ScratchArg&) {},
                  [](const ExchangeArg&) {},
+                 [](const WordsArg&) {},
                  [](const PackedArg&) {},
                  [](const DivisorArg&) {},
                  [](const NoTensorArg&) {},

@@ -63,6 +63,7 @@ RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
 
   RTaskCost cost;
   cost.fixed_us = d.rtask_us;
+  cost.early_us = phase.cost.early_us;
   const double calibrated_us = phase.cost.calibrated_cycles / (d.clock_ghz * 1e3);
   cost.body_us = calibrated_us > 0 ? std::max(calibrated_us - d.rtask_us, 0.0)
                                    : std::max(arithmetic_us, phase.cost.activation_bytes / l2) + phase.cost.latency_us;
@@ -76,7 +77,7 @@ RTaskCost cost_of(const Phase& phase, const Machine& machine, int64_t active) {
 }
 
 VEUTime after(const VEUTime& veu, const RTaskCost& cost, double ready_us) {
-  const double begin_us = std::max(veu.free_us, ready_us);
+  const double begin_us = std::max(veu.free_us + cost.early_us, ready_us);
   const double loader_us = std::max(veu.loader_us, veu.began_us);
   const double ahead_us = std::clamp(begin_us - loader_us, 0.0, cost.ahead_us);
   const double rest_us = cost.weights_us - ahead_us;

@@ -25,6 +25,7 @@ struct RTaskCost {
   double body_us = 0;     // arithmetic or activation traffic, the longer of the two
   double weights_us = 0;  // time to fetch the weights, however early that begins
   double ahead_us = 0;    // the part of weights_us that fits into the ring before the rTask begins
+  double early_us = 0;    // Cost::early_us
 };
 
 // Cost of one rTask of the phase while `active` vEUs share L2 and DRAM.

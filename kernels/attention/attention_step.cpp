@@ -127,10 +127,12 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
   const auto batch = [&](StepOperand operand) { return array_arg(strides(step.batch, operand), kBatchRank); };
   const auto* const plain = std::get_if<Attention>(&request.rop.attrs);
   const float scale = plain ? plain->scale : std::get<StepAttention>(request.rop.attrs).scale;
-  return {{"out", tensor(kOut)},
-          {"q", tensor(kQ)},
-          {"k", tensor(kK)},
-          {"v", tensor(kV)},
+  const auto in_words = [&](StepOperand operand, int bit) { return ArgValue{WordsArg{step.tensors[operand], bit}}; };
+  return {{"out_words", ArgValue{WordsArg{step.tensors[kOut], rk::kStepOutBit, /*else_null=*/true}}},
+          {"out", tensor(kOut)},
+          {"q", in_words(kQ, rk::kStepQBit)},
+          {"k", in_words(kK, rk::kStepKBit)},
+          {"v", in_words(kV, rk::kStepVBit)},
           {"past_k", tensor(kPastK)},
           {"past_v", tensor(kPastV)},
           {"bias", tensor(kBias)},
@@ -211,7 +213,15 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kLie", lie_of(request.graph, step)},
                          {"kTurned", flag(step.turns())},
-                         {"kEarly", flag(is_given(kPastK) && is_given(kPastV))}};
+                         {"kEarly", flag(is_given(kPastK) && is_given(kPastV))},
+                         {"WORDS", "0"}};
+  const auto comes_early = [&](StepOperand operand) { return !step.tensors[operand].valid() || is_given(operand); };
+  const bool awaits_words = lie_of(request.graph, step) != std::string("rk::kElements") && step.own <= rk::kStepGroups &&
+                            is_given(kPastK) && is_given(kPastV) && comes_early(kBias) && comes_early(kCos) && comes_early(kSin);
+  const auto words = [&](StepOperand operand, int bit) { return words_use(request.graph, step.tensors[operand], bit); };
+  phase.awaits_all_or_none = true;
+  if (awaits_words) phase.may_await = {words(kQ, rk::kStepQBit), words(kK, rk::kStepKBit), words(kV, rk::kStepVBit)};
+  if (shares == 1) phase.may_publish = {words(kOut, rk::kStepOutBit)};
   append_types(request.graph, step, phase);
   phase.args_type = "rk::AttentionStepArgs";
   phase.args = arguments_of(request, step, shares);
@@ -223,6 +233,7 @@ Phase phase_of(const Request& request, const Step& step, int64_t shares) {
   const int64_t of_key = step.size + step.values;
   phase.cost.flops = 2 * static_cast<double>((share + step.own) * of_key);
   phase.cost.activation_bytes = bytes(kPastK, share * of_key) + bytes(kQ, step.own * of_key + step.size) + bytes(kOut, step.values);
+  phase.cost.early_us = request.vdevice.cost("attention_step.early_us");
   phase.cost.calibrated_cycles = cycles_of(step, request.vdevice, shares, of_key * bytes_of(type_of(request.graph, step, kPastK)));
   return phase;
 }
@@ -233,7 +244,8 @@ Phase sum_phase(const Request& request, const Step& step, int64_t shares) {
   phase.header = "kernels/attention/attention_step.cuh";
   phase.body = "rk::attention_step_sum";
   phase.awaits_inputs = true;
-  phase.template_args = {{"kSize", std::to_string(size)}};
+  phase.template_args = {{"kSize", std::to_string(size)}, {"WORDS", "0"}};
+  phase.may_publish = {words_use(request.graph, step.tensors[kOut], rk::kStepOutBit)};
   if (is_narrow(type_of(request.graph, step, kOut)))
     phase.template_args.emplace_back("Out", value_type(type_of(request.graph, step, kOut)));
   phase.args_type = "rk::AttentionStepArgs";

@@ -12,6 +12,10 @@
 // the shares of a query together.
 // Example: 1000 keys before the query in 4 shares of 250. In share 1, group 5 has keys 255, 287, 319 and 351 first, then 383 to 479.
 //
+// WORDS: which of Q, K and V come as words, whose values are their own flags (kernels/vdevice/words.cuh), and whether Y is published as
+// words, too: kStepQWords and so on. Where all three do, everything else is given from outside the program (kEarly), K has at most 32
+// rows, and the body does not wait for its Waits before it stores. attention_step_sum has only kStepOutWords.
+//
 // kEarly: PK and PV are made by nobody in the program, so the first keys are loaded before the rTask's Waits have passed. kLie: how rows
 // lie (AttentionRows). Limits: Q, K and V have one type In, PK and PV one type Past, Y has type Out, cos and sin have type Turn,
 // the bias has type Bias; each is fp32 or has 16 bits. kTurned needs rows of 64 or 128.
@@ -21,10 +25,12 @@
 #include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/task.cuh"
 #include "kernels/vdevice/values.cuh"
+#include "kernels/vdevice/words.cuh"
 
 namespace rk {
 
 struct AttentionStepArgs {
+  TensorRef out_words;                                     // with kStepOutWords
   TensorRef out, q, k, v, past_k, past_v, bias, cos, sin;  // past_k, past_v, bias, cos and sin may be null
   TensorRef shares;                                        // what is stored of each rTask where a query has several
   int32_t out_batch[kAttentionBatchRank], q_batch[kAttentionBatchRank], k_batch[kAttentionBatchRank], v_batch[kAttentionBatchRank],
@@ -88,6 +94,29 @@ template <int kLie, class T, int kSets>
 RK_INLINE void load_step_row(const T* row, int stride, int size, float4 (&to)[kSets]) {
 #pragma unroll
   for (int j = 0; j < kSets; ++j) to[j] = attention_raw<kLie>(row, stride, j * 32 + lane_id() % 8 * 4, size).floats();
+}
+
+// A row of a tensor that is in words.
+struct StepWords {
+  const uint32_t* first;
+  int32_t elements;
+};
+
+// The lane's elements of rows that come as words, all polled together; zeros behind the end of a row.
+template <int kSets, int kCount, class Veu>
+RK_INLINE void await_step_rows(const Task<Veu>& task, const StepWords (&rows)[kCount], float4 (&to)[kCount * kSets]) {
+  const int own = lane_id() % 8 * 4;
+  const uint32_t* words[kCount * kSets];
+#pragma unroll
+  for (int i = 0; i < kCount * kSets; ++i) {
+    const int at = i % kSets * 32 + own;
+    words[i] = rows[i / kSets].first + (at < rows[i / kSets].elements ? at : 0);
+  }
+  await_values(task, words, to);
+#pragma unroll
+  for (int i = 0; i < kCount * kSets; ++i) {
+    if (i % kSets * 32 + own >= rows[i / kSets].elements) to[i] = float4{0, 0, 0, 0};
+  }
 }
 
 // Rotary position embedding of a row. The element half a row away is one of the same lane.
@@ -194,9 +223,28 @@ RK_INLINE StepBatch step_batch(const AttentionStepArgs& args, uint32_t batch) {
   return at;
 }
 
+// Where the words of a row of Y begin; null without kStepOutWords.
+template <uint32_t WORDS, class Veu>
+RK_INLINE uint32_t* step_words(const Task<Veu>& task, const AttentionStepArgs& args, int64_t batch, int row) {
+  if constexpr ((WORDS & kStepOutWords) == 0) return nullptr;
+  return words_at(task, args.out_words) + batch + static_cast<int64_t>(row) * args.out_m;
+}
+
+// Stores element n of a row of Y, after its word if there are words. If it is published, its memory is nobody else's, so that it may be
+// stored before the rTask's Waits have passed.
+template <class Veu, class Out>
+RK_INLINE void store_step(const Task<Veu>& task, const AttentionStepArgs& args, float y, int n, Out* out, uint32_t* words) {
+  if (n >= args.values) return;
+  const int64_t at = static_cast<int64_t>(n) * args.out_n;
+  if (words != nullptr) publish_value(task, words + at, rounded_to<Out>(y));
+  store1(out + at, y);
+}
+
 // Puts the groups' sums together and stores them: Y, or with several shares largest, sum and the weighted sum of values.
-template <class Veu, int kSize, class Out>
-RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& sums, float* shared, Out* out, float* share) {
+template <int kSize, class Veu, class Out>
+RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args, StepSums<kSize / 32>& sums, Out* out, uint32_t* words,
+                           float* share) {
+  float* const shared = task.template work_as<float>();
   constexpr int kSets = kSize / 32, kPitch = StepShape<kSize>::kWords, kWarps = Veu::kComputeThreads / kWarp;
   add_neighbour(sums, 8);
   add_neighbour(sums, 16);
@@ -210,6 +258,7 @@ RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& 
     }
   }
   sync_compute<Veu>();
+  if (share != nullptr || words == nullptr) task.await_inputs();  // every lane of a warp, so in front of the return
   const int n = static_cast<int>(threadIdx.x);
   if (n >= kSize) return;
   float base = -INFINITY, sum = 0.0f, y = 0.0f;
@@ -222,15 +271,15 @@ RK_INLINE void finish_step(const AttentionStepArgs& args, StepSums<kSize / 32>& 
     y = fmaf(factor, shared[w * kPitch + n], y);
   }
   if (share == nullptr) {
-    if (n < args.values) store1(out + static_cast<int64_t>(n) * args.out_n, y * reciprocal_fast(sum));
+    store_step(task, args, y * reciprocal_fast(sum), n, out, words);
     return;
   }
   store1(share + n, y);
   if (n < 2) store1(share + kSize + n, n == 0 ? base : sum);
 }
 
-template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, class In = float, class Past = float, class Out = float,
-          class Turn = float, class Bias = float>
+template <class Veu, int kSize, int kLie, bool kTurned, bool kEarly, uint32_t WORDS, class In = float, class Past = float,
+          class Out = float, class Turn = float, class Bias = float>
 RK_BODY void attention_step(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == 8 * kStepGroups);
   static_assert(!kTurned || kSize % 64 == 0);
@@ -253,20 +302,40 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   const Bias* bias = values_at<const Bias>(task, args.bias);
   if (bias != nullptr) bias += at.bias + static_cast<int64_t>(row) * args.bias_m;
 
+  constexpr bool kInWords = (WORDS & kStepInWords) == kStepInWords;
+  using Own = std::conditional_t<kInWords, float, In>;
   StepKeys<kSize, kCount, kLie, Past> keys;
-  StepKeys<kSize, 1, kLie, In> own_keys;
+  StepKeys<kSize, 1, kLie, Own> own_keys;
   if (kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
-  task.await_inputs();
+  if (!kInWords) task.await_inputs();
   if (!kEarly && begin < end) keys.load(past_k, past_v, begin + group, end);
   float4 q[kSets], cos[kSets], sin[kSets];
-  load_step_row<kLie>(q_row, args.q_k, args.size, q);
-  if (own > 0) own_keys.load(own_k, own_v, group, own);
   const auto load_turn = [&](int32_t position) {
     load_step_row<kLie>(cos_rows + position * args.cos_m, args.cos_k, kSize, cos);
     load_step_row<kLie>(sin_rows + position * args.sin_m, args.sin_k, kSize, sin);
   };
+  if constexpr (kInWords) {
+    static_assert(kEarly && kLie != kElements);
+    const int64_t n = min(group, max(own, 1) - 1);
+    const auto words = [&](const TensorRef& ref, int64_t offset) { return words_at(task, ref) + offset; };
+    const StepWords rows[3] = {{words(args.q, at.q + static_cast<int64_t>(row) * args.q_m), args.size},
+                               {words(args.k, at.k + n * args.k_n), args.size},
+                               {words(args.v, at.v + n * args.v_n), args.values}};
+    if constexpr (kTurned) load_turn(row);
+    float4 found[3 * kSets];
+    await_step_rows<kSets>(task, rows, found);
+#pragma unroll
+    for (int j = 0; j < kSets; ++j) {
+      q[j] = found[j];
+      own_keys.k[0][j] = {found[kSets + j]};
+      own_keys.v[0][j] = {found[2 * kSets + j]};
+    }
+  } else {
+    load_step_row<kLie>(q_row, args.q_k, args.size, q);
+    if (own > 0) own_keys.load(own_k, own_v, group, own);
+  }
   if constexpr (kTurned) {
-    load_turn(row);
+    if (!kInWords) load_turn(row);
     turn_row(q, cos, sin);
   }
   StepSums<kSets> sums;
@@ -281,7 +350,9 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   if (bias != nullptr) bias += static_cast<int64_t>(args.past) * args.bias_n;
 #pragma unroll 1
   for (int32_t first = 0; first < own; first += kStepGroups) {  // one key for each group at a time
-    if (first > 0) own_keys.load(own_k, own_v, first + group, own);
+    if constexpr (!kInWords) {
+      if (first > 0) own_keys.load(own_k, own_v, first + group, own);
+    }
     if constexpr (kTurned) load_turn(min(first + group, own - 1));
     add_step_keys<kTurned>(own_keys, q, cos, sin, bias, args.bias_n, first + group, own, args.scale, sums);
   }
@@ -289,11 +360,11 @@ RK_BODY void attention_step(const Task<Veu>& caller) {
   Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(row) * args.out_m;
   float* shares = task.address(args.shares);
   if (shares != nullptr) shares += static_cast<int64_t>(task.index) * StepShape<kSize>::kWords;
-  finish_step<Veu, kSize>(args, sums, task.template work_as<float>(), out, shares);
+  finish_step<kSize>(task, args, sums, out, step_words<WORDS>(task, args, at.out, row), shares);
 }
 
 // Puts the shares of query m of a batch together: rTask batch * queries + m.
-template <class Veu, int kSize, class Out = float>
+template <class Veu, int kSize, uint32_t WORDS, class Out = float>
 RK_BODY void attention_step_sum(const Task<Veu>& caller) {
   constexpr int kWords = StepShape<kSize>::kWords, kAtOnce = 8;  // shares whose loads are under way together
   const Task<Veu> task = caller;
@@ -302,7 +373,8 @@ RK_BODY void attention_step_sum(const Task<Veu>& caller) {
   const StepBatch at = step_batch(args, divide(task.index, args.queries, m));
   const int n = static_cast<int>(threadIdx.x), count = args.shares_of_query;
   const float* const shares = task.address(args.shares) + static_cast<int64_t>(task.index) * count * kWords;
-  Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(m) * args.out_m + static_cast<int64_t>(n) * args.out_n;
+  Out* const out = values_at<Out>(task, args.out) + at.out + static_cast<int64_t>(m) * args.out_m;
+  uint32_t* const words = step_words<WORDS>(task, args, at.out, static_cast<int>(m));
   task.await_inputs();
   if (n >= args.values) return;
   float largest = -INFINITY, sum = 0.0f, y = 0.0f;
@@ -330,7 +402,7 @@ RK_BODY void attention_step_sum(const Task<Veu>& caller) {
       y = fmaf(weight, of_y[i], y);
     }
   }
-  store1(out, y * reciprocal_fast(sum));
+  store_step(task, args, y * reciprocal_fast(sum), n, out, words);
 }
 
 }  // namespace rk

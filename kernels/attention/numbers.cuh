@@ -52,6 +52,8 @@ constexpr int attention_most_tiles(int size, int value_bytes, AttentionBias bias
 // attention_step: groups of eight threads, keys that a group has at a time, and words of a share (the weighted sum of values, the largest
 // score, the sum of weights), up to 16 bytes.
 inline constexpr int kStepGroups = 32;
+enum StepBits : int { kStepQBit, kStepKBit, kStepVBit, kStepOutBit };  // of its WORDS
+inline constexpr uint32_t kStepInWords = 1u << kStepQBit | 1u << kStepKBit | 1u << kStepVBit, kStepOutWords = 1u << kStepOutBit;
 constexpr int attention_step_keys(int size) { return size <= 64 ? 4 : 2; }
 constexpr int attention_step_words(int size) { return size + 4; }
 constexpr int attention_step_work_bytes(int size) { return kComputeWarps * attention_step_words(size) * 4; }

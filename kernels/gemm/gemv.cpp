@@ -17,6 +17,7 @@
 #include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/gemm/gemv_of_rows.h"
+#include "kernels/gemm/gemv_row.h"
 #include "kernels/gemm/numbers.cuh"
 #include "kernels/gemm/product.h"
 #include "kernels/loop.h"
@@ -146,6 +147,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const std::optional<Product> product = gemv_product(graph, rop);
   TAMP_CHECK(product.has_value(), "gemv of '" + rop.name + "'");
   const Product& p = *product;
+  if (const std::optional<RowTile> row = row_tile_of(rop, p, rkernel)) return pack_row(graph, rop, p, *row);
   const Config c = config_of(rkernel);
   const Blocks b = blocks_of(p, c);
   const std::vector<float> bias = has_bias(p) ? bias_of(graph, p) : std::vector<float>(static_cast<size_t>(p.channels), 0.0F);
@@ -178,7 +180,9 @@ ArgValue row_offsets(const Product& p, const std::array<int64_t, 4>& strides, in
   return array_arg(offsets, kMaxRows);
 }
 
-std::vector<Arg> args_of(const Request& request, const Product& p, const Config& c, int64_t piece_k) {
+// `chunks`: of a rTask; `columns`: the place of the columns' scales and biases in the packed image.
+std::vector<Arg> args_of(const Request& request, const Product& p, const Config& c, int64_t piece_k, int64_t chunks,
+                         const ArgValue& columns) {
   const Epilogue& e = request.rop.epilogue;
   const auto rows = [&](TensorId id, const std::array<int64_t, 4>& strides, int64_t step_h, int64_t step_w) {
     if (!is_of_rows(request.rop)) return row_offsets(p, strides, step_h, step_w);
@@ -188,10 +192,10 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const Config&
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
       {"epilogue",
-       ArgValue{ArgList{null_arg(), p.residual.valid() ? arg(TensorArg{p.residual}) : null_arg(),
+       ArgValue{ArgList{null_arg(), p.residual.valid() ? ArgValue{WordsArg{p.residual, rk::kGemvResidualBit}} : null_arg(),
                         array_arg({p.residual_strides.begin(), p.residual_strides.end()}), arg(static_cast<int64_t>(e.activation)),
                         arg(int64_t{p.residual_after_activation}), float_arg(e.a), float_arg(e.b)}}},
-      {"columns", ArgValue{PackedArg{ring_bytes(p, c)}}},
+      {"columns", columns},
       {"in_rows", rows(p.in, p.in_strides, p.stride[0], p.stride[1])},
       {"out_rows", rows(p.out, p.out_strides, 1, 1)},
       {"residual_rows", rows(p.residual, p.residual_strides, 1, 1)},
@@ -201,7 +205,7 @@ std::vector<Arg> args_of(const Request& request, const Product& p, const Config&
       {"channels", arg(p.channels)},
       {"k", arg(p.k())},
       {"chunk_k", arg(c.chunk_k)},
-      {"chunks", arg(blocks_of(p, c).chunks)},
+      {"chunks", arg(chunks)},
       {"column_bytes", arg(c.chunk_k * c.weight_bytes())},
       {"piece_k", arg(piece_k)},
       {"chunks_per_piece", arg(piece_k / c.chunk_k)},
@@ -301,7 +305,7 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   if (plain_operand && (is_narrow(in) || is_narrow(out))) phase.template_args.emplace_back("In", value_type(in));
   if (is_narrow(out) && !of_rows && !tile.is_whole) phase.template_args.emplace_back("Out", value_type(out));
   phase.args_type = "rk::GemvArgs";
-  phase.args = args_of(request, p, c, piece_k);
+  phase.args = args_of(request, p, c, piece_k, b.chunks, ArgValue{PackedArg{ring_bytes(p, c)}});
   phase.rtasks = b.rtasks();
   phase.work_bytes = (pooled ? 1 : 2) * rows * piece_k * 4;
   phase.ring = {chunk_bytes(c), b.chunks * b.turns, 1, b.rtasks()};
@@ -309,6 +313,47 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   if (pooled) add_parts(request, phase);
   if (of_rows) add_rows(request, rows, piece_k, phase);
   if (tile.is_whole) add_whole_rows(request, p, tile, phase);
+  if (rows == 1) {  // so many k that reading the weights is all that counts: words are not worth their two more warps
+    phase.may_await.clear();
+    phase.may_publish.clear();
+  }
+  rkernel.phases.push_back(std::move(phase));
+  return rkernel;
+}
+
+// The rKernel of one row in registers.
+RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& row) {
+  Tile tile;
+  tile.config = {.columns = row.columns, .chunk_k = row.fours() * kLaneK, .narrow = row.narrow};
+  tile.rows = 1;
+  tile.piece_k = tile.config.chunk_k;
+  const Activation activation = request.rop.epilogue.activation;
+  const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
+  const Tensor& out = request.graph.tensor(p.out);
+  Phase phase;
+  phase.awaits_inputs = true;
+  phase.template_args = {{"ROWS", "1"},
+                         {"COLUMNS", std::to_string(row.columns)},
+                         {"NARROW", row.narrow ? "true" : "false"},
+                         {"PLAIN", plain ? "true" : "false"}};
+  phase.args = args_of(request, p, tile.config, tile.piece_k, row.chunks, null_arg());
+  if (is_of_rows(request.rop))
+    add_rows(request, 1, tile.piece_k, phase);
+  else
+    add_whole_rows(request, p, tile, phase);
+  phase.header = phase.header == "kernels/gemm/gemv_steps.cuh" ? "kernels/gemm/gemv_row_steps.cuh" : "kernels/gemm/gemv_row.cuh";
+  phase.body = "rk::gemv_row";
+  phase.rtasks = row.rtasks();
+  phase.work_bytes = row.work_bytes();
+  phase.ring = {row.chunk_bytes(), row.chunks, 1, phase.rtasks};
+  const int64_t operands =
+      is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop) : bytes_of(request.graph.tensor(p.in).dtype);
+  phase.cost = row_cost(request, row, static_cast<double>(operands), static_cast<double>(bytes_of(out.dtype)));
+  RKernel rkernel;
+  rkernel.family = "gemv";
+  rkernel.name = fmt::format("gemv_row{}<{} columns{}>", row.narrow ? "_16bit" : "", row.columns,
+                             row.chunks > 1 ? fmt::format(", {} chunks", row.chunks) : "");
+  rkernel.config = {{"columns", row.columns}, {"row_chunks", row.chunks}, {"narrow", row.narrow}};
   rkernel.phases.push_back(std::move(phase));
   return rkernel;
 }
@@ -373,6 +418,10 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = gemv_product(request.graph, request.rop);
   if (!p) return {};
   std::vector<RKernel> rkernels;
+  if (!is_pooled(request.rop) && has_small_offsets(request.graph, *p)) {
+    for (const RowTile& row : row_tiles(request, *p)) rkernels.push_back(row_rkernel_of(request, *p, row));
+  }
+  if (!rkernels.empty()) return rkernels;
   for (const Tile& tile : tiles_of(request, *p)) rkernels.push_back(rkernel_of(request, *p, tile));
   return rkernels;
 }
@@ -380,8 +429,13 @@ std::vector<RKernel> list_candidates(const Request& request) {
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const std::optional<Product> p = gemv_product(graph, rop);
   TAMP_CHECK(p.has_value(), "gemv of '" + rop.name + "'");
-  const Blocks b = blocks_of(*p, config_of(rkernel));
-  const int64_t of_rtask = b.block_n * b.turns, begin = index * of_rtask, end = std::min(begin + of_rtask, p->channels);
+  const std::optional<RowTile> row = row_tile_of(rop, *p, rkernel);
+  const auto of_blocks = [&] {
+    const Blocks b = blocks_of(*p, config_of(rkernel));
+    return b.block_n * b.turns;
+  };
+  const int64_t of_rtask = row ? row->rtask_columns() : of_blocks(), begin = index * of_rtask,
+                end = std::min(begin + of_rtask, p->channels);
   if (is_of_rows(rop)) return append_rows_accesses(graph, rop, begin, end, out);
   if (is_pooled(rop))
     append_whole(graph, p->in, out.reads);

@@ -119,14 +119,21 @@ RK_INLINE void gemv_residual(GemvOutput<Out>& own) {
   if (own.added != nullptr) own.residual = load1(own.added);
 }
 
-// Adds up the lanes' sums and stores the output that is this lane's.
+// Adds up the lanes' sums; that of the output that is this lane's, with its bias.
+template <class Out, int COUNT>
+RK_INLINE float gemv_result(const GemvOutput<Out>& own, float (&sum)[COUNT]) {
+  return fmaf(gemv_own_sum(sum), own.scale, own.bias);
+}
+
+template <bool PLAIN, class Out>
+RK_INLINE float gemv_finish(const GemvArgs& args, const GemvOutput<Out>& own, float v) {
+  if (!PLAIN) return finish(args.epilogue, v, own.residual);
+  return args.epilogue.activation == kRelu ? relu(v) : v;
+}
+
 template <bool PLAIN, class Out, int COUNT>
 RK_INLINE void gemv_store(const GemvArgs& args, const GemvOutput<Out>& own, float (&sum)[COUNT]) {
-  float v = fmaf(gemv_own_sum(sum), own.scale, own.bias);
-  if (!PLAIN)
-    v = finish(args.epilogue, v, own.residual);
-  else if (args.epilogue.activation == kRelu)
-    v = relu(v);
+  const float v = gemv_finish<PLAIN>(args, own, gemv_result(own, sum));
   if (own.out != nullptr) store1(own.out, v);
 }
 

@@ -153,7 +153,9 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
   for (size_t i = 0; i < operands; ++i) {
     const Tensor& x = request.graph.tensor(rows_of.tensors[i]);
     if (is_narrow(x.dtype)) narrow |= int64_t{1} << i, value = x.dtype;
-    places.push_back(arg(TensorArg{rows_of.tensors[i]}));
+    const bool in_fours = (rows_of.scalars >> i & 1) == 0;
+    places.push_back(in_fours ? ArgValue{WordsArg{rows_of.tensors[i], static_cast<int>(i)}} : arg(TensorArg{rows_of.tensors[i]}));
+    if (in_fours) phase.may_await.push_back(words_use(request.graph, rows_of.tensors[i], static_cast<int>(i)));
   }
   while (places.size() < static_cast<size_t>(rk::kGemvOperands)) places.push_back(null_arg());
   ArgList constants;
@@ -170,9 +172,14 @@ void add_rows_phase(const RowOperands& rows_of, const Request& request, int64_t 
                                                          {"SCALARS", std::to_string(rows_of.scalars)},
                                                          {"NORM", rows_of.norm},
                                                          {"TURNS", std::to_string(turns_of(piece_k))},
+                                                         {"WORDS", "0"},
                                                          {"Steps", rows_of.steps.empty() ? "rk::GemvNoSteps" : rows_of.steps}});
   phase.args_type = "rk::GemvOfRowsArgs";
+  const TensorId out = request.rop.outputs[0], residual = request.rop.epilogue.residual;
+  phase.may_publish = {words_use(request.graph, out, rk::kGemvOutBit)};
+  if (residual.valid()) phase.may_await.push_back(words_use(request.graph, residual, rk::kGemvResidualBit));
   phase.args = {{"gemv", struct_arg(std::move(phase.args))},
+                {"out_words", ArgValue{WordsArg{out, rk::kGemvOutBit, /*else_null=*/true}}},
                 {"inputs", ArgValue{std::move(places)}},
                 {"in_rows", array_arg(rows_of.offsets, static_cast<size_t>(rk::kGemvOperands * rk::kGemvRows))},
                 {"in_steps", array_arg(rows_of.k_strides, static_cast<size_t>(rk::kGemvOperands))},

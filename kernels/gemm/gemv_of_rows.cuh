@@ -11,18 +11,24 @@
 // SCALARS is 0. TURNS: of all threads over a row, four k a thread. ROWS, COLUMNS, NARROW, PLAIN and Out are gemv.cuh's. A rTask takes
 // `turns` blocks of columns one after another, with the same rows: rTask 3 of 12 turns has blocks 36 to 47.
 //
+// WORDS: bit i says that operand i comes as words, whose values are their own flags (kernels/vdevice/words.cuh), kGemvResidualWords the
+// same of the residual, and kGemvOutWords that the result is published as words, too. Where all operands come as words, the body does not
+// wait for its Waits before it stores. Such operands are no SCALARS.
+//
 // Example: one row of k = 768, TURNS 1. Threads 0 to 191 have four k each, the others zeros; their sums of 32 lanes are eight words in
 // shared memory, which all threads add up behind a barrier.
 #pragma once
 
 #include "kernels/elementwise/numbers.cuh"
 #include "kernels/gemm/gemv.cuh"
+#include "kernels/vdevice/words.cuh"
 
 namespace rk {
 
 struct GemvOfRowsArgs {
-  GemvArgs gemv;  // in, in_rows, in_stride: not used; piece_k: k with zeros up to whole chunks
-  TensorRef inputs[kGemvOperands];
+  GemvArgs gemv;                               // in, in_rows, in_stride: not used; piece_k: k with zeros up to whole chunks
+  TensorRef out_words;                         // with kGemvOutWords
+  TensorRef inputs[kGemvOperands];             // or of their words, as of gemv.epilogue.residual
   int32_t in_rows[kGemvOperands * kGemvRows];  // offset of each row of each operand
   int32_t in_steps[kGemvOperands];             // of k
   float constants[kStaticConstants];
@@ -55,13 +61,14 @@ RK_INLINE float gemv_sum4(const float4& v) { return (v.x + v.y) + (v.z + v.w); }
 RK_INLINE float gemv_squares4(const float4& v) { return fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w); }
 
 // Where this thread's fours lie in the operands. Behind the end of k the row's first four are loaded, and not used.
-template <class Veu, class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, int ROWS, int TURNS>
+template <class Veu, class Value, uint32_t NARROW_IN, int INPUTS, uint32_t SCALARS, uint32_t WORDS, int ROWS, int TURNS>
 struct GemvOperands {
   using Fours = GemvFours<ROWS, TURNS>;
+  const Task<Veu>& task;
   const float* base[INPUTS];
   int at[INPUTS][Fours::kCount];
 
-  RK_INLINE GemvOperands(const Task<Veu>& task, const GemvOfRowsArgs& args) {
+  RK_INLINE GemvOperands(const Task<Veu>& task_, const GemvOfRowsArgs& args) : task(task_) {
 #pragma unroll
     for (int i = 0; i < INPUTS; ++i) base[i] = task.address(args.inputs[i]);
     place(args, 0, 0);
@@ -79,7 +86,9 @@ struct GemvOperands {
   RK_INLINE void load(const GemvOfRowsArgs& args, int turn, float4 (&to)[INPUTS][Fours::kCount]) const {
 #pragma unroll
     for (int i = 0; i < INPUTS; ++i) {
-      if ((NARROW_IN >> i & 1u) != 0)
+      if ((WORDS >> i & 1u) != 0)
+        await_words(args, i, to[i]);
+      else if ((NARROW_IN >> i & 1u) != 0)
         load_one(args, reinterpret_cast<const Value*>(base[i]), i, turn, to[i]);
       else
         load_one(args, base[i], i, turn, to[i]);
@@ -87,6 +96,14 @@ struct GemvOperands {
   }
 
  private:
+  RK_INLINE void await_words(const GemvOfRowsArgs& args, int i, float4 (&to)[Fours::kCount]) const {
+    const uint32_t* const from = words_at(task, args.inputs[i]);
+    const uint32_t* words[Fours::kCount];
+#pragma unroll
+    for (int g = 0; g < Fours::kCount; ++g) words[g] = from + at[i][g];
+    await_values(task, words, to);
+  }
+
   template <class In>
   RK_INLINE void load_one(const GemvOfRowsArgs& args, const In* from, int i, int turn, float4 (&to)[Fours::kCount]) const {
 #pragma unroll
@@ -184,8 +201,55 @@ RK_INLINE void gemv_centre_rows(const GemvOfRowsArgs& args, float* x, const floa
   }
 }
 
+// The word of the residual that this lane needs. With a residual in words `own.added` counts elements from the words' begin.
+template <class Out, class Veu>
+RK_INLINE const uint32_t* gemv_residual_word(const Task<Veu>& task, const GemvArgs& args, const GemvOutput<Out>& own) {
+  const TensorRef& words = args.epilogue.residual;
+  return words_at(task, words) + (own.added - values_at<Out>(task, words));
+}
+// Before the sum is there: loads the residual, or polls its word for the first time and returns that.
+template <uint32_t WORDS, bool WAITED, class Out, class Veu>
+RK_INLINE uint32_t gemv_begin_residual(const Task<Veu>& task, const GemvArgs& args, GemvOutput<Out>& own) {
+  if constexpr ((WORDS & kGemvResidualWords) != 0) {
+    if (own.added != nullptr) return poll_value(gemv_residual_word(task, args, own));
+  } else if constexpr (WAITED) {
+    gemv_residual(own);
+  }
+  return 0;
+}
+template <uint32_t WORDS, bool WAITED, class Out, class Veu>
+RK_INLINE void gemv_end_residual(const Task<Veu>& task, const GemvArgs& args, uint32_t seen, GemvOutput<Out>& own) {
+  if constexpr ((WORDS & kGemvResidualWords) != 0) {
+    if (own.added != nullptr) own.residual = await_value(task, gemv_residual_word(task, args, own), seen);
+  } else if constexpr (!WAITED) {
+    gemv_residual(own);
+  }
+}
+
+// Behind the sums, in a body that has not waited for its Waits: waits for them if there is a residual that is not in words, or if the
+// result is not published: the memory of one that is published is nobody else's, so that it may be stored at any time. Every lane of a
+// warp calls this.
+template <bool PLAIN, uint32_t WORDS, bool WAITED, class Veu>
+RK_INLINE void gemv_await_rest(const Task<Veu>& task, const GemvArgs& args) {
+  if constexpr (!WAITED) {
+    const bool loads = !PLAIN && (WORDS & kGemvResidualWords) == 0 && args.epilogue.residual.base != kNullBase;
+    if ((WORDS & kGemvOutWords) == 0 || loads) task.await_inputs();
+  }
+}
+
+// Finishes an output, publishes it where WORDS says so, and stores it.
+template <bool PLAIN, uint32_t WORDS, class Veu, class Out>
+RK_INLINE void gemv_store_row(const Task<Veu>& task, const GemvOfRowsArgs& args, const GemvOutput<Out>& own, float sum) {
+  const float v = gemv_finish<PLAIN>(args.gemv, own, sum);
+  if ((WORDS & kGemvOutWords) != 0 && own.out != nullptr) {
+    uint32_t* const word = words_at(task, args.out_words) + (own.out - values_at<Out>(task, args.gemv.out));
+    publish_value(task, word, rounded_to<Out>(v));
+  }
+  if (own.out != nullptr) store1(own.out, v);
+}
+
 template <class Veu, int ROWS, int COLUMNS, bool NARROW, bool PLAIN, class Out, class Value, uint32_t NARROW_IN, int INPUTS,
-          uint32_t SCALARS, int NORM, int TURNS, class Steps>
+          uint32_t SCALARS, int NORM, int TURNS, uint32_t WORDS, class Steps>
 RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
   static_assert(ROWS * COLUMNS <= kWarp && ROWS <= kGemvRows);
   constexpr bool kWhole = SCALARS == 0;
@@ -198,9 +262,11 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
   float* const squares = NORM == kGemvCentred ? sums + ROWS * kComputeWarps : sums;
   const int first = static_cast<int>(task.index) * args.turns, end = first + args.turns;
   GemvOutput<Out> own = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, first);
-  GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, ROWS, TURNS> operands(task, all);
-  task.await_inputs();
-  gemv_residual(own);
+  GemvOperands<Veu, Value, NARROW_IN, INPUTS, SCALARS, WORDS, ROWS, TURNS> operands(task, all);
+  constexpr uint32_t kAllOperands = (1u << INPUTS) - 1;
+  constexpr bool kWaited = (WORDS & kAllOperands) != kAllOperands;  // for the Waits, before anything is read
+  if (kWaited) task.await_inputs();
+  uint32_t seen = gemv_begin_residual<WORDS, kWaited>(task, args, own);
   gemv_make_rows<Veu, ROWS, TURNS, NORM, INPUTS, kWhole, Steps>(all, operands, rows, sums);
   sync_compute<Veu>();
   if constexpr (NORM == kGemvCentred) {
@@ -217,9 +283,10 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
 #pragma unroll 1
   for (int block = first;;) {
     GemvOutput<Out> next{};
+    uint32_t next_seen = 0;
     if (++block < end) {  // what it needs is there when its sum is
       next = gemv_output<Out, ROWS, COLUMNS, PLAIN>(task, args, block);
-      gemv_residual(next);
+      next_seen = gemv_begin_residual<WORDS, kWaited>(task, args, next);
     }
     float sum[ROWS * COLUMNS] = {};
     const float* x = rows + lane_id() * kGemvLaneK;
@@ -230,9 +297,12 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
       weights.release();
     }
     own.scale *= factor;
-    gemv_store<PLAIN>(args, own, sum);
+    gemv_await_rest<PLAIN, WORDS, kWaited>(task, args);
+    if constexpr (!PLAIN) gemv_end_residual<WORDS, kWaited>(task, args, seen, own);
+    gemv_store_row<PLAIN, WORDS>(task, all, own, gemv_result(own, sum));
     if (block >= end) break;
     own = next;
+    seen = next_seen;
   }
 }
 

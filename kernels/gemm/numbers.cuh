@@ -12,10 +12,17 @@ inline constexpr int kGemvRows = 8;                // at most, and of a gemv's a
 inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
 inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
 inline constexpr int kMatmulBatchRank = 4;
+// Bits of its WORDS besides those of its operands: the residual, the result.
+inline constexpr int kGemvResidualBit = kGemvOperands, kGemvOutBit = kGemvOperands + 1;
+inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutWords = 1u << kGemvOutBit;
 // What gemv_of_rows does to its rows: nothing, divides them by the root of their mean square, or subtracts their mean first.
 enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
 // Words of shared memory behind its rows: two sums of each row in every warp.
 constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
+// gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
+// the mean is subtracted the sums of its weights for each warp.
+inline constexpr int kGemvRowTurns = 3;
+constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? 2 + kComputeWarps : 2; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
 constexpr int matmul_pitch(int tile) { return tile + 4; }

@@ -2,9 +2,11 @@
 // plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
 // fetching weights have warps of their own.
 //
-// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes); programs with very
-// large tiles have two more, for their registers (registers.cuh). They hand work to each other through mbarriers in the control block:
-//   slots         waiter -ready, inputs-> compute -free-> waiter
+// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). Programs with very
+// large tiles have two more, for their registers (registers.cuh), and so have programs with values that are their own flags (words.cuh):
+// there warp 9 only fetches arguments, warp 10 waits for events, and warp 11 signals. They hand work to each other through mbarriers in the
+// control block:
+//   slots         waiter -ready, inputs-> compute -free-> waiter; with words (words.cuh) compute -computed-> signalling warp -free-> waiter
 //   weight stages loader -full-> compute -empty-> loader
 //   input stages  waiter -input_full-> compute -input_empty-> waiter
 // Loader and waiter may run ahead as far as slots and stages are free. Example: with 4 slots the waiter fills slots 0, 1, 2, 3 for rTasks
@@ -87,6 +89,7 @@ struct alignas(16) Slot {
   uint16_t signal;
   uint32_t inputs_phase;  // parity of `inputs` to wait for; or kStartsEarly: the body waits for its inputs itself (Phase::boxes,
                           // Phase::awaits_inputs)
+  bool has_boxes;         // with words only: nobody arrives on `inputs`
   uint32_t instruction;   // position in the instruction table, for the trace
   alignas(16) char args[kMaxArgsBytes];  // copied 16 bytes at a time
 };
@@ -95,6 +98,7 @@ template <class Veu>
 struct Control {
   Slot<Veu> slots[kSlots];
   Barrier ready[kSlots], inputs[kSlots], free[kSlots];
+  Barrier computed[kSlots];  // for the signalling warp
   Barrier full[Veu::kWeightStages], empty[Veu::kWeightStages];
   Barrier input_full[Veu::kInputStages + 1], input_empty[Veu::kInputStages + 1];  // there may be none
   uint32_t epoch, veu;
@@ -102,8 +106,13 @@ struct Control {
 };
 
 constexpr int kServiceWarps = 2;
+// Whether two further service warps signal and wait for events, see run_compute and run_waiter: in programs with words (words.cuh).
 template <class Veu>
-constexpr int kThreadsOf = Veu::kComputeThreads + (kServiceWarps + (Veu::kManyRegisters ? kIdleWarps : 0)) * kWarp;
+constexpr bool kSignalsApart = Veu::kWordsBytes > 0;
+template <class Veu>
+constexpr int kWarpsBeside = Veu::kManyRegisters || kSignalsApart<Veu> ? kIdleWarps : 0;  // idle, or service warps as well
+template <class Veu>
+constexpr int kThreadsOf = Veu::kComputeThreads + (kServiceWarps + kWarpsBeside<Veu>)*kWarp;
 template <class Veu>
 constexpr int kSmemBytesOf =
     kControlBytes + Veu::kWeightStages* Veu::kWeightStageBytes + Veu::kInputStages* Veu::kInputStageBytes + Veu::kWorkBytes;
@@ -262,10 +271,15 @@ RK_INLINE void wait_for_inputs_room(Control<Veu>& control, uint32_t over, uint32
   proxy_fence_shared();  // the body stored there through the generic proxy
 }
 
-// Fills slots: first the arguments (they depend on nothing) and the arrival on `ready`; then the waits; then the copies of boxes, or the
-// arrival on `inputs`. From the waits on only the first lane works, with as little as possible between the last signal and the first box.
-template <class Veu, bool OVER_INPUTS>
+// What the waiter does for each instruction: it fills a slot with arguments, which depend on nothing; then it waits for the events; then
+// come the copies of boxes, or the arrival on `inputs`. From the waits on only the first lane works, with as little as possible between the
+// last signal and the first box. With words (words.cuh) each half has a warp of its own, since a rTask may begin there before its Waits,
+// and those of the rTask before it, have passed.
+enum class Waiter { both, fills, waits };
+
+template <class Veu, bool OVER_INPUTS, Waiter ROLE>
 RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Veu>& control, char* input_stages) {
+  constexpr bool kFills = ROLE != Waiter::waits, kWaitsForEvents = ROLE != Waiter::fills;
   const uint32_t end = tables.lane_begin[control.veu + 1];
   const int lane = lane_id();
   const uint32_t epoch = control.epoch;
@@ -288,36 +302,52 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       uint32_t chunks = 0, awaits = 0;
       if (runs) {
         const Record& record = tables.records[instruction.record];
-        body = record.body;
-        chunks = record.chunks_per_rtask;
-        awaits = record.awaits_inputs;
+        if constexpr (kFills) {
+          body = record.body;
+          chunks = record.chunks_per_rtask;
+          awaits = record.awaits_inputs;
+        }
         if constexpr (Veu::kInputStages > 0) {
           input = record.input;
-          if (input.boxes != 0) prefetch_map(launch.maps + input.map);
+          if (kFills && input.boxes != 0) prefetch_map(launch.maps + input.map);
         }
-        const uint4* const from = static_cast<const uint4*>(record.args);
-        for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+        if constexpr (kFills) {
+          const uint4* const from = static_cast<const uint4*>(record.args);
+          for (int w = lane; w < record.args_bytes / 16; w += kWarp) reinterpret_cast<uint4*>(slot.args)[w] = from[w];
+        }
       }
       if (lane == 0) {
-        slot.task.index = instruction.index;
-        slot.task.record = instruction.record;
-        slot.task.weights.next = chunk;
-        slot.task.inputs.next = input_chunk;
-        slot.body = body;
-        slot.task.awaited_phase = inputs_phases >> s & 1u;
-        slot.inputs_phase = input.boxes != 0 || awaits != 0 ? kStartsEarly : inputs_phases >> s & 1u;
-        slot.signal = instruction.signal;
-        slot.instruction = i;
+        if constexpr (kFills) {
+          slot.task.index = instruction.index;
+          slot.task.record = instruction.record;
+          slot.task.weights.next = chunk;
+          slot.task.inputs.next = input_chunk;
+          slot.body = body;
+          if constexpr (kSignalsApart<Veu>) slot.has_boxes = input.boxes != 0;
+          slot.task.awaited_phase = inputs_phases >> s & 1u;
+          slot.inputs_phase = input.boxes != 0 || awaits != 0 ? kStartsEarly : inputs_phases >> s & 1u;
+          slot.signal = instruction.signal;
+          slot.instruction = i;
+        }
         if constexpr (OVER_INPUTS) {
           const bool is_over = runs && tables.records[instruction.record].over_inputs != 0;
-          slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+          if constexpr (kFills) slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
           if (is_over) over = slots_used + 1;
         }
       }
-      __syncwarp();
-      if (kEachArrives || lane == 0) arrive(control.ready[s]);
+      if constexpr (kFills) {
+        __syncwarp();
+        if (kEachArrives || lane == 0) arrive(control.ready[s]);
+      }
       chunk += chunks;
       ++slots_used;
+    }
+    if constexpr (!kWaitsForEvents) {
+      if (input.boxes != 0)
+        input_chunk += (first_box(input, instruction.index).boxes + input.boxes_per_chunk - 1) / input.boxes_per_chunk;
+      else if (uses_slot)
+        inputs_phases ^= 1u << s;
+      continue;
     }
     if (lane == 0) {
       BoxPlace place{};
@@ -356,18 +386,45 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #endif
 }
 
-// Runs the bodies. Thread 0 signals. With a separate warp for signals the next rTask would begin 0.5 us earlier, but handing over to that
-// warp takes 0.1 us of the critical path, and the next rTask mostly waits for inputs at that time.
+// What follows a body, for one thread: its signal, or the end of the lane.
+template <class Veu>
+RK_INLINE void finish_slot(const Launch& launch, const Control<Veu>& control, const Slot<Veu>& slot, uint16_t event, bool runs, bool ends) {
+  if (ends) leave(launch, control);
+  if (event != kNone16) signal(event_word(launch, event));
+  if (event != kNone16 && runs) trace(launch, slot.instruction, kTraceSignalled);
+}
+
+// Signals for the compute warps, slot by slot. Since a body that takes words may end before the Waits of its rTask have passed, the signal
+// waits for them: whoever sees it sees all that came before those Waits. One lane calls this.
+template <class Veu>
+RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
+#pragma unroll 1
+  for (uint32_t n = 0;; ++n) {
+    const uint32_t s = n % kSlots;
+    const Slot<Veu>& slot = control.slots[s];
+    wait(control.computed[s], (n / kSlots) & 1u);
+    const bool ends = slot.body == kBodyEnd;
+    if (!slot.has_boxes) wait(control.inputs[s], slot.task.awaited_phase);
+    finish_slot(launch, control, slot, slot.signal, slot.body < kBodyNothing, ends);
+    arrive(control.free[s]);
+    if (ends) return;
+  }
+}
+
+// Runs the bodies. Thread 0 signals. A signal waits until the vEU's stores are seen, 0.5 to 1.5 us, and holds up the next rTask by as much;
+// handing over to a warp of its own takes 0.1 us of the critical path, and the next rTask mostly waits for the signals of others at that
+// time. With words it does not: there a warp of its own signals.
 template <class Program>
 RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>& control) {
   using Veu = typename Program::Veu;
 #pragma unroll 1
   for (uint32_t n = 0;; ++n) {
-    Slot<Veu>& slot = control.slots[n % kSlots];
-    wait_warp(control.ready[n % kSlots], (n / kSlots) & 1u);
+    const uint32_t s = n % kSlots;
+    Slot<Veu>& slot = control.slots[s];
+    wait_warp(control.ready[s], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t inputs_phase = slot.inputs_phase;
-    if (inputs_phase != kStartsEarly) wait_warp(control.inputs[n % kSlots], inputs_phase);
+    if (inputs_phase != kStartsEarly) wait_warp(control.inputs[s], inputs_phase);
     if (body < kBodyNothing) {
       if (threadIdx.x == 0) trace(launch, slot.instruction, kTraceStarted);
       accesses_of<Veu>(control, slot.task.record, slot.task.index);
@@ -379,11 +436,9 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     sync_compute<Veu>();
     if (threadIdx.x == 0) {
       if (runs) trace(launch, slot.instruction, kTraceComputed);
-      if (ends) leave(launch, control);
-      if (event != kNone16) signal(event_word(launch, event));
-      if (event != kNone16 && runs) trace(launch, slot.instruction, kTraceSignalled);
+      if constexpr (!kSignalsApart<Veu>) finish_slot(launch, control, slot, event, runs, ends);
     }
-    if (kEachArrives || threadIdx.x == 0) arrive(control.free[n % kSlots]);
+    if (kEachArrives || threadIdx.x == 0) arrive(kSignalsApart<Veu> ? control.computed[s] : control.free[s]);
     if (ends) return;
   }
 }
@@ -405,7 +460,8 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
     for (int s = 0; s < kSlots; ++s) {
       init(control.ready[s], kEachArrives ? kWarp : 1);
       init(control.inputs[s], 1);
-      init(control.free[s], kEachArrives ? Veu::kComputeThreads : 1);
+      init(control.free[s], kEachArrives && !kSignalsApart<Veu> ? Veu::kComputeThreads : 1);
+      init(control.computed[s], kEachArrives ? Veu::kComputeThreads : 1);
     }
     for (int s = 0; s < Veu::kWeightStages; ++s) {
       init(control.full[s], kCopyLanes);
@@ -442,7 +498,12 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
   }
   give_registers<Veu>();
   if (warp == kLoader) run_loader<Veu>(launch, tables, control, stages);
-  if (warp == kLoader + 1) run_waiter<Veu, Program::kOverInputs>(launch, tables, control, input_stages);
+  constexpr Waiter kFirst = kSignalsApart<Veu> ? Waiter::fills : Waiter::both;
+  if (warp == kLoader + 1) run_waiter<Veu, Program::kOverInputs, kFirst>(launch, tables, control, input_stages);
+  if constexpr (kSignalsApart<Veu>) {
+    if (warp == kLoader + 2) run_waiter<Veu, Program::kOverInputs, Waiter::waits>(launch, tables, control, input_stages);
+    if (warp == kLoader + 3 && lane_id() == 0) run_signaller<Veu>(launch, control);
+  }
 }
 
 }  // namespace rk

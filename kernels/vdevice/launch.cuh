@@ -13,7 +13,7 @@ struct Report {
   uint32_t veu;
   uint32_t record;  // the rTask that waits; kNone16: none
   uint32_t index;
-  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask of its gang should have published
+  uint32_t event;  // or kExchange: the rTask waits for a word that another rTask should have published
   uint32_t seen, wanted;
 };
 constexpr uint32_t kExchange = 0xffffffffu;

@@ -113,7 +113,11 @@ struct Task {
   Barrier* awaited = nullptr;
   uint32_t awaited_phase = 0;
   RK_INLINE void await_inputs() const {
-    if (awaited != nullptr) wait_warp(*awaited, awaited_phase);
+    if (awaited == nullptr) return;
+    wait_warp(*awaited, awaited_phase);
+#if defined(TAMP_CUDA_ON_CPU)
+    __syncwarp();  // as wait_warp does on a GPU, so that a call by some lanes alone does not pass on the stand-in either
+#endif
   }
 
   RK_INLINE WeightStages<Veu> weight_stages() const {

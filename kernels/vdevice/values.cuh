@@ -184,6 +184,15 @@ RK_INLINE void store1(Bfloat* p, float v) { store_narrow1(p, v); }
 RK_INLINE void store4(Half* p, float4 v) { store_narrow4(p, v); }
 RK_INLINE void store4(Bfloat* p, float4 v) { store_narrow4(p, v); }
 
+// What a store keeps of the value.
+template <class Value>
+RK_INLINE float rounded_to(float v) {
+  if constexpr (std::is_same_v<Value, float>)
+    return v;
+  else
+    return floats_of<Value>(pair_of<Value>(v, 0.0f)).x;
+}
+
 // Where the values of a tensor begin; null for none.
 template <class Value, class Veu>
 RK_INLINE Value* values_at(const Task<Veu>& task, const TensorRef& ref) {

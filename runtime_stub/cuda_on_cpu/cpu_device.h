@@ -149,7 +149,13 @@ inline uint64_t poll(const uint64_t* word) {
   return *static_cast<const volatile uint64_t*>(word);
 }
 
-inline void publish(uint64_t* word, uint64_t value) {
+inline uint32_t poll_word(const uint32_t* word) {
+  if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/false);
+  return poll(word);
+}
+
+template <class Word>  // of 4 or 8 bytes
+void publish(Word* word, Word value) {
   if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/true);
   *word = value;
   launch->progress = true;

@@ -190,7 +190,7 @@ inline tamp_status reported(Instance* instance) {
   const std::string task = report->record == rk::kNone16
                                ? std::string("no rTask")
                                : "rTask " + std::to_string(report->index) + " of '" + model.record_names[report->record] + "'";
-  const std::string what = report->event == rk::kExchange ? std::string("the others of its gang")
+  const std::string what = report->event == rk::kExchange ? std::string("values that other rTasks make")
                                                           : "event '" + std::string(model.event_names[report->event]) + "'";
   instance->failed = true;
   return fail(instance->message, TAMP_TIMED_OUT,

@@ -5,6 +5,7 @@ operator and written out, f16 and bf16 models, Attention and RotaryEmbedding of 
     transformers_test.py TAMP [WORD...]
 """
 import json
+import re
 import sys
 
 import numpy as np
@@ -655,6 +656,16 @@ def test_grouped_queries_repeat_no_keys(tamp):
             assert len(chains) == 4 and not copied, (precision, past, chains, copied)
 
 
+def words_of(tamp):
+    """How many parts of the arena of the folder `made` are words, and whether its program has two more warps for them."""
+    parts = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["arena"]
+    source = (tamp.folder / "made" / "model.cu").read_text()
+    named = len(re.findall(r"^//( +\d+){2}  words of ", source, re.MULTILINE))
+    words = [part for part in parts if part["what"] == "words"]
+    assert len(words) == named and all(part["tensors"] and part["made_by"] and part["needed_by"] for part in words), (named, words)
+    return named, re.search(r"kWordsBytes = [1-9]\d*;", source) is not None
+
+
 def test_decoder_step(tamp):
     """Keys of the past are read where the caller has them, and rows are turned by the attention; many keys are cut into shares."""
     for past, kind in [(70, "attention_step<64, turned>"), (3000, "attention_step<64, turned, ")]:
@@ -685,7 +696,11 @@ def test_one_token(tamp):
         check(tamp, one_token(), None, limit, precision, None, "--vdevice", "h200", "--races")
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         assert (rops.count("PrologueMatMul"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
+        assert words_of(tamp) == (15, True), f"{precision}: {words_of(tamp)}"  # all that products and attention make but y
+        tamp("run", "model.onnx", "--device", "cpu", "--check", "--repeat", 4, "--precision", precision, "--vdevice", "h200")
     check(tamp, one_token(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    rops_of(tamp, "--precision", "fp16", "--vdevice", "h200", "--execution", "graph")
+    assert words_of(tamp) == (0, False)
 
 
 def test_what_the_optimiser_writes(tamp):

@@ -119,6 +119,9 @@ inline std::string value_text(const Trial& trial, size_t phase, const ArgValue& 
                         tensor,
                         [&](const ScratchArg& a) { return ref_text(trial.scratch(), a.offset * 4); },
                         [](const ExchangeArg&) { return std::string("{rk::kNullBase, 0u, 0}"); },  // no gangs here
+                        [&](const WordsArg& a) {                                                   // and no words
+                          return a.else_null ? std::string("{rk::kNullBase, 0u, 0}") : tensor({a.tensor});
+                        },
                         [&](const PackedArg& a) { return ref_text(trial.scratch() + 1 + phase, a.offset_bytes); },
                         [&](const DivisorArg& a) { return divisor_text(a.divisor); },
                         [&](const NoTensorArg&) { return std::string("{rk::kNullBase, 0u, 0}"); },

@@ -1,0 +1,32 @@
+// Values that are their own flags (docs/adr/0030). An edge between two vEUs takes a store, a signal, a poll and a load, one after another.
+// For a row of some hundred numbers that is longer than the work on it. So bodies that make or take such rows have a second way: whoever
+// makes an element stores it once more as a word, a value that is its own flag (kernels/vdevice/words.cuh), and whoever needs it polls the
+// word. A buffer that has words has one for each of its elements, in memory that nothing else ever uses.
+//
+// Waits and signals stay as they are. A body that takes words waits for its Waits only before it stores, so everything that the verifier
+// proves from Waits still holds: an element is written once and before it is read, and so is its word.
+#pragma once
+
+#include <vector>
+
+#include "compiler/ir/rprogram.h"
+
+namespace tamp::schedule {
+
+// Sets Phase::words of all rKernels. A buffer that the program makes, also an output, has words if one rOperator makes all of it and can
+// publish them, if somebody can await them, and if it has at most kMostWords elements. For persistent kernels: the end of a kernel needs no
+// flags.
+void choose_words(RProgram& program);
+inline constexpr int64_t kMostWords = 65536;
+
+// Whether the phase does with the buffer what Phase::may_await or may_publish says that it can.
+bool awaits_words(const Phase& phase, BufferId buffer);
+bool publishes_words(const Phase& phase, BufferId buffer);
+
+// The buffers that some phase publishes or awaits, ascending.
+std::vector<BufferId> buffers_in_words(const RProgram& program);
+
+// For plans, before anything is chosen: whether `reader` could await what `maker` could publish.
+bool may_be_in_words(const Phase& maker, const Phase& reader);
+
+}  // namespace tamp::schedule
