@@ -25,12 +25,14 @@ TensorId data_of(const Graph& graph, TensorId id) {
 }
 
 void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorId>& found) {
+  const auto add = [&](TensorId id) {
+    if (!id.valid()) return;
+    const TensorId data = data_of(graph, id);
+    if (graph.tensor(data).role == Role::constant) found.push_back(data);
+  };
   std::visit(overloaded{
-                 [&](const TensorArg& arg) {
-                   if (!arg.tensor.valid()) return;
-                   const TensorId data = data_of(graph, arg.tensor);
-                   if (graph.tensor(data).role == Role::constant) found.push_back(data);
-                 },
+                 [&](const TensorArg& arg) { add(arg.tensor); },
+                 [&](const WordsArg& arg) { add(arg.tensor); },
                  [&](const ArgList& list) {
                    for (const ArgValue& inner : list) constants_in(inner, graph, found);
                  },
@@ -38,7 +40,6 @@ void constants_in(const ArgValue& value, const Graph& graph, std::vector<TensorI
                  [](double) {},
                  [](const ScratchArg&) {},
                  [](const ExchangeArg&) {},
-                 [](const WordsArg&) {},
                  [](const PackedArg&) {},
                  [](const DivisorArg&) {},
                  [](const NoTensorArg&) {},

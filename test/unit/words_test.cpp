@@ -220,3 +220,10 @@ TEST_CASE("both copies of words are among the declared accesses") {
     CHECK_THAT(found(touched), word && Catch::Contains("which it does not declare"));
   }
 }
+
+TEST_CASE("a constant where words could be is among the weights") {
+  const RProgram program =
+      scheduled(replaced(replaced(kChain, "residual=a", "residual=r"), "  a = MatMul", "  r = const f32[1,512]\n  a = MatMul"));
+  const auto is_r = [&](const WeightBlob& blob) { return blob.constant.valid() && program.graph.tensor(blob.constant).name == "r"; };
+  CHECK(std::count_if(program.weights.begin(), program.weights.end(), is_r) == 1);
+}
