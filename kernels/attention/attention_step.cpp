@@ -325,10 +325,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   append(kPastK, begin, end, step->size, out.reads);
   append(kPastV, begin, end, step->values, out.reads);
   append(kQ, m, m + 1, step->size, out.reads);
-  if (end == step->past) {
-    append(kK, 0, step->own, step->size, out.reads);
-    append(kV, 0, step->own, step->values, out.reads);
-  }
+  // Only the last share uses them, but all shares await them where they come as words.
+  append(kK, 0, step->own, step->size, out.reads);
+  append(kV, 0, step->own, step->values, out.reads);
   append(kBias, m, m + 1, step->keys(), out.reads);
   append(kCos, 0, step->queries, step->size, out.reads);
   append(kSin, 0, step->queries, step->size, out.reads);
