@@ -19,7 +19,7 @@ struct Finish {
   BufferId words;     // what may be awaited word by word instead (words.h), or none
 };
 
-// The same of a phase of a rOperator, before any of its rTasks is there.
+// Of a phase none of whose rTasks has been placed yet.
 Finish begin_finish(const Phase& phase);
 
 // When a rTask of `phase` on `veu` may begin: after each of `waits`, with the edge from its vEU to `veu`.

@@ -3,8 +3,10 @@
 // makes an element stores it once more as a word, a value that is its own flag (kernels/vdevice/words.cuh), and whoever needs it polls the
 // word. A buffer that has words has one for each of its elements, in memory that nothing else ever uses.
 //
-// Waits and signals stay as they are. A body that takes words waits for its Waits only before it stores, so everything that the verifier
-// proves from Waits still holds: an element is written once and before it is read, and so is its word.
+// Waits and signals stay as they are, so everything that the verifier proves from Waits still holds: an element is written once and before
+// it is read, and so is its word. A body that takes words waits for its Waits only before it stores what others may have memory in common
+// with; a buffer with words has its memory for itself, so that a body which stores nothing else need not wait at all. Its signal waits
+// instead.
 #pragma once
 
 #include <vector>

@@ -252,6 +252,12 @@ std::vector<Case> cases() {
       case_of("as many rows as there can be", {{2, 4, 132}, 5, 1, true, true, true, false, Activation::silu, true, true}),
       case_of("as many rows, a copy", {{8, 1028}, 12, 1, false}),
       case_of("a mean far from zero", {{2, 768}, 24, 1, true, true, true, false, Activation::none, true, false, 20}),
+      case_of("one row, a mean far from zero", {{1, 768}, 24, 1, true, true, true, false, Activation::none, true, false, 20}),
+      case_of("one row, an odd k in three turns", {{1, 2051}, 37, 1, true, true, true, false, Activation::gelu_tanh, true, true}),
+      case_of("one row, the root of the mean square of a gate", {{1, 1031}, 21, 2, true, false, true, true, Activation::relu, false, true}),
+      case_of("one row that is a part", {{1, 192}, 70, 2, true, true, true, false, Activation::none, true, true, 0, Lay::slice}),
+      case_of("one row that does not lie together",
+              {{1, 64}, 8, 2, true, true, true, false, Activation::none, true, false, 0, Lay::reversed}),
       case_of("a part of wider rows", {{3, 192}, 72, 2, true, true, true, false, Activation::none, true, false, 0, Lay::slice}),
       case_of("k that does not lie together", {{4, 64}, 8, 2, true, true, true, false, Activation::none, true, false, 0, Lay::reversed}),
   };
