@@ -16,7 +16,7 @@ struct TraceReport {
 };
 
 // `rprogram_json` is the text of NAME.rprogram.json; `stamps` are nanoseconds [row of the instruction table][TraceColumn of
-// kernels/vdevice/interpreter.cuh], 0 = not stamped. Error (bad input) if the two do not fit together.
+// kernels/vdevice/numbers.cuh], 0 = not stamped. Error (bad input) if the two do not fit together.
 TraceReport trace_report(std::string_view rprogram_json, const std::vector<uint64_t>& stamps);
 
 // How long each rOperator (by its position in the rProgram) took, from the last signal of its inputs to its own last signal. This includes

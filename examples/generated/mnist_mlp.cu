@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
-//     3002  host runtime, as it stands in tamp's runtime_stub/host/
-//     3941  one vEU
-//     3971  addresses: a base and a byte from there
-//     3979  rOperators: what each body is told
-//     4044  records: one row per phase of a rOperator
-//     4061  events: signals that make up one epoch
-//     4074  lanes: what each vEU runs, row by row
-//     4107  the kernel
-//     4113  host
+//     3010  host runtime, as it stands in tamp's runtime_stub/host/
+//     3949  one vEU
+//     3979  addresses: a base and a byte from there
+//     3987  rOperators: what each body is told
+//     4052  records: one row per phase of a rOperator
+//     4069  events: signals that make up one epoch
+//     4082  lanes: what each vEU runs, row by row
+//     4115  the kernel
+//     4121  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3983)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3991)
 //      gemv_row_16bit<4 columns>, 64 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4014)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4022)
 //      gemv_row_16bit<4 columns>, 3 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -2490,24 +2490,9 @@ RK_INLINE void give_registers() {
 }  // namespace rk
 // <<< kernels/vdevice/registers.cuh
 
-// >>> kernels/vdevice/interpreter.cuh
-// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
-// plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
-// fetching weights have warps of their own.
-//
-// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). Programs with very
-// large tiles have two more, for their registers (registers.cuh), and so have programs with values that are their own flags (words.cuh):
-// there warp 9 only fetches arguments, warp 10 waits for events, and warp 11 signals. They hand work to each other through mbarriers in the
-// control block:
-//   slots         waiter -ready, inputs-> compute -free-> waiter; with words (words.cuh) compute -computed-> signalling warp -free-> waiter
-//   weight stages loader -full-> compute -empty-> loader
-//   input stages  waiter -input_full-> compute -input_empty-> waiter
-// Loader and waiter may run ahead as far as slots and stages are free. Example: with 4 slots the waiter fills slots 0, 1, 2, 3 for rTasks
-// 0 to 3 of its lane; for rTask 4 it waits for `free` of slot 0, which the compute warps arrive on after rTask 0.
-//
-// A program that has both boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009). Control block and weight
-// stages have the same place in both. A body "over inputs" uses the bytes of the input stages for its work, too. The waiter starts the
-// next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
+// >>> kernels/vdevice/control.cuh
+// What the warps of a vEU share (interpreter.cuh): the tables of the rProgram, the trace, and the control block in shared memory, with the
+// slots through which one warp hands work to another.
 
 
 namespace rk {
@@ -2653,7 +2638,30 @@ RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thr
   }
 }
 
-// --- the roles ---------------------------------------------------------------------------------------------------------
+}  // namespace rk
+// <<< kernels/vdevice/control.cuh
+
+// >>> kernels/vdevice/interpreter.cuh
+// The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
+// plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
+// fetching weights have warps of their own.
+//
+// Warps 0 to 7 compute and signal, warp 8 is the loader (weights), warp 9 the waiter (events, arguments, input boxes). Programs with very
+// large tiles have two more, for their registers (registers.cuh), and so have programs with values that are their own flags (words.cuh):
+// there warp 9 only fetches arguments, warp 10 waits for events, and warp 11 signals. They hand work to each other through mbarriers in the
+// control block:
+//   slots         waiter -ready, inputs-> compute -free-> waiter; with words (words.cuh) compute -computed-> signalling warp -free-> waiter
+//   weight stages loader -full-> compute -empty-> loader
+//   input stages  waiter -input_full-> compute -input_empty-> waiter
+// Loader and waiter may run ahead as far as slots and stages are free. Example: with 4 slots the waiter fills slots 0, 1, 2, 3 for rTasks
+// 0 to 3 of its lane; for rTask 4 it waits for `free` of slot 0, which the compute warps arrive on after rTask 0.
+//
+// A program that has both boxes and bodies that need much shared memory (gangs) has two layouts (docs/adr/0009). Control block and weight
+// stages have the same place in both. A body "over inputs" uses the bytes of the input stages for its work, too. The waiter starts the
+// next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
+
+
+namespace rk {
 
 // Copies every rTask's weight chunks into the ring, in lane order, as far ahead as stages are free.
 template <class Veu>
@@ -4121,7 +4129,7 @@ const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x6ee9bdaf5eae3db6ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x71d7081d4f9f09edull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {

@@ -43,7 +43,7 @@ struct AsyncCopy {
   uint32_t group;
 };
 
-// The rTask for which a thread accesses device memory: kernels/vdevice/interpreter.cuh, accesses_of.
+// The rTask for which a thread accesses device memory: kernels/vdevice/control.cuh, accesses_of.
 struct RTask {
   uint32_t record, index;
 };

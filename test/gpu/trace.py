@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 WAITING, READY, STARTED, COMPUTED, SIGNALLED = range(5)
-WAITS_OF_ROW = 3  # kWaits of kernels/vdevice/interpreter.cuh
+WAITS_OF_ROW = 3  # kWaits of kernels/vdevice/numbers.cuh
 
 
 @dataclass
