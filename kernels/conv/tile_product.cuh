@@ -24,7 +24,7 @@ namespace rk {
 struct Fp32 {};
 struct Tf32 {};
 
-constexpr int kRowBytes = kGroupK * 4;
+inline constexpr int kRowBytes = kGroupK * 4;
 
 RK_INLINE int cell_offset(int row, int cell) { return row * kRowBytes + ((cell ^ (row & 7)) << 4); }
 

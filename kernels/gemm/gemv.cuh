@@ -21,7 +21,7 @@
 
 namespace rk {
 
-constexpr int kGemvWarpK = kWarp * kGemvLaneK;
+inline constexpr int kGemvWarpK = kWarp * kGemvLaneK;
 
 struct GemvColumn {
   float scale, bias;  // 1 and 0 where there are none

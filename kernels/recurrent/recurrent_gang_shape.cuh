@@ -31,8 +31,8 @@ struct GangArgs {
 };
 static_assert(sizeof(GangArgs) <= 768, "an argument slot has 768 bytes");
 
-constexpr int kGangWarps = kComputeWarps;
-constexpr int kGangThreads = kGangWarps * kWarp;
+inline constexpr int kGangWarps = kComputeWarps;
+inline constexpr int kGangThreads = kGangWarps * kWarp;
 
 // The batch, ALL_ROWS, goes in groups of BATCH rows. A share has UNITS hidden units with all their gates; row = unit * gates + gate.
 // Warp w takes slice w of the input and of the hidden state for all rows, so it waits for its own slice only, and the eight

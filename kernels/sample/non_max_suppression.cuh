@@ -21,7 +21,7 @@ struct NonMaxSuppressionArgs {
 };
 static_assert(sizeof(NonMaxSuppressionArgs) <= 768, "an argument slot has 768 bytes");
 
-constexpr uint32_t kNoBox = 0xffffffffu;
+inline constexpr uint32_t kNoBox = 0xffffffffu;
 
 struct BestBox {
   float score;

@@ -5,7 +5,7 @@
 
 namespace rk {
 
-constexpr float kLog2E = 1.44269504f;
+inline constexpr float kLog2E = 1.44269504f;
 
 RK_INLINE float exp2_fast(float x) {
 #if defined(__CUDA_ARCH__)
