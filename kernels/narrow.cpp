@@ -27,23 +27,29 @@ constexpr uint32_t kHalfNormal = 0x38800000U;                        // and of 2
 // The bits above the lowest `count`, rounded to nearest, ties to even.
 uint32_t rounded(uint32_t bits, uint32_t count) { return (bits + (1U << (count - 1)) - 1 + (bits >> count & 1U)) >> count; }
 
+// Millions of weights pass through here: no calls of the mathematical library, and choices without branches, which vectors can make.
+uint16_t half_bits(float x) {
+  const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000U, magnitude = bits & 0x7fffffffU;
+  const uint32_t normal = rounded(magnitude - (112U << 23), 13);  // may carry into the exponent, up to infinity
+  // A subnormal half counts units of 2^-24, and so does the last place of floats from 0.5 to 1: adding 0.5 rounds to these units.
+  const uint32_t subnormal = bits_of(float_of(magnitude) + 0.5F) - kOneHalf;
+  const uint32_t finite = magnitude >= kHalfNormal ? normal : subnormal;
+  const uint32_t half = sign | (magnitude >= kHalfOverflow ? 0x7c00U : finite);
+  return static_cast<uint16_t>(magnitude > kInfinity ? 0x7e00U : half);
+}
+
 }  // namespace
 
-// Millions of weights pass through here, so no calls of the mathematical library.
-uint16_t half_of(float x) {
-  const uint32_t sign = bits_of(x) >> 16 & 0x8000U, magnitude = bits_of(x) & 0x7fffffffU;
-  uint32_t half;
-  if (magnitude > kInfinity) {
-    return 0x7e00U;
-  } else if (magnitude >= kHalfOverflow) {
-    half = 0x7c00U;
-  } else if (magnitude >= kHalfNormal) {
-    half = rounded(magnitude - (112U << 23), 13);  // may carry into the exponent, up to infinity
-  } else {
-    // A subnormal half counts units of 2^-24, and so does the last place of floats from 0.5 to 1: adding 0.5 rounds to these units.
-    half = bits_of(float_of(magnitude) + 0.5F) - kOneHalf;
-  }
-  return static_cast<uint16_t>(sign | half);
+uint16_t half_of(float x) { return half_bits(x); }
+
+void halves_of(const float* values, int64_t count, float factor, uint16_t* halves) {
+  for (int64_t i = 0; i < count; ++i) halves[i] = half_bits(values[i] * factor);
+}
+
+float float_of_half(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16, rest = static_cast<uint32_t>(half & 0x7fffU) << 13;
+  if ((half & 0x7c00U) == 0x7c00U) return float_of(sign | kInfinity | rest);  // infinite or NaN
+  return float_of(sign | bits_of(float_of(rest) * 0x1p112F));
 }
 
 uint16_t bfloat_of(float x) {
@@ -69,10 +75,15 @@ bool halves_hold(const float* values, int64_t count, float factor) {
   return fits(largest);
 }
 
-int half_exponent(const std::vector<float>& values) {
-  float largest = 0;
-  for (const float v : values) {
-    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+int half_exponent(std::span<const float> values) {
+  uint32_t most = 0;  // magnitudes are in the order of their bits
+  for (const float v : values) most = std::max(most, bits_of(v) & 0x7fffffffU);
+  float largest = float_of(most);
+  if (most >= kInfinity) {
+    largest = 0;
+    for (const float v : values) {
+      if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+    }
   }
   int exponent = 0;
   std::frexp(largest, &exponent);                                                // largest < 2^exponent

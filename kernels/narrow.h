@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "compiler/ir/dtype.h"
 
@@ -15,10 +15,13 @@ inline bool has_narrow_activations(Precision precision) { return precision == Pr
 // To nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
 uint16_t half_of(float x);
 uint16_t bfloat_of(float x);
+// Of `count` values times `factor`, faster than one by one.
+void halves_of(const float* values, int64_t count, float factor, uint16_t* halves);
+float float_of_half(uint16_t half);
 
 // Exponent of the power of two by which the values are divided before they become halves. After the division the largest magnitude is
 // 2^14 to 2^15. Infinities and NaN are ignored, since a division does not change them. The power is always a normal float.
-int half_exponent(const std::vector<float>& values);
+int half_exponent(std::span<const float> values);
 
 // Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is at most 65504 and at least
 // 2^-10. Halves lose bits below 2^-14, which does not matter beside values so much larger. Zeros fit.

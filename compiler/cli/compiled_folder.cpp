@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "codegen/codegen.h"
@@ -184,9 +185,25 @@ void add_schedule(const RProgram& program, codegen::EmitOptions& options) {
   if (options.origin) options.schedule = schedule::schedule_text(program, options.origin->batch);
 }
 
+namespace {
+
+// hash_bytes of a file, some at a time: a model with its weights may be large.
+uint64_t hash_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> some(size_t{1} << 20);  // bytes; a multiple of hash_bytes' words
+  uint64_t hash = kHashSeed;
+  while (file) {
+    file.read(some.data(), static_cast<std::streamsize>(some.size()));
+    hash = hash_bytes(some.data(), static_cast<size_t>(file.gcount()), hash);
+  }
+  if (!file.eof()) throw bad_input(fmt::format("{}: cannot be read", printable(path)));
+  return hash;
+}
+
+}  // namespace
+
 codegen::ModelOrigin origin_of(const std::string& path, const Graph& source, const CompileOptions& options) {
-  const std::string file = read_text(path);
-  uint64_t content = hash_bytes(file.data(), file.size());
+  uint64_t content = hash_file(path);
   // A model's weights may be in files of their own.
   for (const Tensor& tensor : source.tensors) {
     if (tensor.data) content = hash_bytes(tensor.data->data(), tensor.data->size(), content);

@@ -47,7 +47,9 @@ class Gaps {
 
   // `early_us`: Cost::early_us.
   Place find(double ready_us, double us, double early_us = 0) const {
-    for (size_t i = 0; i < gaps_.size(); ++i) {
+    const auto ends_before = [](const std::pair<double, double>& gap, double at_us) { return gap.second < at_us; };
+    const auto first = std::lower_bound(gaps_.begin(), gaps_.end(), ready_us + us, ends_before);  // gaps are in order and apart
+    for (size_t i = static_cast<size_t>(first - gaps_.begin()); i < gaps_.size(); ++i) {
       const double begin_us = std::max(gaps_[i].first + early_us, ready_us);
       if (begin_us + us <= gaps_[i].second) return {i, begin_us};
     }
@@ -72,7 +74,8 @@ class Gaps {
 // Where and when the placed rTasks run, as this policy estimates it while placing.
 class Lanes {
  public:
-  explicit Lanes(const select::Machine& machine) : machine_(machine), gaps_(static_cast<size_t>(machine.vdevice.veus())) {}
+  explicit Lanes(const select::Machine& machine)
+      : machine_(machine), edges_(edges_of(machine.vdevice)), gaps_(static_cast<size_t>(machine.vdevice.veus())) {}
 
   Finish insert(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
     if (rkernel.gang) return insert_gang(rop, rkernel, waits);
@@ -92,10 +95,6 @@ class Lanes {
   }
 
  private:
-  double ready_us(size_t veu, const Phase& phase, const std::vector<Finish>& waits) const {
-    return schedule::ready_us(VEU(static_cast<int64_t>(veu)), phase, waits, machine_.vdevice);
-  }
-
   // Assumes that the loader always has as much time before the rTask as it can use.
   double us_of(const Phase& phase) const {
     const select::RTaskCost cost = select::cost_of(phase, machine_, machine_.vdevice.veus());
@@ -107,11 +106,13 @@ class Lanes {
     const double us = us_of(p);
     using Option = std::tuple<double, double, size_t>;  // begin; of equals the vEU that is free first, where the body can use that; vEU
     const double taken_us = us + d.same_veu_us + d.signal_us, early_us = p.cost.early_us;
+    const ReadyTimes ready(p, waits, edges_);
     const auto option = [&](size_t veu) {
-      const Gaps::Place place = gaps_[veu].find(ready_us(veu, p, waits), taken_us, early_us);
+      const Gaps::Place place = gaps_[veu].find(ready.on(VEU(static_cast<int64_t>(veu))), taken_us, early_us);
       return Option(place.begin_us, early_us > 0 ? gaps_[veu].begin_of(place.gap) : 0, veu);
     };
     std::vector<Option> options;
+    options.reserve(gaps_.size());
     for (size_t veu = 0; veu < gaps_.size(); ++veu) options.push_back(option(veu));
     std::priority_queue<Option, std::vector<Option>, std::greater<>> earliest(std::greater<>{}, std::move(options));
     Finish finish = begin_finish(p);
@@ -128,8 +129,9 @@ class Lanes {
   // A gang goes behind everything that is on its vEUs: gaps are not used.
   Finish insert_gang(ROperatorId rop, const RKernel& rkernel, const std::vector<Finish>& waits) {
     std::vector<std::pair<double, size_t>> earliest;
+    const ReadyTimes ready(rkernel.phases[0], waits, edges_);
     for (size_t veu = 0; veu < gaps_.size(); ++veu)
-      earliest.emplace_back(std::max(gaps_[veu].last_us(), ready_us(veu, rkernel.phases[0], waits)), veu);
+      earliest.emplace_back(std::max(gaps_[veu].last_us(), ready.on(VEU(static_cast<int64_t>(veu)))), veu);
     std::sort(earliest.begin(), earliest.end());
     const auto count = static_cast<size_t>(rkernel.rtasks());
     TAMP_CHECK(count <= earliest.size(), "a gang of more rTasks than there are vEUs");
@@ -155,6 +157,7 @@ class Lanes {
   }
 
   const select::Machine& machine_;
+  Edges edges_;
   std::vector<Gaps> gaps_;
   std::vector<std::pair<double, Placed>> placed_;  // with the time when it begins
 };

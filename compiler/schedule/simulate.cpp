@@ -20,6 +20,8 @@ constexpr size_t kTicks = 4096;  // a run is cut into so many parts for counting
 
 }  // namespace
 
+Simulator::Simulator(const select::Machine& machine) : machine_(machine), words_us_(edges_of(machine.vdevice).words_us) {}
+
 void Simulator::Signals::add(double us, int32_t veu) {
   ++count;
   if (veu == latest_veu) {
@@ -32,9 +34,9 @@ void Simulator::Signals::add(double us, int32_t veu) {
   }
 }
 
-double Simulator::Signals::seen_us(int32_t veu, const VDevice& d, bool in_words) const {
+double Simulator::Signals::seen_us(int32_t veu, const VDevice& d, std::optional<double> words_us) const {
   if (latest_veu < 0) return 0;
-  if (in_words) return latest_us + words_edge_us(d);
+  if (words_us) return latest_us + *words_us;
   // Signals of one event are added one after another; signals of many vEUs come behind many stores.
   const double share = std::min(1.0, static_cast<double>(count) / static_cast<double>(d.veus()));
   const double edge_us = d.edge_us - d.edge_spread_us * (1 - share);
@@ -229,7 +231,8 @@ double Simulator::ready_us(const Item& item) const {
   double us = 0;
   for (int32_t w = item.waits_begin; w < item.waits_end; ++w) {
     const Wait& wait = waits_[static_cast<size_t>(w)];
-    us = std::max(us, signals_[static_cast<size_t>(wait.event)].seen_us(item.veu, machine_.vdevice, wait.in_words));
+    const std::optional<double> words_us = wait.in_words ? std::optional(words_us_) : std::nullopt;
+    us = std::max(us, signals_[static_cast<size_t>(wait.event)].seen_us(item.veu, machine_.vdevice, words_us));
   }
   return us;
 }
@@ -262,7 +265,7 @@ void Simulator::pass_lanes() {
     const bool signals_apart = before >= 0 && !steps_[static_cast<size_t>(before)].phase->may_publish.empty();
     if (before >= 0 && before != item.step && !signals_apart) veu.free_us += d.signal_us;
     double ready = ready_us(item);
-    if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d, /*in_words=*/false));
+    if (next_boundary > 0) ready = std::max(ready, boundary.seen_us(item.veu, d, /*words_us=*/std::nullopt));
     if (item.step >= 0) {
       const Step& step = steps_[static_cast<size_t>(item.step)];
       if (step.gang) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,7 +22,7 @@ namespace tamp::schedule {
 // An object keeps its memory from one plan to the next, for policies that try thousands of plans.
 class Simulator {
  public:
-  explicit Simulator(const select::Machine& machine) : machine_(machine) {}
+  explicit Simulator(const select::Machine& machine);
 
   // Returns microseconds, the launch included.
   double run(const Draft& draft, Execution execution = Execution::persistent);
@@ -60,10 +61,10 @@ class Simulator {
     int32_t latest_veu = -1, count = 0;
 
     void add(double us, int32_t veu);
-    // `in_words`: what the event stands for is awaited word by word (words.h).
-    double seen_us(int32_t veu, const VDevice& d, bool in_words) const;
+    // `words_us`: the edge, if what the event stands for is awaited word by word (words.h).
+    double seen_us(int32_t veu, const VDevice& d, std::optional<double> words_us) const;
   };
-  // For an event, or a step whose rTasks signal. `in_words` is as above.
+  // For an event, or a step whose rTasks signal. `in_words`: what it stands for is awaited word by word (words.h).
   struct Wait {
     int32_t event = 0;
     bool in_words = false;
@@ -89,6 +90,7 @@ class Simulator {
   void count_active();
 
   select::Machine machine_;
+  double words_us_;
   std::vector<Step> steps_;
   std::vector<size_t> first_step_;  // per rOperator
   std::vector<size_t> first_span_;  // per step

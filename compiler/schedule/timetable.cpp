@@ -8,7 +8,7 @@
 
 namespace tamp::schedule {
 
-double words_edge_us(const VDevice& d) { return d.edge_us * d.cost("recurrent_gang.edges_per_hop"); }
+Edges edges_of(const VDevice& d) { return {d.same_veu_us, d.edge_us, d.edge_us * d.cost("recurrent_gang.edges_per_hop")}; }
 
 Finish begin_finish(const Phase& phase) {
   Finish finish;
@@ -16,16 +16,17 @@ Finish begin_finish(const Phase& phase) {
   return finish;
 }
 
-double ready_us(VEU veu, const Phase& phase, std::span<const Finish> waits, const VDevice& d) {
-  double us = 0;
+ReadyTimes::ReadyTimes(const Phase& phase, std::span<const Finish> waits, const Edges& edges) {
   for (const Finish& finish : waits) {
     if (!finish.many && !finish.only.valid()) continue;
-    const bool here = !finish.many && finish.only == veu;
     const auto is_it = [&](const WordsUse& use) { return use.buffer == finish.words; };
     const bool in_words = finish.words.valid() && std::any_of(phase.may_await.begin(), phase.may_await.end(), is_it);
-    us = std::max(us, finish.at_us + (here ? d.same_veu_us : in_words ? words_edge_us(d) : d.edge_us));
+    const double elsewhere_us = finish.at_us + (in_words ? edges.words_us : edges.signal_us);
+    if (finish.many)
+      of_many_us_ = std::max(of_many_us_, elsewhere_us);
+    else
+      singles_.push_back({finish.only, finish.at_us + edges.same_veu_us, elsewhere_us});
   }
-  return us;
 }
 
 namespace {
@@ -46,7 +47,9 @@ void replace_first(std::vector<T>& heap, const T& by) {
 }  // namespace
 
 Timetable::Timetable(const select::Machine& machine, double start_us)
-    : machine_(&machine), veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
+    : machine_(&machine),
+      edges_(edges_of(machine.vdevice)),
+      veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
 
 Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active) {
   const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
@@ -54,9 +57,10 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   // SelectVEU. All rTasks of a phase cost the same, so after each of them only its vEU has a new end: a heap holds all vEUs by their end.
   // end; of equals the vEU that is free first, where the body can use that; vEU
   using Option = std::tuple<double, double, size_t>;
+  const ReadyTimes ready(p, waits, edges_);
   const auto option = [&](size_t veu) {
-    const double ready = ready_us(VEU(static_cast<int64_t>(veu)), p, waits, machine_->vdevice);
-    return Option(select::after(veus_[veu], cost, ready).free_us, cost.early_us > 0 ? veus_[veu].free_us : 0, veu);
+    const double ready_us = ready.on(VEU(static_cast<int64_t>(veu)));
+    return Option(select::after(veus_[veu], cost, ready_us).free_us, cost.early_us > 0 ? veus_[veu].free_us : 0, veu);
   };
   std::vector<Option> options;
   options.reserve(veus_.size());
@@ -67,8 +71,8 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   for (int64_t index = 0; index < p.rtasks; ++index) {
     const auto [end_us, free_us, chosen] = options.front();
     const VEU veu(static_cast<int64_t>(chosen));
-    veus_[chosen] = select::after(veus_[chosen], cost, ready_us(veu, p, waits, machine_->vdevice));
-    veus_[chosen].free_us += machine_->vdevice.same_veu_us;
+    veus_[chosen] = select::after(veus_[chosen], cost, ready.on(veu));
+    veus_[chosen].free_us += edges_.same_veu_us;
     appended_.push_back({{rop, phase, p.taken(index)}, veu});
     finish.at_us = std::max(finish.at_us, end_us);
     finish.many = finish.many || (finish.only.valid() && finish.only != veu);
@@ -82,9 +86,8 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
 Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span<const Finish> waits) {
   const auto count = static_cast<size_t>(rkernel.rtasks());
   TAMP_CHECK(rkernel.gang && count <= veus_.size(), "a gang of more rTasks than there are vEUs");
-  const auto begin_on = [&](size_t veu) {
-    return std::max(veus_[veu].free_us, ready_us(VEU(static_cast<int64_t>(veu)), rkernel.phases[0], waits, machine_->vdevice));
-  };
+  const ReadyTimes ready(rkernel.phases[0], waits, edges_);
+  const auto begin_on = [&](size_t veu) { return std::max(veus_[veu].free_us, ready.on(VEU(static_cast<int64_t>(veu)))); };
   std::vector<std::pair<double, size_t>> earliest;
   for (size_t veu = 0; veu < veus_.size(); ++veu) earliest.emplace_back(begin_on(veu), veu);
   std::sort(earliest.begin(), earliest.end());
@@ -98,7 +101,7 @@ Finish Timetable::append_gang(ROperatorId rop, const RKernel& rkernel, std::span
       const size_t veu = earliest[next++].second;
       veus_[veu] = select::after(veus_[veu], cost, begin_us);
       finish.at_us = std::max(finish.at_us, veus_[veu].free_us);
-      veus_[veu].free_us += machine_->vdevice.same_veu_us;
+      veus_[veu].free_us += edges_.same_veu_us;
       appended_.push_back({{rop, static_cast<int32_t>(p), index}, VEU(static_cast<int64_t>(veu))});
       finish.only = VEU(static_cast<int64_t>(veu));
     }

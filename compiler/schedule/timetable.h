@@ -3,6 +3,7 @@
 // there is not known yet. A Timetable is small, so that a policy can try something on a copy.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,11 +23,32 @@ struct Finish {
 // Of a phase none of whose rTasks has been placed yet.
 Finish begin_finish(const Phase& phase);
 
-// When a rTask of `phase` on `veu` may begin: after each of `waits`, with the edge from its vEU to `veu`.
-double ready_us(VEU veu, const Phase& phase, std::span<const Finish> waits, const VDevice& vdevice);
+// What it takes from the end of a rTask until another may begin. Policies ask millions of times.
+struct Edges {
+  double same_veu_us = 0, signal_us = 0;  // on the same vEU; from a signal to a Wait on another one
+  double words_us = 0;                    // from the last word of a row to its readers on other vEUs
+};
+Edges edges_of(const VDevice& vdevice);
 
-// From the last word of a row to its readers on other vEUs.
-double words_edge_us(const VDevice& vdevice);
+// When a rTask of a phase may begin: after each of `waits`, with the edge from there.
+class ReadyTimes {
+ public:
+  ReadyTimes(const Phase& phase, std::span<const Finish> waits, const Edges& edges);
+  double on(VEU veu) const {
+    double us = of_many_us_;
+    for (const Single& single : singles_) us = std::max(us, single.veu == veu ? single.here_us : single.elsewhere_us);
+    return us;
+  }
+
+ private:
+  // A Finish whose rTasks are all on one vEU.
+  struct Single {
+    VEU veu;
+    double here_us = 0, elsewhere_us = 0;
+  };
+  double of_many_us_ = 0;
+  std::vector<Single> singles_;
+};
 
 class Timetable {
  public:
@@ -51,6 +73,7 @@ class Timetable {
 
  private:
   const select::Machine* machine_;
+  Edges edges_;
   std::vector<select::VEUTime> veus_;
   std::vector<Placed> appended_;
   double end_us_ = 0;

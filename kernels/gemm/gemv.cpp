@@ -134,12 +134,14 @@ int64_t place_of(int64_t k, const Config& c) {
 
 // Writes one column to `to` and returns its scale; weight number k has place places[k].
 float pack_column(const std::vector<float>& column, bool narrow, const std::vector<int64_t>& places, std::byte* to) {
-  const int exponent = narrow ? half_exponent(column) : 0;
-  const float up = std::ldexp(1.0F, -exponent);
-  for (size_t k = 0; k < column.size(); ++k) {
-    const uint16_t half = narrow ? half_of(column[k] * up) : uint16_t{0};
-    std::memcpy(to + places[k] * (narrow ? 2 : 4), narrow ? static_cast<const void*>(&half) : &column[k], narrow ? 2 : 4);
+  if (!narrow) {
+    for (size_t k = 0; k < column.size(); ++k) std::memcpy(to + places[k] * 4, &column[k], 4);
+    return 1;
   }
+  const int exponent = half_exponent(column);
+  std::vector<uint16_t> halves(column.size());
+  halves_of(column.data(), static_cast<int64_t>(column.size()), std::ldexp(1.0F, -exponent), halves.data());
+  for (size_t k = 0; k < halves.size(); ++k) std::memcpy(to + places[k] * 2, &halves[k], 2);
   return std::ldexp(1.0F, exponent);
 }
 
@@ -158,8 +160,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   std::vector<int64_t> places;  // of a block's first column
   for (int64_t k = 0; k < p.k(); ++k) places.push_back(k / c.chunk_k * b.block_n * c.chunk_k + place_of(k % c.chunk_k, c));
   for (int64_t n = 0; n < p.channels; ++n) {
-    const WeightRow row(data, p, 0, n, 0);  // there is one tap
-    for (int64_t k = 0; k < p.k(); ++k) weights[static_cast<size_t>(k)] = row[k];
+    WeightRow(data, p, 0, n, 0).copy(weights);  // there is one tap
     const int64_t first = (n / b.block_n * b.chunks * b.block_n + n % b.block_n) * c.chunk_k;
     const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
     columns[n].scale = pack_column(weights, c.narrow, places, bytes.data() + first * c.weight_bytes());

@@ -119,7 +119,7 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
   return p;
 }
 
-float fold_factors(const Graph& graph, const ROperator& rop, std::vector<float>& column) {
+float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column) {
   const auto values = [&](size_t i) { return factor(rop, i).valid() ? f32_data(graph.tensor(factor(rop, i))) : nullptr; };
   const float *const scale = values(kPrologueScale), *const shift = values(kPrologueShift);
   double shifted = 0;

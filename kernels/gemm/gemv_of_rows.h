@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ std::optional<Product> product_of_rows(const Graph& graph, const ROperator& rop)
 std::vector<int64_t> offsets_of_rows(const Tensor& tensor);
 
 // Multiplies a column's weights by the scale of the normalisation, and returns what its shift adds to the bias.
-float fold_factors(const Graph& graph, const ROperator& rop, std::vector<float>& column);
+float fold_factors(const Graph& graph, const ROperator& rop, std::span<float> column);
 
 int64_t operand_bytes_of_rows(const Graph& graph, const ROperator& rop);  // of all operands, for each value of a row
 // What comes before the product besides the first trip to L2. `rows`: a power of two.

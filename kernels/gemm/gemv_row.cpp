@@ -2,10 +2,11 @@
 #include "kernels/gemm/gemv_row.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <span>
+#include <vector>
 
 #include "kernels/args.h"
 #include "kernels/gemm/gemv_of_rows.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kThreads = rk::kComputeWarps * rk::kWarp, kFour = rk::kGemvLaneK;
 constexpr int64_t kMostColumns = 16, kFewColumns = 4;  // of a chunk; fewer than the latter only where no more fit
+constexpr int64_t kNarrowColumnsAtOnce = 2;            // a thread reads eight halves, four of two columns
 constexpr int64_t kMoreChunks = 3;  // so many numbers of chunks are tried, from the least that lets all rTasks run at once
 
 bool is_centred(const ROperator& rop) {
@@ -29,37 +31,14 @@ bool normalises(const ROperator& rop) {
   return op != nullptr && op->normalize;
 }
 
-float float_of_half(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16, rest = static_cast<uint32_t>(half & 0x7fffU) << 13;
-  if ((half & 0x7c00U) == 0x7c00U) return std::bit_cast<float>(sign | 0x7f800000U | rest);  // infinite or NaN
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(rest) * 0x1p112F));
+// Puts fours of k where they lie in a chunk: of narrow columns, those of two neighbours take turns.
+template <class Number>
+void put_column(const std::vector<Number>& column, int64_t columns_at_once, int64_t n, std::byte* chunk) {
+  constexpr int64_t kBytes = kFour * static_cast<int64_t>(sizeof(Number));
+  const int64_t fours = static_cast<int64_t>(column.size()) / kFour;
+  std::byte* const to = chunk + (n / columns_at_once * fours * columns_at_once + n % columns_at_once) * kBytes;
+  for (int64_t four = 0; four < fours; ++four) std::memcpy(to + four * columns_at_once * kBytes, column.data() + four * kFour, kBytes);
 }
-
-// The columns of a chunk as they lie there.
-class ChunkWriter {
- public:
-  ChunkWriter(const RowTile& tile, std::byte* chunk, int64_t column)
-      : tile_(tile), at_(chunk + (column / at_once() * tile.fours() * at_once() + column % at_once()) * kFour * bytes()) {}
-
-  // Four of k, as they are or as halves; returns their sum.
-  float write(int64_t four, const float* weights, int64_t count, float up) {
-    std::byte* const to = at_ + four * at_once() * kFour * bytes();
-    float sum = 0;
-    for (int64_t j = 0; j < count; ++j) {
-      const uint16_t half = tile_.narrow ? half_of(weights[j] * up) : uint16_t{0};
-      std::memcpy(to + j * bytes(), tile_.narrow ? static_cast<const void*>(&half) : weights + j, static_cast<size_t>(bytes()));
-      sum += tile_.narrow ? float_of_half(half) : weights[j];
-    }
-    return sum;
-  }
-
- private:
-  int64_t at_once() const { return tile_.narrow ? 2 : 1; }
-  int64_t bytes() const { return tile_.narrow ? 2 : 4; }
-
-  const RowTile& tile_;
-  std::byte* at_;
-};
 
 }  // namespace
 
@@ -108,21 +87,31 @@ Bytes pack_row(const Graph& graph, const ROperator& rop, const Product& p, const
   const float* const data = f32_data(graph.tensor(p.weights));
   const int64_t fours = tile.fours();
   Bytes bytes(static_cast<size_t>(tile.rtasks() * tile.chunks * tile.chunk_bytes()));
-  std::vector<float> weights(static_cast<size_t>(tile.k)), info(static_cast<size_t>(tile.info()));
+  std::vector<float> column(static_cast<size_t>(fours * kFour)), info(static_cast<size_t>(tile.info()));  // zeros behind k
+  std::vector<uint16_t> halves(column.size());
+  const std::span<float> weights(column.data(), static_cast<size_t>(tile.k));
   for (int64_t n = 0; n < p.channels; ++n) {
-    const WeightRow row(data, p, 0, n, 0);  // there is one tap
-    for (int64_t k = 0; k < tile.k; ++k) weights[static_cast<size_t>(k)] = row[k];
+    WeightRow(data, p, 0, n, 0).copy(weights);  // there is one tap
     const float shifted = is_of_rows(rop) ? fold_factors(graph, rop, weights) : 0;
-    const int exponent = tile.narrow ? half_exponent(weights) : 0;
-    std::byte* const chunk = bytes.data() + n / tile.columns * tile.chunk_bytes();
-    ChunkWriter writer(tile, chunk, n % tile.columns);
     std::fill(info.begin(), info.end(), 0.0F);
-    info[0] = std::ldexp(1.0F, exponent);
+    info[0] = 1;
     info[1] = bias[static_cast<size_t>(n)] + shifted;
-    for (int64_t four = 0; four < fours; ++four) {
-      const float* const from = weights.data() + four * kFour;
-      const float sum = writer.write(four, from, std::min(kFour, tile.k - four * kFour), std::ldexp(1.0F, -exponent));
-      if (tile.centred) info[static_cast<size_t>(2 + four % kThreads / rk::kWarp)] += sum;
+    std::byte* const chunk = bytes.data() + n / tile.columns * tile.chunk_bytes();
+    if (tile.narrow) {
+      const int exponent = half_exponent(weights);
+      info[0] = std::ldexp(1.0F, exponent);
+      halves_of(weights.data(), tile.k, std::ldexp(1.0F, -exponent), halves.data());
+      put_column(halves, kNarrowColumnsAtOnce, n % tile.columns, chunk);
+    } else {
+      put_column(column, 1, n % tile.columns, chunk);
+    }
+    if (tile.centred) {  // sums of what the GPU multiplies with
+      for (int64_t four = 0; four < fours; ++four) {
+        float sum = 0;
+        for (auto k = static_cast<size_t>(four * kFour); k < static_cast<size_t>((four + 1) * kFour); ++k)
+          sum += tile.narrow ? float_of_half(halves[k]) : column[k];
+        info[static_cast<size_t>(2 + four % kThreads / rk::kWarp)] += sum;
+      }
     }
     const int64_t column_bytes = fours * kFour * (tile.narrow ? 2 : 4);
     std::memcpy(chunk + tile.columns * column_bytes + n % tile.columns * tile.info() * 4, info.data(), info.size() * sizeof(float));

@@ -212,6 +212,16 @@ WeightRow::WeightRow(const float* data, const Product& p, int64_t group, int64_t
   second_ = of_column(left + 1);
 }
 
+void WeightRow::copy(std::span<float> to) const {
+  if (first_ == nullptr || static_cast<int64_t>(to.size()) > channels_) {
+    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = (*this)[static_cast<int64_t>(channel)];
+  } else if (stride_ == 1) {
+    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = alpha_ * first_[channel];
+  } else {
+    for (size_t channel = 0; channel < to.size(); ++channel) to[channel] = alpha_ * first_[static_cast<int64_t>(channel) * stride_];
+  }
+}
+
 float weight_at(const float* data, const Product& p, int64_t group, int64_t n, int64_t k) {
   return WeightRow(data, p, group, n, k / p.in_channels)[k % p.in_channels];
 }

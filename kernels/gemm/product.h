@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -71,6 +72,8 @@ class WeightRow {
     const float* const part = second ? second_ : first_;
     return part ? alpha_ * part[(channel - (second ? channels_ : 0)) * stride_] : 0;
   }
+  // Its first `to.size()` channels.
+  void copy(std::span<float> to) const;
 
  private:
   const float *first_ = nullptr, *second_ = nullptr;  // a pair's two pixels, else one; null where the filter has no such column
