@@ -68,6 +68,12 @@ std::span<const char* const> names_of(ReduceKind) {
   return kNames;
 }
 
+std::span<const char* const> names_of(Weightless) {
+  static constexpr std::array kNames = {"nan", "zero_if_masked", "zero"};
+  static_assert(kNames.size() == static_cast<size_t>(Weightless::zero) + 1);
+  return kNames;
+}
+
 std::span<const char* const> names_of(PadMode) {
   static constexpr std::array kNames = {"constant", "reflect", "edge", "wrap"};
   static_assert(kNames.size() == static_cast<size_t>(PadMode::wrap) + 1);

@@ -208,16 +208,23 @@ struct Softmax {
   }
 };
 
+// What a query gets whose weights, the softmax of its scores, are not numbers. nan: NaN. zero_if_masked: zeros if all its scores are
+// -infinity, since every key is masked, else NaN. zero: zeros.
+enum class Weightless : uint8_t { nan, zero_if_masked, zero };
+std::span<const char* const> names_of(Weightless);
+
 // Y = softmax(scale * Q * K' + bias) * V, the softmax over all keys of a query: Q[..,queries,size], K[..,keys,size], V[..,keys,columns],
 // whose leading dimensions broadcast, bias? that broadcasts one way to [..,queries,keys]. passes/recognise_attention makes it.
 struct Attention {
   float scale = 1;
+  Weightless weightless = Weightless::nan;
   bool operator==(const Attention&) const = default;
 
   static constexpr const char* kName = "Attention";
   template <class Self, class F>
   static void fields(Self& op, F&& f) {
     f("scale", op.scale, 1.0F);
+    f("weightless", op.weightless, Weightless::nan);
   }
 };
 
@@ -227,12 +234,14 @@ struct Attention {
 // position embedding): X * cos + concat(-X[..,S/2:], X[..,:S/2]) * sin. passes/step_attention makes it.
 struct StepAttention {
   float scale = 1;
+  Weightless weightless = Weightless::nan;
   bool operator==(const StepAttention&) const = default;
 
   static constexpr const char* kName = "StepAttention";
   template <class Self, class F>
   static void fields(Self& op, F&& f) {
     f("scale", op.scale, 1.0F);
+    f("weightless", op.weightless, Weightless::nan);
   }
 };
 // Places in its inputs.

@@ -71,7 +71,9 @@ std::vector<Value> evaluate(const Attention& op, const Call& call) {
         weights[static_cast<size_t>(n)] = op.scale * dot + bias[static_cast<size_t>(row * keys + n)];
         largest = max_of(largest, weights[static_cast<size_t>(n)]);
       }
+      if (op.weightless != Weightless::nan && largest == -std::numeric_limits<double>::infinity()) continue;
       for (double& weight : weights) sum += weight = std::exp(weight - largest);
+      if (op.weightless == Weightless::zero && std::isnan(sum)) continue;
       for (int64_t n = 0; n < keys; ++n) {
         const double weight = weights[static_cast<size_t>(n)] / sum;
         for (int64_t i = 0; i < columns; ++i) y[static_cast<size_t>(row * columns + i)] += weight * v[at_v[b] + n * columns + i];

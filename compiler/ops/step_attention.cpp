@@ -78,7 +78,7 @@ TensorTypes infer(const StepAttention& op, const Given& given) {
   if (given.has(kStepBias)) types.push_back({given.dtype(kStepBias), given.shape(kStepBias)});
   OperandList operands;
   for (const TensorType& type : types) operands.push_back(Operand{type});
-  return infer(Attention{op.scale}, Given(operands));
+  return infer(Attention{op.scale, op.weightless}, Given(operands));
 }
 
 std::vector<Value> evaluate(const StepAttention& op, const Call& call) {
@@ -99,7 +99,7 @@ std::vector<Value> evaluate(const StepAttention& op, const Call& call) {
     const auto found = made.find(id);
     return found == made.end() ? call.value_of(id) : found->second;
   };
-  return evaluate(Attention{op.scale}, Call{call.graph, plain, value_of});
+  return evaluate(Attention{op.scale, op.weightless}, Call{call.graph, plain, value_of});
 }
 
 Layout layout_of(const StepAttention&) { return Layout::row_major; }
@@ -110,7 +110,7 @@ int64_t own_work(const StepAttention& op, const Given& given, const TensorTypes&
   const std::vector<TensorType> types = {
       {given.dtype(0), given.shape(0)}, {given.dtype(1), joined(given, kStepPastK, 1)}, {given.dtype(2), joined(given, kStepPastV, 2)}};
   for (const TensorType& type : types) operands.push_back(Operand{type});
-  return own_work(Attention{op.scale}, Given(operands), results);
+  return own_work(Attention{op.scale, op.weightless}, Given(operands), results);
 }
 
 }  // namespace tamp::ops

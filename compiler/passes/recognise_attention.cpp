@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,8 @@ struct AttentionMatch {
   std::vector<AddedConstant> constants;  // in place of the bias: their sum, in the shape of the scores
   bool keys_last = false;                // K is [..,size,keys]
   double scale = 1;
+  Weightless weightless = Weightless::nan;
+  TensorId kept;              // where it is false, the weight is set to 0, so the bias must be -infinity there; or none
   std::vector<size_t> steps;  // all but the last one, in the graph's order
   size_t last = 0;            // the product with V
 };
@@ -49,7 +52,8 @@ class AttentionMatcher {
     if (softmax->first_axis != last_axis || softmax->last_axis != last_axis) return std::nullopt;
     AttentionMatch found;
     found.steps = {rop};
-    if (!take_values(weights, found) || !take_scores(graph_.rops[rop].inputs[0], found)) return std::nullopt;
+    if (!take_values(select_weights(weights, found), found) || !take_scores(graph_.rops[rop].inputs[0], found)) return std::nullopt;
+    if (found.kept.valid() && !(found.bias.valid() && is_masked(found.bias, found.kept))) return std::nullopt;
     return found;
   }
 
@@ -67,6 +71,52 @@ class AttentionMatcher {
     return product && !has_c && !product->trans_a && is_f32(rop.outputs[0]) ? product : nullptr;
   }
 
+  // The maker of a tensor, whoever else reads it, if it is one elementwise step.
+  const ROperator* maker_by(TensorId id, ElementwiseOp op) const {
+    const ROperatorId maker = uses_.producer[id.index()];
+    const ElementwiseStep* step = maker.valid() ? single_step(graph_.rop(maker)) : nullptr;
+    return step && step->op == op ? &graph_.rop(maker) : nullptr;
+  }
+  bool is_scalar(TensorId id, float value) const { return scalar_value(graph_, id) == value; }
+
+  // Behind the Softmax, weights may be selected once more, for queries whose keys are all masked: PyTorch's exporter writes Where(IsNaN(w),
+  // 0, w), the importer of ONNX's Attention Where(kept, w, 0). Returns the selected weights, or the weights themselves.
+  TensorId select_weights(TensorId weights, AttentionMatch& found) const {
+    for (const ROperatorId reader : uses_.consumers[weights.index()]) {
+      const ROperator& rop = graph_.rop(reader);
+      const ElementwiseStep* const step = single_step(rop);
+      if (!step || step->op != ElementwiseOp::where || graph_.tensor(rop.outputs[0]).shape != graph_.tensor(weights).shape) continue;
+      const ROperator* const is_nan = maker_of(rop.inputs[0]) ? maker_by(rop.inputs[0], ElementwiseOp::is_nan) : nullptr;
+      const size_t readers = uses_.consumers[weights.index()].size();
+      if (uses_.is_output[weights.index()]) continue;
+      if (rop.inputs[2] == weights && is_nan && is_nan->inputs[0] == weights && is_scalar(rop.inputs[1], 0) && readers == 2) {
+        found.weightless = Weightless::zero;
+        found.steps.push_back(uses_.producer[rop.inputs[0].index()].index());
+      } else if (rop.inputs[1] == weights && is_scalar(rop.inputs[2], 0) && readers == 1) {
+        found.weightless = Weightless::zero_if_masked;
+        found.kept = rop.inputs[0];
+      } else {
+        continue;
+      }
+      found.steps.push_back(reader.index());
+      return rop.outputs[0];
+    }
+    return weights;
+  }
+
+  // Whether the bias is -infinity wherever `kept` is false.
+  bool is_masked(TensorId bias, TensorId kept) const {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    if (const ROperator* const both = maker_by(kept, ElementwiseOp::logical_and))
+      return is_masked(bias, both->inputs[0]) && is_masked(bias, both->inputs[1]);
+    if (const ROperator* const above = maker_by(kept, ElementwiseOp::greater); above && above->inputs[0] == bias)
+      return is_scalar(above->inputs[1], -kInfinity);
+    if (const ROperator* const sum = maker_by(bias, ElementwiseOp::add))
+      return is_masked(sum->inputs[0], kept) || is_masked(sum->inputs[1], kept);
+    const ROperator* const chosen = maker_by(bias, ElementwiseOp::where);
+    return chosen && chosen->inputs[0] == kept && is_scalar(chosen->inputs[2], -kInfinity);
+  }
+
   bool take_values(TensorId weights, AttentionMatch& found) const {
     if (!maker_of(weights)) return false;
     found.last = uses_.consumers[weights.index()][0].index();
@@ -78,6 +128,7 @@ class AttentionMatcher {
   }
 
   bool take_scores(TensorId scores, AttentionMatch& found) const {
+    const Shape& shape = graph_.tensor(scores).shape;
     if (const auto sums = sum_of_constants(scores)) {
       found.constants = sums->constants;
       found.steps.insert(found.steps.begin(), sums->steps.begin(), sums->steps.end());
@@ -98,7 +149,7 @@ class AttentionMatcher {
     take_factor(found.q, found);
     take_factor(found.k, found);
     // Only the dimensions in front of the matrices may broadcast, and the bias must not enlarge the scores.
-    return graph_.tensor(scores).shape == graph_.tensor(graph_.rops[found.steps.back()].inputs[0]).shape;
+    return graph_.tensor(scores).shape == shape;
   }
 
   // Several constants may be added one after another, with Reshapes in between (for a mask of windows, the windows are a dimension of their
@@ -288,7 +339,7 @@ Graph recognise_attention(Graph graph, const Estimator& estimator) {
     const std::optional<AttentionMatch> match = matcher.match(i);
     if (!match) continue;
     ROperator rop = before.rops[match->last];
-    rop.attrs = Attention{static_cast<float>(match->scale)};
+    rop.attrs = Attention{static_cast<float>(match->scale), match->weightless};
     rop.origin.clear();
     for (const size_t step : match->steps) {
       const std::vector<std::string>& origin = before.rops[step].origin;

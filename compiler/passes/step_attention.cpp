@@ -103,10 +103,12 @@ class StepMaker {
     if (std::optional<Rotation> found = rotation_by(*maker)) return found;
     if (!std::holds_alternative<Reshape>(maker->attrs) && !std::holds_alternative<Transpose>(maker->attrs)) return std::nullopt;
     const Shape &from = graph_.tensor(maker->inputs[0]).shape, &to = graph_.tensor(id).shape;
-    if (from.size() < 2 || from.back() != to.back() || from[from.size() - 2] != to[to.size() - 2]) return std::nullopt;
+    if (from.size() < 2 || to.size() < 2 || from.back() != to.back()) return std::nullopt;
     ROperator view = *maker;
     std::optional<Rotation> found = rotation_of(view.inputs[0], name);
     if (!found) return std::nullopt;
+    // Heads that share keys may be rows of one matrix in the result; they are turned alike where the factors are of one row.
+    if (from[from.size() - 2] != to[to.size() - 2] && !(is_one_row(found->cos) && is_one_row(found->sin))) return std::nullopt;
     view.inputs = {found->x};
     found->x = add(std::move(view), graph_.tensor(id).name + name, graph_.tensor(id).shape);
     return found;
@@ -169,6 +171,10 @@ class StepMaker {
     const auto matrix = static_cast<std::ptrdiff_t>(std::min<size_t>(2, shape.size()));
     return std::all_of(shape.begin(), shape.end() - matrix, [](int64_t extent) { return extent == 1; });
   }
+  bool is_one_row(TensorId factors) const {
+    const Shape& shape = graph_.tensor(factors).shape;
+    return shape.size() < 2 || shape[shape.size() - 2] == 1;
+  }
   // The factors without dimensions in front of the matrix, so that they broadcast to x behind any view.
   TensorId as_matrix(TensorId id, const std::string& name) {
     const Shape shape = graph_.tensor(id).shape;
@@ -184,20 +190,20 @@ class StepMaker {
     const auto* const attention = std::get_if<Attention>(&rop.attrs);
     if (!attention) return std::nullopt;
     const size_t tensors = graph_.tensors.size();
-    std::optional<ROperator> step = made_step(rop, attention->scale);
+    std::optional<ROperator> step = made_step(rop, *attention);
     if (step) return step;
     graph_.tensors.resize(tensors);
     made_.clear();
     return std::nullopt;
   }
 
-  std::optional<ROperator> made_step(const ROperator& rop, float scale) {
+  std::optional<ROperator> made_step(const ROperator& rop, const Attention& attention) {
     const size_t rank = graph_.tensor(rop.inputs[1]).shape.size(), v_rank = graph_.tensor(rop.inputs[2]).shape.size();
     const std::string name = "." + rop.name;
     const std::optional<KeyParts> k = parts_of(rop.inputs[1], rank - 2, name), v = parts_of(rop.inputs[2], v_rank - 2, name);
     if (!k || !v || graph_.tensor(k->own).shape[rank - 2] != graph_.tensor(v->own).shape[v_rank - 2]) return std::nullopt;
     ROperator step = rop;
-    step.attrs = StepAttention{scale};
+    step.attrs = StepAttention{attention.scale, attention.weightless};
     const TensorId bias = rop.inputs.size() > kStepBias ? rop.inputs[kStepBias] : TensorId();
     step.inputs = {rop.inputs[0], k->own, v->own, bias, k->past, v->past};
     if (!estimator_(graph_, step)) return std::nullopt;

@@ -153,7 +153,8 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
           {"bias_n", arg(heads.strides[kBias].column)},
           {"blocks", divisor_arg(heads.blocks(groups))},
           {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
-          {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))}};
+          {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))},
+          {"weightless", arg(static_cast<int64_t>(std::get<Attention>(request.rop.attrs).weightless))}};
 }
 
 // What a rTask of `groups` groups of queries of `of_rtask` heads does.

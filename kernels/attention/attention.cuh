@@ -38,7 +38,8 @@ struct AttentionArgs {
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // of queries
   uint32_t groups_log2;                                                      // of queries
-  float scale;  // times log2(e), as are the scores, because the GPU has exp2 and not exp
+  float scale;         // times log2(e), as are the scores, because the GPU has exp2 and not exp
+  int32_t weightless;  // AttentionWeightless
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -254,8 +255,9 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shar
       total += factor * sum[begin + w * kRows];
       y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};
     }
-    const float inverse = reciprocal_fast(total);
+    const float inverse = attention_inverse(total, args.weightless);
     y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
+    if (attention_drops(total, args.weightless)) y = float4{0, 0, 0, 0};
     Out* const to = out + static_cast<int64_t>(m) * args.out_m;
     if constexpr (kLie != kElements) {
       store4(to + n, y);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kBatchRank = rk::kAttentionBatchRank;
 // Keys are read once for each query, so that bodies with tiles of queries are better where there are many.
-constexpr int64_t kMostQueries = 4;
+constexpr int64_t kMostQueries = 8;
 // Places in the loop over batches; those from kQ on are the rOperator's inputs in their order.
 enum StepOperand : size_t { kOut, kQ, kK, kV, kBias, kPastK, kPastV, kCos, kSin, kOperands };
 
@@ -127,6 +127,7 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
   const auto batch = [&](StepOperand operand) { return array_arg(strides(step.batch, operand), kBatchRank); };
   const auto* const plain = std::get_if<Attention>(&request.rop.attrs);
   const float scale = plain ? plain->scale : std::get<StepAttention>(request.rop.attrs).scale;
+  const Weightless weightless = plain ? plain->weightless : std::get<StepAttention>(request.rop.attrs).weightless;
   const auto in_words = [&](StepOperand operand, int bit) { return ArgValue{WordsArg{step.tensors[operand], bit}}; };
   return {{"out_words", ArgValue{WordsArg{step.tensors[kOut], rk::kStepOutBit, /*else_null=*/true}}},
           {"out", tensor(kOut)},
@@ -176,7 +177,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"bias_n", arg(step.columns[kBias])},
           {"cos_k", arg(step.columns[kCos])},
           {"sin_k", arg(step.columns[kSin])},
-          {"scale", float_arg(scale * static_cast<float>(std::numbers::log2e))}};
+          {"scale", float_arg(scale * static_cast<float>(std::numbers::log2e))},
+          {"weightless", arg(static_cast<int64_t>(weightless))}};
 }
 
 // Cycles of a rTask of the first phase. Keys before that are loaded in the first turn are there when the rTask's inputs are; further ones

@@ -45,6 +45,7 @@ struct AttentionStepArgs {
   int32_t out_m, q_m, k_n, v_n, past_k_n, past_v_n, bias_m, cos_m, sin_m;              // strides of rows
   int32_t out_n, q_k, k_k, v_columns, past_k_k, past_v_columns, bias_n, cos_k, sin_k;  // and of their elements
   float scale;                                                                         // times log2(e), as are the scores
+  int32_t weightless;                                                                  // AttentionWeightless
 };
 static_assert(sizeof(AttentionStepArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -230,11 +231,12 @@ RK_INLINE uint32_t* step_words(const Task<Veu>& task, const AttentionStepArgs& a
   return words_at(task, args.out_words) + batch + static_cast<int64_t>(row) * args.out_m;
 }
 
-// Stores element n of a row of Y, after its word if there are words. If it is published, its memory is nobody else's, so that it may be
-// stored before the rTask's Waits have passed.
+// Stores element n of a row of Y, y / sum, after its word if there are words. If it is published, its memory is nobody else's, so that it
+// may be stored before the rTask's Waits have passed.
 template <class Veu, class Out>
-RK_INLINE void store_step(const Task<Veu>& task, const AttentionStepArgs& args, float y, int n, Out* out, uint32_t* words) {
+RK_INLINE void store_step(const Task<Veu>& task, const AttentionStepArgs& args, float y, float sum, int n, Out* out, uint32_t* words) {
   if (n >= args.values) return;
+  y = attention_drops(sum, args.weightless) ? 0.0f : y * attention_inverse(sum, args.weightless);
   const int64_t at = static_cast<int64_t>(n) * args.out_n;
   if (words != nullptr) publish_value(task, words + at, rounded_to<Out>(y));
   store1(out + at, y);
@@ -271,7 +273,7 @@ RK_INLINE void finish_step(const Task<Veu>& task, const AttentionStepArgs& args,
     y = fmaf(factor, shared[w * kPitch + n], y);
   }
   if (share == nullptr) {
-    store_step(task, args, y * reciprocal_fast(sum), n, out, words);
+    store_step(task, args, y, sum, n, out, words);
     return;
   }
   store1(share + n, y);
@@ -402,7 +404,7 @@ RK_BODY void attention_step_sum(const Task<Veu>& caller) {
       y = fmaf(weight, of_y[i], y);
     }
   }
-  store_step(task, args, y * reciprocal_fast(sum), n, out, words);
+  store_step(task, args, y, sum, n, out, words);
 }
 
 }  // namespace rk

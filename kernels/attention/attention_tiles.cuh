@@ -391,7 +391,7 @@ RK_INLINE void exchange_words(uint32_t (&of)[4]) {
 
 // Divides the sums by those of the weights and stores them. Of 16 bits, a lane stores whole cells.
 template <int kSize, int kTiles, int kKeys, class In, class Out>
-RK_INLINE void store_tiles(const AttentionArgs& args, Out* out, int32_t m0, const AttentionTiles<kSize, kTiles, kKeys, In>& tiles) {
+RK_INLINE void store_tiles(const AttentionArgs& args, Out* out, int32_t m0, AttentionTiles<kSize, kTiles, kKeys, In>& tiles) {
   const int lane = computed_now(lane_id()), group = lane / 4, member = lane % 4;
   const int32_t queries = args.queries, values = args.values, out_m = args.out_m;
 #pragma unroll
@@ -401,7 +401,11 @@ RK_INLINE void store_tiles(const AttentionArgs& args, Out* out, int32_t m0, cons
       float total = tiles.sum[tile][r];
 #pragma unroll
       for (int step = 1; step < 4; step *= 2) total += __shfl_xor_sync(kFullMask, total, step);
-      const float inverse = reciprocal_fast(total);
+      const float inverse = attention_inverse(total, args.weightless);
+      if (attention_drops(total, args.weightless)) {
+#pragma unroll
+        for (int i = 0; i < kSize / 8; ++i) tiles.y[tile][i][r * 2] = tiles.y[tile][i][r * 2 + 1] = 0.0f;
+      }
       const int32_t m = m0 + tile * 16 + r * 8 + group;
       if constexpr (sizeof(In) == 2 && sizeof(Out) == 2) {
         Out* const row = as_global(out + static_cast<int64_t>(m) * out_m + member * 8);

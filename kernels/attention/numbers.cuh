@@ -11,6 +11,9 @@ inline constexpr int kAttentionWarpKeys = 8;  // keys of a warp at a time
 inline constexpr int kAttentionWarps = 8;     // of a rTask, however many groups it has
 inline constexpr int kAttentionLargestSize = 128;
 
+// What a query gets whose weights are not numbers: Weightless of compiler/ir/ops.h.
+enum AttentionWeightless : int { kWeightlessNan, kWeightlessZeroIfMasked, kWeightlessZero };
+
 // attention_columns: columns of the results that all warps put into shared memory at a time, to be added. attention_pitch: words from one
 // row of them to the next.
 constexpr int attention_columns(int size) { return size < 64 ? size : 64; }

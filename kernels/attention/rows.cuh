@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/numbers.cuh"
+#include "kernels/vdevice/fast_math.cuh"
 #include "kernels/vdevice/values.cuh"
 
 namespace rk {
@@ -9,6 +10,15 @@ namespace rk {
 // How rows of q, k, v and out lie. kVectors: whole groups of four aligned elements; kWholeVectors: that, and the rows have all kSize
 // elements; kElements: any way.
 enum AttentionRows : int { kElements, kVectors, kWholeVectors };
+
+// What a query's weighted sum of values is multiplied by: 1 / the sum of its weights. All of them are 0 where every key is masked; unless
+// that gives NaN, the inverse is a large number then, and 0 times it is 0.
+RK_INLINE float attention_inverse(float sum, int32_t weightless) {
+  constexpr float kLeastNormal = 1.17549435e-38f;
+  return reciprocal_fast(weightless == kWeightlessNan ? sum : fmaxf(sum, kLeastNormal));
+}
+// Whether the query gets zeros although its weighted sum is NaN.
+RK_INLINE bool attention_drops(float sum, int32_t weightless) { return weightless == kWeightlessZero && sum != sum; }
 
 // Four neighbours of a row as they lie in memory: float4, or uint2 where they have 16 bits each.
 template <class In>

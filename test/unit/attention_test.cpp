@@ -58,6 +58,23 @@ TEST_CASE("Attention weighs values by the softmax of scaled products and bias") 
   check_near(floats_of(answer(masked)), {0, 8, 0, 8});
 }
 
+TEST_CASE("a query whose weights are not numbers gets NaN or zeros") {
+  const auto answer = [](Weightless weightless, const std::vector<float>& queries) {
+    CaseMaker maker("by hand");
+    const TensorId q = maker.input({2, 1}, Lay::rows, queries), k = maker.input({2, 1}, Lay::rows, {1, 1}),
+                   v = maker.input({2, 1}, Lay::rows, {2, 6}), mask = maker.input({2, 2}, Lay::rows, {0, 0, -kInfinite, -kInfinite});
+    const Case c = maker.finish(Attention{1, weightless}, {q, k, v, mask}, maker.output({2, 1}));
+    return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Weightless weightless : {Weightless::nan, Weightless::zero_if_masked, Weightless::zero}) {
+    const std::vector<float> masked = answer(weightless, {0, 0}), of_nan = answer(weightless, {nan, 0});
+    CHECK(masked[0] == 4);
+    CHECK((weightless == Weightless::nan ? std::isnan(masked[1]) : masked[1] == 0));
+    CHECK((weightless == Weightless::zero ? of_nan[0] == 0 : std::isnan(of_nan[0])));
+  }
+}
+
 TEST_CASE("Attention says what does not fit") {
   const auto refused = [](const Shape& q, const Shape& k, const Shape& v, const Shape& bias) {
     ops::OperandList operands;
@@ -111,6 +128,64 @@ TEST_CASE("two products with a softmax between them are one rOperator") {
     CHECK(count_rops(made, "MatMul") == 0);
     CHECK(attention_of(made).scale == scale);
     CHECK(made.rops.back().inputs.size() == operands);
+  }
+}
+
+namespace {
+
+// Behind the softmax w, `selection` makes u of it. The scores have a mask of keys m: -infinity where `kept` is false.
+std::string selected(const std::string& selection, const std::string& after = "outputs(y)") {
+  return R"(
+    q = input f32[2,5,8]
+    k = input f32[2,7,8]
+    v = input f32[2,7,4]
+    g = input f32[2,1,7]
+    zero = const f32[] {0}
+    kept = Elementwise(g, zero) {greater(i0, i1)} -> bool[2,1,7]
+    masked = const f32[1] {-inf}
+    small = const f32[] {-9}
+    m = Elementwise(kept, zero, masked) {where(i0, i1, i2)} -> f32[2,1,7]
+    s = MatMul(q, k) {trans_b=1} -> f32[2,5,7]
+    a = Elementwise(s, m) {add(i0, i1)} -> f32[2,5,7]
+    w = Softmax(a) {axes=[2,2]} -> f32[2,5,7]
+)" + selection +
+         "\n    y = MatMul(u, v) {} -> f32[2,5,4]\n    " + after + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("weights that are selected once more behind the softmax are the attention's") {
+  const std::string nan = "n = Elementwise(w) {is_nan(i0)} -> bool[2,5,7]\n";
+  const std::string of_nan = nan + "u = Elementwise(n, zero, w) {where(i0, i1, i2)} -> f32[2,5,7]";  // as PyTorch exports it
+  const std::string of_kept = "u = Elementwise(kept, w, zero) {where(i0, i1, i2)} -> f32[2,5,7]";    // as the importer of Attention does
+  for (const auto& [selection, weightless] : {std::pair{of_nan, Weightless::zero}, std::pair{of_kept, Weightless::zero_if_masked}}) {
+    CAPTURE(selection);
+    const Graph made = recognised(parse_graph(selected(selection)));
+    REQUIRE(count_rops(made, "Attention") == 1);
+    CHECK(count_rops(made, "MatMul") == 0);
+    CHECK(count_rops(made, "Elementwise") == 2);  // the mask
+    CHECK(attention_of(made).weightless == weightless);
+  }
+  // Other masks, of which it is known where they are -infinity.
+  for (const std::string kept : {"x = Elementwise(m, masked) {greater(i0, i1)} -> bool[2,1,7]\n",
+                                 "x = Elementwise(kept, kept) {logical_and(i0, i1)} -> bool[2,1,7]\n"}) {
+    CAPTURE(kept);
+    CHECK(count_rops(recognised(parse_graph(selected(kept + "u = Elementwise(x, w, zero) {where(i0, i1, i2)} -> f32[2,5,7]"))),
+                     "Attention") == 1);
+  }
+  const std::string other = "o = Elementwise(g, zero) {less(i0, i1)} -> bool[2,1,7]\n";
+  for (const auto& [selection, after] :
+       {std::pair{nan + "u = Elementwise(n, small, w) {where(i0, i1, i2)} -> f32[2,5,7]", "outputs(y)"},
+        std::pair{nan + "u = Elementwise(n, w, zero) {where(i0, i1, i2)} -> f32[2,5,7]", "outputs(y)"}, std::pair{of_nan, "outputs(y, w)"},
+        std::pair{of_nan + "\nz = Elementwise(n, small, zero) {where(i0, i1, i2)} -> f32[2,5,7]", "outputs(y, z)"},
+        std::pair{of_nan, "outputs(y, u)"}, std::pair{of_nan + "\nz = Elementwise(w) {exp(i0)} -> f32[2,5,7]", "outputs(y, z)"},
+        std::pair{other + "u = Elementwise(o, w, zero) {where(i0, i1, i2)} -> f32[2,5,7]", "outputs(y)"},
+        std::pair{"x = Elementwise(m, small) {greater(i0, i1)} -> bool[2,1,7]\n" +
+                      std::string("u = Elementwise(x, w, zero) {where(i0, i1, i2)} -> f32[2,5,7]"),
+                  "outputs(y)"},
+        std::pair{std::string("u = Elementwise(kept, zero, w) {where(i0, i1, i2)} -> f32[2,5,7]"), "outputs(y)"}}) {
+    CAPTURE(selection, after);
+    CHECK(count_rops(recognised(parse_graph(selected(selection, after))), "Attention") == 0);
   }
 }
 
@@ -284,8 +359,11 @@ TEST_CASE("attention is left alone where somebody else reads a step, or where it
   std::string other_axis = written_out("", "s");
   other_axis.replace(other_axis.find("axes=[3,3]"), 10, "axes=[2,2]");
   CHECK(count_rops(recognised(parse_graph(other_axis)), "Attention") == 0);
-  // No body: fp32 has no tensor cores, and larger heads no registers.
-  CHECK(count_rops(recognised(parse_graph(written_out("", "s")), Precision::fp32), "Attention") == 0);
+  // No body: fp32 has no tensor cores, few queries apart, and larger heads no registers.
+  std::string many = written_out("", "s");
+  for (size_t at = many.find("[2,3,5,"); at != std::string::npos; at = many.find("[2,3,5,")) many.replace(at, 7, "[2,3,9,");
+  CHECK(count_rops(recognised(parse_graph(many), Precision::fp32), "Attention") == 0);
+  CHECK(count_rops(recognised(parse_graph(many)), "Attention") == 1);
   const Graph large = parse_graph(R"(
     q = input f32[5,160]
     k = input f32[7,160]
@@ -374,6 +452,19 @@ std::vector<Case> attention_cases() {
   const TensorId masked = none.input({3, 20}, Lay::rows, mask);
   cases.push_back(none.finish(Attention{1}, {q3, k3, v3, masked}, none.output({1, 3, 32})));
 
+  // Query 1 has no key; a score of query 2 is NaN, one of query 3 infinite.
+  for (const auto& [name, weightless] :
+       {std::pair{"no numbers: zeros if masked", Weightless::zero_if_masked}, std::pair{"no numbers: zeros", Weightless::zero}}) {
+    CaseMaker maker(name);
+    std::vector<float> queries(5 * 32, 0.5F), bias_of_scores(5 * 20, 0.0F);
+    for (size_t n = 0; n < 20; ++n) bias_of_scores[20 + n] = -kInfinite;
+    queries[2 * 32 + 3] = std::numeric_limits<float>::quiet_NaN();
+    bias_of_scores[3 * 20 + 7] = kInfinite;
+    const TensorId rows = maker.input({1, 5, 32}, Lay::rows, queries), keys = maker.input({1, 20, 32}), values = maker.input({1, 20, 32});
+    const TensorId bias_id = maker.input({5, 20}, Lay::rows, bias_of_scores);
+    cases.push_back(maker.finish(Attention{1, weightless}, {rows, keys, values, bias_id}, maker.output({1, 5, 32})));
+  }
+
   CaseMaker shared("heads that share keys and values");
   const TensorId q4 = shared.input({2, 3, 5, 32}), k4 = shared.input({2, 1, 9, 32}), v4 = shared.input({2, 1, 9, 32});
   cases.push_back(shared.finish(Attention{0.2F}, {q4, k4, v4}, shared.output({2, 3, 5, 32})));
@@ -428,6 +519,9 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
   const TensorId out = masked.graph.rops[0].outputs[0];
   cases.push_back(narrowed(narrowed(masked, all_of(masked), DType::f16), {inputs[3]}, DType::f16));
   cases.push_back(narrowed(masked, {inputs[3]}, DType::bf16));
+  for (const Case& c : attention_cases()) {
+    if (std::get<Attention>(c.graph.rops[0].attrs).weightless != Weightless::nan) cases.push_back(narrowed(c, all_of(c), DType::f16));
+  }
   cases.push_back(narrowed(masked, {out}, DType::f16));
   cases.push_back(narrowed(masked, {inputs[0], inputs[1], inputs[2]}, DType::bf16));
   const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();

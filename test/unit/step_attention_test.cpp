@@ -118,6 +118,31 @@ TEST_CASE("attention over a Concat of keys reads both parts where they lie, and 
   CHECK(returned.rop(uses_of(returned).producer[returned.outputs[0].index()]).inputs.size() == 8);
 }
 
+TEST_CASE("heads that share keys may be rows of one matrix, turned before they were put together") {
+  // As PyTorch exports grouped heads: six of queries, two of keys.
+  const auto grouped = [](const std::string& factors) {
+    std::string text =
+        "q = input f32[1,6,1,64]\nk = input f32[1,2,1,64]\nv = input f32[1,2,1,64]\npk = input f32[1,2,9,64]\npv = input f32[1,2,9,64]\n" +
+        factors;
+    for (const auto& [x, heads] : {std::pair{std::string("q"), "6"}, std::pair{std::string("k"), "2"}}) {
+      const std::string half = "f32[1," + std::string(heads) + ",1,32]\n", whole = "f32[1," + std::string(heads) + ",1,64]\n";
+      text += x + "a = Slice(" + x + ") {starts=[0,0,0,32]} -> " + half + x + "n = Elementwise(" + x + "a) {neg(i0)} -> " + half + x +
+              "b = Slice(" + x + ") {starts=[0,0,0,0]} -> " + half + x + "h = Concat(" + x + "n, " + x + "b) {axis=3} -> " + whole + x +
+              "c = Elementwise(" + x + ", c) {mul(i0, i1)} -> " + whole + x + "s = Elementwise(" + x + "h, s) {mul(i0, i1)} -> " + whole +
+              x + "r = Elementwise(" + x + "c, " + x + "s) {add(i0, i1)} -> " + whole;
+    }
+    return text +
+           "g = Reshape(qr) -> f32[1,2,3,64]\nkk = Concat(pk, kr) {axis=2} -> f32[1,2,10,64]\nvv = Concat(pv, v) {axis=2} -> "
+           "f32[1,2,10,64]\n"
+           "y = Attention(g, kk, vv) {scale=0.125, weightless=zero} -> f32[1,2,3,64]\noutputs(y)\n";
+  };
+  const Graph made = made_steps(parse_graph(grouped("c = const f32[1,1,1,64]\ns = const f32[1,1,1,64]\n")));
+  REQUIRE(count_rops(made, "StepAttention") == 1);
+  CHECK(count_rops(made, "Elementwise") == 0);
+  CHECK(made.rops.back().inputs.size() == 8);
+  CHECK(std::get<StepAttention>(made.rops.back().attrs).weightless == Weightless::zero);
+}
+
 TEST_CASE("the parts of keys are seen through views, and heads may share them") {
   const Graph made = made_steps(parse_graph(R"(
     q = input f32[1,2,3,1,8]
@@ -153,8 +178,8 @@ TEST_CASE("what is no step of a decoder stays as it is") {
   CHECK(stays(keys("2,6,8", "kk = Elementwise(k) {exp(i0)} -> f32[2,6,8]\n", "1")));
   // Many queries: bodies with tiles of queries are better.
   std::string many = decoder("outputs(y)");
-  for (size_t at = many.find("f32[1,3,1,"); at != std::string::npos; at = many.find("f32[1,3,1,")) many.replace(at, 10, "f32[1,3,7,");
-  for (size_t at = many.find("f32[1,3,10,"); at != std::string::npos; at = many.find("f32[1,3,10,")) many.replace(at, 11, "f32[1,3,16,");
+  for (size_t at = many.find("f32[1,3,1,"); at != std::string::npos; at = many.find("f32[1,3,1,")) many.replace(at, 10, "f32[1,3,9,");
+  for (size_t at = many.find("f32[1,3,10,"); at != std::string::npos; at = many.find("f32[1,3,10,")) many.replace(at, 11, "f32[1,3,18,");
   CHECK(stays(many));
   // Not a rotation by half a row.
   std::string other = decoder("outputs(y)");
@@ -212,6 +237,25 @@ std::vector<Case> step_cases() {
   const std::vector<TensorId> inputs = {matrices(1),  matrices(1), matrices(1), masked.input({1, 20}, Lay::rows, mask),
                                         matrices(19), matrices(19)};
   cases.push_back(masked.finish(StepAttention{1}, inputs, masked.output({2, 1, 32})));
+
+  // Query 1 has no key; a score of query 2 is NaN. With 300 keys before, in shares.
+  for (const Weightless weightless : {Weightless::nan, Weightless::zero_if_masked, Weightless::zero}) {
+    for (const int64_t past : {19, 300}) {
+      CaseMaker maker("no numbers " + std::to_string(static_cast<int>(weightless)) + " " + std::to_string(past));
+      const auto count = static_cast<size_t>(past) + 1;
+      std::vector<float> queries(3 * 32, 0.5F), bias(3 * count, 0.0F);
+      for (size_t n = 0; n < count; ++n) bias[count + n] = -kInfinite;
+      queries[2 * 32 + 3] = std::numeric_limits<float>::quiet_NaN();
+      const TensorId query = maker.input({1, 3, 32}, Lay::rows, queries);
+      const std::vector<TensorId> operands = {query,
+                                              maker.input({1, 1, 32}),
+                                              maker.input({1, 1, 32}),
+                                              maker.input({3, past + 1}, Lay::rows, bias),
+                                              maker.input({1, past, 32}),
+                                              maker.input({1, past, 32})};
+      cases.push_back(maker.finish(StepAttention{1, weightless}, operands, maker.output({1, 3, 32})));
+    }
+  }
 
   CaseMaker shared("heads that share keys and values");
   const TensorId q = shared.input({2, 3, 1, 32});
