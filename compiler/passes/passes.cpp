@@ -15,6 +15,7 @@
 #include "compiler/passes/join_slices.h"
 #include "compiler/passes/join_views.h"
 #include "compiler/passes/lift_recurrences.h"
+#include "compiler/passes/merge_duplicates.h"
 #include "compiler/passes/move_rows.h"
 #include "compiler/passes/pair_pointwise.h"
 #include "compiler/passes/pool_by_sums.h"
@@ -77,7 +78,8 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fuse_epilogue", fuse_epilogue},        // before fuse_elementwise: a step in an epilogue is free, in a chain it is not
       {"recognise_excitation", excite},        // behind fuse_epilogue, which makes one rOperator of a product and its activation
       {"fuse_elementwise", fuse_elementwise},  // takes what is left
-      {"shrink_biases", shrink_biases},        // behind it: a mask is one rOperator now
+      {"merge_duplicates", merge_duplicates},  // behind it: a mask is one rOperator now, and the patterns above have been matched
+      {"shrink_biases", shrink_biases},        // behind both: a bias that all layers share is made smaller once
       {"fuse_depthwise", prologue},            // takes activations that neither an epilogue nor a chain could take
       {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
