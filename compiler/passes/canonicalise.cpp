@@ -1,5 +1,7 @@
 #include "compiler/passes/canonicalise.h"
 
+#include <map>
+
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -15,6 +17,7 @@ class Canonicaliser {
     std::vector<ROperator> old = std::move(graph_.rops);
     graph_.rops.clear();
     for (ROperator& rop : old) {
+      read_as_it_lies(rop);
       const bool third = rop.inputs.size() == 3 && graph_.tensor(rop.outputs[0]).dtype == DType::f32;
       if (third && std::holds_alternative<Conv>(rop.attrs))
         add_conv(std::move(rop));
@@ -27,6 +30,18 @@ class Canonicaliser {
   }
 
  private:
+  // fold_constants leaves a large constant's Transpose, e.g. of an embedding that scores words, too. A product reads the constant itself.
+  void read_as_it_lies(ROperator& rop) {
+    const auto* const transpose = std::get_if<Transpose>(&rop.attrs);
+    if (transpose && transpose->perm == std::vector<int64_t>{1, 0} && is_constant(graph_, rop.inputs[0]))
+      turned_.emplace(rop.outputs[0], rop.inputs[0]);
+    auto* const matmul = std::get_if<MatMul>(&rop.attrs);
+    const auto found = matmul ? turned_.find(rop.inputs[1]) : turned_.end();
+    if (found == turned_.end()) return;
+    matmul->trans_b = !matmul->trans_b;
+    rop.inputs[1] = found->second;
+  }
+
   static TensorId take_third(ROperator& rop) {
     const TensorId third = rop.inputs[2];
     rop.inputs.resize(2);
@@ -104,6 +119,7 @@ class Canonicaliser {
   }
 
   Graph graph_;
+  std::map<TensorId, TensorId> turned_;  // transposed constant matrices
 };
 
 }  // namespace

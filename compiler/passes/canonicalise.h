@@ -9,8 +9,10 @@ namespace tamp::passes {
 //                                       y = MatMul(x, w) epilogue{residual=c}        c of the output's shape, beta 1
 //                                       y.product = MatMul(x, w)                     anything else
 //                                       y = Elementwise(y.product, c, beta) {mul(i1, i2), add(i0, s0)}
+// t = Transpose(w) {perm=[1,0]}     =>  y = MatMul(x, w) {trans_b=1}                w constant, too large for fold_constants
+// y = MatMul(x, t)
 //
-// From here on Conv and MatMul have two operands and beta is 1. Changes f32 only.
+// From here on Conv and MatMul have two operands and beta is 1. Operands and epilogues change in f32 only.
 Graph canonicalise(Graph graph);
 
 }  // namespace tamp::passes
