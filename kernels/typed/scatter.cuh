@@ -68,7 +68,8 @@ RK_INLINE T scattered(T x, T y) {
     return functions::min_of(x, y);
 }
 
-// The last update counts. Cell is an unsigned integer of the element's size.
+// The last update counts. Cell is an unsigned integer of the element's size, or uint4: then strides, extents and elements count cells of 16
+// bytes, whose elements one index is for.
 template <class Veu, class Cell>
 RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame

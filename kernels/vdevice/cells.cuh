@@ -1,4 +1,4 @@
-// Elements of any type: loads and stores of 1, 2, 4 or 8 bytes, as bits. Loads read L2, as load1 does (memory.cuh).
+// Elements of any type: loads and stores of 1, 2, 4, 8 or 16 bytes, as bits. Loads read L2, as load1 does (memory.cuh).
 #pragma once
 
 #include "kernels/shared/numbers.h"
@@ -9,7 +9,9 @@ namespace rk {
 template <class Cell>
 RK_INLINE Cell load_cell(const Cell* p) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(Cell) == 8)
+  if constexpr (sizeof(Cell) == 16)
+    return __ldcg(reinterpret_cast<const uint4*>(p));
+  else if constexpr (sizeof(Cell) == 8)
     return static_cast<Cell>(__ldcg(reinterpret_cast<const unsigned long long*>(p)));
   else if constexpr (sizeof(Cell) == 4)
     return __ldcg(reinterpret_cast<const unsigned int*>(p));

@@ -4,6 +4,7 @@ indices and those of run time, wild ones, and empty tensors, against numpy.
 
     indexing_test.py TAMP [WORD...]
 """
+import json
 import sys
 
 import numpy as np
@@ -271,6 +272,27 @@ def test_caches_are_updated(tamp):
         net.add("TensorScatter", [cache, net.constant(b[:, :2].repeat(3, 2)), net.constant(np.array([1, 0]))], tensor_scatter(a, b[:, :2].repeat(3, 2), [1, 0], 1, False), axis=1)
         net.add("TensorScatter", [cache, update], tensor_scatter(a, b, [0, 0], 2, False), mode="linear")
     net.check(tamp, opset=24)
+
+
+def test_rows_of_caches(tamp):
+    """Whole rows of 16 bytes and more at places of run time, one of them behind the end, which changes nothing, and one from the end."""
+    net = Net()
+    for name, dtype in {"float": np.float32, "half": np.float16, "int64": np.int64, "bool": np.bool_}.items():
+        cache, row = net.input(f"c_{name}", values_of(dtype, 1, [2, 3, 6, 32])), net.input(f"u_{name}", values_of(dtype, 2, [2, 3, 1, 32]))
+        a, b = net.inputs[cache], net.inputs[row]
+        net.add("TensorScatter", [cache, row, net.input(f"at_{name}", np.array([5, 2]))], tensor_scatter(a, b, [5, 2], 2, False))
+        for place in (3, -1, 6):
+            at = net.input(f"place{place}_{name}", np.full([1], place))
+            index = net.add("Expand", [net.add("Reshape", [at, net.constant(np.array([1, 1, 1, 1]))], None), net.constant(np.array([2, 3, 1, 32]))], None)
+            expected = a.copy()
+            if place < 6:
+                expected[:, :, place:place + 1 or None] = b
+            net.add("ScatterElements", [cache, index, row], expected, axis=2)
+    net.check(tamp, opset=24)
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp32")
+    phases = [phase for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"] for phase in rop["phases"]]
+    cells = [phase["template"]["Cell"] for phase in phases if phase["body"] == "rk::typed_scatter_cells"]
+    assert cells == ["uint4"] * 16, cells
 
 
 def test_blocks(tamp):
