@@ -18,6 +18,7 @@ class Canonicaliser {
     graph_.rops.clear();
     for (ROperator& rop : old) {
       read_as_it_lies(rop);
+      read_once(rop);
       const bool third = rop.inputs.size() == 3 && graph_.tensor(rop.outputs[0]).dtype == DType::f32;
       if (third && std::holds_alternative<Conv>(rop.attrs))
         add_conv(std::move(rop));
@@ -40,6 +41,18 @@ class Canonicaliser {
     if (found == turned_.end()) return;
     matmul->trans_b = !matmul->trans_b;
     rop.inputs[1] = found->second;
+  }
+
+  // Indices of a Scatter that were repeated for every element of a row are read once for the row.
+  void read_once(ROperator& rop) {
+    const ElementwiseStep* const step = single_step(rop);
+    if (step && step->op == ElementwiseOp::identity && rop.inputs.size() == 1) repeated_.emplace(rop.outputs[0], rop.inputs[0]);
+    const auto* const scatter = std::get_if<Scatter>(&rop.attrs);
+    const auto found = scatter ? repeated_.find(rop.inputs[1]) : repeated_.end();
+    if (found == repeated_.end() || graph_.tensor(found->second).dtype != graph_.tensor(rop.inputs[1]).dtype) return;
+    const Shape &one = graph_.tensor(found->second).shape, &all = graph_.tensor(rop.inputs[1]).shape;
+    const auto axis = static_cast<size_t>(scatter->axis);
+    if (one.size() == all.size() && one[axis] == all[axis]) rop.inputs[1] = found->second;
   }
 
   static TensorId take_third(ROperator& rop) {
@@ -119,7 +132,8 @@ class Canonicaliser {
   }
 
   Graph graph_;
-  std::map<TensorId, TensorId> turned_;  // transposed constant matrices
+  std::map<TensorId, TensorId> turned_;    // transposed constant matrices
+  std::map<TensorId, TensorId> repeated_;  // what was repeated to a larger shape
 };
 
 }  // namespace

@@ -12,6 +12,9 @@ namespace tamp::passes {
 // t = Transpose(w) {perm=[1,0]}     =>  y = MatMul(x, w) {trans_b=1}                w constant, too large for fold_constants
 // y = MatMul(x, t)
 //
+// j = Expand(i) -> i64[1,2,1,64]    =>  y = Scatter(x, i, u) {axis=2}              i = i64[1,1,1,1]: an index for a whole row
+// y = Scatter(x, j, u) {axis=2}
+//
 // From here on Conv and MatMul have two operands and beta is 1. Operands and epilogues change in f32 only.
 Graph canonicalise(Graph graph);
 
