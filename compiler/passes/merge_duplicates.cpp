@@ -10,7 +10,7 @@
 namespace tamp::passes {
 namespace {
 
-constexpr size_t kSmallBytes = 1024;  // of a constant whose values are compared
+constexpr size_t kSmallBytes = size_t{64} << 10;  // of a constant whose values are compared, e.g. the numbers of 8192 keys
 
 // For each tensor the one that stands for it: of small constants with the same values, the first; else itself.
 std::vector<TensorId> first_of_equal_constants(const Graph& graph) {

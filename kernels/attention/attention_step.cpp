@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <numbers>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "kernels/args.h"
@@ -51,6 +52,11 @@ std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
   step.queries = rows_of(kQ);
   step.own = rows_of(kK);
   step.past = rows_of(kPastK);
+  if (std::holds_alternative<Attention>(rop.attrs) && step.own > rk::kStepGroups) {  // in shares, like keys before
+    step.tensors[kPastK] = step.tensors[kK];
+    step.tensors[kPastV] = step.tensors[kV];
+    step.past = std::exchange(step.own, 0);
+  }
   step.size = graph.tensor(step.tensors[kQ]).shape.back();
   step.values = graph.tensor(step.tensors[kV]).shape.back();
   const Shape& out = graph.tensor(rop.outputs[0]).shape;
@@ -186,8 +192,8 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
 double cycles_of(const Step& step, const VDevice& d, int64_t shares, int64_t key_bytes) {
   const int64_t turn = rk::attention_step_keys(static_cast<int>(step.padded())) * rk::kStepGroups;
   const int64_t late = step.past == 0 ? 0 : std::max<int64_t>(0, keys_of_share(step, shares) - turn);
-  const int64_t own_turns = ceil_div(step.own, rk::kStepGroups);
-  return d.cost("attention_step.fixed_cycles") + static_cast<double>(own_turns - 1) * d.cost("attention_step.turn_cycles") +
+  const int64_t more_turns = std::max<int64_t>(ceil_div(step.own, rk::kStepGroups) - 1, 0);
+  return d.cost("attention_step.fixed_cycles") + static_cast<double>(more_turns) * d.cost("attention_step.turn_cycles") +
          static_cast<double>(late * key_bytes) * d.cost("attention_step.byte_cycles");
 }
 

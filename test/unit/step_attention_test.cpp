@@ -262,9 +262,12 @@ std::vector<Case> step_cases() {
   const auto keys = [&](int64_t count) { return shared.input({2, 1, count, 32}); };
   cases.push_back(shared.finish(StepAttention{0.2F}, {q, keys(1), keys(1), TensorId(), keys(40), keys(40)}, shared.output({2, 3, 1, 32})));
 
-  CaseMaker plain("an Attention of few queries");
-  const TensorId q2 = plain.input({2, 3, 48}), k2 = plain.input({2, 70, 48}), v2 = plain.input({2, 70, 48});
-  cases.push_back(plain.finish(Attention{0.2F}, {q2, k2, v2}, plain.output({2, 3, 48})));
+  for (const int64_t count : {20, 70, 400}) {
+    CaseMaker plain("an Attention of few queries, " + std::to_string(count) + " keys");
+    const auto matrices = [&](int64_t rows_of_one) { return plain.input({2, rows_of_one, 48}); };
+    const std::vector<TensorId> operands = {matrices(3), matrices(count), matrices(count), plain.input({1, count})};
+    cases.push_back(plain.finish(Attention{0.2F}, operands, plain.output({2, 3, 48})));
+  }
   return cases;
 }
 
