@@ -372,8 +372,10 @@ class MsGroupQuery : MsHeads {
   }
 
   // Finds how many keys each sequence has before its queries, and how long the present is.
+  // A total length of run time is that of a cache: past and present are one buffer then, which has places for more keys than there are.
   void read_lengths() {
-    const Ints total = n_.ints(kTotal, "total_sequence_length");
+    is_cache_ = !n_.is_constant(n_.in(kTotal));
+    const Ints total = is_cache_ ? Ints{queries()} : n_.ints(kTotal, "total_sequence_length");
     if (total.size() != 1 || total[0] < queries() || total[0] > kMaxElements)
       throw n_.bad(fmt::format("input total_sequence_length is {}, expected one number of at least {}, the length of query",
                                shape_text(total), queries()));
@@ -389,7 +391,12 @@ class MsGroupQuery : MsHeads {
       }
     }
     present_ = std::max(past_, total[0]);
-    is_prompt_ = total[0] == queries();
+    is_prompt_ = total[0] == queries() && !is_cache_;
+    if (is_cache_ && past_ < queries())
+      throw n_.refuse(
+          fmt::format("total_sequence_length is known at run time only and past_key has {} places, supported: a constant, or a past_key "
+                      "that is a cache with places for the {} new keys, too",
+                      past_, queries()));
     const TensorId given = n_.in(kLengths);
     const Shape shape = n_.shape(given);
     if (n_.dtype(given) != DType::i32 || element_count(shape) != batch() || shape.empty() || shape[0] != batch())
@@ -428,7 +435,7 @@ class MsGroupQuery : MsHeads {
     k_ = rotated(n_, rotary, k_, cosines, sines);
   }
 
-  // The entries of the past that count, then the new ones, then zeros to the end.
+  // The entries of the past that count, then the new ones, then zeros to the end; of a cache, all entries, the new ones in their places.
   TensorId with_past(TensorId fresh, size_t past_input) {
     const Shape shape = n_.shape(fresh);
     Pad pad{Ints(4, 0), Ints(4, 0)};
@@ -439,11 +446,16 @@ class MsGroupQuery : MsHeads {
     TensorId past = n_.in(past_input);
     pad.after[2] = present_ - past_;
     if (present_ != past_) past = n_.add(pad, {past});
+    if (is_cache_) return n_.add(Scatter{2, ScatterKind::none}, {past, placed(), fresh});
     const TensorId is_past = n_.elementwise(ElementwiseOp::less, {counting(present_, {1, 1, present_, 1}), before_});
     past = n_.elementwise(ElementwiseOp::where, {is_past, past, scalar_of(n_, 0, n_.dtype(fresh))});
-    TensorId place = places();  // a negative one is set behind the end: Scatter would count it from the end
-    place = n_.elementwise(ElementwiseOp::where, {n_.elementwise(ElementwiseOp::less, {place, whole(0)}), whole(present_), place});
-    return n_.add(Scatter{2, ScatterKind::none}, {past, place, fresh});
+    return n_.add(Scatter{2, ScatterKind::none}, {past, placed(), fresh});
+  }
+
+  // Where new entries are put. A negative place is set behind the end: Scatter would count it from the end.
+  TensorId placed() {
+    const TensorId place = places();
+    return n_.elementwise(ElementwiseOp::where, {n_.elementwise(ElementwiseOp::less, {place, whole(0)}), whole(present_), place});
   }
 
   AttentionMask near_keys() {
@@ -467,6 +479,7 @@ class MsGroupQuery : MsHeads {
 
   int64_t present_ = 0;
   bool is_prompt_ = true;
+  bool is_cache_ = false;
   TensorId before_;  // i64[B,1,1,1]
 };
 
