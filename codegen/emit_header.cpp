@@ -5,6 +5,7 @@
 
 #include "codegen/amalgamate.h"
 #include "codegen/emit.h"
+#include "compiler/ir/in_place.h"
 #include "compiler/support/text.h"
 
 namespace tamp::codegen {
@@ -70,6 +71,10 @@ std::string header_text(const Plan& plan) {
   for (const PaddedOutput& padded : graph.padded) {
     w.line("   Of outputs[{}] as many entries along dimension {} are valid as outputs[{}] says; what is behind them is padding.",
            padded.output, padded.axis, padded.count);
+  }
+  const std::vector<int64_t> kept = inputs_for_outputs(graph);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] >= 0) w.line("   outputs[{}] may be inputs[{}]: then it stays in place, and only what changes is stored.", i, kept[i]);
   }
   w.blank();
   w.line("   Tensors are dense, row-major device memory, 16-byte aligned. {}_run only enqueues {} on the stream: it may be", name,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codegen/emit.h"
+#include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "compiler/support/version.h"
@@ -103,6 +104,8 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.section("host");
   emit_port_tables(w, "Input", graph, graph.inputs);
   emit_port_tables(w, "Output", graph, graph.outputs);
+  w.line("constexpr int kInPlace[] = {{{}}};  // for each output the input whose memory it may take, or -1",
+         graph.outputs.empty() ? "-1" : fmt::format("{}", fmt::join(inputs_for_outputs(graph), ", ")));
   emit_info(w, plan);
   emit_maps(w, plan);
   if (plan.embeds_weights) emit_embedded_weights(w, plan);
@@ -112,7 +115,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.line("#endif");
   w.open("inline const tamp_host::Model& model()");
   w.open("static const tamp_host::Model instance =");
-  w.line("\"{}\", kInputs, {}, kOutputs, {},", name, graph.inputs.size(), graph.outputs.size());
+  w.line("\"{}\", kInputs, {}, kOutputs, {}, kInPlace,", name, graph.inputs.size(), graph.outputs.size());
   w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, kInfo.structure,", plan.program.memory.arena_bytes, plan.program.weight_bytes);
   w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.embeds_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {

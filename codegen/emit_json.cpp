@@ -8,6 +8,7 @@
 #include <set>
 
 #include "codegen/emit.h"
+#include "compiler/ir/in_place.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
 #include "compiler/support/version.h"
@@ -26,13 +27,17 @@ ordered_json ports_json(const Graph& graph, const std::vector<TensorId>& ports) 
   return out;
 }
 
-// The outputs. A padded output has the name and axis of the output that counts its valid entries.
+// The outputs. A padded output has the name and axis of the output that counts its valid entries; one that may stay in place, its input.
 ordered_json outputs_json(const Graph& graph) {
   ordered_json out = ports_json(graph, graph.outputs);
   for (const PaddedOutput& padded : graph.padded) {
     ordered_json& port = out[static_cast<size_t>(padded.output)];
     port["count"] = padded.count;
     port["count_axis"] = padded.axis;
+  }
+  const std::vector<int64_t> kept = inputs_for_outputs(graph);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] >= 0) out[i]["in_place"] = kept[i];
   }
   return out;
 }

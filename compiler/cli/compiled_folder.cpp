@@ -47,7 +47,7 @@ std::vector<Port> read_ports(const json& ports) {
   std::vector<Port> out;
   for (const json& port : ports) {
     out.push_back({port.at("name"), parse_dtype(port.at("dtype")), port.at("shape").get<Shape>(), port.value("count", int64_t{-1}),
-                   port.value("count_axis", int64_t{0})});
+                   port.value("count_axis", int64_t{0}), port.value("in_place", int64_t{-1})});
   }
   return out;
 }
@@ -149,6 +149,9 @@ void check(const CompiledFolder& read) {
                           read.outputs[static_cast<size_t>(port.count)].shape == Shape{1};
     if (!is_count || port.count_axis < 0 || port.count_axis >= static_cast<int64_t>(port.shape.size()))
       throw bad_input("an output's field 'count' or 'count_axis' is out of range");
+  }
+  for (const Port& port : read.outputs) {
+    if (port.in_place >= static_cast<int64_t>(read.inputs.size())) throw bad_input("an output's field 'in_place' is out of range");
   }
 }
 

@@ -20,6 +20,7 @@ struct Port {
   DType dtype = DType::f32;
   Shape shape;
   int64_t count = -1, count_axis = 0;  // of a padded output: which output says how many entries along which axis are valid
+  int64_t in_place = -1;               // of an output: the input whose memory it may take
   int64_t bytes() const { return element_count(shape) * bytes_of(dtype); }
 };
 

@@ -121,10 +121,12 @@ void print_head(const CompiledFolder& m) {
   for (const Port& port : m.inputs)
     fmt::print("input       '{}' {}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape));
   for (const Port& port : m.outputs) {
-    fmt::print("output      '{}' {}{}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape),
-               port.count < 0 ? ""
-                              : fmt::format(", padded: valid along dimension {} are as many as '{}' says", port.count_axis,
-                                            printable(m.outputs[static_cast<size_t>(port.count)].name)));
+    fmt::print(
+        "output      '{}' {}{}{}{}\n", printable(port.name), name_of(port.dtype), shape_text(port.shape),
+        port.in_place < 0 ? "" : fmt::format(", may stay in place of '{}'", printable(m.inputs[static_cast<size_t>(port.in_place)].name)),
+        port.count < 0 ? ""
+                       : fmt::format(", padded: valid along dimension {} are as many as '{}' says", port.count_axis,
+                                     printable(m.outputs[static_cast<size_t>(port.count)].name)));
   }
 }
 

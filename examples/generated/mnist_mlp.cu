@@ -11,21 +11,21 @@
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
 //     3010  host runtime, as it stands in tamp's runtime_stub/host/
-//     3949  one vEU
-//     3979  addresses: a base and a byte from there
-//     3987  rOperators: what each body is told
-//     4052  records: one row per phase of a rOperator
-//     4069  events: signals that make up one epoch
-//     4082  lanes: what each vEU runs, row by row
-//     4115  the kernel
-//     4121  host
+//     3969  one vEU
+//     3999  addresses: a base and a byte from there
+//     4007  rOperators: what each body is told
+//     4072  records: one row per phase of a rOperator
+//     4089  events: signals that make up one epoch
+//     4102  lanes: what each vEU runs, row by row
+//     4135  the kernel
+//     4141  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 3991)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4011)
 //      gemv_row_16bit<4 columns>, 64 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4022)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4042)
 //      gemv_row_16bit<4 columns>, 3 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -3101,6 +3101,7 @@ struct Model {
   int input_count;
   const tamp_port* outputs;
   int output_count;
+  const int* in_place;  // for each output the input whose memory it may take, or -1
   size_t arena_bytes;
   size_t weight_bytes;
   uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
@@ -3661,8 +3662,14 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
-// Whether an output shares memory with another port. In the order of their addresses each is compared with what came before, since every
-// run asks and there may be hundreds of ports.
+// Whether the caller has put the output where an input lies that stays in place.
+inline bool stays_in_place(const Model& model, const void* const* inputs, void* const* outputs, int output) {
+  const int input = model.in_place[output];
+  return input >= 0 && inputs[input] == outputs[output];
+}
+
+// Whether an output shares memory with another port, but for what stays in place. In the order of their addresses each is compared with
+// what came before, since every run asks and there may be hundreds of ports.
 inline bool has_overlap(const Model& model, const void* const* inputs, void* const* outputs) {
   struct Range {
     uintptr_t begin, end;
@@ -3675,7 +3682,18 @@ inline bool has_overlap(const Model& model, const void* const* inputs, void* con
     if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
   };
   for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
-  for (int o = 0; o < model.output_count; ++o) add(outputs[o], model.outputs[o].bytes, true);
+  for (int o = 0; o < model.output_count; ++o) {
+    if (!stays_in_place(model, inputs, outputs, o)) {
+      add(outputs[o], model.outputs[o].bytes, true);
+      continue;
+    }
+    // The input's range is an output's, too. Two outputs in the place of one input are two ranges.
+    for (Range& range : std::span<Range>(ranges, static_cast<size_t>(count))) {
+      if (range.is_output || range.begin != reinterpret_cast<uintptr_t>(outputs[o])) continue;
+      range.is_output = true;
+      break;
+    }
+  }
   std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
   uintptr_t end = 0, end_of_outputs = 0;
   for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {
@@ -3686,13 +3704,15 @@ inline bool has_overlap(const Model& model, const void* const* inputs, void* con
   return false;
 }
 
-// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
+// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers, unless it stays in
+// place.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
   if (!has_overlap(model, inputs, outputs)) return TAMP_OK;
   for (int o = 0; o < model.output_count; ++o) {
     const tamp_port& output = model.outputs[o];
     for (int i = 0; i < model.input_count; ++i) {
+      if (model.in_place[o] == i && stays_in_place(model, inputs, outputs, o)) continue;
       if (!overlap(inputs[i], model.inputs[i].bytes, outputs[o], output.bytes)) continue;
       return fail(instance.message, TAMP_INVALID_ARGUMENT,
                   std::string("input '") + model.inputs[i].name + "' and output '" + output.name +
@@ -4128,8 +4148,9 @@ const int64_t kOutputShape0[] = {1, 10};
 const tamp_port kOutputs[] = {
   {"output", "f32", 2, kOutputShape0, 40},
 };
+constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xc7a0ba31528db0a7ull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xae0a07bed17be288ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
@@ -4141,7 +4162,7 @@ const tamp_host::BoxMap kMaps[] = {
 #endif
 inline const tamp_host::Model& model() {
   static const tamp_host::Model instance = {
-    "mnist_mlp", kInputs, 1, kOutputs, 1,
+    "mnist_mlp", kInputs, 1, kOutputs, 1, kInPlace,
     /*arena_bytes=*/3072, /*weight_bytes=*/409696, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
     tamp_host::prepare_kernel<mnist_mlp_kernel>, tamp_host::start_kernel<mnist_mlp_kernel>, /*phases=*/nullptr,

@@ -69,12 +69,13 @@ RK_INLINE T scattered(T x, T y) {
 }
 
 // The last update counts. Cell is an unsigned integer of the element's size, or uint4: then strides, extents and elements count cells of 16
-// bytes, whose elements one index is for.
+// bytes, whose elements one index is for. If the caller keeps x in place (compiler/ir/in_place.h), only updated elements are stored.
 template <class Veu, class Cell>
 RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const TypedScatterArgs& args = task.template arguments<TypedScatterArgs>();
   const void* const indices = task.address(args.indices);
+  const bool in_place = task.address(args.in) == task.address(args.out);
   const uint32_t end = min((task.index + 1) * args.elements_per_rtask, args.elements);
 #pragma unroll 1
   for (uint32_t element = task.index * args.elements_per_rtask + threadIdx.x; element < end; element += Veu::kComputeThreads) {
@@ -82,6 +83,7 @@ RK_BODY void typed_scatter_cells(const Task<Veu>& caller) {
     uint32_t update = place.reached ? args.count : 0;
 #pragma unroll 1
     while (update > 0 && !names_target(args, indices, place, update - 1)) --update;
+    if (in_place && update == 0) continue;
     const Cell* from = reinterpret_cast<const Cell*>(task.address(args.in)) + place.in;
     if (update > 0) {
       const int64_t at = place.update + static_cast<int64_t>(update - 1) * args.update_step;

@@ -230,8 +230,14 @@ inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes
   return from_a < from_b + b_bytes && from_b < from_a + a_bytes && a_bytes > 0 && b_bytes > 0;
 }
 
-// Whether an output shares memory with another port. In the order of their addresses each is compared with what came before, since every
-// run asks and there may be hundreds of ports.
+// Whether the caller has put the output where an input lies that stays in place.
+inline bool stays_in_place(const Model& model, const void* const* inputs, void* const* outputs, int output) {
+  const int input = model.in_place[output];
+  return input >= 0 && inputs[input] == outputs[output];
+}
+
+// Whether an output shares memory with another port, but for what stays in place. In the order of their addresses each is compared with
+// what came before, since every run asks and there may be hundreds of ports.
 inline bool has_overlap(const Model& model, const void* const* inputs, void* const* outputs) {
   struct Range {
     uintptr_t begin, end;
@@ -244,7 +250,18 @@ inline bool has_overlap(const Model& model, const void* const* inputs, void* con
     if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
   };
   for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
-  for (int o = 0; o < model.output_count; ++o) add(outputs[o], model.outputs[o].bytes, true);
+  for (int o = 0; o < model.output_count; ++o) {
+    if (!stays_in_place(model, inputs, outputs, o)) {
+      add(outputs[o], model.outputs[o].bytes, true);
+      continue;
+    }
+    // The input's range is an output's, too. Two outputs in the place of one input are two ranges.
+    for (Range& range : std::span<Range>(ranges, static_cast<size_t>(count))) {
+      if (range.is_output || range.begin != reinterpret_cast<uintptr_t>(outputs[o])) continue;
+      range.is_output = true;
+      break;
+    }
+  }
   std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
   uintptr_t end = 0, end_of_outputs = 0;
   for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {
@@ -255,13 +272,15 @@ inline bool has_overlap(const Model& model, const void* const* inputs, void* con
   return false;
 }
 
-// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers.
+// Inputs are read while outputs are being written, so an output in the memory of an input would give wrong numbers, unless it stays in
+// place.
 inline tamp_status check_overlaps(Instance& instance, const void* const* inputs, void* const* outputs) {
   const Model& model = *instance.model;
   if (!has_overlap(model, inputs, outputs)) return TAMP_OK;
   for (int o = 0; o < model.output_count; ++o) {
     const tamp_port& output = model.outputs[o];
     for (int i = 0; i < model.input_count; ++i) {
+      if (model.in_place[o] == i && stays_in_place(model, inputs, outputs, o)) continue;
       if (!overlap(inputs[i], model.inputs[i].bytes, outputs[o], output.bytes)) continue;
       return fail(instance.message, TAMP_INVALID_ARGUMENT,
                   std::string("input '") + model.inputs[i].name + "' and output '" + output.name +

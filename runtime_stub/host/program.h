@@ -33,6 +33,7 @@ struct Model {
   int input_count;
   const tamp_port* outputs;
   int output_count;
+  const int* in_place;  // for each output the input whose memory it may take, or -1
   size_t arena_bytes;
   size_t weight_bytes;
   uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it

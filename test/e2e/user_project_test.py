@@ -16,6 +16,7 @@ import onnxruntime
 
 import harness
 import models as m
+import transformers_test as transformers
 
 STAND_IN = harness.ROOT / "runtime_stub" / "cuda_on_cpu"
 PROJECT = harness.ROOT / "examples" / "user_project"
@@ -452,6 +453,61 @@ int main() {
     for line, says in [(lines[2], f"conv: graph/conv.weights: weights for programs of structure {there}, this one is {here}; 'tamp weights' writes"),
                        (lines[4], "weights_bytes is "), (lines[5], "the weights in memory: damaged, the checksum"), (lines[6], "the weights in memory: weights for programs of")]:
         assert says in line, f"{says!r} is not in {line!r}"
+
+
+def test_a_cache_stays_in_place(tamp):
+    """A decoder's cache of constant size is the same memory as input and as output, token for token, and nothing else may be."""
+    save(transformers.cached_step(places=70, size=32), tamp.folder / "step.onnx")
+    tamp("compile", "step.onnx", "-o", "step", "--vdevice", "cpu")
+    said = tamp("inspect", "step").stdout
+    assert "'keys' f32[1,2,70,32], may stay in place of 'cache_k'" in said and "'y' f32[1,1,64]\n" in said, said
+    assert "outputs[1] may be inputs[2]: then it stays in place" in (tamp.folder / "step" / "step.h").read_text()
+    (tamp.folder / "main.cpp").write_text("""#include <cstdio>
+#include <cstring>
+#include <vector>
+#include "step.h"
+constexpr size_t kCache = 2 * 70 * 32;
+alignas(16) float x[64], y[64], apart_y[64];
+alignas(16) float keys[kCache + 4], values[kCache], apart[4][kCache];
+alignas(16) int64_t place[1];
+void refused(step::Model& model, float* y_out, float* keys_out) try {
+  const void* inputs[] = {x, place, keys, values};
+  void* outputs[] = {y_out, keys_out, apart[3]};
+  model.run(inputs, outputs);
+  std::printf("taken\\n");
+} catch (const std::exception& error) {
+  std::printf("%s\\n", error.what());
+}
+int main() {
+  step::Model model;
+  for (size_t i = 0; i < kCache; ++i) apart[0][i] = keys[i] = float(i % 31) / 31, apart[1][i] = values[i] = float(i % 37) / 37;
+  for (const int at : {5, 6, 69}) {
+    place[0] = at;
+    for (int i = 0; i < 64; ++i) x[i] = float((i * 7 + at) % 29) / 29;
+    const void* inputs[] = {x, place, keys, values};
+    void* outputs[] = {y, keys, values};
+    model.run(inputs, outputs);
+    const void* apart_inputs[] = {x, place, apart[0], apart[1]};
+    void* apart_outputs[] = {apart_y, apart[2], apart[3]};
+    model.run(apart_inputs, apart_outputs);
+    cudaDeviceSynchronize();
+    model.check();
+    std::memcpy(apart[0], apart[2], sizeof apart[0]);
+    std::memcpy(apart[1], apart[3], sizeof apart[1]);
+    std::printf("%d %d %d %.3f\\n", std::memcmp(y, apart_y, sizeof y), std::memcmp(keys, apart[0], sizeof apart[0]), std::memcmp(values, apart[1], sizeof values), double(y[0]));
+  }
+  refused(model, y, values);    // of another input
+  refused(model, y, keys + 4);  // not from the beginning
+  refused(model, x, keys);      // of an input that does not stay
+  refused(model, keys, keys);   // twice
+}
+""")
+    run("g++", "-std=c++20", "-O1", *STRICT, "-DTAMP_CUDA_ON_CPU", "-I", STAND_IN, "-I", "step", "-o", "main", "-x", "c++", "main.cpp", "step/step.cu", "-x", "none",
+        "-lboost_context", cwd=tamp.folder)
+    lines = run("./main", cwd=tamp.folder).splitlines()
+    assert [line.split()[:3] for line in lines[:3]] == [["0"] * 3] * 3 and len({line.split()[3] for line in lines[:3]}) == 3, lines
+    for line, says in zip(lines[3:], ["input 'cache_v' and output 'keys' overlap", "input 'cache_k' and output 'keys' overlap", "input 'x' and output 'y' overlap", "input 'cache_k' and output 'y' overlap"]):
+        assert says in line, lines
 
 
 def test_a_library_on_top_of_a_model_can_be_installed(tamp):
