@@ -326,7 +326,8 @@ TEST_CASE("what a prologue reads lies so that boxes can be cut from it, or is co
         m = Conv(x, d) {kernel=[3,3], pads=[1,1,1,1], group=8} -> f32[1,8,5,6]
         y = Conv(m, w) {kernel=[1,1]} -> f32[1,8,5,6]
         z = Conv(m, w) {kernel=[1,1]} -> f32[1,8,5,6]
-        n = Conv(x, d) {kernel=[3,3], pads=[1,1,1,1], group=8} -> f32[1,8,5,6]
+        e = const f32[8,1,3,3]
+        n = Conv(x, e) {kernel=[3,3], pads=[1,1,1,1], group=8} -> f32[1,8,5,6]
         q = Conv(n, w) {kernel=[1,1]} -> f32[1,8,5,6]
         outputs(x, y, z, q)
       )",
