@@ -249,19 +249,14 @@ inline bool has_overlap(const Model& model, const void* const* inputs, void* con
     const uintptr_t begin = reinterpret_cast<uintptr_t>(at);
     if (bytes > 0) ranges[count++] = {begin, begin + bytes, is_output};
   };
-  for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, false);
+  bool is_stored[rk::kMaxPorts] = {};  // of inputs: an output, too, since it stays in place
   for (int o = 0; o < model.output_count; ++o) {
-    if (!stays_in_place(model, inputs, outputs, o)) {
+    if (stays_in_place(model, inputs, outputs, o))
+      is_stored[model.in_place[o]] = true;
+    else
       add(outputs[o], model.outputs[o].bytes, true);
-      continue;
-    }
-    // The input's range is an output's, too. Two outputs in the place of one input are two ranges.
-    for (Range& range : std::span<Range>(ranges, static_cast<size_t>(count))) {
-      if (range.is_output || range.begin != reinterpret_cast<uintptr_t>(outputs[o])) continue;
-      range.is_output = true;
-      break;
-    }
   }
+  for (int i = 0; i < model.input_count; ++i) add(inputs[i], model.inputs[i].bytes, is_stored[i]);
   std::sort(ranges, ranges + count, [](const Range& a, const Range& b) { return a.begin < b.begin; });
   uintptr_t end = 0, end_of_outputs = 0;
   for (const Range& range : std::span<const Range>(ranges, static_cast<size_t>(count))) {

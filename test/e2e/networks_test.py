@@ -182,7 +182,7 @@ def normalised_in_front(kernel):
 def test_batch_norm_in_front(tamp):
     """Folded into a convolution that has no padding. Where there is some, its zeros would have to become others, so the map is scaled before
     (fold_batch_norm)."""
-    for kernel, precision in [(1, "tf32"), (1, "fp16"), (3, "tf32"), (3, "fp16"), (3, "fp32")]:
+    for kernel, precision in [(1, "tf32"), (3, "fp16"), (3, "fp32")]:
         rops = run(tamp, normalised_in_front(kernel), precision)
         scaled = ["batchnormalization2"] if kernel == 3 else []
         assert names(rops) == ["conv0", *scaled, "conv3"], names(rops)
@@ -201,7 +201,7 @@ def grouped(groups, batch=1):
 def test_group_normalisation(tamp):
     """A channels-last map stays as it is, and factors of channels are taken (regroup_normalizations). Long rows of few groups are cut into shares
     (normalize_split)."""
-    for groups, batch, precision, is_split in [(1, 1, "tf32", True), (1, 1, "fp16", True), (2, 1, "fp16", True), (8, 1, "tf32", False), (8, 2, "bf16", False)]:
+    for groups, batch, precision, is_split in [(1, 1, "tf32", True), (2, 1, "fp16", True), (8, 2, "bf16", False)]:
         rops = run(tamp, grouped(groups, batch), precision)
         assert names(rops) == ["conv0", "instancenormalization2", "conv7"], names(rops)
         rkernel, shape = rops[1]["rkernel"], rops[1]["shape"]
