@@ -614,8 +614,8 @@ def test_normalisation_in_a_product(tamp):
     """The sum of a product's parts normalises the rows where that is faster, also where a later residual reads the sum. Not in fp32, whose
     products have no boxes, and not where channels lie elsewhere than in rows."""
     for pre in (False, True):
-        for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
-            check(tamp, feed_forward_and_norm(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
+        for precision, limit in [("tf32", 5e-3), ("fp16", 5e-3)] if pre else [("fp16", 5e-3), ("bf16", 4e-2)]:
+            check(tamp, feed_forward_and_norm(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16" and pre))
             rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
             assert (rops.count("NormalizedMatMul"), rops.count("Normalize")) == (2, 1 if pre else 0), f"{precision}: {rops}"
             made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
@@ -730,7 +730,7 @@ def words_of(tamp):
 def test_decoder_step(tamp):
     """Keys of the past are read where the caller has them, and rows are turned by the attention; many keys are cut into shares."""
     for past, kind in [(70, "attention_step<64, turned>"), (3000, "attention_step<64, turned, ")]:
-        for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)][::1 if past < 100 else 2]:
+        for precision, limit in [("fp32", 1e-4), ("fp16", 5e-3)] if past < 100 else [("tf32", 5e-3), ("bf16", 4e-2)]:
             check(tamp, decoder_step(past), None, limit, precision, None, "--vdevice", "h200")
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
             rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
@@ -764,10 +764,10 @@ def test_masks_as_pytorch_exports_them(tamp):
 
 def test_a_cache_of_constant_size(tamp):
     """Keys behind the token's place are masked; many keys are cut into shares."""
-    for places, place in [(70, 33), (400, 399)]:
+    for places, place, forms in [(70, 33, [(False, "fp32", 1e-4), (True, "tf32", 5e-3)]), (400, 399, [(False, "fp16", 5e-3)])]:
         size = 32
         inputs = {"x": random("x", 1, 1, HEADS * size), "place": np.array([place], np.int64), "cache_k": random("cache_k", 1, HEADS, places, size), "cache_v": random("cache_v", 1, HEADS, places, size)}
-        for written_out, precision, limit in [(False, "fp32", 1e-4), (False, "fp16", 5e-3), (True, "tf32", 5e-3)]:
+        for written_out, precision, limit in forms:
             check(tamp, cached_step(places, size, written_out), inputs, limit, precision, cached_step(places, size, True), "--vdevice", "h200")
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
             rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
@@ -777,7 +777,7 @@ def test_a_cache_of_constant_size(tamp):
 
 def test_one_token(tamp):
     """Normalisations and gates are no levels of a decoder's program: its products make their rows."""
-    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("bf16", 4e-2)]:
         check(tamp, one_token(), None, limit, precision, None, "--vdevice", "h200", "--repeat", 4)
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         assert (rops.count("PrologueMatMul"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
