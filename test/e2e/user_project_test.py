@@ -462,13 +462,14 @@ def test_a_cache_stays_in_place(tamp):
     said = tamp("inspect", "step").stdout
     assert "'keys' f32[1,2,70,32], may stay in place of 'cache_k'" in said and "'y' f32[1,1,64]\n" in said, said
     assert "outputs[1] may be inputs[2]: then it stays in place" in (tamp.folder / "step" / "step.h").read_text()
-    (tamp.folder / "main.cpp").write_text("""#include <cstdio>
+    (tamp.folder / "main.cpp").write_text("""#include <sys/mman.h>
+#include <cstdio>
 #include <cstring>
-#include <vector>
 #include "step.h"
 constexpr size_t kCache = 2 * 70 * 32;
 alignas(16) float x[64], y[64], apart_y[64];
-alignas(16) float keys[kCache + 4], values[kCache], apart[4][kCache];
+alignas(4096) float keys[kCache + 4];
+alignas(16) float values[kCache], apart[4][kCache];
 alignas(16) int64_t place[1];
 void refused(step::Model& model, float* y_out, float* keys_out) try {
   const void* inputs[] = {x, place, keys, values};
@@ -481,6 +482,8 @@ void refused(step::Model& model, float* y_out, float* keys_out) try {
 int main() {
   step::Model model;
   for (size_t i = 0; i < kCache; ++i) apart[0][i] = keys[i] = float(i % 31) / 31, apart[1][i] = values[i] = float(i % 37) / 37;
+  // No store into places 32 to 63, which stay as they are.
+  if (mprotect(reinterpret_cast<char*>(keys) + 4096, 4096, PROT_READ) != 0) return 1;
   for (const int at : {5, 6, 69}) {
     place[0] = at;
     for (int i = 0; i < 64; ++i) x[i] = float((i * 7 + at) % 29) / 29;
