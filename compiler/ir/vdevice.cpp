@@ -94,7 +94,9 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     expect_stages(fields, "weight_stages_of_batches", d.weight_stages_of_batches, "weight_stage_bytes_of_batches",
                   d.weight_stage_bytes_of_batches);
   }
-  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs()})
+  if (d.weight_stages_of_rows != 0)
+    expect_stages(fields, "weight_stages_of_rows", d.weight_stages_of_rows, "weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
+  for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs(), d.with_rows()})
     fields.expect(d.smem_bytes <= 1024 * 1024 && program.work_bytes() >= 16384, "smem_bytes", "leaves less than 16384 bytes of work space");
 }
 
@@ -215,6 +217,14 @@ VDevice VDevice::without_inputs() const {
   return d;
 }
 
+VDevice VDevice::with_rows() const {
+  VDevice d = without_inputs();
+  if (weight_stages_of_rows == 0) return d;
+  d.weight_stages = weight_stages_of_rows;
+  d.weight_stage_bytes = weight_stage_bytes_of_rows;
+  return d;
+}
+
 std::vector<std::string> builtin_vdevices() {
   return {"h200", "h200nvl",    "h100",    "h100pcie", "b200",     "a100",    "a30",     "a10", "l40s",
           "l4",   "rtxpro6000", "rtx5090", "rtx4090",  "rtxa6000", "rtx3090", "agxorin", "t4",  "cpu"};
@@ -277,6 +287,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.optional("input_stage_bytes_of_batches", d.input_stage_bytes_of_batches);
   fields.optional("weight_stages_of_batches", d.weight_stages_of_batches);
   fields.optional("weight_stage_bytes_of_batches", d.weight_stage_bytes_of_batches);
+  fields.optional("weight_stages_of_rows", d.weight_stages_of_rows);
+  fields.optional("weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
   fields.optional("registers_per_sm", d.registers_per_sm);
   fields.optional("tf32", d.tf32);
   fields.optional("fp16", d.fp16);

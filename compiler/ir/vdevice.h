@@ -38,6 +38,8 @@ struct VDevice {
   int64_t weight_stages_beside_inputs = 0, weight_stage_bytes_beside_inputs = 0;  // the weights' ring in programs that have both rings
   // The rings of programs of large products on wgmma (StagedDeepProduct), which hold two stages at a time; 0: as in other programs.
   int64_t input_stages_of_batches = 0, input_stage_bytes_of_batches = 0, weight_stages_of_batches = 0, weight_stage_bytes_of_batches = 0;
+  // The ring of programs whose products have one row each, one token of a decoder, and that copy no boxes; 0: as in other programs.
+  int64_t weight_stages_of_rows = 0, weight_stage_bytes_of_rows = 0;
   int64_t registers_per_sm = 65536;
   bool wide_products =
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
@@ -74,6 +76,7 @@ struct VDevice {
   // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
   VDevice with_long_batches() const;
   VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
+  VDevice with_rows() const;       // the same, where all products have one row: stages for all weights of a rTask
   int64_t veus() const { return sms * veus_per_sm; }
   int64_t threads() const;     // compute_threads plus the service warps
   int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the rings and the control block

@@ -322,39 +322,44 @@ RKernel rkernel_of(const Request& request, const Product& p, const Tile& tile) {
   return rkernel;
 }
 
-// The rKernel of one row in registers.
+const char* residual_of(const Product& p) {
+  if (!p.residual.valid()) return "rk::kGemvNoResidual";
+  return p.residual_after_activation ? "rk::kGemvAfter" : "rk::kGemvBefore";
+}
+
+// The rKernel of gemv_row.cuh.
 RKernel row_rkernel_of(const Request& request, const Product& p, const RowTile& row) {
   Tile tile;
-  tile.config = {.columns = row.columns, .chunk_k = row.fours() * kLaneK, .narrow = row.narrow};
-  tile.rows = 1;
-  tile.piece_k = tile.config.chunk_k;
-  const Activation activation = request.rop.epilogue.activation;
-  const bool plain = !p.residual.valid() && (activation == Activation::none || activation == Activation::relu);
+  tile.config = {.columns = row.columns, .chunk_k = row.chunk_k(), .narrow = row.narrow, .turns = row.pieces};
   const Tensor& out = request.graph.tensor(p.out);
   Phase phase;
   phase.awaits_inputs = true;
-  phase.template_args = {{"ROWS", "1"},
+  phase.template_args = {{"K", std::to_string(p.k())},
                          {"COLUMNS", std::to_string(row.columns)},
-                         {"NARROW", row.narrow ? "true" : "false"},
-                         {"PLAIN", plain ? "true" : "false"}};
-  phase.args = args_of(request, p, tile.config, tile.piece_k, row.chunks, null_arg());
-  if (is_of_rows(request.rop))
-    add_rows(request, 1, tile.piece_k, phase);
-  else
+                         {"CHUNK_K", std::to_string(row.narrow ? row.chunk_k() : 0)},
+                         {"ONE", row.narrow && row.groups == 1 && row.pieces == 1 ? "true" : "false"},
+                         {"ACTIVATION", std::to_string(static_cast<int>(request.rop.epilogue.activation))},
+                         {"RESIDUAL", residual_of(p)}};
+  phase.args = args_of(request, p, tile.config, row.packed_k(), row.groups, null_arg());
+  if (is_of_rows(request.rop)) {
+    add_rows(request, 1, row.packed_k(), phase);
+  } else {
+    tile.rows = 1;
+    tile.piece_k = row.packed_k();
     add_whole_rows(request, p, tile, phase);
+  }
   phase.header = phase.header == "kernels/gemm/gemv_steps.cuh" ? "kernels/gemm/gemv_row_steps.cuh" : "kernels/gemm/gemv_row.cuh";
   phase.body = "rk::gemv_row";
   phase.rtasks = row.rtasks();
   phase.work_bytes = row.work_bytes();
-  phase.ring = {row.chunk_bytes(), row.chunks, 1, phase.rtasks};
+  phase.ring = {row.chunk_bytes(), row.groups * row.pieces, 1, phase.rtasks};
   const int64_t operands =
       is_of_rows(request.rop) ? operand_bytes_of_rows(request.graph, request.rop) : bytes_of(request.graph.tensor(p.in).dtype);
   phase.cost = row_cost(request, row, static_cast<double>(operands), static_cast<double>(bytes_of(out.dtype)));
   RKernel rkernel;
   rkernel.family = "gemv";
-  rkernel.name = fmt::format("gemv_row{}<{} columns{}>", row.narrow ? "_16bit" : "", row.columns,
-                             row.chunks > 1 ? fmt::format(", {} chunks", row.chunks) : "");
-  rkernel.config = {{"columns", row.columns}, {"row_chunks", row.chunks}, {"narrow", row.narrow}};
+  rkernel.name = fmt::format("gemv_row{}<{} columns>", row.narrow ? "_16bit" : "", row.rtask_columns());
+  rkernel.config = {{"columns", row.columns}, {"row_groups", row.groups}, {"row_pieces", row.pieces}, {"narrow", row.narrow}};
   rkernel.phases.push_back(std::move(phase));
   return rkernel;
 }

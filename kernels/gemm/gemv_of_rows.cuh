@@ -15,7 +15,7 @@
 // same of the residual, and kGemvOutWords that the result is published as words, too. Where all operands come as words, the body does not
 // wait for its Waits before it stores. Such operands are no SCALARS.
 //
-// Example: one row of k = 768, TURNS 1. Threads 0 to 191 have four k each, the others zeros; their sums of 32 lanes are eight words in
+// Example: one row of k = 768, TURNS 1. Lanes 0 to 23 of each warp have four k each, the others zeros; the warps' sums are eight words in
 // shared memory, which all threads add up behind a barrier.
 #pragma once
 
@@ -44,10 +44,12 @@ struct GemvFours {
   static constexpr int kCount = kRows * kTurns;
 };
 
-// The k of this thread's four number `turn`.
+// The k of this thread's four number `turn`. A warp has every eighth 32 k, so that all have about as much to do. Example: in turn 1 lane 9
+// of warp 2 has k 1024 + 256 + 64 + 4 = 1348 to 1351.
 template <class Veu>
 RK_INLINE int gemv_k(int turn) {
-  return (turn * Veu::kComputeThreads + static_cast<int>(threadIdx.x)) * 4;
+  constexpr int kLanes = kGemvBlockK / 4;  // of 32 k
+  return turn * Veu::kComputeThreads * 4 + (lane_id() / kLanes * kComputeWarps + warp_id()) * kGemvBlockK + lane_id() % kLanes * 4;
 }
 
 // The first `count` of four values, and zeros. WHOLE: all or none.
@@ -121,6 +123,7 @@ struct GemvOperands {
 
 // f(in0) = in0.
 struct GemvNoSteps {
+  static constexpr bool kNone = true;
   template <int INPUTS, int COUNT>
   RK_INLINE static void make(const GemvOfRowsArgs&, const float4 (&in)[INPUTS][COUNT], float4 (&to)[COUNT]) {
 #pragma unroll
@@ -237,10 +240,9 @@ RK_INLINE void gemv_await_rest(const Task<Veu>& task, const GemvArgs& args) {
   }
 }
 
-// Finishes an output, publishes it where WORDS says so, and stores it.
-template <bool PLAIN, uint32_t WORDS, class Veu, class Out>
-RK_INLINE void gemv_store_row(const Task<Veu>& task, const GemvOfRowsArgs& args, const GemvOutput<Out>& own, float sum) {
-  const float v = gemv_finish<PLAIN>(args.gemv, own, sum);
+// Publishes an output where WORDS says so, and stores it.
+template <uint32_t WORDS, class Veu, class Out>
+RK_INLINE void gemv_store_value(const Task<Veu>& task, const GemvOfRowsArgs& args, const GemvOutput<Out>& own, float v) {
   if ((WORDS & kGemvOutWords) != 0 && own.out != nullptr) {
     uint32_t* const word = words_at(task, args.out_words) + (own.out - values_at<Out>(task, args.gemv.out));
     publish_value(task, word, rounded_to<Out>(v));
@@ -299,7 +301,7 @@ RK_BODY void gemv_of_rows(const Task<Veu>& caller) {
     own.scale *= factor;
     gemv_await_rest<PLAIN, WORDS, kWaited>(task, args);
     if constexpr (!PLAIN) gemv_end_residual<WORDS, kWaited>(task, args, seen, own);
-    gemv_store_row<PLAIN, WORDS>(task, all, own, gemv_result(own, sum));
+    gemv_store_value<WORDS>(task, all, own, gemv_finish<PLAIN>(args, own, gemv_result(own, sum)));
     if (block >= end) break;
     own = next;
     seen = next_seen;

@@ -11,14 +11,16 @@
 namespace tamp::kernels {
 
 struct RowTile {
-  int64_t columns = 1, chunks = 1;  // of a chunk; of a rTask
+  int64_t columns = 1, groups = 1, pieces = 1;  // of a chunk; so many columns, of a rTask; chunks that all k of them take
   bool narrow = false;
   int64_t k = 0, channels = 0;  // the product's
   bool centred = false;         // the row's mean is subtracted
 
-  int64_t fours() const;
+  int64_t packed_k() const;  // with zeros
+  int64_t chunk_k() const;   // `pieces` of it are at least packed_k
   int64_t chunk_bytes() const;
-  int64_t rtask_columns() const { return columns * chunks; }
+  int64_t weight_bytes() const { return narrow ? 2 : 4; }
+  int64_t rtask_columns() const { return columns * groups; }
   int64_t rtasks() const;
   int64_t work_bytes() const;
   int64_t info() const;  // floats of a column in a chunk

@@ -23,6 +23,7 @@ RK_INLINE void gemv_step(const GemvOfRowsArgs& args, Values& values) {
 
 template <int TEMPORARIES, uint64_t... STEPS>
 struct GemvSteps {
+  static constexpr bool kNone = false;
   template <int INPUTS, int COUNT>
   RK_INLINE static void make(const GemvOfRowsArgs& args, const float4 (&in)[INPUTS][COUNT], float4 (&to)[COUNT]) {
     StaticValues<INPUTS, TEMPORARIES, COUNT> values;

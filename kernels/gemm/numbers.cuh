@@ -11,6 +11,7 @@ inline constexpr int kGemvParts = 4;               // of gemv_of_sums: loads tha
 inline constexpr int kGemvRows = 8;                // at most, and of a gemv's arguments
 inline constexpr int kGemvOperands = 4;            // of gemv_of_rows, at most
 inline constexpr int kGemvFours = 4;               // the same: fours of k that a thread loads together
+inline constexpr int kGemvBlockK = 32;             // the same: k side by side that one warp has of a row
 inline constexpr int kMatmulBatchRank = 4;
 // Bits of its WORDS besides those of its operands: the residual, the result.
 inline constexpr int kGemvResidualBit = kGemvOperands, kGemvOutBit = kGemvOperands + 1;
@@ -19,10 +20,13 @@ inline constexpr uint32_t kGemvResidualWords = 1u << kGemvResidualBit, kGemvOutW
 enum GemvNorm : int { kGemvAsIs, kGemvScaled, kGemvCentred };
 // Words of shared memory behind its rows: two sums of each row in every warp.
 constexpr int gemv_sums_floats(int rows) { return 2 * rows * kComputeWarps; }
+// gemv_row: whether the residual is added, and whether before the activation or after it.
+enum GemvResidual : int { kGemvNoResidual, kGemvBefore, kGemvAfter };
 // gemv_row: turns of 256 fours of k, at most; floats of a column in a chunk besides its weights, which are its scale, its bias, and where
-// the mean is subtracted the sums of its weights for each warp.
-inline constexpr int kGemvRowTurns = 3;
-constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? 2 + kComputeWarps : 2; }
+// the mean is subtracted from place kGemvRowSums on the sums of its weights for each warp.
+inline constexpr int kGemvRowTurns = 3, kGemvRowSums = 4;
+constexpr int gemv_row_stats_floats() { return 4 * kComputeWarps; }
+constexpr int gemv_row_info(int norm) { return norm == kGemvCentred ? kGemvRowSums + kComputeWarps : 2; }
 // A stage of matmul_direct: 32 of k by the rows or columns of a tile. The pitch keeps each k 16-byte aligned.
 inline constexpr int kMatmulStep = 32, kMatmulStages = 2;
 constexpr int matmul_pitch(int tile) { return tile + 4; }

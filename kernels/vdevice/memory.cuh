@@ -74,6 +74,7 @@ RK_INLINE float4 load_weight4(const float* p) {
 
 // These tell the compiler that a pointer is to shared or to global memory, which it cannot see for pointers that come out of structs.
 // Without that the access is a generic one: slower, and it may alias everything, so that arguments are read again after every store.
+// Once a pointer: where a body said it of two chunks of one ring, nvcc 13.0 left out everything behind the second one.
 template <class T>
 RK_INLINE T* as_shared(T* p) {
 #if defined(__CUDA_ARCH__)

@@ -51,6 +51,7 @@ inline const uint64_t* meet(const char* function, uint32_t mask, uint64_t value,
 inline constexpr char kSyncwarp[] = "__syncwarp";
 inline constexpr char kShuffle[] = "__shfl_sync";
 inline constexpr char kVote[] = "__ballot_sync";
+inline constexpr char kReduceMax[] = "__reduce_max_sync";
 inline constexpr char kMma[] = "mma";
 inline constexpr char kLdmatrix[] = "ldmatrix4";
 inline constexpr char kTurnedLdmatrix[] = "ldmatrix4_turned";
@@ -78,6 +79,14 @@ inline unsigned ballot(unsigned mask, bool predicate) {
     uint64_t set = 0;
     for (uint32_t lane = 0; lane < kWarpSize; ++lane) set |= (mask >> lane & 1u) != 0 ? all[lane] << lane : 0;
     for (uint32_t lane = 0; lane < kWarpSize; ++lane) all[lane] = set;
+  });
+  return static_cast<unsigned>(values[current->lane]);
+}
+inline unsigned reduce_max(unsigned mask, unsigned value) {
+  const uint64_t* const values = meet(kReduceMax, mask, value, [mask](uint64_t* all) {
+    uint64_t most = 0;
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) most = (mask >> lane & 1u) != 0 && all[lane] > most ? all[lane] : most;
+    for (uint32_t lane = 0; lane < kWarpSize; ++lane) all[lane] = most;
   });
   return static_cast<unsigned>(values[current->lane]);
 }
@@ -221,5 +230,6 @@ inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32) {
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0); }
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) { return cuda_on_cpu::reduce_max(mask, value); }
 inline int __any_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return cuda_on_cpu::ballot(mask, predicate != 0) == mask; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """On a GPU: the example models, right, repeatable, replayed as a CUDA graph, and as two instances at once; the recurrent networks of
-recurrent_test.py.
+recurrent_test.py, and the transformers and decoders of transformers_test.py.
 
     gpu_test.py TAMP [WORD...]
 """
@@ -12,6 +12,7 @@ import harness
 import models as m
 import models_test
 import recurrent_test
+import transformers_test
 
 
 def example(tamp, name):
@@ -56,7 +57,7 @@ def test_the_gpu_is_measured(tamp):
 
 TESTS += [test_the_gpu_is_measured]
 models_test.DEVICE = "cuda"
-TESTS += [getattr(recurrent_test, name) for name in dir(recurrent_test) if name.startswith("test_")]
+TESTS += [getattr(module, name) for module in (recurrent_test, transformers_test) for name in dir(module) if name.startswith("test_")]
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import harness
 import models as m
+import models_test
 from models_test import port, random
 
 HIDDEN, HEADS, LENGTH, WORDS = 24, 2, 7, 50
@@ -462,14 +463,20 @@ def in_type(made, onnx_type):
     return made
 
 
+def run_checked(tamp, *options):
+    """Runs model.onnx and compares its answer with tamp's own reference. On a GPU (gpu_test.py) without --races."""
+    device = models_test.DEVICE
+    tamp("run", "model.onnx", "--device", device, "--check", *(option for option in options if device == "cpu" or option != "--races"), env={"TAMP_SEED": "7"})
+
+
 def answers(tamp, made, inputs, *options):
-    """What the program answers, by output; --check compares it with tamp's own reference on the way."""
+    """What the program answers, by output, after run_checked."""
     (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
     arguments = []
     for name, values in inputs.items():
         np.save(tamp.folder / f"{name}.npy", values)
         arguments += ["--input", f"{name}={name}.npy"]
-    tamp("run", "model.onnx", "--device", "cpu", "--check", "--output-dir", "out", *arguments, *options, env={"TAMP_SEED": "7"})
+    run_checked(tamp, "--output-dir", "out", *arguments, *options)
     files = json.loads((tamp.folder / "out" / "outputs.json").read_text())
     return {name: np.load(tamp.folder / "out" / file) for name, file in files.items()}
 
@@ -745,7 +752,7 @@ def test_decoder_step(tamp):
     # A model of f16: the keys are read as they are, too.
     made = in_type(decoder_step(), TensorProto.FLOAT16)
     (tamp.folder / "model.onnx").write_bytes(made.SerializeToString())
-    tamp("run", "model.onnx", "--device", "cpu", "--check", "--races", "--precision", "fp16", "--vdevice", "h200")
+    run_checked(tamp, "--races", "--precision", "fp16", "--vdevice", "h200")
     tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200")
     rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
     assert not any(rop["name"].endswith((".copy", ".cast")) for rop in rops), [rop["name"] for rop in rops]
@@ -782,6 +789,8 @@ def test_one_token(tamp):
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         assert (rops.count("PrologueMatMul"), rops.count("Normalize")) == (12, 0), f"{precision}: {rops}"
         assert words_of(tamp) == (15, True), f"{precision}: {words_of(tamp)}"  # all that products and attention make but y
+        source = (tamp.folder / "made" / "model.cu").read_text()
+        assert ("kWeightStageBytes = 51200;" in source) == (precision != "fp32"), precision  # the ring of programs of one row
     check(tamp, one_token(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--races")
     check(tamp, one_token(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     rops_of(tamp, "--precision", "fp16", "--vdevice", "h200", "--execution", "graph")
@@ -865,7 +874,7 @@ def test_half_precision_is_as_fast(tamp):
             compare({"y": got["y"].astype(np.float32)}, expected, limit)
         else:
             (tamp.folder / "model.onnx").write_bytes(halves.SerializeToString())
-            tamp("run", "model.onnx", "--device", "cpu", "--check", "--precision", precision, "--vdevice", "h200")
+            run_checked(tamp, "--precision", precision, "--vdevice", "h200")
         ops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         (tamp.folder / "model.onnx").write_bytes(wide.SerializeToString())
         wanted = rops_of(tamp, "--precision", precision, "--vdevice", "h200")

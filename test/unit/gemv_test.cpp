@@ -106,6 +106,29 @@ TEST_CASE("gemv's columns may have any magnitude, and smaller weights beside lar
   for (const Precision precision : kNarrow) expect_no_problems(cases, {device("cpu"), precision, 3e-6});
 }
 
+TEST_CASE("one row may have any magnitude, and be infinite") {
+  std::mt19937 random(7);
+  std::vector<Case> cases;
+  for (const int64_t k : {33, 700, 2100}) {
+    const int64_t n = 40;
+    const std::vector<float> row = positive(k, random), weights = positive(n * k, random);
+    std::vector<float> seen = weights;
+    for (float& w : seen) w = rounded(w);
+    const auto add = [&](const std::string& name, auto&& of_k) {
+      std::vector<float> x = row;
+      for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(i)] = of_k(i, x[static_cast<size_t>(i)]);
+      cases.push_back(product_case(fmt::format("{}, k {}", name, k), 1, x, weights, seen));
+    };
+    add("large", [](int64_t, float v) { return std::ldexp(v, 90); });
+    add("small", [](int64_t, float v) { return std::ldexp(v, -100); });
+    add("of two magnitudes in turn", [](int64_t i, float v) { return std::ldexp(v, i % 2 == 0 ? 60 : 45); });
+    add("of a magnitude for each 32 k", [](int64_t i, float v) { return std::ldexp(v, static_cast<int>(i / 32 % 5) * 20); });
+    add("infinite", [](int64_t i, float v) { return i == 3 ? kInfinite : v; });
+    add("no number", [](int64_t i, float v) { return i == 32 ? kNaN : v; });
+  }
+  for (const Precision precision : kNarrow) expect_no_problems(cases, {device("cpu"), precision, 3e-6});
+}
+
 TEST_CASE("infinite weights and NaN reach the answers of their columns only, and zeros stay zeros") {
   const int64_t k = 9, n = 7;
   std::vector<float> weights(static_cast<size_t>(n * k), 3.0F), x(static_cast<size_t>(k), 2.0F);
