@@ -797,6 +797,19 @@ def test_one_token(tamp):
     assert words_of(tamp) == (0, False)
 
 
+def test_a_row_far_from_zero_is_normalised(tamp):
+    """A product of one row subtracts a value of the row instead of its mean. That costs no digits where the mean is large, nor where that value is."""
+    hidden = 96
+    net = Net(hidden)
+    named(net, net.linear(net.norm("x"), hidden, 40))
+    made = net.model([port("x", 1, 1, hidden)], [port("y", 1, 1, 40)])
+    at, x = np.arange(hidden), random("x", 1, 1, hidden)
+    for row in (x + 1000, np.where(at % 32 == 0, 300, x), np.where(at == 0, -5000, x + 100)):
+        for precision, limit in [("fp32", 1e-5), ("tf32", 1e-3)]:
+            check(tamp, made, {"x": row.astype(np.float32)}, limit, precision, None, "--vdevice", "h200")
+    assert rops_of(tamp, "--precision", "tf32", "--vdevice", "h200") == ["PrologueMatMul"]
+
+
 def test_what_the_optimiser_writes(tamp):
     inputs = bert_inputs()
     inputs["segments"] = np.arange(2 * LENGTH).reshape(2, LENGTH) // 9
