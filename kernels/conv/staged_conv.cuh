@@ -131,6 +131,7 @@ RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& prod
         weights.base += Product::kStepBytes;
       }
     }
+    if constexpr (Product::kBegins) Product::template wait<0>();
     if (left == 0) break;
     if (input_left == 0) {
       input_left = args.input_steps;

@@ -25,7 +25,7 @@ struct StagedProduct {
   static constexpr int kPitch = kChannels + kSumPad;                                // of a pixel's sums
   static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one warp on k, in all rounds
   static constexpr int kBatch = staged_batch(kWarpUnits * (MT + kPairs * kLoads));  // steps whose operands are loaded together
-  static constexpr bool kWide = false, kLags = false;
+  static constexpr bool kWide = false, kLags = false, kBegins = false;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
   static_assert(MT <= 2 && kRoundPixels % 8 == 0);
@@ -187,8 +187,9 @@ struct StagedProduct {
 template <class Veu, int CHANNELS, int PIXELS>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
-  static constexpr bool kWide = true, kLags = CHANNELS == 128 && Veu::kInputStages > 3;  // lags: see LaggedLoop
-  static constexpr int kSets = 2;                                                        // of operands in registers, where kLags
+  static constexpr bool kWide = true, kBegins = false;
+  static constexpr bool kLags = CHANNELS == 128 && Veu::kInputStages > 3;  // see LaggedLoop
+  static constexpr int kSets = 2;                                          // of operands in registers, where kLags
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
@@ -281,12 +282,13 @@ template <class Veu, class Math, int CHANNELS, int PIXELS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
   static constexpr bool kWide = true, kLags = CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
+  static constexpr bool kBegins = true;  // `steps` begins its products; they are awaited before a stage is released
   static constexpr int kSets = 1;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS > 64 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kStepBytes = CHANNELS * kBoxRowBytes;
-  static constexpr int kBatch = 1;  // steps that are begun together, and waited for
+  static constexpr int kBatch = CHANNELS * PIXELS <= 64 * 128 ? 3 : 1;  // steps whose operands are computed together
   static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
   static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp);
@@ -324,7 +326,7 @@ struct StagedDeepProduct {
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) Of::multiply_deep(sum, a[s] + static_cast<uint64_t>(u * 2), b[s] + static_cast<uint64_t>(u * 2));
     }
-    end_wide();
+    commit_wide();
   }
   // As StagedWideProduct::begin.
   template <int SET>
