@@ -1,4 +1,4 @@
-// Host side of attention.cuh and attention_rows.cuh.
+// Host side of attention.cuh, attention_rows.cuh and attention_once.cuh.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
@@ -263,6 +263,51 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
   return rkernel;
 }
 
+// The body that has all keys in registers, for `tiles` tiles of 16 queries.
+RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
+  const int64_t size = padded_size(heads), groups = ceil_div(heads.keys, rk::kAttentionWarps * 16);
+  const VDevice& d = request.vdevice;
+  const bool has_bias = heads.tensors[kBias].valid(), of_keys = has_bias && heads.strides[kBias].row == 0;
+  const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
+                        static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
+                        (has_bias && !of_keys ? d.cost("attention.once.bias_cycles") : 0);
+  Phase phase;
+  phase.header = "kernels/attention/attention_once.cuh";
+  phase.body = "rk::attention_once";
+  phase.awaits_inputs = true;
+  phase.template_args = {{"kSize", std::to_string(size)},
+                         {"kTiles", std::to_string(tiles)},
+                         {"kGroups", std::to_string(groups)},
+                         {"kBias", !has_bias ? "rk::kNoBias"
+                                   : of_keys ? "rk::kBiasOfKeys"
+                                             : "rk::kBiasOfScores"},
+                         {"kWhole", heads.size == size && heads.values == size ? "true" : "false"}};
+  append_types(request.graph, heads, phase);
+  phase.args_type = "rk::AttentionArgs";
+  phase.args = arguments_of(request, heads, tiles, 1);
+  phase.rtasks = heads.rtasks(tiles);
+  phase.work_bytes = rk::attention_once_work_bytes(static_cast<int>(size));
+  phase.cost = cost_of(request, heads, tiles, 1, cycles);
+  RKernel rkernel;
+  rkernel.family = "attention";
+  rkernel.name = "attention_once<" + std::to_string(tiles * kRows) + "x" + std::to_string(size) + ">";
+  rkernel.config = {{"groups", tiles}, {"heads", 1}, {"once", 1}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// Appends the rKernels of attention_once, if values have 16 bits and rows lie as the body takes them.
+void append_once(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
+  const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
+  const int64_t size = padded_size(heads);
+  if (size > 64 || heads.keys > rk::kAttentionOnceKeys || !is_narrow(type_of(request.graph, heads, kQ))) return;
+  if (!cells(kQ) || !cells(kK) || !cells(kV) || !is_vector(request.graph, heads, kOut)) return;
+  if (rk::attention_once_work_bytes(static_cast<int>(size)) > request.vdevice.work_bytes()) return;
+  for (int64_t tiles = 1; tiles <= rk::kAttentionOnceTiles; ++tiles) {
+    if (tiles == 1 || heads.queries > (tiles - 1) * kRows) out.push_back(once_rkernel_of(request, heads, tiles));
+  }
+}
+
 // Appends the rKernels of attention_rows, if rows lie as the body takes them. Of 16 bits several heads are a rTask where there are more
 // than vEUs; in fp32 that was no faster (docs/performance-log.md).
 void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
@@ -290,6 +335,7 @@ std::vector<RKernel> offers(const Request& request) {
     if (groups == 1 || heads.queries > groups / 2 * kRows) out.push_back(rkernel_of(request, heads, groups));
   }
   append_rows(request, heads, out);
+  append_once(request, heads, out);
   return out;
 }
 

@@ -207,6 +207,8 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
         attention_case("a mask of keys", {{2, 3}, 5, 37, 32, 32}, Lay::rows, {2, 1, 1, 37}),
         attention_case("a head of vit_b_16, and more keys than stages", {{2}, 65, 197, 64, 64}),
         attention_case("more queries than a rTask of one tile has", {{1, 2}, 130, 33, 64, 64}, Lay::channels_last),
+        attention_case("rows shorter than the body's", {{2}, 18, 35, 40, 56}), attention_case("24 of 32 columns", {{2}, 33, 129, 24, 16}),
+        attention_case("all keys that registers hold", {{1}, 33, 256, 64, 64}, Lay::rows, {33, 256}),
         attention_case("80 columns", {{1}, 17, 33, 80, 80}), attention_case("one key in many", {{2}, 3, 1, 64, 64}),
         attention_case("a bias of all scores, five turns", {{1}, 131, 130, 32, 32}, Lay::rows, {131, 130})}) {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
