@@ -231,6 +231,8 @@ Precision precision_of(const Request& request, const Product& p) {
   return fits ? request.precision : Precision::tf32;
 }
 
+constexpr int64_t kMostTilesToAdd = 3;
+
 // In how many shares the input channels of a shape with its tile may be, ascending. Where rows are normalised as well, the number of rTasks
 // matters more than elsewhere: with a second phase in any case, one more share costs little. So there are also those numbers with which the
 // rTasks just fit the vEUs, once or twice. Example: 24 tiles on 132 vEUs in 2, 4, 5, 8, 11 and 16 shares.
@@ -248,15 +250,9 @@ std::vector<int64_t> splits_of(const VDevice& vdevice, const Product& p, const C
   return splits;
 }
 
-// The rKernels of a shape: with the input channels in one, two, .. shares.
+// The rKernels of a shape with its tile: with the input channels in one, two, .. shares.
 void append_splits(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
-  c.team_boxes = p.taps() == 1;
-  const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
-  const int64_t work_bytes =
-      shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
-  if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
-  if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   for (const int64_t splits : splits_of(vdevice, p, c)) {
     const int64_t last = c.splits;
     if (splits > 1 && c.normalized == 0 && adds_narrow(request.graph, p)) return;  // split_k_sum has one type for both
@@ -273,6 +269,25 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
     rkernels.push_back(*std::move(rkernel));
     if (rkernels.back().phases[0].rtasks >= 2 * vdevice.veus()) return;
   }
+}
+
+// The rKernels of a shape.
+void append_shape(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
+  const VDevice& vdevice = request.vdevice;
+  c.team_boxes = p.taps() == 1;
+  const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
+  const int64_t work_bytes =
+      shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
+  if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
+  if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
+  append_splits(request, p, c, rkernels);
+  // Of few rows one more tile may fit the vEUs better. Example: 128 rows in tiles of 43 instead of 64, where other products of the same
+  // level leave 36 vEUs for 12 blocks of channels.
+  const Grid g = grid_of(p);
+  const int64_t tiles = ceil_div(g.w, c.tile_w);
+  if (c.deep == 0 || c.narrow == 0 || p.taps() > 1 || g.h * g.images > 1 || tiles > kMostTilesToAdd) return;
+  c.tile_w = ceil_div(g.w, tiles + 1);
+  append_splits(request, p, c, rkernels);
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
@@ -303,17 +318,17 @@ std::vector<RKernel> list_candidates(const Request& request) {
     const bool may_deep = !sums && deep_type && vdevice.wide_products && vdevice.compute_threads == 256 && s.is_deep();
     if (may_deep) {
       c.deep = 1;
-      append_splits(request, *p, c, rkernels);
+      append_shape(request, *p, c, rkernels);
       if (const std::optional<Product> pairs = by_pairs(*p); pairs && boxes_can_be_cut(request.graph, *pairs)) {
         c.pairs = 1;
-        append_splits(request, *pairs, c, rkernels);
+        append_shape(request, *pairs, c, rkernels);
         c.pairs = 0;
       }
     }
     // Without wgmma as well, but only with several taps: there a tile whose pixels lie 8 by 8 may cost more to copy.
     if ((may_deep && p->taps() == 1) || s.only_deep()) continue;
     c.deep = 0;
-    append_splits(request, *p, c, rkernels);
+    append_shape(request, *p, c, rkernels);
   }
   return rkernels;
 }
