@@ -28,6 +28,7 @@
 #include "compiler/schedule/choose.h"
 #include "compiler/schedule/schedule_file.h"
 #include "compiler/select/explain.h"
+#include "compiler/select/fit_vdevice.h"
 #include "compiler/support/error.h"
 #include "compiler/support/log.h"
 #include "compiler/support/text.h"
@@ -133,109 +134,6 @@ Graph run_passes(Graph graph, const std::vector<passes::Pass>& pipeline, Dump& d
 // Whether there can be gangs: their rTasks must all run at the same time. In graph execution, one kernel a phase, they do not.
 bool may_have_gangs(const CompileOptions& options) { return options.execution == schedule::Execution::persistent; }
 
-template <class Op>
-bool has(const Graph& graph) {
-  return std::any_of(graph.rops.begin(), graph.rops.end(), [](const ROperator& rop) { return std::holds_alternative<Op>(rop.attrs); });
-}
-
-// Boxes of input values are for products on tensor cores; a gang wants all shared memory for its weights. Where a graph has both,
-// convolutions may have boxes, and gangs use the room of the input stages (compiler/ir/over_inputs.h).
-bool has_boxes(const Graph& graph, Precision precision) {
-  return precision != Precision::fp32 &&
-         (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<PointwisePair>(graph));
-}
-
-// A convolution or a product with constants, also one that makes or reads sums of channels.
-struct PlainProduct {
-  int64_t channels, taps = 1, groups = 1;  // channels: of the input, of a group
-  bool is_map = false;                     // channels are dimension 1 of the result, not the last one
-};
-std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& rop) {
-  const auto x = [&]() -> const Shape& { return graph.tensor(rop.inputs[0]).shape; };
-  const auto convolved = [&](const auto& conv) { return PlainProduct{x()[1] / conv.group, element_count(conv.kernel), conv.group, true}; };
-  if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(*conv);
-  if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
-  if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{.channels = x()[1], .is_map = true};
-  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return PlainProduct{x().back()};
-  if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return PlainProduct{graph.tensor(rop.inputs[kPrologueRows]).shape.back()};
-  const auto* matmul = std::get_if<MatMul>(&rop.attrs);
-  if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return std::nullopt;
-  return PlainProduct{x()[x().size() - (matmul->trans_a ? 2 : 1)]};
-}
-
-// The products that wgmma can compute: one-tap convolutions and products with constants.
-struct OneTapProducts {
-  double channels = 0, pixels = 0;  // of the input; of the output; on average
-  double large_tiles = 0;           // of 128 channels by 192 pixels, in the output, on average
-  double share = 0;                 // of the multiply-adds of all convolutions and products
-};
-std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
-  OneTapProducts sum;
-  double products = 0, multiply_adds = 0;
-  for (const ROperator& rop : graph.rops) {
-    const std::optional<PlainProduct> product = plain_product(graph, rop);
-    if (!product) continue;
-    const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product->channels);
-    multiply_adds += outputs * channels * static_cast<double>(product->taps);
-    if (product->taps != 1 || product->groups != 1) continue;
-    sum.channels += channels;
-    sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, product->is_map ? y[1] : y.back()));
-    sum.large_tiles += outputs / (128 * 192);
-    sum.share += outputs * channels;
-    ++products;
-  }
-  if (products == 0) return std::nullopt;
-  return OneTapProducts{sum.channels / products, sum.pixels / products, sum.large_tiles / products,
-                        sum.share / std::max(1.0, multiply_adds)};
-}
-
-// Whether a program's one-tap products use wgmma. Products by wgmma are faster from about eight steps of the loop on, and every further
-// body is code that the SMs' instruction caches must hold: so all of a program's products use wgmma, or none. The average of their channels
-// decides: on an H200 squeezenet1_0 (160 channels) takes 81 us with them and 79 without, resnet50 (480) 246 and 251, resnet50 with them for
-// more than 256 channels alone 255. In fp16 and bf16, wgmma is also used from kManyPixels pixels on average: there its bodies have tiles
-// that other bodies do not have.
-bool has_wide_products(const OneTapProducts& products, Precision precision) {
-  constexpr double kLeastChannels = 256, kManyPixels = 4096;
-  return products.channels >= kLeastChannels || (precision != Precision::tf32 && products.pixels >= kManyPixels);
-}
-
-// Whether large tiles are what a program spends its time in. Those want more and smaller stages; all other bodies fewer and larger ones:
-// on an H200 vit_b_16 at batch 32 takes 6.0 ms in tf32 with the former and 6.8 with the latter, bert_base_s128 at batch 8 1.37 and 1.47,
-// resnet50 at batch 8 0.51 and 0.48 in fp16.
-bool has_large_products(const OneTapProducts& products, const VDevice& vdevice) {
-  spdlog::debug("one-tap products: {:.1f} tiles of 128 x 192 on average, {:.2f} of all multiply-adds", products.large_tiles,
-                products.share);
-  return products.large_tiles * products.share >= static_cast<double>(vdevice.veus()) / 3;
-}
-
-// Whether all products have one row, and there is at least one: then nothing copies boxes, and the ring is for weights that each rTask has
-// all at once. On an H200, GPT-2's token takes 148 us with such a ring and 156 with one beside stages of inputs.
-bool has_rows_only(const Graph& graph) {
-  bool any = false;
-  for (const ROperator& rop : graph.rops) {
-    if (std::holds_alternative<Recurrent>(rop.attrs)) return false;
-    const std::optional<PlainProduct> product = plain_product(graph, rop);
-    if (!product) continue;
-    const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    if (product->is_map || element_count(y) != y.back()) return false;
-    any = true;
-  }
-  return any;
-}
-
-VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {
-  if (!has_boxes(graph, precision)) return vdevice.without_inputs();
-  if (has_rows_only(graph)) return vdevice.with_rows();
-  const std::optional<OneTapProducts> products = one_tap_products(graph);
-  const bool wide = vdevice.arch == "sm_90a" && precision != Precision::fp32 && products && has_wide_products(*products, precision);
-  const bool large = wide && has_large_products(*products, vdevice);
-  VDevice d = large ? vdevice.with_batches() : vdevice.with_inputs();
-  d.wide_products = wide;
-  d.more_tiles = large && products->share > 0.95;
-  return d;
-}
-
 // The Estimator for passes. A gang always has the room of the input stages. Where there can be no gangs, recurrences have no estimate, so
 // passes do not make any for gangs.
 Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
@@ -243,15 +141,15 @@ Estimator estimator_for(const VDevice& vdevice, Precision precision, bool gangs)
              const Graph& graph, const ROperator& rop) -> std::optional<Estimate> {
     const bool is_recurrent = std::holds_alternative<Recurrent>(rop.attrs);
     if (is_recurrent && !gangs) return std::nullopt;
-    const bool boxes = !is_recurrent && has_boxes(graph, precision);
+    const bool boxes = !is_recurrent && select::has_boxes(graph, precision);
     return select::estimate(graph, rop, boxes ? with : without, precision);
   };
 }
 
 // The same for a placed graph. Where shared memory can be used with boxes and without, the estimates decide.
 VDevice fitted_best(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
-  const VDevice fit = fitted(graph, vdevice, precision), without = vdevice.without_inputs();
-  if (fit.input_stages == 0 || !has<Recurrent>(graph)) return fit;
+  const VDevice fit = select::fitted(graph, vdevice, precision), without = vdevice.without_inputs();
+  if (fit.input_stages == 0 || !select::has<Recurrent>(graph)) return fit;
   const auto us = [&](const VDevice& d) { return schedule::one_after_another_us(graph, d, precision, gangs); };
   const double boxes_us = us(fit), without_us = us(without);
   spdlog::debug("shared memory: {:.1f} us with boxes, {:.1f} us without", boxes_us, without_us);
@@ -324,7 +222,7 @@ VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& 
 PlacedEstimator placed_estimator_for(const VDevice& vdevice, Precision precision, bool gangs) {
   if (precision == Precision::fp32) return {};
   return [with = vdevice.with_inputs(), without = vdevice.without_inputs(), precision, gangs](const Graph& placed, const ROperator& rop) {
-    const VDevice& fit = has_boxes(placed, precision) ? with : without;
+    const VDevice& fit = select::has_boxes(placed, precision) ? with : without;
     return schedule::alone_us(placed, rop, select::machine_for(placed, fit, precision), gangs) + fit.edge_us;
   };
 }
@@ -339,7 +237,7 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
     // twice the bytes. On an H200 at batch 8 in fp16 bert_base_s128 took 952 us with and 745 without, vit_b_16 1125 and 1070.
     placed = narrowed(std::move(placed), prepared);
     const bool is_narrow = may_narrow(trial) || has_narrow(placed);
-    if (prepared.vdevice.more_tiles && is_narrow && has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
+    if (prepared.vdevice.more_tiles && is_narrow && select::has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
     return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
   };
 }
