@@ -113,7 +113,7 @@ RK_INLINE void multiply_halves(float (&d)[4], const uint32_t (&a)[4], uint32_t b
     mma_bf16(d, a, b);
 }
 
-// What is added to the scores of a warp's keys, times log2(e): for keys 2t + e % 2 of eight. With kBiasOfKeys e / 2 is always 0.
+// What is added to the scores of a warp's keys. of[..][e]: for key 2t + e % 2 of eight and row g + e / 2 * 8 of the tile, or all rows.
 template <int kTiles, int kGroups, AttentionBias kBias>
 struct AttentionOnceAdded {
   static constexpr int kOf = kBias == kNoBias ? 0 : kBias == kBiasOfKeys ? 1 : kTiles;

@@ -264,8 +264,8 @@ std::vector<Case> step_cases() {
 
   for (const int64_t count : {20, 70, 400}) {
     CaseMaker plain("an Attention of few queries, " + std::to_string(count) + " keys");
-    const auto matrices = [&](int64_t rows_of_one) { return plain.input({2, rows_of_one, 48}); };
-    const std::vector<TensorId> operands = {matrices(3), matrices(count), matrices(count), plain.input({1, count})};
+    const auto rows = [&](int64_t count_of_rows) { return plain.input({2, count_of_rows, 48}); };
+    const std::vector<TensorId> operands = {rows(3), rows(count), rows(count), plain.input({1, count})};
     cases.push_back(plain.finish(Attention{0.2F}, operands, plain.output({2, 3, 48})));
   }
   return cases;
