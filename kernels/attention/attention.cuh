@@ -57,6 +57,18 @@ RK_INLINE AttentionOperands attention_operands(const AttentionFour<In>& four) {
   }
 }
 
+// One product of operands of type In: of 8 k in fp32, as tf32, and of 16 k in 16 bits.
+template <class In>
+RK_INLINE void multiply_words(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const uint32_t b[2] = {b0, b1};
+  if constexpr (std::is_same_v<In, float>)
+    mma_tf32(d, a, b);
+  else if constexpr (std::is_same_v<In, Half>)
+    mma_f16(d, a, b);
+  else
+    mma_bf16(d, a, b);
+}
+
 // 16 elements of rows g and g + 8 of Q, as operands of the products with the same 16 elements of K.
 template <class In>
 struct AttentionQueries {

@@ -104,15 +104,6 @@ RK_INLINE uint32_t halves_of_words(uint32_t low, uint32_t high, bool upper) {
   return upper ? low >> 16 | (high & 0xffff0000u) : (low & 0xffffu) | high << 16;
 }
 
-template <class In>
-RK_INLINE void multiply_halves(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const uint32_t b[2] = {b0, b1};
-  if constexpr (std::is_same_v<In, Half>)
-    mma_f16(d, a, b);
-  else
-    mma_bf16(d, a, b);
-}
-
 // What is added to the scores of a warp's keys. of[..][e]: for key 2t + e % 2 of eight and row g + e / 2 * 8 of the tile, or all rows.
 template <int kTiles, int kGroups, AttentionBias kBias>
 struct AttentionOnceAdded {
@@ -174,7 +165,7 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) multiply_halves<In>(score[g][r], a, Held::word(held.k[g][r], step, 0), Held::word(held.k[g][r], step, 1));
+      for (int r = 0; r < 2; ++r) multiply_words<In>(score[g][r], a, Held::word(held.k[g][r], step, 0), Held::word(held.k[g][r], step, 1));
     }
   }
   if (tile + 1 < kTiles) held.load_queries(args, rows, tile + 1);
@@ -215,8 +206,8 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
     }
 #pragma unroll
     for (int i = 0; i < kSize / 8; ++i) {
-      multiply_halves<In>(y[i], a, halves_of_words(held.v[g][0][i / 2], held.v[g][1][i / 2], i % 2 != 0),
-                          halves_of_words(held.v[g][2][i / 2], held.v[g][3][i / 2], i % 2 != 0));
+      multiply_words<In>(y[i], a, halves_of_words(held.v[g][0][i / 2], held.v[g][1][i / 2], i % 2 != 0),
+                         halves_of_words(held.v[g][2][i / 2], held.v[g][3][i / 2], i % 2 != 0));
     }
   }
 #pragma unroll

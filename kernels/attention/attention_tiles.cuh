@@ -27,17 +27,6 @@ RK_INLINE uint32_t load_word_near(const T* p) {
   return *as_global(reinterpret_cast<const uint32_t*>(p));
 }
 
-template <class In>
-RK_INLINE void multiply_words(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const uint32_t b[2] = {b0, b1};
-  if constexpr (std::is_same_v<In, float>)
-    mma_tf32(d, a, b);
-  else if constexpr (std::is_same_v<In, Half>)
-    mma_f16(d, a, b);
-  else
-    mma_bf16(d, a, b);
-}
-
 // What a warp keeps of kTiles tiles of 16 queries; `r` is row g or g + 8 of a tile.
 template <int kSize, int kTiles, int KEYS, class In>
 struct AttentionTiles {
