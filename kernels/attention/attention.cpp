@@ -201,6 +201,11 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   return rkernel;
 }
 
+const char* name_of(rk::AttentionBias bias) {
+  constexpr std::array<const char*, 3> kNames{"rk::kNoBias", "rk::kBiasOfKeys", "rk::kBiasOfScores"};
+  return kNames[static_cast<size_t>(bias)];
+}
+
 // What attention_rows makes of heads. `size` and `value_bytes`: of a row of Q, K or V.
 struct RowsShape {
   int size, value_bytes, tiles;
@@ -238,14 +243,13 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
                              turns * (d.cost("attention.rows.turn_cycles") + static_cast<double>(shape.stage_keys()) * key_cycles);
   const double cycles = d.cost("attention.rows.fixed_cycles") + static_cast<double>(of_rtask) * head_cycles +
                         static_cast<double>(of_rtask - 1) * d.cost("attention.rows.head_cycles");
-  constexpr std::array<const char*, 3> kNames{"rk::kNoBias", "rk::kBiasOfKeys", "rk::kBiasOfScores"};
   Phase phase;
   phase.header = "kernels/attention/attention_rows.cuh";
   phase.body = "rk::attention_rows";
   phase.awaits_inputs = true;
   phase.template_args = {{"kSize", std::to_string(shape.size)},
                          {"kTiles", std::to_string(shape.tiles)},
-                         {"kBias", kNames[static_cast<size_t>(shape.bias)]},
+                         {"kBias", name_of(shape.bias)},
                          {"kMany", of_rtask > 1 ? "true" : "false"},
                          {"kWide", shape.is_wide(d) ? "true" : "false"}};
   append_types(request.graph, heads, phase);
@@ -267,10 +271,12 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
 RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
   const int64_t size = padded_size(heads), groups = ceil_div(heads.keys, rk::kAttentionWarps * 16);
   const VDevice& d = request.vdevice;
-  const bool has_bias = heads.tensors[kBias].valid(), of_keys = has_bias && heads.strides[kBias].row == 0;
+  const rk::AttentionBias bias = !heads.tensors[kBias].valid()   ? rk::kNoBias
+                                 : heads.strides[kBias].row == 0 ? rk::kBiasOfKeys
+                                                                 : rk::kBiasOfScores;
   const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
                         static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
-                        (has_bias && !of_keys ? d.cost("attention.once.bias_cycles") : 0);
+                        (bias == rk::kBiasOfScores ? d.cost("attention.once.bias_cycles") : 0);
   Phase phase;
   phase.header = "kernels/attention/attention_once.cuh";
   phase.body = "rk::attention_once";
@@ -278,9 +284,7 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
   phase.template_args = {{"kSize", std::to_string(size)},
                          {"kTiles", std::to_string(tiles)},
                          {"kGroups", std::to_string(groups)},
-                         {"kBias", !has_bias ? "rk::kNoBias"
-                                   : of_keys ? "rk::kBiasOfKeys"
-                                             : "rk::kBiasOfScores"},
+                         {"kBias", name_of(bias)},
                          {"kWhole", heads.size == size && heads.values == size ? "true" : "false"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";

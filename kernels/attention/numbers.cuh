@@ -52,8 +52,8 @@ constexpr int attention_most_tiles(int size, int value_bytes, AttentionBias bias
   return size * value_bytes <= 128 && (size <= 32 || bias != kBiasOfScores) ? 2 : 1;
 }
 
-// attention_once: floats from one row of a warp's sums to the next, and the most keys and tiles of queries of a rTask. Two groups of keys
-// for each warp and two tiles take 160 registers.
+// attention_once: floats from one row of a warp's sums to the next, and the most keys and tiles of queries of a rTask: two groups of keys
+// for each warp and two tiles take all 168 registers that a thread has.
 inline constexpr int kAttentionOnceKeys = 256, kAttentionOnceTiles = 2;
 constexpr int attention_once_pitch(int size) { return size + 4; }
 constexpr int attention_once_work_bytes(int size) { return kAttentionWarps * kAttentionRows * (attention_once_pitch(size) * 4 + 8); }

@@ -310,7 +310,7 @@ struct StagedDeepProduct {
     first_weight = group_m() * 64 * kBoxRowBytes + group_k() * kUnits * 32;
     first_input = group_n() * kEights * eight_bytes + group_k() * kUnits * 32;
   }
-  // As StagedWideProduct::steps.
+  // As StagedWideProduct::steps, but the products are only begun.
   template <int STEPS>
   RK_INLINE void steps(const char* inputs, int box, const char* stages, int weights, const int16_t* table, int step_row) {
     uint64_t a[STEPS], b[STEPS];
