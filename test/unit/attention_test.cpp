@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "compiler/ops/operator.h"
 #include "compiler/passes/assign_layout.h"
@@ -230,6 +231,36 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
 
   const Case refused = narrowed(masked, {inputs[1]}, DType::f16);  // K alone
   CHECK(kernels::attention().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
+}
+
+TEST_CASE("up to 256 keys of 16 bits may be loaded at once, and are where heads are few") {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const auto offered = [&](const Extents& e, bool is_narrow = true) {
+    Case c = attention_case("offered", e);
+    const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
+    if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
+    std::map<std::string, RKernel> by_name;
+    for (RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
+      by_name.emplace(rkernel.name, std::move(rkernel));
+    return by_name;
+  };
+  const auto has = [](const std::map<std::string, RKernel>& by_name, const std::string& name) {
+    return by_name.find(name) != by_name.end();
+  };
+  CHECK(has(offered({{12}, 16, 256, 64, 64}), "attention_once<16x64>"));
+  CHECK(!has(offered({{12}, 16, 256, 64, 64}), "attention_once<32x64>"));  // one tile has all queries
+  CHECK(!has(offered({{12}, 16, 257, 64, 64}), "attention_once<16x64>"));
+  CHECK(!has(offered({{12}, 16, 64, 96, 96}), "attention_once<16x96>"));
+  CHECK(!has(offered({{12}, 16, 64, 64, 64}, false), "attention_once<16x64>"));
+  const std::map<std::string, RKernel> bert = offered({{1, 12}, 128, 128, 64, 64});
+  REQUIRE(has(bert, "attention_once<16x64>"));
+  const Phase& once = bert.at("attention_once<16x64>").phases[0];
+  CHECK(once.rtasks == 96);
+  CHECK(has(bert, "attention_once<32x64>"));
+  for (const auto& [name, rkernel] : bert) {
+    if (name != "attention_once<16x64>" && rkernel.phases[0].rtasks <= vdevice.veus())
+      CHECK(once.cost.calibrated_cycles < rkernel.phases[0].cost.calibrated_cycles);
+  }
 }
 
 }  // namespace tamp::test
