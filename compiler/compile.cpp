@@ -205,7 +205,7 @@ VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& 
     if (!has_narrow(narrowed(placed, prepared))) return fit;
   }
   VDevice longer = vdevice.with_long_batches();
-  longer.wide_products = longer.more_tiles = true;
+  longer.wide_products = longer.more_tiles = longer.even_stages = true;
   const auto us = [&](const VDevice& d) {
     Prepared prepared = trial;
     prepared.vdevice = d;

@@ -45,6 +45,9 @@ struct VDevice {
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
 
   bool more_tiles = false;  // the same: tiles that only programs of large products have (staged_conv_plan.h, is_of_large_products)
+  // The same: products have bodies for a fixed number of steps in a stage (staged_conv_tiles.cpp). Only where they are nearly all that the
+  // program computes: elsewhere a further body costs more than it gains.
+  bool even_stages = false;
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;

@@ -101,7 +101,8 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   const bool large = wide && has_large_products(*products, vdevice);
   VDevice d = large ? vdevice.with_batches() : vdevice.with_inputs();
   d.wide_products = wide;
-  d.more_tiles = large && products->share > 0.95;
+  d.even_stages = wide && products->share > 0.95;
+  d.more_tiles = large && d.even_stages;
   return d;
 }
 

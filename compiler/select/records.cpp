@@ -146,7 +146,10 @@ std::string signature(const Graph& graph, const ROperator& rop) {
 
 std::string config_text(const RKernel& rkernel) {
   std::vector<std::string> texts;
-  for (const auto& [name, value] : rkernel.config) texts.push_back(fmt::format("{}={}", name, value));
+  for (const auto& [name, value] : rkernel.config) {
+    if (name == "boxes_per_chunk" || name == "chunk_steps" || name == "stage_steps") continue;
+    texts.push_back(fmt::format("{}={}", name, value));
+  }
   return join(texts, " ");
 }
 

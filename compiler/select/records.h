@@ -21,7 +21,7 @@ namespace tamp::select {
 // A text of operator, attributes, fusions and the types of all operands and results; equal for rOperators that run alike.
 std::string signature(const Graph& graph, const ROperator& rop);
 
-// The family's own numbers: "block_m=64 block_n=32".
+// The family's own numbers: "block_m=64 block_n=32". Not how long chunks of a ring are, which follows from the program's stages.
 std::string config_text(const RKernel& rkernel);
 // Tells the candidates of one rOperator apart: family, name and config.
 std::string identity(const RKernel& rkernel);

@@ -160,6 +160,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"NT", std::to_string(s.nt)},
                          {"WARPS_M", std::to_string(s.warps_m)},
                          {"WARPS_N", std::to_string(s.warps_n)}};
+  if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
   phase.args_type = "rk::StagedConvArgs";
   phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
@@ -181,8 +182,10 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       outputs * (!whole ? 4 : static_cast<double>(bytes_of(request.graph.tensor(p.out).dtype)) * (p.residual.valid() ? 2 : 1));
   phase.cost.weight_bytes = static_cast<double>(b.steps * step_bytes_of(c));
   if (c.deep != 0 && 2 * b.tiles(g) >= request.vdevice.veus()) phase.cost.weight_bytes /= request.vdevice.cost("staged_conv.shared_reads");
-  phase.cost.calibrated_cycles = costs.fixed_cycles + costs.step_cycles * static_cast<double>(b.steps) +
-                                 costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes());
+  const double even = c.stage_steps != 0 ? request.vdevice.cost("staged_conv.even_step_factor") : 1;
+  phase.cost.calibrated_cycles =
+      costs.fixed_cycles + even * (costs.step_cycles * static_cast<double>(b.steps) +
+                                   costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()));
   if (c.sums != 0) add_sums(request, p, s, phase);
   return phase;
 }

@@ -98,6 +98,63 @@ struct LaggedLoop {
   }
 };
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// The loop of products with a fixed number of steps in an input stage (Product::kSteps), of one tap. Tensor cores take 128 clocks for a
+// step of 64 x 64 x 64, and the loop of all others some 400 (docs/performance-log.md), nearly all of it instructions that compute operands
+// and look for the ends of stages. Here a stage is straight code, and while its products run the next stage is awaited and begun. A
+// stage is released when the products of the next one have been begun. A stage of weights is as long as one or more stages of inputs.
+template <class Veu, class Product>
+RK_INLINE int multiply_stages(const StagedConvArgs& args, int left, Product& product, const InputStages<Veu>& inputs,
+                              WeightStages<Veu>& weights) {
+  static_assert(Veu::kInputStages > 1 && Veu::kWeightStages > 1);
+  constexpr uint32_t kSteps = Product::kSteps, kStepCells = Product::kStepBytes / 16;
+  constexpr uint32_t kInputCells = Veu::kInputStageBytes / 16, kWeightCells = Veu::kWeightStageBytes / 16;
+  const uint32_t input_place = wide_place(inputs.stages, product.first_input), pattern = wide_pattern(product.eight_bytes),
+                 weight_place = wide_place(weights.stages, product.first_weight);
+  const uint32_t box = kSteps > 1 ? static_cast<uint32_t>(load_shared_int16(args.step_row, 2)) >> 1 : 0;  // rows of 128 bytes, times 16
+  uint32_t input_stage = inputs.stage, input_parity = inputs.parity, held_input = input_stage, held_weight = weights.stage;
+  const int chunk_steps = args.chunk_steps;
+  int chunk_left = chunk_steps, chunks_left = args.chunks - 1;
+  uint32_t a = weight_place + weights.stage * kWeightCells;
+  const bool arrives = kEachArrives || lane_id() == 0;
+#pragma unroll 1
+  while (true) {
+    const uint32_t b = input_place + input_stage * kInputCells;
+    begin_wide();
+#pragma unroll
+    for (uint32_t s = 0; s < kSteps; ++s) product.begin_step(a + s * kStepCells, b + s * box, pattern);
+    commit_wide();
+    wait_wide<1>();  // for the stage before
+    if (arrives && held_input != input_stage) arrive(inputs.empty[held_input]);
+    if (arrives && held_weight != weights.stage) arrive(weights.empty[held_weight]);
+    left -= kSteps;
+    if (left <= 0) break;
+    held_input = input_stage;
+    held_weight = weights.stage;
+    a += kSteps * kStepCells;
+    if (++input_stage == Veu::kInputStages) input_stage = 0, input_parity ^= 1u;
+    chunk_left -= kSteps;
+    if (chunk_left == 0) {
+      chunk_left = chunk_steps;
+      --chunks_left;
+      weights.pass();
+      a = weight_place + weights.stage * kWeightCells;
+    }
+    const bool input_is_there = passed_for_warp(inputs.full[input_stage], input_parity),
+               weight_is_there = passed_for_warp(weights.full[weights.stage], weights.parity);
+    if (!input_is_there) wait_warp(inputs.full[input_stage], input_parity);
+    if (!weight_is_there) wait_warp(weights.full[weights.stage], weights.parity);
+  }
+  wait_wide<0>();
+  if (arrives) {
+    arrive(inputs.empty[input_stage]);
+    arrive(weights.empty[weights.stage]);
+  }
+  weights.pass();
+  return chunks_left;
+}
+#endif
+
 // The loop of all others, a batch of steps after the other. Returns how many chunks of weights are left.
 template <class Veu, class Product>
 RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& product, InputStages<Veu>& inputs, WeightStages<Veu>& weights,
@@ -163,14 +220,19 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   Product product;
   product.start(args);
   const int steps = tile.split + 1 == args.splits.divisor ? args.last_steps : args.steps;
-  int rows[Product::kBatch];
+  [[maybe_unused]] int rows[Product::kBatch];
   if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, Product::team() * args.input_steps * 2);
 
   weights.acquire();
   inputs.acquire();
   results.fetch(task, args, tile);
   int chunks_left;
-  if constexpr (Product::kLags)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (Product::kSteps > 0)
+    chunks_left = multiply_stages<Veu>(args, steps, product, inputs, weights);
+  else
+#endif
+      if constexpr (Product::kLags)
     chunks_left = LaggedLoop<Veu, Product>(args, steps, inputs, weights).run(product);
   else
     chunks_left = multiply_steps<Veu>(args, steps, product, inputs, weights, rows);
@@ -186,13 +248,13 @@ RK_BODY void staged_call(const Task<Veu>& task) {
   staged_rtask<Veu, StagedProduct<Veu, Math, MT, NT, WARPS_M, WARPS_N>>(task);
 }
 
-// A wide product must be in line.
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
+// A wide product must be in line. STAGE_STEPS: of its input stages, for multiply_stages; 0: any.
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
 struct StagedWay {
   RK_INLINE static void run(const Task<Veu>& task) { staged_call<Veu, Math, MT, NT, WARPS_M, WARPS_N>(task); }
 };
-template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N>
-struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N> {
+template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
+struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS> {
   RK_INLINE static void run(const Task<Veu>& task) {
     static_assert(MT == 2 && NT >= 4 && WARPS_M >= 2 && WARPS_N >= 2);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -202,19 +264,19 @@ struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N> {
 #endif
   }
 };
-template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N>
-struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N> {
+template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
+struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS> {
   RK_INLINE static void run(const Task<Veu>& task) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N>>(task);
+    staged_rtask<Veu, StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N, STAGE_STEPS>>(task);
 #else
     staged_call<Veu, Rows<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N>(task);
 #endif
   }
 };
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS = 0>
 RK_INLINE void staged_conv(const Task<Veu>& task) {
-  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N>::run(task);
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS>::run(task);
 }
 
 }  // namespace rk

@@ -49,6 +49,7 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
                                                         {"team_boxes", c.team_boxes}};
   if (c.narrow != 0) pairs.emplace_back("narrow", c.narrow);
   if (c.deep != 0) pairs.emplace_back("deep", c.deep);
+  if (c.stage_steps != 0) pairs.emplace_back("stage_steps", c.stage_steps);
   if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
   if (c.sums != 0) pairs.emplace_back("sums", c.sums);
   if (c.normalized != 0) pairs.emplace_back("normalized", c.normalized);
@@ -61,21 +62,9 @@ Config config_of(const RKernel& rkernel) {
     const auto found = std::find_if(rkernel.config.begin(), rkernel.config.end(), [&](const auto& pair) { return pair.first == key; });
     return found == rkernel.config.end() ? 0 : found->second;
   };
-  return {value("precision"),
-          value("shape"),
-          value("tile_w"),
-          value("tile_h"),
-          value("splits"),
-          value("boxes_per_split"),
-          value("boxes_per_chunk"),
-          value("chunk_steps"),
-          value("sum_rows"),
-          value("team_boxes"),
-          flag("narrow"),
-          flag("deep"),
-          flag("pairs"),
-          flag("sums"),
-          flag("normalized")};
+  return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
+          value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep"),
+          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }

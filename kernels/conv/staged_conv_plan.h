@@ -54,12 +54,13 @@ struct ShapeCosts {
 struct Config {
   int64_t precision = 0;  // Precision
   int64_t shape = 0, tile_w = 1, tile_h = 1, splits = 1, boxes_per_split = 0, boxes_per_chunk = 0, chunk_steps = 1, sum_rows = 0;
-  int64_t team_boxes = 0;  // 1: in a step each team takes a box, else a tap of the same box
-  int64_t narrow = 0;      // 1: the inputs have 16 bits
-  int64_t deep = 0;        // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
-  int64_t pairs = 0;       // 1: the product is by_pairs
-  int64_t sums = 0;        // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
-  int64_t normalized = 0;  // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)
+  int64_t team_boxes = 0;   // 1: in a step each team takes a box, else a tap of the same box
+  int64_t narrow = 0;       // 1: the inputs have 16 bits
+  int64_t deep = 0;         // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
+  int64_t stage_steps = 0;  // steps of each input stage, if the body is made for that number (multiply_stages); 0: any number
+  int64_t pairs = 0;        // 1: the product is by_pairs
+  int64_t sums = 0;         // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
+  int64_t normalized = 0;   // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);

@@ -66,7 +66,31 @@ bool take_tile(const VDevice& vdevice, const SummedConv& op, const Product& p, C
          box_w <= kMostBox && box_h <= kMostBox && bytes_of_box(p, c) * boxes_of_step(c) <= vdevice.input_stage_bytes;
 }
 
+namespace {
+
+// For multiply_stages: as many boxes to a stage as divide the boxes of all splits, and as many whole stages of inputs to a stage of weights
+// as fit. Few steps are not worth a body of their own, nor are two numbers of steps in a stage for wide tiles. Returns false where that
+// cannot be.
+bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {
+  constexpr int64_t kLeastSteps = 10;
+  if (!vdevice.even_stages || c.deep == 0 || c.narrow == 0 || p.taps() > 1 || c.boxes_per_split < kLeastSteps) return false;
+  const int64_t last = all_boxes(p, c) - (c.splits - 1) * c.boxes_per_split, box_bytes = bytes_of_box(p, c);
+  for (int64_t steps = shape_of(c).pixels() > 64 ? 2 : 3; steps > 1; --steps) {
+    if (c.boxes_per_split % steps != 0 || last % steps != 0 || steps * box_bytes > vdevice.input_stage_bytes) continue;
+    const int64_t fitting = vdevice.weight_stage_bytes / step_bytes_of(c) / steps;
+    if (fitting == 0) continue;
+    c.boxes_per_chunk = c.stage_steps = steps;
+    c.chunk_steps = std::min(fitting * steps, c.boxes_per_split);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void choose_chunks(const VDevice& vdevice, const Product& p, Config& c) {
+  c.stage_steps = 0;
+  if (choose_even_chunks(vdevice, p, c)) return;
   const double copy_bytes_per_cycle = vdevice.cost("staged_conv.copy_bytes_per_cycle"),
                change_cycles = vdevice.cost("staged_conv.stage_change_cycles"), step_cycles = costs_of(vdevice, c).step_cycles;
   const int64_t box_bytes = bytes_of_box(p, c), most = vdevice.weight_stage_bytes / step_bytes_of(c), batch = batch_of(c);

@@ -26,6 +26,7 @@ struct StagedProduct {
   static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one warp on k, in all rounds
   static constexpr int kBatch = staged_batch(kWarpUnits * (MT + kPairs * kLoads));  // steps whose operands are loaded together
   static constexpr bool kWide = false, kLags = false, kBegins = false;
+  static constexpr int kSteps = 0;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
   static_assert(MT <= 2 && kRoundPixels % 8 == 0);
@@ -188,6 +189,7 @@ template <class Veu, int CHANNELS, int PIXELS>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
   static constexpr bool kWide = true, kBegins = false;
+  static constexpr int kSteps = 0;
   static constexpr bool kLags = CHANNELS == 128 && Veu::kInputStages > 3;  // see LaggedLoop
   static constexpr int kSets = 2;                                          // of operands in registers, where kLags
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS == 128 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
@@ -278,11 +280,12 @@ struct StagedWideProduct {
 // has 64 of them; with 64 the two warpgroups share the pixels (if there are more than 64), or k.
 // Example, 128 x 128: lane 13 of warp 5 has channels 64 + 14 = 78 and 79, since it is of warpgroup 1, whose weights begin at byte 64 * 128
 // = 8192 of a step; pixels are as above, up to 122 and 123.
-template <class Veu, class Math, int CHANNELS, int PIXELS>
+template <class Veu, class Math, int CHANNELS, int PIXELS, int STAGE_STEPS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
-  static constexpr bool kWide = true, kLags = CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
-  static constexpr bool kBegins = true;  // `steps` begins its products; they are awaited before a stage is released
+  static constexpr bool kWide = true, kLags = STAGE_STEPS == 0 && CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
+  static constexpr int kSteps = STAGE_STEPS;  // of an input stage, for multiply_stages; 0: any
+  static constexpr bool kBegins = true;       // `steps` begins its products; they are awaited before a stage is released
   static constexpr int kSets = 1;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS > 64 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
@@ -327,6 +330,11 @@ struct StagedDeepProduct {
       for (int u = 0; u < kUnits; ++u) Of::multiply_deep(sum, a[s] + static_cast<uint64_t>(u * 2), b[s] + static_cast<uint64_t>(u * 2));
     }
     commit_wide();
+  }
+  // The products of one step, whose operands lie at the places `a` and `b` (wide_place).
+  RK_INLINE void begin_step(uint32_t a, uint32_t b, uint32_t pattern) {
+#pragma unroll
+    for (uint32_t u = 0; u < kUnits; ++u) Of::multiply_deep(sum, wide_operand(a + u * 2, wide_pattern()), wide_operand(b + u * 2, pattern));
   }
   // As StagedWideProduct::begin.
   template <int SET>

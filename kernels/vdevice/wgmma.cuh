@@ -15,6 +15,13 @@ RK_INLINE uint64_t wide_operand(const void* base, int offset, int step = 1024) {
          (at & 0x3ffffu) >> 4;  // 128-byte pattern
 }
 
+// The two words of that: where it begins, which grows by 1 for every 16 bytes, and what stays.
+RK_INLINE uint32_t wide_place(const void* base, int offset) {
+  return 1u << 16 | ((smem_address(base) + static_cast<uint32_t>(offset)) & 0x3ffffu) >> 4;
+}
+RK_INLINE uint32_t wide_pattern(int step = 1024) { return 1u << 30 | static_cast<uint32_t>(step) >> 4; }
+RK_INLINE uint64_t wide_operand(uint32_t place, uint32_t pattern) { return static_cast<uint64_t>(pattern) << 32 | place; }
+
 // All 128 threads call these together. begin_wide comes before a group of products, commit_wide behind it. Until wait_wide says that the
 // group is done, nothing may change its operands, and D is not complete.
 RK_INLINE void begin_wide() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -184,6 +184,17 @@ TEST_CASE("a file of records is read back unchanged, and two files behind each o
   CHECK(select::parse_records("", "empty").empty());
 }
 
+TEST_CASE("a record does not depend on the stages of the program that it comes from") {
+  RKernel rkernel;
+  rkernel.family = "f";
+  rkernel.name = "k";
+  rkernel.config = {{"shape", 4}, {"boxes_per_chunk", 3}, {"chunk_steps", 4}, {"splits", 1}};
+  const std::string identity = select::identity(rkernel);
+  CHECK(identity == "f k shape=4 splits=1");
+  rkernel.config = {{"shape", 4}, {"boxes_per_chunk", 2}, {"chunk_steps", 2}, {"splits", 1}, {"stage_steps", 2}};
+  CHECK(select::identity(rkernel) == identity);
+}
+
 TEST_CASE("a malformed or foreign file of records is refused by file and line") {
   struct Row {
     std::string line, says;

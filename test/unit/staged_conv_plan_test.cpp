@@ -1,10 +1,13 @@
 // How staged_conv divides a product: tiles, shares of k, teams, boxes and chunks of its candidates. staged_conv_test.cpp runs them.
 #include "kernels/conv/staged_conv_plan.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kernels/conv/staged_conv.h"
+#include "kernels/conv/staged_conv_pack.h"
 #include "test/kernels/conv_cases.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/catch.h"
@@ -143,6 +146,47 @@ TEST_CASE("few rows are offered in one more tile than copies least, many rows ar
   };
   CHECK(widths(1) == std::set<int64_t>{43, 64});  // 128 rows
   CHECK(widths(8).size() == 1);
+}
+
+TEST_CASE("where one-tap products are all that counts, stages of inputs have one number of steps, and stages of weights are whole ones") {
+  using namespace kernels::staged;
+  VDevice vdevice = read_vdevice("h200").with_inputs();
+  vdevice.wide_products = vdevice.even_stages = true;
+  struct Stages {
+    int64_t steps, chunk_steps;
+  };
+  const auto stages = [&](int64_t k) {  // of tiles of 64 channels by 64 pixels, the whole k in one share
+    const Case c =
+        narrowed(conv_case({.name = "dense", .in = {1, k, 16, 8}, .out_channels = 768, .kernel = {1, 1}}), DType::f16, DType::f16);
+    std::optional<Stages> found;
+    for (const RKernel& rkernel : kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16})) {
+      const Config config = config_of(rkernel);
+      const kernels::staged::Shape& shape = shape_of(config);
+      if (config.deep == 0 || shape.channels() != 64 || shape.pixels() != 64 || config.tile_w != 64 || config.splits != 1) continue;
+      const kernels::Product product = product_for(c.graph, c.graph.rops[0], config);
+      INFO(rkernel.name << " " << k);
+      const auto& arguments = rkernel.phases[0].template_args;
+      const auto is_steps = [](const auto& argument) { return argument.first == "STAGE_STEPS"; };
+      CHECK(std::any_of(arguments.begin(), arguments.end(), is_steps) == (config.stage_steps != 0));
+      if (config.stage_steps != 0) {
+        CHECK(input_steps_of(product, config) == config.stage_steps);
+        CHECK(config.boxes_per_split % config.stage_steps == 0);
+        CHECK(config.chunk_steps % config.stage_steps == 0);
+        CHECK(config.stage_steps * bytes_of_box(product, config) <= vdevice.input_stage_bytes);
+        CHECK(config.chunk_steps * step_bytes_of(config) <= vdevice.weight_stage_bytes);
+      }
+      found = Stages{config.stage_steps, config.chunk_steps};
+    }
+    REQUIRE(found);
+    return *found;
+  };
+  CHECK(stages(768).steps == 3);  // 12 steps
+  CHECK(stages(640).steps == 2);  // 10
+  CHECK(stages(640).chunk_steps == 4);
+  CHECK(stages(704).steps == 0);  // 11
+  CHECK(stages(512).steps == 0);  // 8 are too few
+  vdevice.even_stages = false;
+  CHECK(stages(768).steps == 0);
 }
 
 }  // namespace

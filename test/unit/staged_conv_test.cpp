@@ -225,7 +225,7 @@ TEST_CASE("to results of fp32 a residual of the inputs' 16 bits is added, withou
 
 TEST_CASE("weights by rows, as wgmma reads them, give the same, in tiles of 64 and of 128 channels") {
   VDevice vdevice = device(4);
-  vdevice.wide_products = vdevice.more_tiles = true;
+  vdevice.wide_products = vdevice.more_tiles = vdevice.even_stages = true;
   const std::vector<Case> narrow = narrow_cases(true, true, vdevice, DType::f16);
   std::set<std::string> tiles, by_pairs, sums;
   for (const Case& c : narrow) {
