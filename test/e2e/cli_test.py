@@ -648,7 +648,7 @@ def test_a_record_decides_what_is_compiled(tamp):
     (tamp.folder / "conv.onnx").write_bytes(m.conv().SerializeToString())
     compiling = ["compile", "conv.onnx", "--vdevice", "cpu", "--precision", "tf32"]
     key = {"vdevice": "cpu", "precision": "tf32", "execution": "persistent", "rop": "Conv(input f32[1,4,8,8], const f32[6,4,3,3]) {kernel=[3,3]} -> output f32[1,6,6,6]", "family": "implicit_gemm"}
-    sizes = {"128x64": "block_m=128 block_n=64 k_groups=1 splits=1 steps_per_split=2 chunk_steps=2", "64x32": "block_m=64 block_n=32 k_groups=2 splits=1 steps_per_split=1 chunk_steps=1"}
+    sizes = {"128x64": "block_m=128 block_n=64 k_groups=1 splits=1 steps_per_split=2", "64x32": "block_m=64 block_n=32 k_groups=2 splits=1 steps_per_split=1"}
 
     def records(fast):
         lines = [{**key, "rkernel": f"implicit_gemm_tf32<{size}>", "config": f"tf32=1 {config} gather=1 sum_rows=16", "veus": 1, "beside": 0, "weights_in_l2": True, "us": 50 if size == fast else 100000, "runs": 1}
