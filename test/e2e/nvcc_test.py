@@ -12,6 +12,7 @@ import sys
 import harness
 import models as m
 from models_test import port, weight
+from transformers_test import Net, named
 from user_project_test import mnist, nvcc
 
 ARCHITECTURES = {"sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"}
@@ -52,6 +53,7 @@ def compiled(tamp, path, arch, *options):
     command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xptxas", "-v", "-cubin", "-o", program, folder / f"{name}.cu"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    assert "(C75" not in done.stderr, f"ptxas makes products by wgmma wait for each other: {done.stderr[:2000]}"
     spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", done.stderr))
     if spilled:
         print(f"{name} on {arch}: {spilled} bytes spilled")
@@ -110,6 +112,20 @@ def test_the_programs_that_measure_steps_and_copies(tamp):
         object_without_warnings(tamp, f"test/gpu/{program}.cu", "sm_90a", "-I", harness.ROOT)
 
 
+def test_products_of_a_transformer(tamp):
+    """Products by wgmma for stages of two and of three steps, none of which ptxas makes wait for the one before (its remarks C7510 to
+    C7520 are no warnings, so `compiled` looks for them)."""
+    net = Net(768)
+    x = net.linear("x", 768, 768)
+    hidden = net.add("Gelu", net.linear(x, 768, 3072))
+    named(net, net.norm(net.add("Add", net.linear(hidden, 3072, 768), x)))
+    path = tamp.folder / "transformer.onnx"
+    path.write_bytes(net.model([port("x", 1, 128, 768)], [port("y", 1, 128, 768)], opset=20, ir=9).SerializeToString())
+    plan = compiled(tamp, path, "sm_90a", "--precision", "fp16")
+    steps = {int(phase["template"].get("STAGE_STEPS", 0)) for rop in plan["rops"] for phase in rop["phases"]}
+    assert steps & {2, 3}, [rop["rkernel"] for rop in plan["rops"]]
+
+
 def test_every_architecture_has_a_vdevice(tamp):
     assert ARCHITECTURES <= set(vdevices()), vdevices()
 
@@ -119,7 +135,7 @@ def all_tests():
     known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_programs_that_measure_steps_and_copies, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_programs_that_measure_steps_and_copies, test_products_of_a_transformer, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":

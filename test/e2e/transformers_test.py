@@ -607,6 +607,20 @@ def test_large_products(tamp):
             assert line in source, line
 
 
+def test_stages_of_a_fixed_number_of_steps(tamp):
+    """Where one-tap products are nearly all, those of many steps have bodies for two or three steps a stage (docs/adr/0034); 11 steps of 64
+    are neither. On the stand-in the stages are as long, and the loop is the one for any number."""
+    for hidden, precision, limit, steps in [(640, "bf16", 4e-2, {2, 3}), (704, "fp16", 5e-3, set())]:
+        net = Net(hidden)
+        y = net.add("Gelu", net.linear(net.linear("x", 64, hidden), hidden, 3072))
+        named(net, net.linear(y, 3072, 64))
+        check(tamp, net.model([port("x", 64, 64)], [port("y", 64, 64)], opset=20, ir=9), None, limit, precision, None, "--vdevice", "h200")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
+        made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())
+        found = {int(phase["template"].get("STAGE_STEPS", 0)) for rop in made["rops"] if rop["shape"][-1] == 3072 for phase in rop["phases"]}
+        assert bool(found & {2, 3}) == bool(steps), f"{hidden}: {found}, {[rop['rkernel'] for rop in made['rops']]}"
+
+
 def feed_forward_and_norm(pre, rows=(2, 19), hidden=128, wide=3072):
     """Two products of long sums with a normalisation behind each. `pre`: their sums are the next residual, too."""
     net, x = Net(hidden), "x"
