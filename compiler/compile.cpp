@@ -238,6 +238,8 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
     placed = narrowed(std::move(placed), prepared);
     const bool is_narrow = may_narrow(trial) || has_narrow(placed);
     if (prepared.vdevice.more_tiles && is_narrow && select::has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
+    // There are no bodies by moments with such tiles.
+    if (prepared.vdevice.more_tiles && select::has<MomentMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
     return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
   };
 }

@@ -58,6 +58,8 @@ uint16_t bfloat_of(float x) {
   return static_cast<uint16_t>(rounded(bits, 16));
 }
 
+float float_of_bfloat(uint16_t bfloat) { return float_of(static_cast<uint32_t>(bfloat) << 16); }
+
 bool halves_hold(const float* values, int64_t count, float factor) {
   constexpr float kLargest = 65504, kSmallest = 0x1p-10F;
   const auto fits = [](float largest) { return largest == 0 || (largest <= kLargest && largest >= kSmallest); };

@@ -18,6 +18,7 @@ uint16_t bfloat_of(float x);
 // Of `count` values times `factor`, faster than one by one.
 void halves_of(const float* values, int64_t count, float factor, uint16_t* halves);
 float float_of_half(uint16_t half);
+float float_of_bfloat(uint16_t bfloat);
 
 // Exponent of the power of two by which the values are divided before they become halves. After the division the largest magnitude is
 // 2^14 to 2^15. Infinities and NaN are ignored, since a division does not change them. The power is always a normal float.

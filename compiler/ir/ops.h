@@ -114,6 +114,36 @@ struct NormalizedMatMul {
 // Places in its inputs.
 inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalizedScale = 4, kNormalizedShift = 5;
 
+// A MatMul beside a normalisation that has no rOperator of its own (passes/defer_normalize): Y = act(alpha * N(A) * op(B) + bias + R). With
+// `normalize`, N(A) is A with its rows normalised along their last dimension, as Normalize does, by moments of A that are an operand; what
+// the normalisation scales and shifts by is in B and in the bias. Else N(A) is A. The moments of each kMomentColumns neighbours of a row
+// are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. Inputs A[..,M,K], B[K,N] (with
+// trans_b [N,K]), bias[N]?, R? of Y's shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`) -> Y[..,M,N], moments[rows of Y,
+// N / kMomentColumns, 2]?.
+struct MomentMatMul {
+  bool trans_b = false;
+  float alpha = 1;
+  ActivationCall activation{};
+  bool normalize = false, centered = true;
+  float epsilon = 1e-5F;
+  bool keeps_moments = false;
+  bool operator==(const MomentMatMul&) const = default;
+
+  static constexpr const char* kName = "MomentMatMul";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("trans_b", op.trans_b, false);
+    f("alpha", op.alpha, 1.0F);
+    f("", op.activation);
+    f("normalize", op.normalize, false);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon, 1e-5F);
+    f("keeps_moments", op.keeps_moments, false);
+  }
+};
+inline constexpr int64_t kMomentColumns = 32;
+inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4;  // places in its inputs
+
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
 // the last window may hang over the end, if it begins before the end pad. average divides by the count of elements inside the input, or,
@@ -703,6 +733,7 @@ struct Scatter {
   X(Conv)                 \
   X(MatMul)               \
   X(NormalizedMatMul)     \
+  X(MomentMatMul)         \
   X(Pool)                 \
   X(PoolIndices)          \
   X(MaxUnpool)            \

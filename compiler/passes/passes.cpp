@@ -4,6 +4,7 @@
 #include "compiler/passes/canonicalise.h"
 #include "compiler/passes/channels_stay_last.h"
 #include "compiler/passes/cut_patches.h"
+#include "compiler/passes/defer_normalize.h"
 #include "compiler/passes/fold_batch_norm.h"
 #include "compiler/passes/fold_constants.h"
 #include "compiler/passes/fold_scales.h"
@@ -47,6 +48,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
   const auto rows = [estimator, graph_estimator](const Graph& graph) { return fuse_rows(graph, estimator, graph_estimator); };
+  const auto defer = [graph_estimator](Graph graph) { return defer_normalize(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell, placed_estimator](Graph graph) { return assign_layout(std::move(graph), cell, placed_estimator); };
@@ -85,6 +87,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},              // the same
       {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
+      {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"pool_by_sums", pool},                  // the same
       {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on

@@ -76,6 +76,7 @@ struct Weights {
   double alpha = 1;
   TensorId bias;
 };
+TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
   const auto usual = [&](TensorId id, bool trans_b, double alpha, TensorId bias) -> std::optional<Weights> {
     const Shape& shape = graph.tensor(id).shape;
@@ -88,6 +89,8 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
   }
   if (const auto* op = std::get_if<NormalizedMatMul>(&rop.attrs))
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.inputs[kNormalizedBias]);
+  if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs))
+    return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kMomentBias));
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
     if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
     return Weights{rop.inputs[1], graph.tensor(rop.inputs[1]).shape[0], false, 1, rop.epilogue.bias};
@@ -108,6 +111,7 @@ namespace {
 // The residual of a product, or none.
 TensorId residual_of(const ROperator& rop) {
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return rop.inputs[kNormalizedResidual];
+  if (std::holds_alternative<MomentMatMul>(rop.attrs)) return operand(rop, kMomentResidual);
   return std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs) ? rop.epilogue.residual : TensorId();
 }
 
@@ -120,8 +124,8 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, Attention, StepAttention, SummedConv, PooledMatMul, PrologueMatMul,
-                                         PointwisePair, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
+  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, Attention, StepAttention, SummedConv, PooledMatMul,
+                                         PrologueMatMul, PointwisePair, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -218,11 +222,16 @@ class Bounds {
   }
 
   Bound of_product(const ROperator& rop, const Weights& weights) {
-    const Bound in = of(rop.inputs[0]);
     const Tensor& tensor = graph_.tensor(rop.inputs[0]);
-    const WeightNorms& norm = norms(weights);
     const auto* const matmul = std::get_if<MatMul>(&rop.attrs);
-    const bool rows = in.elements > 0 && lies_in_rows(tensor, in.elements) && matmul && !matmul->trans_a;
+    const auto* const moments = std::get_if<MomentMatMul>(&rop.attrs);
+    Bound in = of(rop.inputs[0]);
+    if (moments && moments->normalize) {
+      in = normalised(static_cast<double>(tensor.shape.back()), TensorId(), TensorId());
+      if (!lies_in_rows(tensor, in.elements)) in.elements = 0;
+    }
+    const WeightNorms& norm = norms(weights);
+    const bool rows = in.elements > 0 && lies_in_rows(tensor, in.elements) && ((matmul && !matmul->trans_a) || moments);
     const double alpha = std::abs(weights.alpha);
     Bound out;
     out.magnitude = alpha * in.magnitude * norm.largest_sum;
@@ -279,6 +288,16 @@ class Bounds {
       const std::optional<Weights> weights = weights_of(graph_, rop);
       return weights ? with_epilogue(of_product(rop, *weights), rop.epilogue) : Bound{};
     }
+    if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs)) {
+      const std::optional<Weights> weights = weights_of(graph_, rop);
+      if (output != 0 || !weights) return {};
+      Epilogue epilogue;
+      epilogue.residual = residual_of(rop);
+      epilogue.activation = op->activation.kind;
+      epilogue.a = op->activation.a;
+      epilogue.b = op->activation.b;
+      return with_epilogue(of_product(rop, *weights), epilogue);
+    }
     if (moves(rop)) {
       Bound bound = of(rop.inputs[0]);
       for (size_t i = 1; i < rop.inputs.size() && std::holds_alternative<Concat>(rop.attrs); ++i) bound = joined(bound, of(rop.inputs[i]));
@@ -315,12 +334,19 @@ HalfUse half_use(const Graph& placed, WeightNormsCache& norms) {
     const BufferId buffer = placed.tensor(id).place.buffer;
     return buffer.valid() && use.buffers[buffer.index()];
   };
+  std::vector<bool> by_moments(placed.buffers.size(), false);  // rows that a product normalises itself
+  for (const ROperator& rop : placed.rops) {
+    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
+    if (op && op->normalize) by_moments[placed.tensor(rop.inputs[0]).place.buffer.index()] = true;
+  }
   for (bool changes = true; changes;) {
     changes = false;
     for (size_t i = 0; i < placed.rops.size(); ++i) {
       const ROperator& rop = placed.rops[i];
       const std::vector<TensorId> rounded = rounded_operands(placed, rop);
-      const bool carries = moves(rop) && may(rop.outputs[0]);
+      const bool beside = std::holds_alternative<Normalize>(rop.attrs) && may(rop.inputs[0]) && may(rop.outputs[0]) &&
+                          by_moments[placed.tensor(rop.inputs[0]).place.buffer.index()];
+      const bool carries = (moves(rop) && may(rop.outputs[0])) || beside;
       std::vector<TensorId> reads = reads_of(rop);
       if (carries) reads.clear();
       if (use.rops[i]) {

@@ -39,7 +39,8 @@ class WeightNormsCache {
 //  - they are not so small that fp16 loses bits: about 2^-10 or more (an estimate from scale and weights, not a proof);
 //  - all that read them round them to tf32, since they are operands of products, or move them into such a buffer. Normalised rows may be
 //    a product's residual as well (networks that normalise behind the sum have such): these are then rounded where tf32 alone would not
-//    round them, by as much as the products behind them are.
+//    round them, by as much as the products behind them are. So may rows that a product normalises itself (MomentMatMul), by a Normalize
+//    beside that product whose result is rounded.
 // Example: a normalised row of 768 values with scales of at most 1.5 is bounded by 41.6; the product behind it, of weights whose rows have
 // at most the length 2, by 41.6 * 2 plus its bias.
 struct HalfUse {

@@ -76,12 +76,28 @@ double alone_us(const Graph& graph, const ROperator& rop, const select::Machine&
   return select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);
 }
 
+namespace {
+
+// Whether a product normalises the same rows itself, so that only later residuals wait for this: it runs beside that product.
+std::vector<bool> runs_beside(const Graph& graph) {
+  std::vector<bool> by_moments(graph.buffers.size(), false), beside;
+  for (const ROperator& rop : graph.rops) {
+    const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
+    if (op && op->normalize) by_moments[graph.tensor(rop.inputs[0]).place.buffer.index()] = true;
+  }
+  for (const ROperator& rop : graph.rops)
+    beside.push_back(std::holds_alternative<Normalize>(rop.attrs) && by_moments[graph.tensor(rop.inputs[0]).place.buffer.index()]);
+  return beside;
+}
+
+}  // namespace
+
 double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
   const select::Machine machine = select::machine_for(graph, vdevice, precision);
-  const std::vector<bool> is_view = find_dependencies(graph).is_view;
+  const std::vector<bool> is_view = find_dependencies(graph).is_view, is_beside = runs_beside(graph);
   double us = 0;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
-    if (!is_view[i]) us += alone_us(graph, graph.rops[i], machine, gangs);
+    if (!is_view[i] && !is_beside[i]) us += alone_us(graph, graph.rops[i], machine, gangs);
   }
   return us;
 }

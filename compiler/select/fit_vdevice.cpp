@@ -18,7 +18,8 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(*conv);
   if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{.channels = x()[1], .is_map = true};
-  if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) return PlainProduct{x().back()};
+  if (std::holds_alternative<NormalizedMatMul>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs))
+    return PlainProduct{x().back()};
   if (std::holds_alternative<PrologueMatMul>(rop.attrs)) return PlainProduct{graph.tensor(rop.inputs[kPrologueRows]).shape.back()};
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
   if (!matmul || graph.tensor(rop.inputs[1]).role != Role::constant) return std::nullopt;

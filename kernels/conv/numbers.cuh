@@ -69,6 +69,10 @@ constexpr int rounded_rounds(int channels, int pixels) { return rounds_of(channe
 constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.
 constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
+// moment_conv.cuh: neighbours that have moments of their own (compiler/ir/ops.h, too), and how many threads combine those of a row of the
+// tile: a power of two.
+inline constexpr int kMomentColumns = 32;
+constexpr int threads_of_row(int threads, int rows) { return rows * 2 > threads ? 1 : 2 * threads_of_row(threads / 2, rows); }
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
 // `operands`: of a step and a warp, in 16-byte loads.
 constexpr int staged_batch(int operands) { return operands <= 4 ? kMostBatch : operands <= 8 ? 2 : 1; }

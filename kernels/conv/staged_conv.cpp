@@ -145,6 +145,73 @@ void add_sums(const Request& request, const Product& p, const Shape& shape, Phas
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
 }
 
+// --- products beside a normalisation (moment_conv.cuh) -----------------------------------------------------------------
+
+TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
+TensorId kept_moments(const ROperator& rop) { return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[1] : TensorId(); }
+
+// Of a row.
+int64_t parts_of(const Graph& graph, TensorId moments) { return graph.tensor(moments).shape[1]; }
+
+static_assert(kMomentColumns == rk::kMomentColumns);
+// More would be too many registers beside the sums.
+constexpr int64_t kMostParts = 12;
+
+// Makes `c` the config of a body beside a normalisation; false where the shape has none.
+bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, Config& c) {
+  if (rk::staged_rounds(static_cast<int>(shape.channels()), static_cast<int>(shape.pixels())) > 1) return false;
+  c.moments = kept_moments(rop).valid() ? 1 : 0;
+  if (c.moments != 0 && shape.channels() % kMomentColumns != 0) return false;
+  const TensorId taken = taken_moments(rop);
+  if (!taken.valid()) return true;
+  constexpr auto kThreads = static_cast<int>(rk::kComputeWarps * rk::kWarp);
+  c.parts = ceil_div(parts_of(graph, taken), rk::threads_of_row(kThreads, static_cast<int>(shape.pixels())));
+  return c.parts <= kMostParts;
+}
+
+// Whether there are bodies for it: rows one after the other of 16 bits, moments without gaps, and where moments are kept results that are
+// stored in one way.
+bool takes_moments(const Request& request, const Product& p) {
+  const Graph& graph = request.graph;
+  for (const TensorId id : {taken_moments(request.rop), kept_moments(request.rop)}) {
+    if (id.valid() && (!is_plain_f32(graph.tensor(id)) || !is_row_major(graph.tensor(id)))) return false;
+  }
+  const Grid g = grid_of(p);
+  if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
+  if (!kept_moments(request.rop).valid()) return true;
+  const Epilogue epilogue = plain_product(request.rop).epilogue;
+  return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 &&
+         (!p.residual.valid() || vector_of(graph, p.residual, p.residual_strides, p.channels) > 0);
+}
+
+ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }
+ArgValue parts_or_none(const Graph& graph, TensorId id) { return arg(id.valid() ? parts_of(graph, id) : int64_t{0}); }
+
+// Makes the phase of a product one that normalises its input's rows by moments, or keeps those of its results, or both.
+void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
+  const auto& op = std::get<MomentMatMul>(request.rop.attrs);
+  const TensorId taken = taken_moments(request.rop), kept = kept_moments(request.rop);
+  ArgList conv;
+  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
+  phase.header = "kernels/conv/moment_conv.cuh";
+  phase.body = "rk::moment_conv";
+  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
+  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
+  phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
+  phase.args_type = "rk::MomentConvArgs";
+  phase.args = {{"conv", ArgValue{std::move(conv)}},
+                {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
+                {"taken", tensor_or_null(taken)},
+                {"kept", tensor_or_null(kept)},
+                {"taken_parts", parts_or_none(request.graph, taken)},
+                {"kept_parts", parts_or_none(request.graph, kept)},
+                {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
+                {"epsilon", float_arg(op.epsilon)},
+                {"centered", arg(int64_t{op.centered})}};
+  if (c.parts != 0) phase.work_bytes += shape_of(c).pixels() * 8;
+  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
+}
+
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const bool whole = c.splits == 1;
   const Shape& s = shape_of(c);
@@ -162,7 +229,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_N", std::to_string(s.warps_n)}};
   if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
   phase.args_type = "rk::StagedConvArgs";
-  phase.args = product_args(request.graph, c.sums != 0 ? without_sums(request.rop) : request.rop, p, c);
+  phase.args = product_args(request.graph, plain_product(request.rop), p, c);
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
   phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
@@ -187,6 +254,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       costs.fixed_cycles + even * (costs.step_cycles * static_cast<double>(b.steps) +
                                    costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()));
   if (c.sums != 0) add_sums(request, p, s, phase);
+  if (has_moments(request.rop)) add_moments(request, p, c, phase);
   return phase;
 }
 
@@ -204,9 +272,10 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
   RKernel rkernel;
   rkernel.family = "staged_conv";
   rkernel.name =
-      fmt::format("staged_conv_{}<{}x{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
+      fmt::format("staged_conv_{}<{}x{}{}{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                   c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w), c.pairs != 0 ? ", pairs" : "",
-                  c.splits > 1 ? fmt::format(", split {}", c.splits) : "", c.normalized != 0 ? ", normalized" : "");
+                  c.splits > 1 ? fmt::format(", split {}", c.splits) : "", c.normalized != 0 ? ", normalized" : "",
+                  c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
   if (c.splits > 1) {
@@ -240,7 +309,7 @@ constexpr int64_t kMostTilesToAdd = 3;
 // matters more than elsewhere: with a second phase in any case, one more share costs little. So there are also those numbers with which the
 // rTasks just fit the vEUs, once or twice. Example: 24 tiles on 132 vEUs in 2, 4, 5, 8, 11 and 16 shares.
 std::vector<int64_t> splits_of(const VDevice& vdevice, const Product& p, const Config& c) {
-  if (c.sums != 0) return {1};
+  if (c.sums != 0 || c.parts != 0 || c.moments != 0) return {1};
   std::vector<int64_t> splits;
   for (int64_t s = c.normalized != 0 ? 2 : 1; s <= (c.normalized != 0 ? kMostNormalizedSplits : 32); s *= 2) splits.push_back(s);
   if (c.normalized == 0) return splits;
@@ -278,9 +347,10 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 void append_shape(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
   c.team_boxes = p.taps() == 1;
+  if (has_moments(request.rop) && !take_moments(request.graph, request.rop, shape_of(c), c)) return;
   const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
-  const int64_t work_bytes =
-      shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
+  const int64_t work_bytes = shape_of(c).sum_bytes() + (c.parts != 0 ? shape_of(c).pixels() * 8 : 0) +
+                             (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
   if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   append_splits(request, p, c, rkernels);
@@ -301,6 +371,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   if (p->in_channels < kMinChannels || p->taps() > kMostTaps || !boxes_can_be_cut(request.graph, *p)) return {};
   const bool sums = has_sums(request.rop);
   if (sums && !takes_sums(request.graph.tensor(request.rop.outputs[1]))) return {};
+  if (has_moments(request.rop) && !takes_moments(request, *p)) return {};
   const bool normalized = is_normalized(request.rop);
   if (normalized && !takes_normalize(request)) return {};
   const Precision precision = precision_of(request, *p);
@@ -365,12 +436,26 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
                std::min(first + ceil_div(c.boxes_per_split, whole) * whole * channels_of_box(p), all), out.reads);
 }
 
+// Those of a MomentMatMul beside the product's.
+void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {
+  const Blocks b = blocks_of(p, c);
+  const int64_t tiles = b.tiles(grid_of(p)), first = index % tiles * c.tile_w, last = std::min(first + c.tile_w, p.rows());
+  const int64_t begin = index / tiles * shape_of(c).channels(), end = std::min(begin + shape_of(c).channels(), p.channels);
+  const auto moments = [&](TensorId id, int64_t from, int64_t to) {
+    const int64_t row = 2 * parts_of(graph, id);
+    return Region{id, {graph.tensor(id).place.offset + first * row + from * 2, last - first, row, (to - from) * 2}};
+  };
+  if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, 0, parts_of(graph, id)));
+  if (const TensorId id = kept_moments(rop); id.valid()) out.writes.push_back(moments(id, begin / kMomentColumns, end / kMomentColumns));
+}
+
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {
   const Config c = config_of(rkernel);
   const Product p = product_for(graph, rop, c);
   if (phase != 0 && c.normalized != 0) return normalize_accesses(graph, rop, p, c.splits, c.sum_rows, index, out);
   if (phase != 0) return sum_accesses(graph, p, c.splits, c.sum_rows, index, out);
   product_accesses(graph, p, c, index, out);
+  if (has_moments(rop)) moment_accesses(graph, rop, p, c, index, out);
   if (c.sums == 0) return;
   const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
@@ -431,7 +516,7 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   const VDevice& d = request.vdevice;
   ROperator rop = request.rop;
   const Graph alone = placed_alone(request.graph, rop);
-  const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, without_sums(rop), d, request.precision});
+  const double us = least_us({alone, rop, d, request.precision}), without_us = least_us({alone, plain_product(rop), d, request.precision});
   if (std::isinf(us) || !(us <= without_us + d.cost("staged_conv.sums_most_us"))) return std::nullopt;
   return Estimate{us};
 }

@@ -209,7 +209,7 @@ RK_INLINE int multiply_steps(const StagedConvArgs& args, int left, Product& prod
   return chunks_left;
 }
 
-template <class Veu, class Product, class Results = UsualResults<Veu, Product>>
+template <class Veu, class Product, class Results>
 RK_INLINE void staged_rtask(const Task<Veu>& task) {
   const auto& args = task.template arguments<StagedConvArgs>();
   const StagedTile tile = staged_tile(args, task.index);
@@ -243,40 +243,49 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   }
 }
 
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N>
+// What a body makes of its sums: Kind::Results<Veu, Product>.
+struct UsualKind {
+  template <class Veu, class Product>
+  using Results = UsualResults<Veu, Product>;
+};
+
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, class Kind>
 RK_BODY void staged_call(const Task<Veu>& task) {
-  staged_rtask<Veu, StagedProduct<Veu, Math, MT, NT, WARPS_M, WARPS_N>>(task);
+  using Product = StagedProduct<Veu, Math, MT, NT, WARPS_M, WARPS_N>;
+  staged_rtask<Veu, Product, typename Kind::template Results<Veu, Product>>(task);
 }
 
 // A wide product must be in line. STAGE_STEPS: of its input stages, for multiply_stages; 0: any.
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
 struct StagedWay {
-  RK_INLINE static void run(const Task<Veu>& task) { staged_call<Veu, Math, MT, NT, WARPS_M, WARPS_N>(task); }
+  RK_INLINE static void run(const Task<Veu>& task) { staged_call<Veu, Math, MT, NT, WARPS_M, WARPS_N, Kind>(task); }
 };
-template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
-struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS> {
+template <class Veu, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
+struct StagedWay<Veu, Wide<Tf32>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, Kind> {
   RK_INLINE static void run(const Task<Veu>& task) {
     static_assert(MT == 2 && NT >= 4 && WARPS_M >= 2 && WARPS_N >= 2);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedWideProduct<Veu, 16 * MT * WARPS_M, 8 * NT * WARPS_N>>(task);
+    using Product = StagedWideProduct<Veu, 16 * MT * WARPS_M, 8 * NT * WARPS_N>;
+    staged_rtask<Veu, Product, typename Kind::template Results<Veu, Product>>(task);
 #else
-    staged_call<Veu, Tf32, MT, NT, WARPS_M, WARPS_N>(task);
+    staged_call<Veu, Tf32, MT, NT, WARPS_M, WARPS_N, Kind>(task);
 #endif
   }
 };
-template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS>
-struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS> {
+template <class Veu, class In, class Out, class Added, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
+struct StagedWay<Veu, Wide<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, Kind> {
   RK_INLINE static void run(const Task<Veu>& task) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    staged_rtask<Veu, StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N, STAGE_STEPS>>(task);
+    using Product = StagedDeepProduct<Veu, Narrow<In, Out, Added>, 16 * MT * WARPS_M, 8 * NT * WARPS_N, STAGE_STEPS>;
+    staged_rtask<Veu, Product, typename Kind::template Results<Veu, Product>>(task);
 #else
-    staged_call<Veu, Rows<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N>(task);
+    staged_call<Veu, Rows<Narrow<In, Out, Added>>, MT, NT, WARPS_M, WARPS_N, Kind>(task);
 #endif
   }
 };
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS = 0>
 RK_INLINE void staged_conv(const Task<Veu>& task) {
-  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS>::run(task);
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, UsualKind>::run(task);
 }
 
 }  // namespace rk

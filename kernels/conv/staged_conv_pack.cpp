@@ -10,6 +10,8 @@
 #include "kernels/narrow.h"
 
 namespace tamp::kernels::staged {
+namespace {
+
 ROperator without_sums(const ROperator& rop) {
   const auto& op = std::get<SummedConv>(rop.attrs);
   ROperator conv;
@@ -25,12 +27,31 @@ ROperator without_sums(const ROperator& rop) {
   return conv;
 }
 
+ROperator without_moments(const ROperator& rop) {
+  const auto& op = std::get<MomentMatMul>(rop.attrs);
+  ROperator matmul;
+  matmul.name = rop.name;
+  matmul.attrs = MatMul{false, op.trans_b, op.alpha, 1};
+  matmul.inputs = {rop.inputs[0], rop.inputs[1]};
+  matmul.outputs = {rop.outputs[0]};
+  matmul.epilogue.activation = op.activation.kind;
+  matmul.epilogue.a = op.activation.a;
+  matmul.epilogue.b = op.activation.b;
+  if (rop.inputs.size() > kMomentBias) matmul.epilogue.bias = rop.inputs[kMomentBias];
+  if (rop.inputs.size() > kMomentResidual) matmul.epilogue.residual = rop.inputs[kMomentResidual];
+  return matmul;
+}
+
+}  // namespace
+
 bool has_sums(const ROperator& rop) { return std::holds_alternative<SummedConv>(rop.attrs); }
+bool has_moments(const ROperator& rop) { return std::holds_alternative<MomentMatMul>(rop.attrs); }
+ROperator plain_product(const ROperator& rop) { return has_sums(rop) ? without_sums(rop) : has_moments(rop) ? without_moments(rop) : rop; }
 
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop) {
   if (is_normalized(rop)) return product_of(graph, product_before_normalize(rop), Activations::narrow);
-  if (!has_sums(rop)) return product_of(graph, rop, Activations::mixed);
-  std::optional<Product> p = product_of(graph, without_sums(rop), Activations::narrow);
+  if (!has_sums(rop)) return product_of(graph, plain_product(rop), Activations::mixed);
+  std::optional<Product> p = product_of(graph, plain_product(rop), Activations::narrow);
   if (p) p->keeps_tiles = true;
   return p;
 }
@@ -159,6 +180,28 @@ std::vector<float> scales_of(const float* data, const Product& p) {
 
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 
+int64_t bias_bytes(const Product& p, const Config& c) {
+  return has_bias(p) && c.splits == 1 ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
+}
+
+namespace {
+
+// Of each output channel, as rounded to 16 bits.
+std::vector<float> column_sums(const float* data, const Product& p, const Config& c) {
+  std::vector<float> sums;
+  std::vector<float> weights(static_cast<size_t>(p.in_channels));
+  for (int64_t n = 0; n < p.channels; ++n) {
+    WeightRow(data, p, 0, n, 0).copy(weights);
+    double sum = 0;
+    for (const float w : weights)
+      sum += static_cast<Precision>(c.precision) == Precision::fp16 ? float_of_half(half_of(w)) : float_of_bfloat(bfloat_of(w));
+    sums.push_back(static_cast<float>(sum));
+  }
+  return sums;
+}
+
+}  // namespace
+
 Product product_for(const Graph& graph, const ROperator& rop, const Config& c) {
   std::optional<Product> p = staged_product(graph, rop);
   if (p && c.pairs != 0) p = by_pairs(*p);
@@ -171,13 +214,15 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Product p = product_for(graph, rop, c);
   if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> scales = scales_of(data, p), bias;
+  std::vector<float> scales = scales_of(data, p), bias, sums;
   const Groups groups = groups_of(p, c);
   const auto padded = [&](std::vector<float> values) {
     values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have
     return padded_by_group(values, groups.count, padded_channels(p, c));
   };
   if (has_bias(p) && c.splits == 1) bias = padded(bias_of(graph, p));
+  if (c.parts != 0) sums = padded(column_sums(data, p, c));
+  bias.insert(bias.end(), sums.begin(), sums.end());
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);
   scales.resize(static_cast<size_t>(groups.count * groups.channels), 1.0F);
   pack_ring(data, p, c, scales, bytes.data());

@@ -9,15 +9,18 @@
 
 namespace tamp::kernels::staged {
 
-bool has_sums(const ROperator& rop);           // whether it is a SummedConv
-ROperator without_sums(const ROperator& rop);  // the Conv that a SummedConv is beside the sums
+bool has_sums(const ROperator& rop);     // whether it is a SummedConv
+bool has_moments(const ROperator& rop);  // whether it is a MomentMatMul
+// The Conv that a SummedConv is beside the sums, the MatMul that a MomentMatMul is beside the moments; else the rOperator.
+ROperator plain_product(const ROperator& rop);
 std::optional<Product> staged_product(const Graph& graph, const ROperator& rop);
 // The product as the rKernel with config `c` computes it.
 Product product_for(const Graph& graph, const ROperator& rop, const Config& c);
 
-// The packed data: the ring, the scales (tf32 only), the bias; all in bytes.
+// The packed data: the ring, the scales (tf32 only), the bias, the sums of columns (if the rows are normalised by moments); all in bytes.
 int64_t ring_bytes(const Product& p, const Config& c);
 int64_t scale_bytes(const Product& p, const Config& c);
+int64_t bias_bytes(const Product& p, const Config& c);
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase);
 
 // Powers of two, [group][channel], that bring the weights of each output channel into the range of fp16. Then a weight down to

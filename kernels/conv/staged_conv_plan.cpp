@@ -53,6 +53,8 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   if (c.pairs != 0) pairs.emplace_back("pairs", c.pairs);
   if (c.sums != 0) pairs.emplace_back("sums", c.sums);
   if (c.normalized != 0) pairs.emplace_back("normalized", c.normalized);
+  if (c.parts != 0) pairs.emplace_back("parts", c.parts);
+  if (c.moments != 0) pairs.emplace_back("moments", c.moments);
   return pairs;
 }
 
@@ -64,7 +66,7 @@ Config config_of(const RKernel& rkernel) {
   };
   return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
           value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep"),
-          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized")};
+          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized"),  flag("parts"),   flag("moments")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }

@@ -61,6 +61,8 @@ struct Config {
   int64_t pairs = 0;        // 1: the product is by_pairs
   int64_t sums = 0;         // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
   int64_t normalized = 0;   // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)
+  int64_t parts = 0;        // moments of an input's row that a thread combines, if the body normalises by moments (moment_conv.cuh)
+  int64_t moments = 0;      // 1: the body keeps the moments of its results (moment_conv.cuh)
 };
 std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c);
 Config config_of(const RKernel& rkernel);

@@ -30,12 +30,17 @@ RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvAr
   return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
 }
 
+// What becomes of the sums before bias, residual and activation: nothing, or a normalisation (moment_conv.cuh).
+struct NoNorm {
+  static constexpr bool kNormalizes = false;
+};
+
 // The results of one thread: 4 channels of every kPixelThreads-th pixel of the tile. What can be known before the inputs have arrived is
 // computed before; residuals are on their way while the product is computed. Instructions that run once are dear (an SM fetches them at 2
 // to 3 bytes a cycle), so nothing is asked per output that can be asked once: nearly all results are a clamp and are stored in 16 bytes,
 // and these have unrolled code of their own; all others share one loop.
 // Example: 64 channels and 256 threads. Thread 37 has channels 20 to 23 (37 % 16 = 5) of pixels 2, 18, 34, .. (37 / 16 = 2).
-template <class Veu, class Product>
+template <class Veu, class Product, class Norm = NoNorm>
 struct StagedResults {
   static constexpr int kChannelThreads = Product::kChannels / 4;
   static constexpr int kPixelThreads = Veu::kComputeThreads / kChannelThreads;
@@ -49,6 +54,7 @@ struct StagedResults {
   using Value = typename Product::Of::Out;
   using Added = typename Product::Of::Added;  // of the residual
 
+  Norm norm;
   float4 scale, bias;
   Raw4<Added> residual[kAhead ? kOutputs : kRoundOutputs];
   float low, high;
@@ -100,6 +106,7 @@ struct StagedResults {
     float4 v = load_shared4(sums, from);
 #pragma unroll
     for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
+    if constexpr (Norm::kNormalizes) return norm.of(v, bias, p);
     if constexpr (!Product::Of::kScales) return add4(v, bias);
     return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
   }

@@ -1,0 +1,231 @@
+#include "compiler/passes/defer_normalize.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+constexpr double kLeastDeferredGainUs = 2;  // a further body in the program costs what no estimate holds
+
+// Rows, columns, k of the product in front, whether it has a residual, columns of the products behind.
+using DeferredKind = std::tuple<int64_t, int64_t, int64_t, bool, std::vector<int64_t>>;
+
+struct Deferred {
+  size_t maker, normalize;
+  std::vector<size_t> products;  // behind
+  DeferredKind kind;
+};
+
+TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
+
+// A product of rows with constant weights.
+bool is_row_product(const Graph& graph, const ROperator& rop) {
+  const auto* matmul = std::get_if<MatMul>(&rop.attrs);
+  if (!matmul || matmul->trans_a || rop.inputs.size() != 2 || rop.epilogue.residual_after_activation) return false;
+  const Tensor &b = graph.tensor(rop.inputs[1]), &made = graph.tensor(rop.outputs[0]);
+  return is_f32_constant(graph, rop.inputs[1]) && b.shape.size() == 2 && made.dtype == DType::f32 &&
+         is_row_or_none(graph, rop.epilogue.bias, made.shape.back());
+}
+bool is_maker(const Graph& graph, const ROperator& rop) {
+  return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
+}
+
+class DeferredMatcher {
+ public:
+  explicit DeferredMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+
+  std::optional<Deferred> match(size_t at) const {
+    const ROperator& rop = graph_.rops[at];
+    if (!normalizes_rows(graph_, rop)) return std::nullopt;
+    const Shape& shape = graph_.tensor(rop.inputs[0]).shape;
+    const int64_t columns = shape.back(), rows = element_count(shape) / std::max<int64_t>(1, columns);
+    if (columns == 0 || columns % kMomentColumns != 0 || rows == 0 || rows > kMostDeferredRows) return std::nullopt;
+    const ROperatorId maker = maker_of_rows(rop.inputs[0], columns);
+    if (!maker.valid() || !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    Deferred found{maker.index(), at, {}, {}};
+    collect_products(rop.outputs[0], columns, found.products);
+    if (found.products.empty()) return std::nullopt;
+    std::vector<int64_t> behind;
+    for (const size_t product : found.products) behind.push_back(graph_.tensor(graph_.rops[product].outputs[0]).shape.back());
+    found.kind = {rows, columns, graph_.tensor(graph_.rop(maker).inputs[0]).shape.back(), graph_.rop(maker).epilogue.residual.valid(),
+                  behind};
+    return found;
+  }
+
+ private:
+  // Apart from Reshapes that keep the rows.
+  ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
+    ROperatorId maker = uses_.producer[rows.index()];
+    while (maker.valid() && std::holds_alternative<Reshape>(graph_.rop(maker).attrs)) {
+      const TensorId from = graph_.rop(maker).inputs[0];
+      if (graph_.tensor(from).shape.empty() || graph_.tensor(from).shape.back() != columns) return {};
+      maker = uses_.producer[from.index()];
+    }
+    return maker;
+  }
+  void collect_products(TensorId rows, int64_t columns, std::vector<size_t>& products) const {
+    for (const ROperatorId reader : uses_.consumers[rows.index()]) {
+      const ROperator& rop = graph_.rop(reader);
+      if (std::holds_alternative<Reshape>(rop.attrs)) {
+        const Shape& shape = graph_.tensor(rop.outputs[0]).shape;
+        if (!shape.empty() && shape.back() == columns) collect_products(rop.outputs[0], columns, products);
+      } else if (is_row_product(graph_, rop) && rop.inputs[0] == rows && rop.epilogue.residual != rows) {
+        products.push_back(reader.index());
+      }
+    }
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+};
+
+std::vector<Deferred> deferrals_of(const Graph& graph) {
+  const DeferredMatcher matcher(graph);
+  std::vector<bool> taken(graph.rops.size(), false);
+  std::vector<Deferred> matches;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    std::optional<Deferred> match = matcher.match(i);
+    if (!match || taken[match->maker]) continue;
+    taken[match->maker] = true;
+    matches.push_back(*std::move(match));
+  }
+  return matches;
+}
+
+// Makes the products on both sides of one Normalize MomentMatMuls.
+class Deferral {
+ public:
+  Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match) : graph_(graph), views_(views), match_(match) {}
+
+  void apply() {
+    const TensorId moments = keep_moments(graph_.rops[match_.maker]);
+    for (const size_t product : match_.products) take_moments(graph_.rops[product], moments);
+  }
+
+ private:
+  // What a MatMul is as a MomentMatMul, whose bias, residual and activation are no epilogue.
+  static MomentMatMul as_moment_matmul(ROperator& product) {
+    if (const auto* done = std::get_if<MomentMatMul>(&product.attrs)) return *done;
+    const auto matmul = std::get<MatMul>(product.attrs);
+    MomentMatMul op;
+    op.trans_b = matmul.trans_b;
+    op.alpha = matmul.alpha;
+    op.activation = {product.epilogue.activation, product.epilogue.a, product.epilogue.b};
+    product.inputs.resize(kMomentMoments);
+    product.inputs[kMomentBias] = product.epilogue.bias;
+    product.inputs[kMomentResidual] = product.epilogue.residual;
+    product.epilogue = {};
+    return op;
+  }
+  static void drop_missing(ROperator& product) {
+    while (!product.inputs.back().valid()) product.inputs.pop_back();
+  }
+
+  TensorId keep_moments(ROperator& maker) {
+    MomentMatMul op = as_moment_matmul(maker);
+    op.keeps_moments = true;
+    maker.attrs = op;
+    drop_missing(maker);
+    const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
+    const TensorId moments = add_like(graph_, maker.outputs[0], graph_.tensor(maker.outputs[0]).name + ".moments",
+                                      {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2});
+    maker.outputs.push_back(moments);
+    return moments;
+  }
+
+  void take_moments(ROperator& product, TensorId moments) {
+    const ROperator& normalize = graph_.rops[match_.normalize];
+    const auto& norm = std::get<Normalize>(normalize.attrs);
+    MomentMatMul op = as_moment_matmul(product);
+    op.normalize = true;
+    op.centered = norm.centered;
+    op.epsilon = norm.epsilon;
+    product.attrs = op;
+    product.inputs.resize(kMomentMoments + 1);
+    const Shape shape = graph_.tensor(product.inputs[0]).shape;
+    fold(product, op, input_or_none(normalize, 1), input_or_none(normalize, 2));
+    product.inputs[0] = in_shape(normalize.inputs[0], shape);
+    product.inputs[kMomentMoments] = moments;
+    prepend_origin(product, normalize);
+  }
+
+  // Multiplies row k of the weights by scale[k], and adds the shift's product to the bias.
+  void fold(ROperator& product, const MomentMatMul& op, TensorId scale, TensorId shift) {
+    const Tensor weights = graph_.tensor(product.inputs[1]);
+    const float* const data = f32_data(weights);
+    const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
+    if (shift.valid()) {
+      std::vector<double> sums(columns, 0);
+      const float* const shifts = f32_data(graph_.tensor(shift));
+      for (size_t i = 0; i < k * columns; ++i) {
+        const size_t row = op.trans_b ? i % k : i / columns, column = op.trans_b ? i / k : i % columns;
+        sums[column] += static_cast<double>(shifts[row]) * data[i];
+      }
+      std::vector<float> bias;
+      const TensorId own = product.inputs[kMomentBias];
+      for (size_t i = 0; i < columns; ++i)
+        bias.push_back(static_cast<float>(op.alpha * sums[i] + (own.valid() ? f32_data(graph_.tensor(own))[i] : 0.0F)));
+      product.inputs[kMomentBias] = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
+    }
+    if (!scale.valid()) return;
+    std::vector<float> scaled(data, data + k * columns);
+    const float* const scales = f32_data(graph_.tensor(scale));
+    for (size_t i = 0; i < k * columns; ++i) scaled[i] *= scales[op.trans_b ? i % k : i / columns];
+    product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
+  }
+
+  // The tensor, or a view of it, in this shape.
+  TensorId in_shape(TensorId id, const Shape& shape) {
+    if (graph_.tensor(id).shape == shape) return id;
+    ROperator reshape;
+    reshape.name = graph_.tensor(id).name + ".rows" + std::to_string(graph_.tensors.size());
+    reshape.attrs = Reshape{shape};
+    reshape.inputs = {id};
+    const TensorId view = add_like(graph_, id, reshape.name, shape);
+    reshape.outputs = {view};
+    views_.push_back(std::move(reshape));
+    return view;
+  }
+
+  Graph& graph_;
+  std::vector<ROperator>& views_;
+  const Deferred& match_;
+};
+
+Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches) {
+  std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
+  for (const Deferred& match : matches) Deferral(graph, views, match).apply();
+  graph.rops.insert(graph.rops.end(), views.begin(), views.end());
+  return remove_dead(sort_topologically(std::move(graph)));
+}
+
+}  // namespace
+
+Graph defer_normalize(Graph graph, const GraphEstimator& estimator) {
+  if (!estimator) return graph;
+  std::optional<double> now_us;
+  std::set<DeferredKind> tried;
+  for (;;) {
+    std::vector<Deferred> matches = deferrals_of(graph);
+    const auto next = std::find_if(matches.begin(), matches.end(), [&](const Deferred& match) { return !tried.contains(match.kind); });
+    if (next == matches.end()) return graph;
+    const DeferredKind kind = next->kind;
+    tried.insert(kind);
+    std::erase_if(matches, [&](const Deferred& match) { return match.kind != kind; });
+    if (!now_us) now_us = estimator(graph);
+    Graph changed = with_deferrals(graph, matches);
+    const double us = estimator(changed);
+    if (us > *now_us - kLeastDeferredGainUs) continue;
+    now_us = us;
+    graph = std::move(changed);
+  }
+}
+
+}  // namespace tamp::passes

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "compiler/ir/estimator.h"
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+// s = MatMul(a, w) epilogue{bias=b, residual=r}     =>   s, m = MomentMatMul(a, w, b, r) {keeps_moments}
+// n = Normalize(s, scale, shift) {axes=[1]}              y = MomentMatMul(s, scale * v, c + shift * v, -, m) {act=gelu, normalize}
+// y = MatMul(n, v) epilogue{bias=c, act=gelu}
+//
+// A normalisation of rows between products is no rOperator of its own: the product in front of it also gives the moments of its rows, and
+// those behind it take the rows as they are and put their results right by the moments. So there is one level less. Where something else
+// reads the normalised rows, too (in BERT the next residual), the Normalize stays, beside these products. Reshapes that keep the last
+// dimension may stand between them. Needs: f32, no activation in front, rows of a multiple of kMomentColumns, constants of one row as scale
+// and shift, and no more than kMostDeferredRows rows: larger products are bound by arithmetic, and levels matter little to them. Keeps:
+// answers, names, origins. Does nothing where `estimator` is empty. All normalisations of a kind (rows, columns, columns of the products
+// behind) are changed, or none: none where the graph is not estimated to be clearly faster with the change.
+Graph defer_normalize(Graph graph, const GraphEstimator& estimator);
+
+inline constexpr int64_t kMostDeferredRows = 1024;
+
+}  // namespace tamp::passes

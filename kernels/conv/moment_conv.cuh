@@ -1,0 +1,146 @@
+// MomentMatMul (compiler/ir/ops.h): the product of staged_conv.cuh beside a normalisation that is no level of its own.
+//   out[m][n] = act(bias[n] + residual[m][n] + factor[m] * (sum over k of in[m][k] * weight[k][n] - mean[m] * column_sum[n]))
+// Normalising the rows of `in` is linear in them, apart from mean and factor = 1 / sqrt(variance + epsilon). So the product takes the rows
+// as they are, and its results are put right. Mean and variance of a row come from moments that whoever made the row has stored: of each
+// kMomentColumns neighbours the mean, and the sum of the squares around it. They are loaded when the inputs are there and used behind the
+// loop, so they cost no time of their own. column_sum[n] is the sum of the weights of column n as they were rounded, so a row of equal
+// values gives exactly zero.
+//
+// PARTS: so many moments of a row each thread combines (0: the rows are not normalised). Mean and squares are combined by Chan's formula,
+// in a fixed order. KEEPS: the moments of the results are stored. Eight lanes have 32 neighbouring channels of a row.
+//
+// Example: 64 channels by 64 rows, 768 k, which are 24 moments a row. Four threads share a row, PARTS is 6: thread 77 has moments 6 to 11
+// of row 19. A body of 32 x 32 that keeps moments: thread 77 has channels 20 to 23 (77 % 8 * 4) of row 9, and with threads 72 to 79 the
+// moments of its 32 channels, which thread 72 stores.
+#pragma once
+
+#include "kernels/conv/staged_conv.cuh"
+
+namespace rk {
+
+struct MomentConvArgs {
+  StagedConvArgs conv;
+  TensorRef column_sums;            // of each output channel, in the order of the bias
+  TensorRef taken, kept;            // moments [row][part]{mean, squares} of the input's rows and of the results' rows
+  int32_t taken_parts, kept_parts;  // of a row
+  float inverse_k, epsilon;
+  int32_t centered;
+};
+static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
+
+// What a normalisation makes of sums. In shared memory, for each row of the tile: -mean * factor, and factor.
+struct RowNorm {
+  static constexpr bool kNormalizes = true;
+  const float2* rows;  // in shared memory
+  float4 column_sums;  // of the thread's channels
+
+  RK_INLINE float4 of(const float4& sum, const float4& bias, int p) const {
+    const float2 row = load_shared2(rows, p * 8);
+    return {fmaf(sum.x, row.y, fmaf(row.x, column_sums.x, bias.x)), fmaf(sum.y, row.y, fmaf(row.x, column_sums.y, bias.y)),
+            fmaf(sum.z, row.y, fmaf(row.x, column_sums.z, bias.z)), fmaf(sum.w, row.y, fmaf(row.x, column_sums.w, bias.w))};
+  }
+};
+
+template <class Veu, class Product, bool KEEPS, int PARTS>
+struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>> {
+  using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>>;
+  static constexpr int kRowThreads = threads_of_row(Veu::kComputeThreads, Product::kPixels);
+  static constexpr int kRows = Product::kWarpsK * Product::kSumBytes;  // of RowNorm, in the work space
+  static_assert(Base::kAhead, "sums of one round");
+  static_assert(!KEEPS || (Base::kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
+  static_assert(!Product::Of::kScales, "sums of tf32 have scales");
+
+  float2 moment[PARTS > 0 ? PARTS : 1];
+
+  RK_INLINE static int row() { return static_cast<int>(threadIdx.x) / kRowThreads; }
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    Base::start(task, args, tile);
+    if constexpr (PARTS > 0) {
+      const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+      this->norm.rows = reinterpret_cast<const float2*>(task.work + kRows);
+      this->norm.column_sums =
+          load_weight4(task.address(own.column_sums) + (static_cast<int>(tile.n_block) * Product::kChannels + Base::column()));
+    }
+  }
+  RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    Base::fetch(task, args, tile);
+    if constexpr (PARTS > 0) {
+      const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+      const int first = static_cast<int>(threadIdx.x) % kRowThreads * PARTS, at = static_cast<int>(tile.w) + row();
+      const int parts = row() < args.pixels && at < args.grid_w ? own.taken_parts : 0;
+      const float2* const from = reinterpret_cast<const float2*>(task.address(own.taken)) + (at * own.taken_parts + first);
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) {
+        moment[i] = {0.0f, 0.0f};
+        if (first + i < parts) moment[i] = *as_global(from + i);
+      }
+    }
+  }
+  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
+    if constexpr (PARTS > 0) {
+      if (round == 0) combine(task);
+    }
+    Base::share(task, args, tile, product, round);
+  }
+  RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
+    if constexpr (KEEPS)
+      finish_and_keep(task, tile, sums);
+    else
+      Base::finish(task, args, tile, sums, round);
+  }
+
+ private:
+  template <int kLanes>
+  RK_INLINE static float sum_of_lanes(float v) {
+#pragma unroll
+    for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
+    return v;
+  }
+  // Leaves what RowNorm wants of the row. All threads call it.
+  RK_INLINE void combine(const Task<Veu>& task) const {
+    const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+    const int left = own.taken_parts - static_cast<int>(threadIdx.x) % kRowThreads * PARTS;
+    float mean = 0.0f, squares = 0.0f;
+    if (own.centered != 0) {
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) mean += moment[i].x;
+      mean = sum_of_lanes<kRowThreads>(mean) * (kMomentColumns * own.inverse_k);
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+      const float apart = i < left ? moment[i].x - mean : 0.0f;
+      squares += fmaf(kMomentColumns * apart, apart, moment[i].y);
+    }
+    squares = sum_of_lanes<kRowThreads>(squares);
+    const float factor = rsqrtf(fmaf(squares, own.inverse_k, own.epsilon));
+    if (threadIdx.x % kRowThreads == 0 && row() < Product::kPixels) store_shared2(task.work, kRows + row() * 8, {-mean * factor, factor});
+  }
+  // Results as they are: neither an activation nor a residual that lies apart.
+  RK_INLINE void finish_and_keep(const Task<Veu>& task, const StagedTile& tile, const char* sums) const {
+    const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+    float2* const kept = reinterpret_cast<float2*>(task.address(own.kept)) + this->channel / kMomentColumns;
+#pragma unroll
+    for (int i = 0; i < Base::kOutputs; ++i) {
+      const float4 v = add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats());
+      const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
+      const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
+      const float squares = sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w));
+      if (this->to[i] < 0) continue;
+      store4(this->out + this->to[i], v);
+      if (threadIdx.x % 8 == 0) *as_global(kept + (static_cast<int>(tile.w) + this->pixel(i)) * own.kept_parts) = {mean, squares};
+    }
+  }
+};
+
+template <bool KEEPS, int PARTS>
+struct MomentKind {
+  template <class Veu, class Product>
+  using Results = MomentResults<Veu, Product, KEEPS, PARTS>;
+};
+
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS, int PARTS>
+RK_INLINE void moment_conv(const Task<Veu>& task) {
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, MomentKind<KEEPS, PARTS>>::run(task);
+}
+
+}  // namespace rk
