@@ -112,6 +112,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.open("struct Veu");
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);
   w.line("static constexpr bool kManyRegisters = {};", plan.many_registers);
+  w.line("static constexpr bool kVotes = {};", d.voting_waits);
   w.line("static constexpr int kWordsBytes = {};", plan.program.memory.words_bytes);
   w.line("static constexpr int kWeightStages = {};", d.weight_stages);
   w.line("static constexpr int kWeightStageBytes = {};", d.weight_stage_bytes);

@@ -206,6 +206,7 @@ VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& 
   }
   VDevice longer = vdevice.with_long_batches();
   longer.wide_products = longer.more_tiles = longer.even_stages = true;
+  longer.voting_waits = false;
   const auto us = [&](const VDevice& d) {
     Prepared prepared = trial;
     prepared.vdevice = d;

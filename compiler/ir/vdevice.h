@@ -48,6 +48,8 @@ struct VDevice {
   // The same: products have bodies for a fixed number of steps in a stage (staged_conv_tiles.cpp). Only where they are nearly all that the
   // program computes: elsewhere a further body costs more than it gains.
   bool even_stages = false;
+  // The same: the lanes of a warp vote on each try of an mbarrier (kernels/vdevice/sync.cuh).
+  bool voting_waits = false;
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;

@@ -104,6 +104,7 @@ VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) 
   d.wide_products = wide;
   d.even_stages = wide && products->share > 0.95;
   d.more_tiles = large && d.even_stages;
+  d.voting_waits = d.even_stages && !large;
   return d;
 }
 

@@ -6,7 +6,7 @@
 // loop, so they cost no time of their own. column_sum[n] is the sum of the weights of column n as they were rounded, so a row of equal
 // values gives exactly zero.
 //
-// PARTS: so many moments of a row each thread combines (0: the rows are not normalised). Mean and squares are combined by Chan's formula,
+// SHARERS threads share the moments of a row, PARTS each (0: the rows are not normalised). Mean and squares are combined by Chan's formula,
 // in a fixed order. KEEPS: the moments of the results are stored. Eight lanes have 32 neighbouring channels of a row.
 //
 // Example: 64 channels by 64 rows, 768 k, which are 24 moments a row. Four threads share a row, PARTS is 6: thread 77 has moments 6 to 11
@@ -20,11 +20,11 @@ namespace rk {
 
 struct MomentConvArgs {
   StagedConvArgs conv;
-  TensorRef column_sums;            // of each output channel, in the order of the bias
-  TensorRef taken, kept;            // moments [row][part]{mean, squares} of the input's rows and of the results' rows
-  int32_t taken_parts, kept_parts;  // of a row
+  TensorRef column_sums;  // of each output channel, in the order of the bias
+  TensorRef taken, kept;  // moments [row][part]{mean, squares} of the input's rows and of the results' rows
+  int32_t kept_parts;     // of a row
   float inverse_k, epsilon;
-  int32_t centered;
+  int32_t centered;  // 0: the mean is not taken away
 };
 static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -41,7 +41,7 @@ struct RowNorm {
   }
 };
 
-template <class Veu, class Product, bool KEEPS, int PARTS>
+template <class Veu, class Product, bool KEEPS, int PARTS, int SHARERS>
 struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>> {
   using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>>;
   static constexpr int kRowThreads = threads_of_row(Veu::kComputeThreads, Product::kPixels);
@@ -51,40 +51,72 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
   static_assert(!Product::Of::kScales, "sums of tf32 have scales");
 
   float2 moment[PARTS > 0 ? PARTS : 1];
+  const float2* taken;  // the thread's first moment; null where there is no such row
+  float2* kept;         // where the thread's moments of the tile's first row are stored
+  float inverse_k, epsilon, centered;
+  int kept_parts;
 
   RK_INLINE static int row() { return static_cast<int>(threadIdx.x) / kRowThreads; }
   RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     Base::start(task, args, tile);
+    const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
     if constexpr (PARTS > 0) {
-      const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
       this->norm.rows = reinterpret_cast<const float2*>(task.work + kRows);
       this->norm.column_sums =
           load_weight4(task.address(own.column_sums) + (static_cast<int>(tile.n_block) * Product::kChannels + Base::column()));
+      const int at = static_cast<int>(tile.w) + row();
+      taken = nullptr;
+      if (row() < args.pixels && at < args.grid_w)
+        taken = reinterpret_cast<const float2*>(task.address(own.taken)) +
+                (at * (SHARERS * PARTS) + static_cast<int>(threadIdx.x) % SHARERS * PARTS);
+      inverse_k = own.inverse_k;
+      epsilon = own.epsilon;
+      centered = own.centered != 0 ? 1.0f : 0.0f;
+    }
+    if constexpr (KEEPS) {
+      kept_parts = own.kept_parts;
+      kept = reinterpret_cast<float2*>(task.address(own.kept)) +
+             ((static_cast<int>(tile.w) + Base::pixel(0)) * kept_parts + this->channel / kMomentColumns);
     }
   }
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     Base::fetch(task, args, tile);
     if constexpr (PARTS > 0) {
-      const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
-      const int first = static_cast<int>(threadIdx.x) % kRowThreads * PARTS, at = static_cast<int>(tile.w) + row();
-      const int parts = row() < args.pixels && at < args.grid_w ? own.taken_parts : 0;
-      const float2* const from = reinterpret_cast<const float2*>(task.address(own.taken)) + (at * own.taken_parts + first);
 #pragma unroll
-      for (int i = 0; i < PARTS; ++i) {
-        moment[i] = {0.0f, 0.0f};
-        if (first + i < parts) moment[i] = *as_global(from + i);
-      }
+      for (float2& m : moment) m = {0.0f, 0.0f};
+      if (taken == nullptr) return;
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) moment[i] = *as_global(taken + i);
     }
   }
-  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
+  // Leaves what RowNorm wants of the row in shared memory, before finish_staged's barrier.
+  RK_INLINE void meanwhile(const Task<Veu>& task) {
     if constexpr (PARTS > 0) {
-      if (round == 0) combine(task);
+      float mean = 0.0f, squares = 0.0f;
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) mean += moment[i].x;
+      mean *= 1.0f / PARTS;
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) {
+        const float apart = moment[i].x - mean;
+        squares += fmaf(kMomentColumns * apart, apart, moment[i].y);
+      }
+      // Each thread has mean and squares of as many values as the other.
+#pragma unroll
+      for (int step = 1; step < SHARERS; step *= 2) {
+        const float other = __shfl_xor_sync(kFullMask, mean, step), apart = mean - other;
+        squares += fmaf(apart * apart, 0.5f * (step * PARTS * kMomentColumns), __shfl_xor_sync(kFullMask, squares, step));
+        mean = 0.5f * (mean + other);
+      }
+      squares = fmaf(squares, inverse_k, (1.0f - centered) * (mean * mean) + epsilon);
+      const float factor = rsqrtf(squares);
+      if (threadIdx.x % kRowThreads == 0 && row() < Product::kPixels)
+        store_shared2(task.work, kRows + row() * 8, {-mean * centered * factor, factor});
     }
-    Base::share(task, args, tile, product, round);
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
     if constexpr (KEEPS)
-      finish_and_keep(task, tile, sums);
+      finish_and_keep(sums);
     else
       Base::finish(task, args, tile, sums, round);
   }
@@ -96,29 +128,8 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
     for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
     return v;
   }
-  // Leaves what RowNorm wants of the row. All threads call it.
-  RK_INLINE void combine(const Task<Veu>& task) const {
-    const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
-    const int left = own.taken_parts - static_cast<int>(threadIdx.x) % kRowThreads * PARTS;
-    float mean = 0.0f, squares = 0.0f;
-    if (own.centered != 0) {
-#pragma unroll
-      for (int i = 0; i < PARTS; ++i) mean += moment[i].x;
-      mean = sum_of_lanes<kRowThreads>(mean) * (kMomentColumns * own.inverse_k);
-    }
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-      const float apart = i < left ? moment[i].x - mean : 0.0f;
-      squares += fmaf(kMomentColumns * apart, apart, moment[i].y);
-    }
-    squares = sum_of_lanes<kRowThreads>(squares);
-    const float factor = rsqrtf(fmaf(squares, own.inverse_k, own.epsilon));
-    if (threadIdx.x % kRowThreads == 0 && row() < Product::kPixels) store_shared2(task.work, kRows + row() * 8, {-mean * factor, factor});
-  }
   // Results as they are: neither an activation nor a residual that lies apart.
-  RK_INLINE void finish_and_keep(const Task<Veu>& task, const StagedTile& tile, const char* sums) const {
-    const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
-    float2* const kept = reinterpret_cast<float2*>(task.address(own.kept)) + this->channel / kMomentColumns;
+  RK_INLINE void finish_and_keep(const char* sums) const {
 #pragma unroll
     for (int i = 0; i < Base::kOutputs; ++i) {
       const float4 v = add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats());
@@ -127,20 +138,20 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
       const float squares = sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w));
       if (this->to[i] < 0) continue;
       store4(this->out + this->to[i], v);
-      if (threadIdx.x % 8 == 0) *as_global(kept + (static_cast<int>(tile.w) + this->pixel(i)) * own.kept_parts) = {mean, squares};
+      if (threadIdx.x % 8 == 0) *as_global(kept + i * (Base::kPixelThreads * kept_parts)) = {mean, squares};
     }
   }
 };
 
-template <bool KEEPS, int PARTS>
+template <bool KEEPS, int PARTS, int SHARERS>
 struct MomentKind {
   template <class Veu, class Product>
-  using Results = MomentResults<Veu, Product, KEEPS, PARTS>;
+  using Results = MomentResults<Veu, Product, KEEPS, PARTS, SHARERS>;
 };
 
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS, int PARTS>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS, int PARTS, int SHARERS>
 RK_INLINE void moment_conv(const Task<Veu>& task) {
-  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, MomentKind<KEEPS, PARTS>>::run(task);
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, MomentKind<KEEPS, PARTS, SHARERS>>::run(task);
 }
 
 }  // namespace rk

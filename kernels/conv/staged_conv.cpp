@@ -165,7 +165,9 @@ bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, 
   const TensorId taken = taken_moments(rop);
   if (!taken.valid()) return true;
   constexpr auto kThreads = static_cast<int>(rk::kComputeWarps * rk::kWarp);
-  c.parts = ceil_div(parts_of(graph, taken), rk::threads_of_row(kThreads, static_cast<int>(shape.pixels())));
+  int64_t sharers = rk::threads_of_row(kThreads, static_cast<int>(shape.pixels()));
+  while (parts_of(graph, taken) % sharers != 0) sharers /= 2;
+  c.parts = parts_of(graph, taken) / sharers;
   return c.parts <= kMostParts;
 }
 
@@ -185,7 +187,6 @@ bool takes_moments(const Request& request, const Product& p) {
 }
 
 ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }
-ArgValue parts_or_none(const Graph& graph, TensorId id) { return arg(id.valid() ? parts_of(graph, id) : int64_t{0}); }
 
 // Makes the phase of a product one that normalises its input's rows by moments, or keeps those of its results, or both.
 void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
@@ -198,13 +199,13 @@ void add_moments(const Request& request, const Product& p, const Config& c, Phas
   if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
   phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
   phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
+  phase.template_args.emplace_back("SHARERS", std::to_string(c.parts != 0 ? parts_of(request.graph, taken) / c.parts : 1));
   phase.args_type = "rk::MomentConvArgs";
   phase.args = {{"conv", ArgValue{std::move(conv)}},
                 {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
                 {"taken", tensor_or_null(taken)},
                 {"kept", tensor_or_null(kept)},
-                {"taken_parts", parts_or_none(request.graph, taken)},
-                {"kept_parts", parts_or_none(request.graph, kept)},
+                {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
                 {"epsilon", float_arg(op.epsilon)},
                 {"centered", arg(int64_t{op.centered})}};

@@ -104,55 +104,71 @@ struct LaggedLoop {
 // and look for the ends of stages. Here a stage is straight code, and while its products run the next stage is awaited and begun. A
 // stage is released when the products of the next one have been begun. A stage of weights is as long as one or more stages of inputs.
 template <class Veu, class Product>
-RK_INLINE int multiply_stages(const StagedConvArgs& args, int left, Product& product, const InputStages<Veu>& inputs,
-                              WeightStages<Veu>& weights) {
+struct StageLoop {
   static_assert(Veu::kInputStages > 1 && Veu::kWeightStages > 1);
-  constexpr uint32_t kSteps = Product::kSteps, kStepCells = Product::kStepBytes / 16;
-  constexpr uint32_t kInputCells = Veu::kInputStageBytes / 16, kWeightCells = Veu::kWeightStageBytes / 16;
-  const uint32_t input_place = wide_place(inputs.stages, product.first_input), pattern = wide_pattern(product.eight_bytes),
-                 weight_place = wide_place(weights.stages, product.first_weight);
-  const uint32_t box = kSteps > 1 ? static_cast<uint32_t>(load_shared_int16(args.step_row, 2)) >> 1 : 0;  // rows of 128 bytes, times 16
-  uint32_t input_stage = inputs.stage, input_parity = inputs.parity, held_input = input_stage, held_weight = weights.stage;
-  const int chunk_steps = args.chunk_steps;
-  int chunk_left = chunk_steps, chunks_left = args.chunks - 1;
-  uint32_t a = weight_place + weights.stage * kWeightCells;
-  const bool arrives = kEachArrives || lane_id() == 0;
+  static constexpr uint32_t kSteps = Product::kSteps, kStepCells = Product::kStepBytes / 16;
+  static constexpr uint32_t kInputCells = Veu::kInputStageBytes / 16, kWeightCells = Veu::kWeightStageBytes / 16;
+
+  uint32_t input_place, weight_place, pattern;
+  uint32_t box;  // from a box to the next, as places
+  int left, chunk_steps, chunks_left;
+
+  // All that an argument says, before the inputs are awaited.
+  RK_INLINE StageLoop(const StagedConvArgs& args, int steps, const Product& product, const InputStages<Veu>& inputs,
+                      const WeightStages<Veu>& weights)
+      : input_place(wide_place(inputs.stages, product.first_input)),
+        weight_place(wide_place(weights.stages, product.first_weight)),
+        pattern(wide_pattern(product.eight_bytes)),
+        box(kSteps > 1 ? static_cast<uint32_t>(load_shared_int16(args.step_row, 2)) >> 1 : 0),  // rows of 128 bytes, times 16
+        left(steps),
+        chunk_steps(args.chunk_steps),
+        chunks_left(args.chunks - 1) {}
+
+  // Returns how many chunks of weights are left. `meanwhile` is called when the last products have been begun.
+  template <class Meanwhile>
+  RK_INLINE int run(Product& product, const InputStages<Veu>& inputs, WeightStages<Veu>& weights, const Meanwhile& meanwhile) {
+    uint32_t input_stage = inputs.stage, input_parity = inputs.parity, held_input = input_stage, held_weight = weights.stage;
+    int chunk_left = chunk_steps;
+    uint32_t a = weight_place + weights.stage * kWeightCells;
+    const bool arrives = kEachArrives || lane_id() == 0;
 #pragma unroll 1
-  while (true) {
-    const uint32_t b = input_place + input_stage * kInputCells;
-    begin_wide();
+    while (true) {
+      const uint32_t b = input_place + input_stage * kInputCells;
+      begin_wide();
 #pragma unroll
-    for (uint32_t s = 0; s < kSteps; ++s) product.begin_step(a + s * kStepCells, b + s * box, pattern);
-    commit_wide();
-    wait_wide<1>();  // for the stage before
-    if (arrives && held_input != input_stage) arrive(inputs.empty[held_input]);
-    if (arrives && held_weight != weights.stage) arrive(weights.empty[held_weight]);
-    left -= kSteps;
-    if (left <= 0) break;
-    held_input = input_stage;
-    held_weight = weights.stage;
-    a += kSteps * kStepCells;
-    if (++input_stage == Veu::kInputStages) input_stage = 0, input_parity ^= 1u;
-    chunk_left -= kSteps;
-    if (chunk_left == 0) {
-      chunk_left = chunk_steps;
-      --chunks_left;
-      weights.pass();
-      a = weight_place + weights.stage * kWeightCells;
+      for (uint32_t s = 0; s < kSteps; ++s) product.begin_step(a + s * kStepCells, b + s * box, pattern);
+      commit_wide();
+      wait_wide<1>();  // for the stage before
+      if (arrives && held_input != input_stage) arrive(inputs.empty[held_input]);
+      if (arrives && held_weight != weights.stage) arrive(weights.empty[held_weight]);
+      left -= kSteps;
+      if (left <= 0) break;
+      held_input = input_stage;
+      held_weight = weights.stage;
+      a += kSteps * kStepCells;
+      if (++input_stage == Veu::kInputStages) input_stage = 0, input_parity ^= 1u;
+      chunk_left -= kSteps;
+      if (chunk_left == 0) {
+        chunk_left = chunk_steps;
+        --chunks_left;
+        weights.pass();
+        a = weight_place + weights.stage * kWeightCells;
+      }
+      const bool input_is_there = passed_for_warp(inputs.full[input_stage], input_parity),
+                 weight_is_there = passed_for_warp(weights.full[weights.stage], weights.parity);
+      if (!input_is_there) wait_warp<Veu::kVotes>(inputs.full[input_stage], input_parity);
+      if (!weight_is_there) wait_warp<Veu::kVotes>(weights.full[weights.stage], weights.parity);
     }
-    const bool input_is_there = passed_for_warp(inputs.full[input_stage], input_parity),
-               weight_is_there = passed_for_warp(weights.full[weights.stage], weights.parity);
-    if (!input_is_there) wait_warp(inputs.full[input_stage], input_parity);
-    if (!weight_is_there) wait_warp(weights.full[weights.stage], weights.parity);
+    meanwhile();
+    wait_wide<0>();
+    if (arrives) {
+      arrive(inputs.empty[input_stage]);
+      arrive(weights.empty[weights.stage]);
+    }
+    weights.pass();
+    return chunks_left;
   }
-  wait_wide<0>();
-  if (arrives) {
-    arrive(inputs.empty[input_stage]);
-    arrive(weights.empty[weights.stage]);
-  }
-  weights.pass();
-  return chunks_left;
-}
+};
 #endif
 
 // The loop of all others, a batch of steps after the other. Returns how many chunks of weights are left.
@@ -223,19 +239,27 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   [[maybe_unused]] int rows[Product::kBatch];
   if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, Product::team() * args.input_steps * 2);
 
-  weights.acquire();
-  inputs.acquire();
-  results.fetch(task, args, tile);
+  const auto meanwhile = [&] { results.meanwhile(task); };
   int chunks_left;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (Product::kSteps > 0)
-    chunks_left = multiply_stages<Veu>(args, steps, product, inputs, weights);
-  else
+  if constexpr (Product::kSteps > 0) {
+    StageLoop<Veu, Product> loop(args, steps, product, inputs, weights);
+    weights.acquire();
+    inputs.acquire();
+    results.fetch(task, args, tile);
+    chunks_left = loop.run(product, inputs, weights, meanwhile);
+  } else
 #endif
-      if constexpr (Product::kLags)
-    chunks_left = LaggedLoop<Veu, Product>(args, steps, inputs, weights).run(product);
-  else
-    chunks_left = multiply_steps<Veu>(args, steps, product, inputs, weights, rows);
+  {
+    weights.acquire();
+    inputs.acquire();
+    results.fetch(task, args, tile);
+    if constexpr (Product::kLags)
+      chunks_left = LaggedLoop<Veu, Product>(args, steps, inputs, weights).run(product);
+    else
+      chunks_left = multiply_steps<Veu>(args, steps, product, inputs, weights, rows);
+    meanwhile();
+  }
   finish_staged(task, args, tile, product, results);
   for (; chunks_left > 0; --chunks_left) {
     weights.acquire();

@@ -61,7 +61,11 @@ struct StagedResults {
   Value* out;
   int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
   int channel, left;              // channel: in the tensor; left: how many channels exist from there on
-  bool plain;
+  // How results are made: clamped and stored in 16 bytes, by finish_gelu, by finish_smooth, or by finish_any.
+  enum class Way { plain, gelu, smooth, any };
+  Way way;
+  const Added* added;                      // the residual of the tile's first pixel, if the way is plain; else null
+  int added_w, added_row, row_multiplier;  // as staged_offsets; StagedConvArgs::row_of
 
   RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
   RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 4; }
@@ -81,28 +85,44 @@ struct StagedResults {
     for (Raw4<Added>& r : residual) r = {};
     low = args.clip.low;
     high = args.clip.high;
-    plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 &&
-            (args.epilogue.residual.base == kNullBase || args.vector_residual != 0);
+    const bool adds = args.epilogue.residual.base != kNullBase;
+    way = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 && (!adds || args.vector_residual != 0) ? Way::plain
+                                                                                                                       : Way::any;
+    if constexpr (Product::kWide) {
+      if (way != Way::plain && is_smooth(args.epilogue.activation) && args.vector_out != 0 && !adds) {
+        way = Way::smooth;
+        if constexpr (kAhead && std::is_same_v<Value, Half>) {
+          if (args.epilogue.activation == kGelu) way = Way::gelu;
+        }
+      }
+    }
+    added = nullptr;
+    if (!adds || way != Way::plain) return;
+    added = staged_residual<Added>(task, args, tile, channel);
+    added_w = static_cast<int>(args.epilogue.residual_strides[3]);
+    added_row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * added_w;
+    row_multiplier = args.row_multiplier;
   }
-  // Starts to load the residuals. Called when the rTask's inputs are there, and so the residuals, too.
+  // Starts to load the residuals. Called when the rTask's inputs are there, and so the residuals, too: what can be known before is known
+  // by then, since each read of an argument takes thirty clocks.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
-    if (args.epilogue.residual.base == kNullBase || !plain) return;
+    if (added == nullptr) return;
     if constexpr (!kAhead) return fetch_round(task, args, tile, 0);
-    const Added* const from = staged_residual<Added>(task, args, tile, channel);
-    const int w = static_cast<int>(args.epilogue.residual_strides[3]),
-              row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * w;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      if (to[i] >= 0) residual[i] = load_raw4(from + (pixel(i) * w + args.row_of(pixel(i)) * row));
+      if (to[i] >= 0) residual[i] = load_raw4(added + (pixel(i) * added_w + (pixel(i) * row_multiplier >> 16) * added_row));
     }
   }
+  // Called while the last products are made, or behind them.
+  RK_INLINE void meanwhile(const Task<Veu>&) {}
   // Puts the sums of a round into shared memory.
   RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
     product.store(task.work, round);
   }
   // bias plus the sums of the warps on k.
   RK_INLINE float4 sum_of(const char* sums, int p) const {
-    const int from = (p % Product::kRoundPixels * Product::kPitch + column()) * 4;
+    constexpr bool kAllExist = kRounds == 1 && Product::kPixels % kPixelThreads == 0;
+    const int from = ((kAllExist ? p : p % Product::kRoundPixels) * Product::kPitch + column()) * 4;
     float4 v = load_shared4(sums, from);
 #pragma unroll
     for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
@@ -113,14 +133,12 @@ struct StagedResults {
   // Stores the results of a round, whose sums are in shared memory.
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
     if constexpr (Product::kWide) {
-      if (!plain && is_smooth(args.epilogue.activation) && args.vector_out != 0 && args.epilogue.residual.base == kNullBase) {
-        if constexpr (kAhead && std::is_same_v<Value, Half>) {
-          if (args.epilogue.activation == kGelu) return finish_gelu(sums);
-        }
-        return finish_smooth(args, tile, sums, round);
+      if constexpr (kAhead && std::is_same_v<Value, Half>) {
+        if (way == Way::gelu) return finish_gelu(sums);
       }
+      if (way == Way::smooth) return finish_smooth(args, tile, sums, round);
     }
-    if (!plain) return finish_any(task, args, tile, sums, round);
+    if (way == Way::any) return finish_any(task, args, tile, sums, round);
     if constexpr (!kAhead) return finish_late(task, args, tile, sums, round);
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
@@ -258,6 +276,7 @@ struct StagedRoundedResults {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Value* at) { prefetch_l2(at); });
   }
+  RK_INLINE void meanwhile(const Task<Veu>&) const {}
   // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
   RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
     product.template store_rounded<Value>(task.work, bias, round);

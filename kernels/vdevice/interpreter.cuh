@@ -276,10 +276,10 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
   for (uint32_t n = 0;; ++n) {
     const uint32_t s = n % kSlots;
     Slot<Veu>& slot = control.slots[s];
-    wait_warp(control.ready[s], (n / kSlots) & 1u);
+    wait_warp<Veu::kVotes>(control.ready[s], (n / kSlots) & 1u);
     const uint16_t body = slot.body;
     const uint32_t inputs_phase = slot.inputs_phase;
-    if (inputs_phase != kStartsEarly) wait_warp(control.inputs[s], inputs_phase);
+    if (inputs_phase != kStartsEarly) wait_warp<Veu::kVotes>(control.inputs[s], inputs_phase);
     if (body < kBodyNothing) {
       if (threadIdx.x == 0) trace(launch, slot.instruction, kTraceStarted);
       accesses_of<Veu>(control, slot.task.record, slot.task.index);

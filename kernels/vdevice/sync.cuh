@@ -164,7 +164,21 @@ RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 
 // The same for a whole warp, which leaves it together: lanes may see the phase complete at different times, and bar.sync,
 // ldmatrix and mma.sync want the warp converged.
+// With VOTES the lanes vote on each try, so that they do not part: bringing them together again takes some sixty clocks. Not all programs
+// wait like this (Veu::kVotes): where waits are long, as in resnet50 at batch 8, lanes that vote after each try leave them later.
+template <bool VOTES = false>
 RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (VOTES) {
+    asm volatile(
+        "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
+        "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\tvote.sync.all.pred done, done, 0xffffffff;\n\t@done bra DONE;\n\t"
+        "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(smem_address(&barrier)),
+        "r"(parity)
+        : "memory");
+    return;
+  }
+#endif
   wait(barrier, parity);
 #if defined(__CUDA_ARCH__)
   __syncwarp();
@@ -172,8 +186,7 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// One try for a whole warp, whose lanes vote, so that they do not part: bringing them together again takes some sixty clocks. (Not all
-// waits are like this: where waits are long, as in resnet50 at batch 8, lanes that vote after each try leave them later.)
+// One such try.
 RK_INLINE bool passed_for_warp(Barrier& barrier, uint32_t parity) {
   uint32_t done;
   asm volatile(

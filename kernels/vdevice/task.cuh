@@ -36,7 +36,7 @@ struct WeightPipe {
   // The next chunk, 128-byte aligned, when it has arrived.
   RK_INLINE const char* acquire() {
     const uint32_t stage = next % Veu::kWeightStages;
-    wait_warp(full[stage], (next / Veu::kWeightStages) & 1u);
+    wait_warp<Veu::kVotes>(full[stage], (next / Veu::kWeightStages) & 1u);
     return stages + stage * Veu::kWeightStageBytes;
   }
   // This warp has read the chunk that acquire() gave last, and used what it has read. Every lane calls it.
@@ -57,7 +57,7 @@ struct WeightPipe {
 // The same for bodies that take many chunks: stage and parity are kept instead of computed from `next` each time. The current chunk
 // begins `base` bytes after `stages`. Bodies consume the ring of input stages (Phase::boxes) through this struct only. After the first
 // acquire() of an input stage, the body may read everything that the rTask's Waits are for.
-template <int STAGES, int STAGE_BYTES>
+template <int STAGES, int STAGE_BYTES, bool VOTES>
 struct StagePipe {
   char* stages;
   Barrier* full;
@@ -68,7 +68,7 @@ struct StagePipe {
   RK_INLINE StagePipe(char* stages_, Barrier* full_, Barrier* empty_, uint32_t next)
       : stages(stages_), full(full_), empty(empty_), stage(next % STAGES), parity(next / STAGES & 1u), base(0) {}
   RK_INLINE void acquire() {
-    wait_warp(full[stage], parity);
+    wait_warp<VOTES>(full[stage], parity);
     base = static_cast<int>(stage) * STAGE_BYTES;
   }
   RK_INLINE void release() {
@@ -85,9 +85,9 @@ struct StagePipe {
   }
 };
 template <class Veu>
-using WeightStages = StagePipe<Veu::kWeightStages, Veu::kWeightStageBytes>;
+using WeightStages = StagePipe<Veu::kWeightStages, Veu::kWeightStageBytes, Veu::kVotes>;
 template <class Veu>
-using InputStages = StagePipe<(Veu::kInputStages > 0 ? Veu::kInputStages : 1), Veu::kInputStageBytes>;
+using InputStages = StagePipe<(Veu::kInputStages > 0 ? Veu::kInputStages : 1), Veu::kInputStageBytes, Veu::kVotes>;
 
 // Where a rTask's part of the ring of input stages begins; chunks count from the start of the kernel.
 struct InputRing {
@@ -114,7 +114,7 @@ struct Task {
   uint32_t awaited_phase = 0;
   RK_INLINE void await_inputs() const {
     if (awaited == nullptr) return;
-    wait_warp(*awaited, awaited_phase);
+    wait_warp<Veu::kVotes>(*awaited, awaited_phase);
 #if defined(TAMP_CUDA_ON_CPU)
     __syncwarp();  // as wait_warp does on a GPU, so that a call by some lanes alone does not pass on the stand-in either
 #endif

@@ -17,6 +17,7 @@ namespace driver {
 struct Veu {
   static constexpr int kComputeThreads = 256;
   static constexpr bool kManyRegisters = false;
+  static constexpr bool kVotes = false;
   static constexpr int kWordsBytes = 0;
   static constexpr int kWeightStages = 2;
   static constexpr int kWeightStageBytes = 1024;

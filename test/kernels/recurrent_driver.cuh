@@ -23,6 +23,7 @@ constexpr int kThreads = 320;  // as the interpreter
 struct Veu {
   static constexpr int kComputeThreads = 256;
   static constexpr bool kManyRegisters = false;
+  static constexpr bool kVotes = false;
   static constexpr int kWordsBytes = 0;
   static constexpr int kWeightStages = 2;
   static constexpr int kWeightStageBytes = 1024;

@@ -18,6 +18,7 @@ using standin::launch;
 struct Veu {
   static constexpr int kComputeThreads = 96;
   static constexpr bool kManyRegisters = false;
+  static constexpr bool kVotes = false;
   static constexpr int kWordsBytes = 0;
   static constexpr int kWeightStages = 3;
   static constexpr int kWeightStageBytes = 512;
