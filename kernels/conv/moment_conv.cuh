@@ -28,24 +28,24 @@ struct MomentConvArgs {
 };
 static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
 
-// What a normalisation makes of sums. In shared memory, for each row of the tile: -mean * factor, and factor.
+// What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor.
+template <class Product>
 struct RowNorm {
   static constexpr bool kNormalizes = true;
-  const float2* rows;  // in shared memory
   float4 column_sums;  // of the thread's channels
 
-  RK_INLINE float4 of(const float4& sum, const float4& bias, int p) const {
-    const float2 row = load_shared2(rows, p * 8);
+  RK_INLINE static int place(int row) { return (row * Product::kPitch + Product::kChannels) * 4; }
+  RK_INLINE float4 of(const float4& sum, const float4& bias, const char* sums, int p) const {
+    const float2 row = load_shared2(sums, place(p));
     return {fmaf(sum.x, row.y, fmaf(row.x, column_sums.x, bias.x)), fmaf(sum.y, row.y, fmaf(row.x, column_sums.y, bias.y)),
             fmaf(sum.z, row.y, fmaf(row.x, column_sums.z, bias.z)), fmaf(sum.w, row.y, fmaf(row.x, column_sums.w, bias.w))};
   }
 };
 
 template <class Veu, class Product, bool KEEPS, int PARTS, int SHARERS>
-struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>> {
-  using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm, NoNorm>>;
+struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Product>, NoNorm>> {
+  using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Product>, NoNorm>>;
   static constexpr int kRowThreads = threads_of_row(Veu::kComputeThreads, Product::kPixels);
-  static constexpr int kRows = Product::kWarpsK * Product::kSumBytes;  // of RowNorm, in the work space
   static_assert(Base::kAhead, "sums of one round");
   static_assert(!KEEPS || (Base::kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
   static_assert(!Product::Of::kScales, "sums of tf32 have scales");
@@ -61,7 +61,6 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
     Base::start(task, args, tile);
     const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
     if constexpr (PARTS > 0) {
-      this->norm.rows = reinterpret_cast<const float2*>(task.work + kRows);
       this->norm.column_sums =
           load_weight4(task.address(own.column_sums) + (static_cast<int>(tile.n_block) * Product::kChannels + Base::column()));
       const int at = static_cast<int>(tile.w) + row();
@@ -90,7 +89,7 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
     }
   }
   // Leaves what RowNorm wants of the row in shared memory, before finish_staged's barrier.
-  RK_INLINE void meanwhile(const Task<Veu>& task) {
+  RK_INLINE void meanwhile() {
     if constexpr (PARTS > 0) {
       float mean = 0.0f, squares = 0.0f;
 #pragma unroll
@@ -111,7 +110,7 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
       squares = fmaf(squares, inverse_k, (1.0f - centered) * (mean * mean) + epsilon);
       const float factor = rsqrtf(squares);
       if (threadIdx.x % kRowThreads == 0 && row() < Product::kPixels)
-        store_shared2(task.work, kRows + row() * 8, {-mean * centered * factor, factor});
+        store_shared2(this->work, RowNorm<Product>::place(row()), {-mean * centered * factor, factor});
     }
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {

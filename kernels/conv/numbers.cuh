@@ -7,7 +7,8 @@
 
 namespace rk {
 
-inline constexpr int kSumPad = 4;  // floats behind a pixel's sums in shared memory, against bank conflicts
+inline constexpr int kSumPad = 4;      // floats behind a pixel's sums in shared memory, against bank conflicts
+inline constexpr int kWideSumPad = 8;  // the same for sums of wgmma (wide_sums in kernels/conv/staged_product.cuh)
 
 // --- implicit_gemm, split_k_sum, separable_conv ------------------------------------------------------------------------
 
@@ -69,6 +70,9 @@ constexpr int rounded_rounds(int channels, int pixels) { return rounds_of(channe
 constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.
 constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
+// How StagedResults makes its results: clamped and stored in 16 bytes, without a residual or with one that lies as they do; by finish_gelu;
+// by finish_smooth; or by finish_any.
+enum ResultsWay { kPlainWay, kAddedWay, kGeluWay, kSmoothWay, kAnyWay };
 // moment_conv.cuh: neighbours that have moments of their own (compiler/ir/ops.h, too), and how many threads combine those of a row of the
 // tile: a power of two.
 inline constexpr int kMomentColumns = 32;

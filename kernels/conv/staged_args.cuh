@@ -23,6 +23,7 @@ struct StagedConvArgs {
   int32_t row_multiplier;               // 2^16 / tile_w, rounded up
   int32_t grid_h, grid_w;               // pixels of an image of the grid
   int32_t vector_out, vector_residual;  // so many channels are one aligned access: 4, 8 or (0) none
+  int32_t way;                          // ResultsWay
   Divisor tiles, splits, n_blocks, tiles_w, tiles_h;
   // [team][step of an input chunk]: the first row of the stage that the step reads, times 16. Taps and steps that do not exist have
   // weights of zero. (The rows of the next batch are loaded ahead; at the end those loads read behind the table.)

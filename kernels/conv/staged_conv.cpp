@@ -54,7 +54,32 @@ int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>&
   return has_vector_channels(tensor, strides, channels) ? 4 : 0;
 }
 
-std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c) {
+// Whether the residual of a tile's pixel lies as far behind that of its first pixel as the results do.
+bool residual_lies_as_results(const Grid& g, const Config& c) {
+  return g.residual_strides[3] == g.out_strides[3] && (c.tile_h == 1 || g.residual_strides[2] == g.out_strides[2]);
+}
+
+// `wide`: whether the body multiplies by wgmma.
+rk::ResultsWay way_of(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, bool wide) {
+  if (c.splits > 1) return groups_of(p, c).channels % 4 == 0 ? rk::kPlainWay : rk::kAnyWay;
+  const int64_t channels = groups_of(p, c).channels;
+  const bool vectors = vector_of(graph, p.out, p.out_strides, channels) > 0;
+  const Activation activation = rop.epilogue.activation;
+  const bool clamps = activation == Activation::none || activation == Activation::relu || activation == Activation::clip;
+  if (clamps && vectors && !p.residual.valid()) return rk::kPlainWay;
+  if (clamps && vectors && vector_of(graph, p.residual, p.residual_strides, channels) > 0 && !p.residual_after_activation &&
+      residual_lies_as_results(grid_of(p), c))
+    return rk::kAddedWay;
+  const bool smooth = activation == Activation::gelu || activation == Activation::gelu_tanh || activation == Activation::silu ||
+                      activation == Activation::hard_swish;
+  if (!wide || !vectors || p.residual.valid() || !smooth) return rk::kAnyWay;
+  const Shape& s = shape_of(c);
+  const bool at_once = rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1;
+  const bool halves = graph.tensor(p.out).dtype == DType::f16;
+  return at_once && halves && activation == Activation::gelu ? rk::kGeluWay : rk::kSmoothWay;
+}
+
+std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, bool wide) {
   const Grid g = grid_of(p);
   const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
@@ -85,6 +110,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
       {"vector_out", arg(whole ? vector_of(graph, p.out, p.out_strides, groups.channels) : int64_t{groups.channels % 4 == 0 ? 4 : 0})},
       {"vector_residual",
        arg(whole && p.residual.valid() ? vector_of(graph, p.residual, p.residual_strides, groups.channels) : int64_t{0})},
+      {"way", arg(static_cast<int64_t>(way_of(graph, rop, p, c, wide)))},
       {"tiles", divisor_arg(b.tiles(g))},
       {"splits", divisor_arg(c.splits)},
       {"n_blocks", divisor_arg(b.n)},
@@ -209,7 +235,6 @@ void add_moments(const Request& request, const Product& p, const Config& c, Phas
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
                 {"epsilon", float_arg(op.epsilon)},
                 {"centered", arg(int64_t{op.centered})}};
-  if (c.parts != 0) phase.work_bytes += shape_of(c).pixels() * 8;
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 
@@ -230,7 +255,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
                          {"WARPS_N", std::to_string(s.warps_n)}};
   if (c.stage_steps != 0) phase.template_args.emplace_back("STAGE_STEPS", std::to_string(c.stage_steps));
   phase.args_type = "rk::StagedConvArgs";
-  phase.args = product_args(request.graph, plain_product(request.rop), p, c);
+  phase.args = product_args(request.graph, plain_product(request.rop), p, c, is_wide(request.vdevice, p, c));
   phase.rtasks = groups * b.n * c.splits * b.tiles(g);
   phase.work_bytes = s.sum_bytes();
   phase.many_registers = s.only_deep() && (is_tf32(c) || s.many_registers());
@@ -350,8 +375,8 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
   c.team_boxes = p.taps() == 1;
   if (has_moments(request.rop) && !take_moments(request.graph, request.rop, shape_of(c), c)) return;
   const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
-  const int64_t work_bytes = shape_of(c).sum_bytes() + (c.parts != 0 ? shape_of(c).pixels() * 8 : 0) +
-                             (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
+  const int64_t work_bytes =
+      shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
   if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   append_splits(request, p, c, rkernels);

@@ -239,7 +239,7 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   [[maybe_unused]] int rows[Product::kBatch];
   if constexpr (!Product::kWide) Product::load_rows(rows, args.step_row, Product::team() * args.input_steps * 2);
 
-  const auto meanwhile = [&] { results.meanwhile(task); };
+  const auto meanwhile = [&] { results.meanwhile(); };
   int chunks_left;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (Product::kSteps > 0) {

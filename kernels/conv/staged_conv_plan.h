@@ -32,7 +32,8 @@ struct Shape {
   // The sums of one round, or those rounded to 16 bits where there are several rounds (StagedRoundedResults).
   int64_t sum_bytes() const {
     const int m = static_cast<int>(channels()), n = static_cast<int>(pixels());
-    const int64_t rounds = rk::staged_rounds(m, n), bytes = n / rounds * (m + rk::kSumPad) * 4 * warps_k();
+    const int pad = is_deep() ? rk::kWideSumPad : rk::kSumPad;
+    const int64_t rounds = rk::staged_rounds(m, n), bytes = n / rounds * (m + pad) * 4 * warps_k();
     return rounds == 1 ? bytes : std::max<int64_t>(bytes, n / rk::rounded_rounds(m, n) * rk::rounded_pitch(m));
   }
   bool many_registers() const { return rk::has_many_sums(static_cast<int>(channels()), static_cast<int>(pixels())); }

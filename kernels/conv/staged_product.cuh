@@ -26,6 +26,7 @@ struct StagedProduct {
   static constexpr int kSumBytes = kPixels * kPitch * 4;                            // of one warp on k, in all rounds
   static constexpr int kBatch = staged_batch(kWarpUnits * (MT + kPairs * kLoads));  // steps whose operands are loaded together
   static constexpr bool kWide = false, kLags = false, kBegins = false;
+  static constexpr bool kSwaps = false;  // see wide_sums
   static constexpr int kSteps = 0;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels);  // rounds in which sums are stored and results made
   static constexpr int kRoundPixels = kPixels / kRounds;
@@ -185,10 +186,17 @@ struct StagedProduct {
 // Example, 64 x 64: lane 13 of warp 5, which is warp 1 of warpgroup 1, adds up units 1 and 3 of each box for channels 14 and 15 (tile 1
 // of 2, 13 / 4 = 3) and pixels 2, 3, 10, 11, .. 58, 59. With 128 channels it has all units of channels 64 + 14 and 64 + 15.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Where a lane of warp `warp` of a warpgroup stores the sums of its two channels, among those of a pixel. In pixels 4 to 7 of each eight
+// every two channels change places with the next two: then, with kWideSumPad, the 8-byte stores of half a warp hit each bank once.
+// Example: lanes 0 to 3 store pixels 0, 2, 4 and 6, which begin at banks 0, 16, 0 and 16 (2 * 72 floats from one to the next); with the
+// change they begin at 0, 16, 2 and 18. Lanes 4 to 15 follow at every fourth bank.
+RK_INLINE int wide_sums(int warp) { return warp / 2 * 32 + lane_id() / 4 * 4 + (warp % 2 ^ lane_id() % 4 / 2) * 2; }
+
 template <class Veu, int CHANNELS, int PIXELS>
 struct StagedWideProduct {
   using Of = StagedMath<Tf32>;
   static constexpr bool kWide = true, kBegins = false;
+  static constexpr bool kSwaps = true;
   static constexpr int kSteps = 0;
   static constexpr bool kLags = CHANNELS == 128 && Veu::kInputStages > 3;  // see LaggedLoop
   static constexpr int kSets = 2;                                          // of operands in registers, where kLags
@@ -196,7 +204,7 @@ struct StagedWideProduct {
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kUnitBytes = kChannels / 16 * kWarp * Of::kWords * 4, kStepBytes = Of::kUnits * kUnitBytes;
-  static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
+  static constexpr int kPitch = kChannels + kWideSumPad, kSumBytes = kPixels * kPitch * 4;
   static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
   static constexpr int kBatch = kGroupsN == 1 && kGroupsM == 1 ? 3 : 2;  // steps whose operands are loaded together
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp && (kRounds == 1 || kGroupsN == 1));
@@ -266,7 +274,7 @@ struct StagedWideProduct {
   RK_INLINE void store(char* sums, int round) const {
     constexpr int kRoundEights = kEights / kRounds;
     const int pixel = group_k() * kPixels + group_n() * kEights * 8 + lane_id() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int to = (pixel * kPitch + group_m() * 64 + wide_sums(warp_m())) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && j / kRoundEights != round) continue;
@@ -283,6 +291,7 @@ struct StagedWideProduct {
 template <class Veu, class Math, int CHANNELS, int PIXELS, int STAGE_STEPS>
 struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
+  static constexpr bool kSwaps = true;
   static constexpr bool kWide = true, kLags = STAGE_STEPS == 0 && CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
   static constexpr int kSteps = STAGE_STEPS;  // of an input stage, for multiply_stages; 0: any
   static constexpr bool kBegins = true;       // `steps` begins its products; they are awaited before a stage is released
@@ -293,7 +302,7 @@ struct StagedDeepProduct {
   static constexpr int kStepBytes = CHANNELS * kBoxRowBytes;
   static constexpr int kBatch = CHANNELS * PIXELS <= 64 * 128 ? 3 : 1;  // steps whose operands are computed together
   static constexpr int kRounds = staged_rounds(kChannels, kPixels), kRoundPixels = kPixels / kRounds;
-  static constexpr int kPitch = kChannels + kSumPad, kSumBytes = kPixels * kPitch * 4;
+  static constexpr int kPitch = kChannels + kWideSumPad, kSumBytes = kPixels * kPitch * 4;
   static_assert(Veu::kComputeThreads == 2 * 4 * kWarp);
 
   float sum[kEights][4];
@@ -372,7 +381,7 @@ struct StagedDeepProduct {
     constexpr int kGroupPixels = kEights * 8;
     const int first = group_n() * kGroupPixels - round * kRoundPixels;  // of the round's pixels: the warpgroup's first
     const int pixel = group_k() * kPixels + first + lane_id() % 4 * 2;
-    const int to = (pixel * kPitch + group_m() * 64 + warp_m() / 2 * 32 + (lane_id() / 4 * 2 + warp_m() % 2) * 2) * 4;
+    const int to = (pixel * kPitch + group_m() * 64 + wide_sums(warp_m())) * 4;
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
       if (kRounds > 1 && (first + j * 8 < 0 || first + j * 8 >= kRoundPixels)) continue;

@@ -61,11 +61,9 @@ struct StagedResults {
   Value* out;
   int to[kAhead ? kOutputs : 1];  // -1: there is no such pixel
   int channel, left;              // channel: in the tensor; left: how many channels exist from there on
-  // How results are made: clamped and stored in 16 bytes, by finish_gelu, by finish_smooth, or by finish_any.
-  enum class Way { plain, gelu, smooth, any };
-  Way way;
-  const Added* added;                      // the residual of the tile's first pixel, if the way is plain; else null
-  int added_w, added_row, row_multiplier;  // as staged_offsets; StagedConvArgs::row_of
+  char* work;                     // the task's, in a register
+  int32_t way;                    // ResultsWay
+  const Added* added;             // kAddedWay: the residual of the tile's first pixel
 
   RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x / kChannelThreads) + i * kPixelThreads; }
   RK_INLINE static int column() { return static_cast<int>(threadIdx.x % kChannelThreads) * 4; }
@@ -85,39 +83,25 @@ struct StagedResults {
     for (Raw4<Added>& r : residual) r = {};
     low = args.clip.low;
     high = args.clip.high;
-    const bool adds = args.epilogue.residual.base != kNullBase;
-    way = args.clip.other == 0 && args.clip.after == 0 && args.vector_out != 0 && (!adds || args.vector_residual != 0) ? Way::plain
-                                                                                                                       : Way::any;
-    if constexpr (Product::kWide) {
-      if (way != Way::plain && is_smooth(args.epilogue.activation) && args.vector_out != 0 && !adds) {
-        way = Way::smooth;
-        if constexpr (kAhead && std::is_same_v<Value, Half>) {
-          if (args.epilogue.activation == kGelu) way = Way::gelu;
-        }
-      }
-    }
-    added = nullptr;
-    if (!adds || way != Way::plain) return;
-    added = staged_residual<Added>(task, args, tile, channel);
-    added_w = static_cast<int>(args.epilogue.residual_strides[3]);
-    added_row = static_cast<int>(args.epilogue.residual_strides[2]) - args.tile_w * added_w;
-    row_multiplier = args.row_multiplier;
+    way = args.way;
+    work = task.work;
+    added = way == kAddedWay ? staged_residual<Added>(task, args, tile, channel) : nullptr;
   }
   // Starts to load the residuals. Called when the rTask's inputs are there, and so the residuals, too: what can be known before is known
   // by then, since each read of an argument takes thirty clocks.
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
-    if (added == nullptr) return;
+    if (way != kAddedWay) return;
     if constexpr (!kAhead) return fetch_round(task, args, tile, 0);
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
-      if (to[i] >= 0) residual[i] = load_raw4(added + (pixel(i) * added_w + (pixel(i) * row_multiplier >> 16) * added_row));
+      if (to[i] >= 0) residual[i] = load_raw4(added + to[i]);
     }
   }
   // Called while the last products are made, or behind them.
-  RK_INLINE void meanwhile(const Task<Veu>&) {}
+  RK_INLINE void meanwhile() {}
   // Puts the sums of a round into shared memory.
-  RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
-    product.store(task.work, round);
+  RK_INLINE void share(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
+    product.store(work, round);
   }
   // bias plus the sums of the warps on k.
   RK_INLINE float4 sum_of(const char* sums, int p) const {
@@ -126,7 +110,11 @@ struct StagedResults {
     float4 v = load_shared4(sums, from);
 #pragma unroll
     for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
-    if constexpr (Norm::kNormalizes) return norm.of(v, bias, p);
+    if constexpr (Product::kSwaps) {
+      static_assert(kPixelThreads % 8 == 0 && Product::kRoundPixels % 8 == 0, "of all pixels of a thread, or of none");
+      if (pixel(0) & 4) v = {v.z, v.w, v.x, v.y};
+    }
+    if constexpr (Norm::kNormalizes) return norm.of(v, bias, sums, p);
     if constexpr (!Product::Of::kScales) return add4(v, bias);
     return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};
   }
@@ -134,11 +122,11 @@ struct StagedResults {
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {
     if constexpr (Product::kWide) {
       if constexpr (kAhead && std::is_same_v<Value, Half>) {
-        if (way == Way::gelu) return finish_gelu(sums);
+        if (way == kGeluWay) return finish_gelu(sums);
       }
-      if (way == Way::smooth) return finish_smooth(args, tile, sums, round);
+      if (way == kSmoothWay) return finish_smooth(args, tile, sums, round);
     }
-    if (way == Way::any) return finish_any(task, args, tile, sums, round);
+    if (way == kAnyWay) return finish_any(task, args, tile, sums, round);
     if constexpr (!kAhead) return finish_late(task, args, tile, sums, round);
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll
@@ -247,6 +235,7 @@ struct StagedRoundedResults {
   int to[kOutputs];   // -1: there is no such pixel; from share on, since beside the sums there are no registers for it
   int channel, left;  // channel: in the tensor; left: how many channels exist from there on
   bool plain, adds;
+  char* work;
 
   // Of the tile; of the round's sums in shared memory: the same with round 0.
   RK_INLINE static int pixel(int i, int round) {
@@ -267,6 +256,7 @@ struct StagedRoundedResults {
     low = args.clip.low;
     high = args.clip.high;
     adds = args.epilogue.residual.base != kNullBase;
+    work = task.work;
     plain = args.clip.other == 0 && args.clip.after == 0 && args.vector_out == 8 && (!adds || args.vector_residual == 8);
   }
   // Beside the sums there are no registers for residuals: until the product is made they are only brought to L2, where a large batch's
@@ -276,10 +266,10 @@ struct StagedRoundedResults {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) for_residuals(task, args, tile, round, [](int, const Value* at) { prefetch_l2(at); });
   }
-  RK_INLINE void meanwhile(const Task<Veu>&) const {}
+  RK_INLINE void meanwhile() const {}
   // As StagedResults::share. Once the sums are stored there are registers for residuals and offsets.
   RK_INLINE void share(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const Product& product, int round) {
-    product.template store_rounded<Value>(task.work, bias, round);
+    product.template store_rounded<Value>(work, bias, round);
     staged_offsets<kPixelThreads>(to, args, tile, pixel(0, round), left);
 #pragma unroll
     for (float4& r : residual) r = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -367,7 +357,7 @@ RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, 
     if (round > 0) sync_compute<Veu>();
     results.share(task, args, tile, product, round);
     sync_compute<Veu>();
-    results.finish(task, args, tile, task.work, round);
+    results.finish(task, args, tile, results.work, round);
   }
 }
 

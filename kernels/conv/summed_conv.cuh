@@ -40,7 +40,7 @@ struct SummedResults : StagedResults<Veu, Product> {
 
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, char* sums, int) {
     float4 total = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (this->way == Base::Way::plain) {
+    if (this->way <= kAddedWay) {
 #pragma unroll
       for (int i = 0; i < Base::kOutputs; ++i) {
         if (this->to[i] < 0 || this->left <= 0) continue;
