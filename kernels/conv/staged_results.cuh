@@ -126,7 +126,7 @@ struct StagedResults {
       }
       if (way == kSmoothWay) return finish_smooth(args, tile, sums, round);
     }
-    if (way == kAnyWay) return finish_any(task, args, tile, sums, round);
+    if (way > kAddedWay) return finish_any(task, args, tile, sums, round);
     if constexpr (!kAhead) return finish_late(task, args, tile, sums, round);
     if (kOutputs == 1 && to[0] < 0) return;
 #pragma unroll

@@ -1,0 +1,286 @@
+// MomentMatMul: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
+// estimator's to say), and the device body against the reference over the stand-in.
+#include "compiler/passes/assign_layout.h"
+#include "compiler/passes/defer_normalize.h"
+#include "compiler/passes/narrow_activations.h"
+#include "compiler/passes/value_bounds.h"
+#include "kernels/conv/staged_conv.h"
+#include "kernels/conv/staged_conv_plan.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
+#include "test/support/check_pass.h"
+#include "test/support/onnx_model.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+double gained_by_moments(const Graph& graph, double us) { return 100 - us * count_rops(graph, "MomentMatMul"); }
+double faster_by_moments(const Graph& graph) { return gained_by_moments(graph, 10); }
+
+Graph deferred(const std::string& text, const GraphEstimator& estimator = faster_by_moments) {
+  const Graph source = parse_graph(text);
+  Graph made = passes::defer_normalize(source, estimator);
+  check_pass(source, made);
+  return made;
+}
+
+constexpr const char* kPorts = R"(
+  x = input f32[2,3,12]
+  r = input f32[2,3,64]
+  w = const f32[12,64]
+  v = const f32[64,8]
+  u = const f32[16,64]
+  b = const f32[64]
+  c = const f32[8]
+  g = const f32[64]
+  h = const f32[64]
+)";
+// As in a network that normalises before each part: the sum is the next residual.
+const std::string kSumGoesOn = std::string(kPorts) + R"(
+  s = MatMul(x, w) epilogue{bias=b, residual=r} -> f32[2,3,64]
+  n = Normalize(s, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,64]
+  m = MatMul(n, v) epilogue{bias=c, act=gelu} -> f32[2,3,8]
+  outputs(m, s)
+)";
+// As in BERT: the normalised rows are the next residual.
+const std::string kRowsGoOn = std::string(kPorts) + R"(
+  s = MatMul(x, w) epilogue{bias=b} -> f32[2,3,64]
+  n = Normalize(s, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,64]
+  m = MatMul(n, u) {trans_b=1, alpha=0.5} -> f32[2,3,16]
+  k = MatMul(m, u) epilogue{residual=n} -> f32[2,3,64]
+  outputs(k)
+)";
+
+std::string swapped(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::vector<ops::Value> results_of(const Case& c) {
+  return ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
+}
+
+}  // namespace
+
+TEST_CASE("MomentMatMul gives the moments of each 32 columns") {
+  CaseMaker maker("by hand");
+  std::vector<float> weights(64, 1.0F);
+  for (size_t i = 0; i < 16; ++i) weights[i] = 3;
+  const TensorId a = maker.input({1, 1}, Lay::rows, {2}), b = maker.constant({1, 64}, Lay::rows, weights);
+  const TensorId y = maker.output({1, 64}), moments = maker.output({1, 2, 2});
+  Case c = maker.finish(MomentMatMul{.activation = {Activation::relu}, .keeps_moments = true}, {a, b}, y);
+  c.graph.rops[0].outputs.push_back(moments);
+  // Sixteen values of 6 and sixteen of 2: mean 4, each 2 apart. Then 32 of 2.
+  check_near(floats_of(results_of(c)[1]), {4, 128, 2, 0});
+}
+
+TEST_CASE("MomentMatMul normalises rows by moments of its operand") {
+  // 32 columns with the mean 3 and the sum of squares 128 around it: deviation 2. Only the first column counts for the product.
+  std::vector<float> row(32, 3.0F), weights(32, 0.0F);
+  row[0] = 7;
+  weights[0] = 1;
+  const auto made = [&](bool centered) {
+    CaseMaker maker("given moments");
+    const TensorId a = maker.input({1, 32}, Lay::rows, row), b = maker.constant({32, 1}, Lay::rows, weights),
+                   bias = maker.constant({1}, Lay::rows, {0.5F}), r = maker.input({1, 1}, Lay::rows, {10}),
+                   moments = maker.input({1, 1, 2}, Lay::rows, {3, 128});
+    const Case c =
+        maker.finish(MomentMatMul{.normalize = true, .centered = centered, .epsilon = 0}, {a, b, bias, r, moments}, maker.output({1, 1}));
+    return floats_of(results_of(c)[0]);
+  };
+  check_near(made(true), {(7 - 3) / 2.0F + 10.5F});
+  check_near(made(false), {7 / 3.605551F + 10.5F});  // the root of 4 + 9
+}
+
+TEST_CASE("MomentMatMul says what does not fit") {
+  const auto refused = [](const MomentMatMul& op, const std::vector<Shape>& shapes) {
+    ops::OperandList operands;
+    for (const Shape& shape : shapes)
+      operands.push_back(shape.empty() ? std::nullopt : std::optional(ops::Operand{{DType::f32, shape}, nullptr}));
+    try {
+      ops::infer(op, operands);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const MomentMatMul keeps{.keeps_moments = true}, takes{.normalize = true};
+  CHECK(refused(keeps, {{2, 3, 5}, {5, 64}, {64}, {2, 3, 64}}) == "taken");
+  CHECK(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}}) == "taken");
+  CHECK_THAT(refused(keeps, {{2, 3, 5}, {2, 5, 64}}), Contains("B has shape [2,5,64], expected one matrix"));
+  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 48}}), Contains("expected rows of a multiple of 32"));
+  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 64}, {1}}), Contains("bias has shape [1], expected [64]"));
+  CHECK_THAT(refused(keeps, {{2, 3, 5}, {5, 64}, {64}, {3, 64}}), Contains("R has shape [3,64], expected [2,3,64]"));
+  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}}), Contains("belong together"));
+  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {2, 3, 2, 2}}), Contains("moments have shape [2,3,2,2], expected [6,2,2]"));
+  CHECK_THAT(refused(takes, {{2, 3, 48}, {48, 5}, {}, {}, {6, 1, 2}}), Contains("A has shape [2,3,48]"));
+}
+
+TEST_CASE("a normalisation between products becomes moments beside them") {
+  const Graph made = deferred(kSumGoesOn);
+  CHECK(count_rops(made, "MomentMatMul") == 2);
+  CHECK(count_rops(made, "Normalize") == 0);
+  const auto& front = std::get<MomentMatMul>(made.rops[0].attrs);
+  CHECK((front.keeps_moments && !front.normalize));
+  const auto& behind = std::get<MomentMatMul>(made.rops[1].attrs);
+  CHECK((behind.normalize && behind.centered && !behind.keeps_moments));
+  CHECK(behind.epsilon == 0.001F);
+  CHECK(behind.activation == ActivationCall{Activation::gelu});
+  CHECK(made.rops[1].name == parse_graph(kSumGoesOn).rops[2].name);
+  CHECK(made.rops[1].origin.size() >= 1);
+}
+
+TEST_CASE("a normalisation that something else reads stays beside the products") {
+  const Graph made = deferred(kRowsGoOn);
+  CHECK(count_rops(made, "MomentMatMul") == 2);
+  CHECK(count_rops(made, "Normalize") == 1);
+  CHECK(count_rops(made, "MatMul") == 1);
+}
+
+TEST_CASE("other normalisations and what stands between them and the products") {
+  const auto count = [](const std::string& text) { return count_rops(deferred(text), "MomentMatMul"); };
+  CHECK(count(swapped(kSumGoesOn, "Normalize(s, g, h)", "Normalize(s)")) == 2);
+  CHECK(count(swapped(kSumGoesOn, "Normalize(s, g, h) {axes=[2]", "Normalize(s, g) {axes=[2], centered=0")) == 2);
+  CHECK(count(swapped(swapped(kSumGoesOn, "n = Normalize(s, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,64]", R"(t = Reshape(s) -> f32[6,64]
+  o = Normalize(t, g, h) {axes=[1], epsilon=0.001} -> f32[6,64]
+  n = Reshape(o) -> f32[2,3,64])"),
+                      "outputs(m, s)", "outputs(m)")) == 2);
+  // Two products behind it, one of which has moments of its own.
+  const std::string chain = swapped(kSumGoesOn, "outputs(m, s)", R"(k = MatMul(n, u) {trans_b=1} -> f32[2,3,16]
+  d = MatMul(k, u) -> f32[2,3,64]
+  e = Normalize(d, h, g) {axes=[2], epsilon=0.001} -> f32[2,3,64]
+  q = MatMul(e, v) -> f32[2,3,8]
+  outputs(m, q, s))");
+  CHECK(count(chain) == 5);
+}
+
+TEST_CASE("normalisations stay where they are another thing, or no gain") {
+  const struct {
+    const char* why;
+    std::string text;
+  } rows[] = {
+      {"an activation in front", swapped(kSumGoesOn, "residual=r}", "residual=r, act=relu}")},
+      {"another axis", swapped(swapped(kSumGoesOn, "Normalize(s, g, h)", "Normalize(s)"), "axes=[2]", "axes=[1]")},
+      {"a scale of run time", swapped(kSumGoesOn, "g = const f32[64]", "g = input f32[64]")},
+      {"weights of run time", swapped(kSumGoesOn, "v = const f32[64,8]", "v = input f32[64,8]")},
+      {"no product behind",
+       swapped(swapped(kSumGoesOn, "m = MatMul(n, v) epilogue{bias=c, act=gelu} -> f32[2,3,8]", ""), "outputs(m, s)", "outputs(n)")},
+  };
+  for (const auto& row : rows) {
+    INFO(row.why);
+    Graph made;
+    try {
+      made = deferred(row.text);
+    } catch (const std::exception& error) {
+      FAIL(error.what());
+    }
+    CHECK(count_rops(made, "MomentMatMul") == 0);
+  }
+  const auto slower = [](const Graph& graph) { return gained_by_moments(graph, -1); };
+  CHECK(count_rops(deferred(kSumGoesOn, slower), "MomentMatMul") == 0);
+  CHECK(count_rops(deferred(kSumGoesOn, GraphEstimator()), "MomentMatMul") == 0);
+  std::string many = kSumGoesOn;
+  for (size_t at; (at = many.find("2,3,")) != std::string::npos;) many.replace(at, 4, "400,3,");
+  CHECK(count_rops(deferred(many), "MomentMatMul") == 0);
+}
+
+namespace {
+
+struct MomentSizes {
+  int64_t rows, k, columns;
+  bool takes = true, keeps = true, has_residual = true, has_bias = true, centered = true, trans_b = false;
+  ActivationCall activation{};
+};
+
+// Means between -1 and 1, and squares that make a deviation of about one.
+std::vector<float> some_moments(int64_t count) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(i % 7 - 3) / 3);
+    values.push_back(static_cast<float>(20 + i % 5 * 6));
+  }
+  return values;
+}
+
+// Of f16 but for the moments.
+Case moment_case(const std::string& name, const MomentSizes& e) {
+  CaseMaker maker(name);
+  const TensorId a = maker.input({e.rows, e.k}), b = maker.constant(e.trans_b ? Shape{e.columns, e.k} : Shape{e.k, e.columns});
+  std::vector<TensorId> inputs = {a, b, e.has_bias ? maker.constant({e.columns}) : TensorId(),
+                                  e.has_residual ? maker.input({e.rows, e.columns}) : TensorId()};
+  const int64_t parts = e.k / kMomentColumns;
+  if (e.takes) inputs.push_back(maker.input({e.rows, parts, 2}, Lay::rows, some_moments(e.rows * parts)));
+  while (!inputs.back().valid()) inputs.pop_back();
+  const TensorId y = maker.output({e.rows, e.columns}),
+                 moments = e.keeps ? maker.output({e.rows, e.columns / kMomentColumns, 2}) : TensorId();
+  const MomentMatMul op{.trans_b = e.trans_b,
+                        .alpha = 0.5F,
+                        .activation = e.activation,
+                        .normalize = e.takes,
+                        .centered = e.centered,
+                        .epsilon = 1e-3F,
+                        .keeps_moments = e.keeps};
+  Case c = maker.finish(op, inputs, y);
+  if (e.keeps) {
+    c.graph.rops[0].outputs.push_back(moments);
+    c.graph.outputs.push_back(moments);
+  }
+  c = narrowed(std::move(c), {a}, DType::f16);
+  if (e.has_residual) c = narrowed(std::move(c), {inputs[kMomentResidual]}, DType::f16);
+  return narrowed(std::move(c), {y}, DType::f16);
+}
+
+std::vector<Case> moment_cases() {
+  return {
+      moment_case("keeps moments", {19, 96, 64, false}),
+      moment_case("keeps moments of one part, no residual", {7, 64, 32, false, true, false, false}),
+      moment_case("takes moments", {19, 96, 72, true, false, false}),
+      moment_case("takes many moments, transposed weights", {9, 768, 40, true, false, true, true, true, true}),
+      moment_case("takes and keeps", {13, 192, 96}),
+      moment_case("the root of the mean square", {5, 64, 64, true, false, false, false, false}),
+      moment_case("an activation behind", {21, 128, 136, true, false, false, true, true, false, {Activation::gelu}}),
+      moment_case("a clamp behind", {21, 128, 136, true, false, true, true, true, false, {Activation::relu}}),
+  };
+}
+
+VDevice small_device(bool wide) {
+  VDevice vdevice = read_vdevice("cpu").with_inputs();
+  vdevice.sms = 5;
+  vdevice.wide_products = wide;
+  return vdevice;
+}
+
+std::vector<RKernel> bodies_of(const Case& c, const VDevice& vdevice, Precision precision) {
+  return kernels::staged_conv().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+}
+
+}  // namespace
+
+TEST_CASE("products beside a normalisation agree with the reference in fp16") {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_moments");
+  for (const std::string& problem :
+       run_heavy_cases(moment_cases(), {kernels::staged_conv()}, {small_device(true), Precision::fp16, 3e-2}, root, folder.path()))
+    FAIL_CHECK(problem);
+}
+
+TEST_CASE("there are no bodies by moments for other types, and for more moments than a thread can hold") {
+  const VDevice vdevice = small_device(true);
+  const Case usual = moment_case("usual", {19, 96, 64});
+  CHECK(!bodies_of(usual, vdevice, Precision::fp16).empty());
+  CHECK(bodies_of(usual, vdevice, Precision::fp32).empty());
+  CHECK(bodies_of(narrowed(usual, {usual.graph.rops[0].outputs[1]}, DType::f16), vdevice, Precision::fp16).empty());
+  for (const RKernel& rkernel : bodies_of(moment_case("long rows", {19, 2048, 64}), vdevice, Precision::fp16)) {
+    CHECK(kernels::staged::config_of(rkernel).parts <= 12);
+    CHECK(rkernel.phases.size() == 1);
+  }
+  // Moments are of results that are stored in one way.
+  CHECK(bodies_of(moment_case("kept behind gelu", {19, 96, 64, false, true, false, true, true, false, {Activation::gelu}}), vdevice,
+                  Precision::fp16)
+            .empty());
+}
+
+}  // namespace tamp::test
