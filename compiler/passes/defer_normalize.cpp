@@ -14,8 +14,10 @@ namespace {
 
 constexpr double kLeastDeferredGainUs = 2;  // a further body in the program costs what no estimate holds
 
-// Rows, columns, k of the product in front, whether it has a residual, columns of the products behind.
-using DeferredKind = std::tuple<int64_t, int64_t, int64_t, bool, std::vector<int64_t>>;
+enum class DeferredResidual : uint8_t { none, input, inside };  // an input of the model may lie in another type than the results
+
+// Rows, columns, k of the product in front, its residual, columns of the products behind.
+using DeferredKind = std::tuple<int64_t, int64_t, int64_t, DeferredResidual, std::vector<int64_t>>;
 
 struct Deferred {
   size_t maker, normalize;
@@ -54,12 +56,18 @@ class DeferredMatcher {
     if (found.products.empty()) return std::nullopt;
     std::vector<int64_t> behind;
     for (const size_t product : found.products) behind.push_back(graph_.tensor(graph_.rops[product].outputs[0]).shape.back());
-    found.kind = {rows, columns, graph_.tensor(graph_.rop(maker).inputs[0]).shape.back(), graph_.rop(maker).epilogue.residual.valid(),
-                  behind};
+    found.kind = {rows, columns, graph_.tensor(graph_.rop(maker).inputs[0]).shape.back(), residual_of_maker(graph_.rop(maker)), behind};
     return found;
   }
 
  private:
+  DeferredResidual residual_of_maker(const ROperator& maker) const {
+    TensorId residual = maker.epilogue.residual;
+    if (!residual.valid()) return DeferredResidual::none;
+    while (uses_.producer[residual.index()].valid() && std::holds_alternative<Reshape>(graph_.rop(uses_.producer[residual.index()]).attrs))
+      residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
+    return graph_.tensor(residual).role == Role::input ? DeferredResidual::input : DeferredResidual::inside;
+  }
   // Apart from Reshapes that keep the rows.
   ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
     ROperatorId maker = uses_.producer[rows.index()];

@@ -651,6 +651,33 @@ def test_normalisation_in_a_product(tamp):
     assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
+def products_and_norms(pre, rows=(2, 19), hidden=192, wide=768):
+    """Products with normalisations between them. `pre`: their sums are the next residuals, else the normalised rows are."""
+    net = Net(hidden)
+    x = net.linear("x", hidden, hidden)
+    x = x if pre else net.norm(x)
+    for _ in range(3):
+        s = net.add("Add", x, net.linear(x, hidden, hidden))
+        n = net.norm(s)
+        x = net.add("Add", s if pre else n, net.linear(net.add("Gelu", net.linear(n, hidden, wide)), wide, hidden))
+        x = x if pre else net.norm(x)
+    named(net, x)
+    return net.model([port("x", *rows, hidden)], [port("y", *rows, hidden)], opset=20, ir=9)
+
+
+def test_normalisation_by_moments(tamp):
+    """Products behind a normalisation take its rows as they are, and what the product in front says of them. The Normalize stays where a
+    residual is made of normalised rows."""
+    for pre in (True, False):
+        for precision, limit in [("fp16", 5e-3), ("bf16", 4e-2)] if pre else [("fp16", 5e-3), ("tf32", 5e-3)]:
+            check(tamp, products_and_norms(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
+            rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
+            assert rops.count("MomentMatMul") == 6, f"{precision}: {rops}"
+            assert (rops.count("Normalize") == 0) == pre, f"{precision}: {rops}"
+    check(tamp, products_and_norms(True), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]
