@@ -75,7 +75,7 @@ bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {
   constexpr int64_t kLeastSteps = 10;
   if (!vdevice.even_stages || c.deep == 0 || c.narrow == 0 || p.taps() > 1 || c.boxes_per_split < kLeastSteps) return false;
   const int64_t last = all_boxes(p, c) - (c.splits - 1) * c.boxes_per_split, box_bytes = bytes_of_box(p, c);
-  for (int64_t steps = shape_of(c).pixels() > 64 ? 2 : 3; steps > 1; --steps) {
+  for (int64_t steps = 4; steps > 1; --steps) {
     if (c.boxes_per_split % steps != 0 || last % steps != 0 || steps * box_bytes > vdevice.input_stage_bytes) continue;
     const int64_t fitting = vdevice.weight_stage_bytes / step_bytes_of(c) / steps;
     if (fitting == 0) continue;
