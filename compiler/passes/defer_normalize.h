@@ -18,6 +18,6 @@ namespace tamp::passes {
 // behind) are changed, or none: none where the graph is not estimated to be clearly faster with the change.
 Graph defer_normalize(Graph graph, const GraphEstimator& estimator);
 
-inline constexpr int64_t kMostDeferredRows = 1024;
+inline constexpr int64_t kMostDeferredRows = 1000;
 
 }  // namespace tamp::passes

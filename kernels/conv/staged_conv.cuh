@@ -169,6 +169,11 @@ struct StageLoop {
     return chunks_left;
   }
 };
+// What stands for it where products have no fixed number of steps.
+struct NoLoop {
+  template <class... All>
+  RK_INLINE explicit NoLoop(const All&...) {}
+};
 #endif
 
 // The loop of all others, a batch of steps after the other. Returns how many chunks of weights are left.
@@ -242,18 +247,15 @@ RK_INLINE void staged_rtask(const Task<Veu>& task) {
   const auto meanwhile = [&] { results.meanwhile(); };
   int chunks_left;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (Product::kSteps > 0) {
-    StageLoop<Veu, Product> loop(args, steps, product, inputs, weights);
-    weights.acquire();
-    inputs.acquire();
-    results.fetch(task, args, tile);
-    chunks_left = loop.run(product, inputs, weights, meanwhile);
-  } else
+  std::conditional_t<(Product::kSteps > 0), StageLoop<Veu, Product>, NoLoop> loop(args, steps, product, inputs, weights);
 #endif
-  {
-    weights.acquire();
-    inputs.acquire();
-    results.fetch(task, args, tile);
+  weights.acquire();
+  inputs.acquire();
+  results.fetch(task, args, tile);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (Product::kSteps > 0) chunks_left = loop.run(product, inputs, weights, meanwhile);
+#endif
+  if constexpr (Product::kSteps == 0) {
     if constexpr (Product::kLags)
       chunks_left = LaggedLoop<Veu, Product>(args, steps, inputs, weights).run(product);
     else
@@ -279,7 +281,7 @@ RK_BODY void staged_call(const Task<Veu>& task) {
   staged_rtask<Veu, Product, typename Kind::template Results<Veu, Product>>(task);
 }
 
-// A wide product must be in line. STAGE_STEPS: of its input stages, for multiply_stages; 0: any.
+// A wide product must be in line. STAGE_STEPS: of its input stages, for StageLoop; 0: any.
 template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, class Kind>
 struct StagedWay {
   RK_INLINE static void run(const Task<Veu>& task) { staged_call<Veu, Math, MT, NT, WARPS_M, WARPS_N, Kind>(task); }

@@ -58,7 +58,7 @@ struct Config {
   int64_t team_boxes = 0;   // 1: in a step each team takes a box, else a tap of the same box
   int64_t narrow = 0;       // 1: the inputs have 16 bits
   int64_t deep = 0;         // 1: the body multiplies by wgmma, 8 pixels at a time (eight_rows); in tf32, tiles of 128 channels
-  int64_t stage_steps = 0;  // steps of each input stage, if the body is made for that number (multiply_stages); 0: any number
+  int64_t stage_steps = 0;  // steps of each input stage, if the body is made for that number (StageLoop); 0: any number
   int64_t pairs = 0;        // 1: the product is by_pairs
   int64_t sums = 0;         // 1 or more: the body stores sums of channels as well (summed_conv.cuh), and so many groups are merged
   int64_t normalized = 0;   // 1: the second phase also normalises, in rTasks of sum_rows whole rows (split_k_normalize.cuh)

@@ -68,7 +68,7 @@ bool take_tile(const VDevice& vdevice, const SummedConv& op, const Product& p, C
 
 namespace {
 
-// For multiply_stages: as many boxes to a stage as divide the boxes of all splits, and as many whole stages of inputs to a stage of weights
+// For StageLoop: as many boxes to a stage as divide the boxes of all splits, and as many whole stages of inputs to a stage of weights
 // as fit. Few steps are not worth a body of their own, nor are two numbers of steps in a stage for wide tiles. Returns false where that
 // cannot be.
 bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {

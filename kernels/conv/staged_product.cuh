@@ -293,7 +293,7 @@ struct StagedDeepProduct {
   using Of = StagedMath<Rows<Math>>;
   static constexpr bool kSwaps = true;
   static constexpr bool kWide = true, kLags = STAGE_STEPS == 0 && CHANNELS * PIXELS > 128 * 128 && Veu::kInputStages > 3;
-  static constexpr int kSteps = STAGE_STEPS;  // of an input stage, for multiply_stages; 0: any
+  static constexpr int kSteps = STAGE_STEPS;  // of an input stage, for StageLoop; 0: any
   static constexpr bool kBegins = true;       // `steps` begins its products; they are awaited before a stage is released
   static constexpr int kSets = 1;
   static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS > 64 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);

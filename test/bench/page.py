@@ -50,13 +50,17 @@ def rows_of(results, batch, day):
 
 
 def merged(old, new):
-    """The rows of both. If a row is in both, the new one counts, with the old one's peers of other runs."""
+    """The rows of both. If a row is in both, the new one counts, with those of the old one's peers that were faster or are not in the new one."""
     rows = {key_of(row): row for row in old}
     for row in new:
         before = rows.get(key_of(row), {"peers": []})
         kept = [dict(peer, run=before["day"] if peer["run"] == "same" else peer["run"]) for peer in before["peers"]]
-        seen = {peer["who"] for peer in row["peers"]}
-        rows[key_of(row)] = dict(row, peers=row["peers"] + [peer for peer in kept if peer["who"] not in seen])
+        least = {peer["who"]: peer["us"] for peer in row["peers"]}
+        older = {}
+        for peer in sorted(kept, key=lambda peer: -peer["us"]):  # the fastest of each name is the last
+            if peer["who"] not in least or peer["us"] < least[peer["who"]]:
+                older[peer["who"]] = peer
+        rows[key_of(row)] = dict(row, peers=row["peers"] + list(older.values()))
     order = {name: i for i, name in enumerate(CNNS + MORE_CNNS + TRANSFORMERS + RECURRENT + SMALL)}
     return sorted(rows.values(), key=lambda row: (row["batch"], order.get(row["model"], len(order)), row["model"], row["precision"]))
 

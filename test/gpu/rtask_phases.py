@@ -14,7 +14,7 @@ The program is built and traced once for each place, with the stamp that says wh
 Only rOperators whose name contains a WORD are printed. A line that the source does not have is an error, not a place that changes nothing."""
 import argparse, collections, json, pathlib, shutil, statistics, subprocess, tempfile
 
-BODY = "template <class Veu, class Product, class Results = UsualResults<Veu, Product>>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
+BODY = "template <class Veu, class Product, class Results>\nRK_INLINE void staged_rtask(const Task<Veu>& task) {"
 STAMP = """template <class Veu>
 struct Slot;
 template <class Veu>
@@ -31,7 +31,7 @@ PLACES = {
     "body": None,
     "loop": ("  weights.acquire();\n  inputs.acquire();\n  results.fetch(task, args, tile);\n", "behind"),
     "end": ("  finish_staged(task, args, tile, product, results);\n", "before"),
-    "sums": ("    results.finish(task, args, tile, task.work, round);\n", "before"),
+    "sums": ("    results.finish(task, args, tile, results.work, round);\n", "before"),
 }
 
 
