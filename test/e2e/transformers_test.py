@@ -608,7 +608,7 @@ def test_large_products(tamp):
 
 
 def test_stages_of_a_fixed_number_of_steps(tamp):
-    """Where one-tap products are nearly all, those of many steps have bodies for two or three steps a stage (docs/adr/0034); 11 steps of 64
+    """Where one-tap products are nearly all, those of many steps have bodies for two to four steps a stage (docs/adr/0034); 11 steps of 64
     are neither. On the stand-in the stages are as long, and the loop is the one for any number."""
     for hidden, precision, limit, steps in [(640, "bf16", 4e-2, {2, 3}), (704, "fp16", 5e-3, set())]:
         net = Net(hidden)
