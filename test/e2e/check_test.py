@@ -63,7 +63,7 @@ def test_a_body_that_begins_early_waits_for_its_inputs(tamp):
     (tamp.folder / "pooled.onnx").write_bytes(model.SerializeToString())
     tamp("run", "pooled.onnx", "--device", "cpu", "--vdevice", "cpu", "--precision", "tf32", "--check", "--keep", "pooled")
     source = tamp.folder / "pooled" / "pooled.cu"
-    text, waits = source.read_text(), "wait_warp(*awaited, awaited_phase);"
+    text, waits = source.read_text(), "wait_warp<Veu::kVotes>(*awaited, awaited_phase);"
     assert text.count(waits) == 1, "await_inputs has another text; change this test"
     assert ".awaits_inputs = 1" in text, "no body of this network begins early; change this test"
     source.write_text(text.replace(waits, ""))
