@@ -669,7 +669,7 @@ def test_normalisation_by_moments(tamp):
     """Products behind a normalisation take its rows as they are, and what the product in front says of them. The Normalize stays where a
     residual is made of normalised rows."""
     for pre in (True, False):
-        for precision, limit in [("fp16", 5e-3), ("bf16", 4e-2)] if pre else [("fp16", 5e-3), ("tf32", 5e-3)]:
+        for precision, limit in [("fp16", 5e-3)] if pre else [("bf16", 4e-2), ("tf32", 5e-3)]:
             check(tamp, products_and_norms(pre), None, limit, precision, None, "--vdevice", "h200", *["--races"] * (precision == "fp16"))
             rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
             assert rops.count("MomentMatMul") == 6, f"{precision}: {rops}"
