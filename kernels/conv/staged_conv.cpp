@@ -208,8 +208,9 @@ bool takes_moments(const Request& request, const Product& p) {
   if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
   if (!kept_moments(request.rop).valid()) return true;
   const Epilogue epilogue = plain_product(request.rop).epilogue;
-  return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 &&
-         (!p.residual.valid() || vector_of(graph, p.residual, p.residual_strides, p.channels) > 0);
+  const bool adds_as_stored = !p.residual.valid() || (vector_of(graph, p.residual, p.residual_strides, p.channels) > 0 &&
+                                                      g.residual_strides[3] == g.out_strides[3]);
+  return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 && adds_as_stored;
 }
 
 ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }

@@ -193,6 +193,7 @@ struct MomentSizes {
   int64_t rows, k, columns;
   bool takes = true, keeps = true, has_residual = true, has_bias = true, centered = true, trans_b = false;
   ActivationCall activation{};
+  Lay residual = Lay::rows;
 };
 
 // Means between -1 and 1, and squares that make a deviation of about one.
@@ -210,7 +211,7 @@ Case moment_case(const std::string& name, const MomentSizes& e) {
   CaseMaker maker(name);
   const TensorId a = maker.input({e.rows, e.k}), b = maker.constant(e.trans_b ? Shape{e.columns, e.k} : Shape{e.k, e.columns});
   std::vector<TensorId> inputs = {a, b, e.has_bias ? maker.constant({e.columns}) : TensorId(),
-                                  e.has_residual ? maker.input({e.rows, e.columns}) : TensorId()};
+                                  e.has_residual ? maker.input({e.rows, e.columns}, e.residual) : TensorId()};
   const int64_t parts = e.k / kMomentColumns;
   if (e.takes) inputs.push_back(maker.input({e.rows, parts, 2}, Lay::rows, some_moments(e.rows * parts)));
   while (!inputs.back().valid()) inputs.pop_back();
@@ -242,6 +243,7 @@ std::vector<Case> moment_cases() {
       moment_case("takes and keeps", {13, 192, 96}),
       moment_case("the root of the mean square", {5, 64, 64, true, false, false, false, false}),
       moment_case("an activation behind", {21, 128, 136, true, false, false, true, true, false, {Activation::gelu}}),
+      moment_case("a residual that is a part of wider rows", {21, 128, 136, true, false, true, true, true, false, {}, Lay::slice}),
       moment_case("a clamp behind", {21, 128, 136, true, false, true, true, true, false, {Activation::relu}}),
   };
 }
@@ -277,7 +279,10 @@ TEST_CASE("there are no bodies by moments for other types, and for more moments 
     CHECK(kernels::staged::config_of(rkernel).parts <= 12);
     CHECK(rkernel.phases.size() == 1);
   }
-  // Moments are of results that are stored in one way.
+  // Moments are of results that are stored in one way, where their residual lies as they do.
+  CHECK(bodies_of(moment_case("kept beside a part of wider rows", {19, 96, 64, false, true, true, true, true, false, {}, Lay::slice}),
+                  vdevice, Precision::fp16)
+            .empty());
   CHECK(bodies_of(moment_case("kept behind gelu", {19, 96, 64, false, true, false, true, true, false, {Activation::gelu}}), vdevice,
                   Precision::fp16)
             .empty());
