@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "compiler/passes/by_kind.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -218,22 +218,9 @@ Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches) {
 
 Graph defer_normalize(Graph graph, const GraphEstimator& estimator) {
   if (!estimator) return graph;
-  std::optional<double> now_us;
-  std::set<DeferredKind> tried;
-  for (;;) {
-    std::vector<Deferred> matches = deferrals_of(graph);
-    const auto next = std::find_if(matches.begin(), matches.end(), [&](const Deferred& match) { return !tried.contains(match.kind); });
-    if (next == matches.end()) return graph;
-    const DeferredKind kind = next->kind;
-    tried.insert(kind);
-    std::erase_if(matches, [&](const Deferred& match) { return match.kind != kind; });
-    if (!now_us) now_us = estimator(graph);
-    Graph changed = with_deferrals(graph, matches);
-    const double us = estimator(changed);
-    if (us > *now_us - kLeastDeferredGainUs) continue;
-    now_us = us;
-    graph = std::move(changed);
-  }
+  return change_by_kind(
+      std::move(graph), estimator, kLeastDeferredGainUs, deferrals_of,
+      [](const Graph& from, const std::vector<Deferred>& matches) { return std::optional(with_deferrals(from, matches)); });
 }
 
 }  // namespace tamp::passes

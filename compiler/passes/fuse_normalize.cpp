@@ -1,12 +1,11 @@
 #include "compiler/passes/fuse_normalize.h"
 
-#include <algorithm>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "compiler/passes/by_kind.h"
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
@@ -108,22 +107,8 @@ Graph joined(Graph graph, const std::vector<Match>& matches) {
 
 Graph fuse_normalize(Graph graph, const GraphEstimator& estimator) {
   if (!estimator) return graph;
-  std::optional<double> now_us;
-  std::set<Kind> tried;
-  for (;;) {
-    std::vector<Match> matches = matches_of(graph);
-    const auto next = std::find_if(matches.begin(), matches.end(), [&](const Match& match) { return !tried.contains(match.kind); });
-    if (next == matches.end()) return graph;
-    const Kind kind = next->kind;
-    tried.insert(kind);
-    std::erase_if(matches, [&](const Match& match) { return match.kind != kind; });
-    if (!now_us) now_us = estimator(graph);
-    Graph changed = joined(graph, matches);
-    const double us = estimator(changed);
-    if (us > *now_us - kLeastGainUs) continue;
-    now_us = us;
-    graph = std::move(changed);
-  }
+  return change_by_kind(std::move(graph), estimator, kLeastGainUs, matches_of,
+                        [](const Graph& from, const std::vector<Match>& matches) { return std::optional(joined(from, matches)); });
 }
 
 }  // namespace tamp::passes

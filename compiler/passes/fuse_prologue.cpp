@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "compiler/passes/by_kind.h"
 #include "compiler/passes/fuse_normalize.h"
 #include "compiler/passes/rewrite.h"
 
@@ -190,23 +190,11 @@ bool has_any(const Graph& graph) {
 
 Graph fuse_prologue(Graph graph, const Estimator& estimator, const GraphEstimator& graphs) {
   if (!estimator || !graphs) return graph;
-  std::optional<double> now_us;
-  std::set<PrologueKind> tried;
-  for (;;) {
-    std::vector<Prologue> prologues = prologues_of(graph);
-    const auto next = std::find_if(prologues.begin(), prologues.end(), [&](const Prologue& p) { return !tried.contains(p.kind); });
-    if (next == prologues.end()) return graph;
-    const PrologueKind kind = next->kind;
-    tried.insert(kind);
-    std::erase_if(prologues, [&](const Prologue& p) { return p.kind != kind; });
-    Graph changed = with_prologues(graph, prologues);
-    if (!has_prologue_bodies(changed, estimator)) continue;
-    if (!now_us) now_us = graphs(graph);
-    const double us = graphs(changed);
-    if (us > *now_us - kLeastPrologueGainUs) continue;
-    now_us = us;
-    graph = std::move(changed);
-  }
+  return change_by_kind(std::move(graph), graphs, kLeastPrologueGainUs, prologues_of,
+                        [&](const Graph& from, const std::vector<Prologue>& prologues) {
+                          Graph changed = with_prologues(from, prologues);
+                          return has_prologue_bodies(changed, estimator) ? std::optional(std::move(changed)) : std::nullopt;
+                        });
 }
 
 Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
@@ -12,34 +13,30 @@
 namespace tamp::kernels::staged {
 namespace {
 
+// A product of the first two operands and the first result, with an epilogue of what the rOperator has as operands and attribute.
+ROperator product_within(const ROperator& rop, OpAttrs attrs, const ActivationCall& activation, size_t bias, size_t residual) {
+  ROperator product;
+  product.name = rop.name;
+  product.attrs = std::move(attrs);
+  product.inputs = {rop.inputs[0], rop.inputs[1]};
+  product.outputs = {rop.outputs[0]};
+  product.epilogue.activation = activation.kind;
+  product.epilogue.a = activation.a;
+  product.epilogue.b = activation.b;
+  if (rop.inputs.size() > bias) product.epilogue.bias = rop.inputs[bias];
+  if (rop.inputs.size() > residual) product.epilogue.residual = rop.inputs[residual];
+  return product;
+}
+
 ROperator without_sums(const ROperator& rop) {
   const auto& op = std::get<SummedConv>(rop.attrs);
-  ROperator conv;
-  conv.name = rop.name;
-  conv.attrs = Conv{op.kernel, op.strides, op.dilations, op.pads_begin, op.pads_end, op.group};
-  conv.inputs = {rop.inputs[0], rop.inputs[1]};
-  conv.outputs = {rop.outputs[0]};
-  conv.epilogue.activation = op.activation.kind;
-  conv.epilogue.a = op.activation.a;
-  conv.epilogue.b = op.activation.b;
-  if (rop.inputs.size() > kSummedBias) conv.epilogue.bias = rop.inputs[kSummedBias];
-  if (rop.inputs.size() > kSummedResidual) conv.epilogue.residual = rop.inputs[kSummedResidual];
-  return conv;
+  const Conv conv{op.kernel, op.strides, op.dilations, op.pads_begin, op.pads_end, op.group};
+  return product_within(rop, conv, op.activation, kSummedBias, kSummedResidual);
 }
 
 ROperator without_moments(const ROperator& rop) {
   const auto& op = std::get<MomentMatMul>(rop.attrs);
-  ROperator matmul;
-  matmul.name = rop.name;
-  matmul.attrs = MatMul{false, op.trans_b, op.alpha, 1};
-  matmul.inputs = {rop.inputs[0], rop.inputs[1]};
-  matmul.outputs = {rop.outputs[0]};
-  matmul.epilogue.activation = op.activation.kind;
-  matmul.epilogue.a = op.activation.a;
-  matmul.epilogue.b = op.activation.b;
-  if (rop.inputs.size() > kMomentBias) matmul.epilogue.bias = rop.inputs[kMomentBias];
-  if (rop.inputs.size() > kMomentResidual) matmul.epilogue.residual = rop.inputs[kMomentResidual];
-  return matmul;
+  return product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
 }
 
 }  // namespace

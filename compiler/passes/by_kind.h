@@ -1,0 +1,41 @@
+// What the passes have in common that change all matches of a kind or none, whichever the whole graph is estimated to be faster with.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compiler/ir/estimator.h"
+#include "compiler/ir/graph.h"
+
+namespace tamp::passes {
+
+// Takes the first kind that was not tried, changes all its matches, and keeps that if the graph gains `least_gain_us` at least; until all
+// kinds of what matches then have been tried. A match has a member `kind`, which can be ordered. matches_of(graph): all matches, in the
+// order of the graph. changed(graph, matches): the graph with these changed, or none if that cannot be.
+template <class MatchesOf, class Changed>
+Graph change_by_kind(Graph graph, const GraphEstimator& estimator, double least_gain_us, const MatchesOf& matches_of,
+                     const Changed& changed) {
+  using Kind = decltype(matches_of(graph).front().kind);
+  std::optional<double> now_us;
+  std::set<Kind> tried;
+  for (;;) {
+    auto matches = matches_of(graph);
+    const auto next = std::find_if(matches.begin(), matches.end(), [&](const auto& match) { return !tried.contains(match.kind); });
+    if (next == matches.end()) return graph;
+    const Kind kind = next->kind;
+    tried.insert(kind);
+    std::erase_if(matches, [&](const auto& match) { return match.kind != kind; });
+    std::optional<Graph> other = changed(graph, matches);
+    if (!other) continue;
+    if (!now_us) now_us = estimator(graph);
+    const double us = estimator(*other);
+    if (us > *now_us - least_gain_us) continue;
+    now_us = us;
+    graph = *std::move(other);
+  }
+}
+
+}  // namespace tamp::passes
