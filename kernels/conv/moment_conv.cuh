@@ -4,7 +4,7 @@
 // as they are, and its results are put right. Mean and variance of a row come from moments that whoever made the row has stored: of each
 // kMomentColumns neighbours the mean, and the sum of the squares around it. They are loaded when the inputs are there and used behind the
 // loop, so they cost no time of their own. column_sum[n] is the sum of the weights of column n as they were rounded, so a row of equal
-// values gives exactly zero.
+// values gives no more than what the sum over k rounds, times the factor.
 //
 // SHARERS threads share the moments of a row, PARTS each (0: the rows are not normalised). Mean and squares are combined by Chan's formula,
 // in a fixed order. KEEPS: the moments of the results are stored. Eight lanes have 32 neighbouring channels of a row.
@@ -127,11 +127,19 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
     for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
     return v;
   }
+  // Moments are of what the next product reads. Else a row of equal values that 16 bits cannot hold would be apart from its mean.
+  RK_INLINE static float4 as_stored(const float4& v) {
+    using Value = typename Base::Value;
+    if constexpr (sizeof(Value) == 4)
+      return v;
+    else
+      return Raw4<Value>{uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)}}.floats();
+  }
   // Results as they are: neither an activation nor a residual that lies apart.
   RK_INLINE void finish_and_keep(const char* sums) const {
 #pragma unroll
     for (int i = 0; i < Base::kOutputs; ++i) {
-      const float4 v = add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats());
+      const float4 v = as_stored(add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats()));
       const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
       const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
       const float squares = sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w));

@@ -193,6 +193,9 @@ def test_the_first_page_counts_the_best_peer_known_and_no_wrong_answer(tamp):
     assert both["us"] == 80.0 and page.best_peer(both) == {"who": "torch.compile", "us": 150.0, "run": "2026-01-01"}, both
     assert page.cells(both) == ["80.0", "150.0 * torch.compile", "**1.88**"] and page.merged([both], []) == [both]
     assert page.cells({**both, "us": 300.0})[2] == "0.50" and page.cells({**both, "peers": []}) == ["80.0", "", ""]
+    # A slower run of the same peer does not take the place of the faster one.
+    (slow,) = page.merged(first, page.rows_of({"resnet50 tf32": measured(80.0, pytorch_compile_us=170.0)}, 1, "2026-01-02"))
+    assert page.best_peer(slow) == {"who": "torch.compile", "us": 150.0, "run": "2026-01-01"}, slow
     raises(ValueError, lambda: page.filled("no marks", [both]), "<!-- page:cnns -->")
 
 

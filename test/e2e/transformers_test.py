@@ -678,6 +678,18 @@ def test_normalisation_by_moments(tamp):
     assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
+def test_rows_of_equal_values_by_moments(tamp):
+    """Rows that are all 3.3, which fp16 does not hold: normalised they are nothing but the shift."""
+    net, hidden = Net(192), 192
+    x = net.linear("x", hidden, hidden)
+    for _ in range(3):
+        same = net.add("Add", net.add("MatMul", x, net.constant(np.zeros((hidden, hidden), np.float32))), net.constant(np.full(hidden, 3.3, np.float32)))
+        x = net.linear(net.add("Gelu", net.linear(net.norm(same), hidden, 768)), 768, hidden)
+    named(net, x)
+    check(tamp, net.model([port("x", 2, 19, hidden)], [port("y", 2, 19, hidden)], opset=20, ir=9), None, 5e-3, "fp16", None, "--vdevice", "h200")
+    assert "MomentMatMul" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]
