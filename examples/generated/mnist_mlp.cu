@@ -11,21 +11,21 @@
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
 //     3358  host runtime, as it stands in tamp's runtime_stub/host/
-//     4312  one vEU
-//     4343  addresses: a base and a byte from there
-//     4351  rOperators: what each body is told
-//     4416  records: one row per phase of a rOperator
-//     4433  events: signals that make up one epoch
-//     4446  lanes: what each vEU runs, row by row
-//     4475  the kernel
-//     4481  host
+//     4314  one vEU
+//     4345  addresses: a base and a byte from there
+//     4353  rOperators: what each body is told
+//     4418  records: one row per phase of a rOperator
+//     4435  events: signals that make up one epoch
+//     4448  lanes: what each vEU runs, row by row
+//     4477  the kernel
+//     4483  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4355)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4357)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4386)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4388)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -528,8 +528,8 @@ RK_INLINE void proxy_fence_shared() {
 #endif
 }
 
-// How long weights stay in L2. Where they do not all fit, `kept` is more than 0: that share of the lines stays until the next run, and
-// the other lines leave first. Without that each run would drive out the weights that the next run reads first.
+// How long weights stay in L2: the share `kept` of their lines until the next run, the other lines no longer than there is room for all else
+// (0: L2 is told nothing). Without that they would drive out code and activations, even where L2 is as large as all of them together.
 RK_INLINE uint64_t weights_policy(float kept) {
   uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -3452,6 +3452,7 @@ struct Model {
   const int* in_place;  // for each output the input whose memory it may take, or -1
   size_t arena_bytes;
   size_t weight_bytes;
+  float weights_in_l2;                // the share of L2 in which weights shall stay from one inference to the next
   uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
   const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder
@@ -3888,13 +3889,14 @@ tamp_status start_kernel(Instance& instance, const rk::Launch& launch, const uin
   return TAMP_OK;
 }
 
-// The share of the weights that L2 shall keep from run to run; 0, which tells L2 nothing, if all weights fit. (alexnet on an H200, with
-// 122 MB of weights: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 if L2 is told nothing.)
+// The share of the weights that L2 shall keep from one inference to the next (Model::weights_in_l2). 0, which tells L2 nothing, if there are
+// no weights or nobody knows how large L2 is.
 inline float weights_kept(const Model& model) {
   int device = 0, l2_bytes = 0;
   if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess) return 0;
-  if (static_cast<size_t>(l2_bytes) >= model.weight_bytes) return 0;
-  return 0.4F * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
+  if (model.weight_bytes == 0) return 0;
+  const float kept = model.weights_in_l2 * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
+  return kept < 1 ? kept : 1;
 }
 
 inline tamp_status read_wait_budget(double seconds, uint64_t& ns, std::string& message) {
@@ -4490,7 +4492,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x7f66301300352abdull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xb151ed1fca2fda0aull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {
@@ -4503,7 +4505,7 @@ const tamp_host::BoxMap kMaps[] = {
 inline const tamp_host::Model& model() {
   static const tamp_host::Model instance = {
     "mnist_mlp", kInputs, 1, kOutputs, 1, kInPlace,
-    /*arena_bytes=*/3072, /*weight_bytes=*/419968, kInfo.structure,
+    /*arena_bytes=*/3072, /*weight_bytes=*/419968, /*weights_in_l2=*/0.15F, kInfo.structure,
     "mnist_mlp.weights", TAMP_WEIGHTS_FOLDER, nullptr,
     tamp_host::prepare_kernel<mnist_mlp_kernel>, tamp_host::start_kernel<mnist_mlp_kernel>, /*phases=*/nullptr,
     /*veus=*/34, rk::kThreadsOf<Veu>, rk::kSmemBytesOf<Veu>, kEvents, kInstructionCount, /*veus_by_sm=*/false, /*compute_capability=*/90,

@@ -209,8 +209,8 @@ RK_INLINE void proxy_fence_shared() {
 #endif
 }
 
-// How long weights stay in L2. Where they do not all fit, `kept` is more than 0: that share of the lines stays until the next run, and
-// the other lines leave first. Without that each run would drive out the weights that the next run reads first.
+// How long weights stay in L2: the share `kept` of their lines until the next run, the other lines no longer than there is room for all
+// else (0: L2 is told nothing). Without that they would drive out code and activations, even where L2 is as large as all of them together.
 RK_INLINE uint64_t weights_policy(float kept) {
   uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

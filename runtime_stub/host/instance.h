@@ -108,13 +108,14 @@ tamp_status start_kernel(Instance& instance, const rk::Launch& launch, const uin
   return TAMP_OK;
 }
 
-// The share of the weights that L2 shall keep from run to run; 0, which tells L2 nothing, if all weights fit. (alexnet on an H200, with
-// 122 MB of weights: 87.2 us with 18 MB of them kept, 88.4 with 31, 91.9 with 43, 92.8 if L2 is told nothing.)
+// The share of the weights that L2 shall keep from one inference to the next (Model::weights_in_l2). 0, which tells L2 nothing, if there
+// are no weights or nobody knows how large L2 is.
 inline float weights_kept(const Model& model) {
   int device = 0, l2_bytes = 0;
   if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device) != cudaSuccess) return 0;
-  if (static_cast<size_t>(l2_bytes) >= model.weight_bytes) return 0;
-  return 0.4F * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
+  if (model.weight_bytes == 0) return 0;
+  const float kept = model.weights_in_l2 * static_cast<float>(l2_bytes) / static_cast<float>(model.weight_bytes);
+  return kept < 1 ? kept : 1;
 }
 
 inline tamp_status read_wait_budget(double seconds, uint64_t& ns, std::string& message) {

@@ -36,6 +36,7 @@ struct Model {
   const int* in_place;  // for each output the input whose memory it may take, or -1
   size_t arena_bytes;
   size_t weight_bytes;
+  float weights_in_l2;                // the share of L2 in which weights shall stay from one inference to the next
   uint64_t structure;                 // a hash of this code; also in the header of NAME.weights, which may be replaced by others of it
   const char* weights_file;           // "NAME.weights": what NULL in tamp_options means, looked for ...
   std::string weights_folder;         // ... here, which is empty or ends with a slash, and in the program's own folder

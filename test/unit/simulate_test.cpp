@@ -145,3 +145,13 @@ TEST_CASE("a plan takes as long as the rProgram that is made of it") {
     }
   }
 }
+
+TEST_CASE("few weights stay in L2, and more where a program reads most of its time") {
+  RProgram program = schedule::schedule(tiny_graphs().front().graph, device(), {}, tiny_families());
+  program.weight_bytes = static_cast<int64_t>(0.9e6 * program.estimated_us);
+  schedule::estimate(program);
+  CHECK(program.weights_in_l2 == Approx(0.15));
+  program.weight_bytes = static_cast<int64_t>(1.1e6 * program.estimated_us);
+  schedule::estimate(program);
+  CHECK(program.weights_in_l2 == Approx(0.4));
+}
