@@ -397,11 +397,16 @@ namespace {
 
 // Weights that do not stay in L2 leave it before anything else does: each is read once an inference, and what they would drive out (code,
 // activations, tables) is read by many SMs at the moment at which all wait. Few weights stay, but more where the program waits for device
-// memory itself. On an H200 (docs/performance-log.md, "What L2 keeps") resnet50 takes 222 us in tf32 with 0.15 and 227 with 0.4, and
-// alexnet, which reads 1.9 MB of weights a microsecond, 66.6 and 64.7 in fp16.
+// memory itself. On an H200 (docs/adr/0036) resnet50 takes 222 us in tf32 with 0.15 and 227 with 0.4, and alexnet, which copies 1.9 MB of
+// weights a microsecond, 66.5 and 64.7 in fp16.
 double weights_in_l2(const RProgram& program) {
-  constexpr double kFew = 0.15, kMany = 0.4, kManyWeightBytes = 1e6;  // bytes: of a microsecond
-  return static_cast<double>(program.weight_bytes) > kManyWeightBytes * program.estimated_us ? kMany : kFew;
+  constexpr double kFew = 0.15, kMany = 0.4, kManyBytes = 6.5e5;  // of a microsecond
+  double copied = 0;
+  for (const RKernel& rkernel : program.rkernels) {
+    for (const Phase& phase : rkernel.phases)
+      copied += static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask * phase.ring.blocks);
+  }
+  return copied > kManyBytes * program.estimated_us ? kMany : kFew;
 }
 
 }  // namespace
