@@ -195,8 +195,9 @@ def main():
         if "plain" not in row:
             print(f"{name:24} {precision:5} FAILED: {row['failure'][-700:]}", flush=True)
             continue
+        peer_times = [row[key] for key in ("pytorch_graph_us", "pytorch_compile_us") if row.get(key)]
         print(f"{name:24} {precision:5} {'good' if good else 'WRONG'} error {row['plain']['error']:.2e} (bar {row['plain']['bar']:.1e}) graph {row['graph']['train_us']:8.1f} us "
-              f"single {row['plain']['median_us']:8.1f} us peer {row.get('pytorch_graph_us') or float('nan'):8.1f} us estimate {row['estimated_us']:7.1f} rops {row['rops']:4} waves {row['waves']:4} "
+              f"single {row['plain']['median_us']:8.1f} us peer {min(peer_times, default=float('nan')):8.1f} us estimate {row['estimated_us']:7.1f} rops {row['rops']:4} waves {row['waves']:4} "
               f"compile {row['compile_s']:.1f} s nvcc {row['nvcc_s']:.1f} s regs {row['registers']} spills {row['spill_bytes']} warnings {row['warnings']} {row.get('failure', '')}", flush=True)
     if args.out:
         args.out.write_text(json.dumps(results, indent=1))
