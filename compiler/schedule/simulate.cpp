@@ -400,7 +400,7 @@ namespace {
 // memory itself. On an H200 (docs/adr/0036) resnet50 takes 222 us in tf32 with 0.15 and 227 with 0.4, and alexnet, which copies 1.9 MB of
 // weights a microsecond, 66.5 and 64.7 in fp16.
 double weights_in_l2(const RProgram& program) {
-  constexpr double kFew = 0.15, kMany = 0.4, kManyBytes = 6.5e5;  // of a microsecond
+  constexpr double kFew = 0.15, kMany = 0.4, kManyBytes = 1e6;  // of a microsecond
   double copied = 0;
   for (const RKernel& rkernel : program.rkernels) {
     for (const Phase& phase : rkernel.phases)
