@@ -116,7 +116,7 @@ void emit_host(SourceWriter& w, const Plan& plan) {
   w.open("inline const tamp_host::Model& model()");
   w.open("static const tamp_host::Model instance =");
   w.line("\"{}\", kInputs, {}, kOutputs, {}, kInPlace,", name, graph.inputs.size(), graph.outputs.size());
-  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_in_l2=*/{}F, kInfo.structure,", plan.program.memory.arena_bytes,
+  w.line("/*arena_bytes=*/{}, /*weight_bytes=*/{}, /*weights_in_l2=*/{:.2f}F, kInfo.structure,", plan.program.memory.arena_bytes,
          plan.program.weight_bytes, plan.program.weights_in_l2);
   w.line("\"{}.weights\", TAMP_WEIGHTS_FOLDER, {},", name, plan.embeds_weights ? "kEmbeddedWeights" : "nullptr");
   if (plan.program.launches) {

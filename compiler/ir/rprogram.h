@@ -81,7 +81,8 @@ struct RProgram {
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;
   double estimated_us = 0;
-  double weights_in_l2 = 0;  // the share of L2 in which weights shall stay from one inference to the next (kernels/vdevice/sync.cuh)
+  // The share of L2 in which weights shall stay from one inference to the next (docs/adr/0036); schedule::estimate may decide otherwise.
+  double weights_in_l2 = 0.15;
   bool veus_by_sm = false;   // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
 };
 
