@@ -83,7 +83,7 @@ struct RProgram {
   double estimated_us = 0;
   // The share of L2 in which weights shall stay from one inference to the next (docs/adr/0036); schedule::estimate may decide otherwise.
   double weights_in_l2 = 0.15;
-  bool veus_by_sm = false;   // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
+  bool veus_by_sm = false;  // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
 };
 
 // Summary, one line per rOperator, the lanes in short. (schedule::verify proves what must hold of a rProgram.)
