@@ -13,6 +13,7 @@
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
 #include "kernels/conv/split_k_normalize.h"
+#include "kernels/conv/staged_conv_moments.h"
 #include "kernels/conv/staged_conv_pack.h"
 #include "kernels/conv/staged_conv_tiles.h"
 #include "kernels/loop.h"
@@ -45,13 +46,6 @@ ArgValue step_rows(const Product& p, const Config& c, const InputBoxes& boxes) {
     while (static_cast<int64_t>(rows.size()) < first + input_steps_of(p, c)) rows.push_back(rows[static_cast<size_t>(first)]);
   }
   return array_arg(rows);  // the rest of the array is zero
-}
-
-// How many channels are one aligned access of 16 bytes at most: 8 (of 16 bits), 4, or 0.
-int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels) {
-  const Tensor& tensor = graph.tensor(id);
-  if (is_narrow(tensor.dtype) && has_vector_channels(tensor, strides, channels, 8)) return 8;
-  return has_vector_channels(tensor, strides, channels) ? 4 : 0;
 }
 
 // Whether the residual of a tile's pixel lies as far behind that of its first pixel as the results do.
@@ -169,74 +163,6 @@ void add_sums(const Request& request, const Product& p, const Shape& shape, Phas
                 {"channels", arg(request.graph.tensor(sums).shape[1])}};
   phase.work_bytes += rk::summed_work_bytes(static_cast<int>(shape.channels()));
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
-}
-
-// --- products beside a normalisation (moment_conv.cuh) -----------------------------------------------------------------
-
-TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
-TensorId kept_moments(const ROperator& rop) { return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[1] : TensorId(); }
-
-// Of a row.
-int64_t parts_of(const Graph& graph, TensorId moments) { return graph.tensor(moments).shape[1]; }
-
-static_assert(kMomentColumns == rk::kMomentColumns);
-// More would be too many registers beside the sums.
-constexpr int64_t kMostParts = 12;
-
-// Makes `c` the config of a body beside a normalisation; false where the shape has none.
-bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, Config& c) {
-  if (rk::staged_rounds(static_cast<int>(shape.channels()), static_cast<int>(shape.pixels())) > 1) return false;
-  c.moments = kept_moments(rop).valid() ? 1 : 0;
-  if (c.moments != 0 && shape.channels() % kMomentColumns != 0) return false;
-  const TensorId taken = taken_moments(rop);
-  if (!taken.valid()) return true;
-  constexpr auto kThreads = static_cast<int>(rk::kComputeWarps * rk::kWarp);
-  int64_t sharers = rk::threads_of_row(kThreads, static_cast<int>(shape.pixels()));
-  while (parts_of(graph, taken) % sharers != 0) sharers /= 2;
-  c.parts = parts_of(graph, taken) / sharers;
-  return c.parts <= kMostParts;
-}
-
-// Whether there are bodies for it: rows one after the other of 16 bits, moments without gaps, and where moments are kept results that are
-// stored in one way.
-bool takes_moments(const Request& request, const Product& p) {
-  const Graph& graph = request.graph;
-  for (const TensorId id : {taken_moments(request.rop), kept_moments(request.rop)}) {
-    if (id.valid() && (!is_plain_f32(graph.tensor(id)) || !is_row_major(graph.tensor(id)))) return false;
-  }
-  const Grid g = grid_of(p);
-  if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
-  if (!kept_moments(request.rop).valid()) return true;
-  const Epilogue epilogue = plain_product(request.rop).epilogue;
-  const bool adds_as_stored = !p.residual.valid() || (vector_of(graph, p.residual, p.residual_strides, p.channels) > 0 &&
-                                                      g.residual_strides[3] == g.out_strides[3]);
-  return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 && adds_as_stored;
-}
-
-ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }
-
-// Makes the phase of a product one that normalises its input's rows by moments, or keeps those of its results, or both.
-void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
-  const auto& op = std::get<MomentMatMul>(request.rop.attrs);
-  const TensorId taken = taken_moments(request.rop), kept = kept_moments(request.rop);
-  ArgList conv;
-  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
-  phase.header = "kernels/conv/moment_conv.cuh";
-  phase.body = "rk::moment_conv";
-  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
-  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
-  phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
-  phase.template_args.emplace_back("SHARERS", std::to_string(c.parts != 0 ? parts_of(request.graph, taken) / c.parts : 1));
-  phase.args_type = "rk::MomentConvArgs";
-  phase.args = {{"conv", ArgValue{std::move(conv)}},
-                {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
-                {"taken", tensor_or_null(taken)},
-                {"kept", tensor_or_null(kept)},
-                {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
-                {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
-                {"epsilon", float_arg(op.epsilon)},
-                {"centered", arg(int64_t{op.centered})}};
-  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
@@ -461,19 +387,6 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   const int64_t first = group * groups.in_channels + split * c.boxes_per_split * channels_of_box(p);
   append_input(graph, p, row(h, w), row(last_h - 1, last_w - 1) + 1, std::min(first, all),
                std::min(first + ceil_div(c.boxes_per_split, whole) * whole * channels_of_box(p), all), out.reads);
-}
-
-// Those of a MomentMatMul beside the product's.
-void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {
-  const Blocks b = blocks_of(p, c);
-  const int64_t tiles = b.tiles(grid_of(p)), first = index % tiles * c.tile_w, last = std::min(first + c.tile_w, p.rows());
-  const int64_t begin = index / tiles * shape_of(c).channels(), end = std::min(begin + shape_of(c).channels(), p.channels);
-  const auto moments = [&](TensorId id, int64_t from, int64_t to) {
-    const int64_t row = 2 * parts_of(graph, id);
-    return Region{id, {graph.tensor(id).place.offset + first * row + from * 2, last - first, row, (to - from) * 2}};
-  };
-  if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, 0, parts_of(graph, id)));
-  if (const TensorId id = kept_moments(rop); id.valid()) out.writes.push_back(moments(id, begin / kMomentColumns, end / kMomentColumns));
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int phase, int64_t index, Accesses& out) {

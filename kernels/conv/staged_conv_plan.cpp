@@ -171,6 +171,12 @@ int64_t all_boxes(const Product& p, const Config& c) {
   return ceil_div(ceil_div(groups_of(p, c).in_channels, channels_of_box(p)), pair) * pair;
 }
 
+int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels) {
+  const Tensor& tensor = graph.tensor(id);
+  if (is_narrow(tensor.dtype) && has_vector_channels(tensor, strides, channels, 8)) return 8;
+  return has_vector_channels(tensor, strides, channels) ? 4 : 0;
+}
+
 Blocks blocks_of(const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);

@@ -112,6 +112,9 @@ Groups groups_of(const Product& p, const Config& c);
 // Boxes along the channels of a group, rounded up to whole steps.
 int64_t all_boxes(const Product& p, const Config& c);
 
+// How many channels are one aligned access of 16 bytes at most: 8 (of 16 bits), 4, or 0.
+int64_t vector_of(const Graph& graph, TensorId id, const std::array<int64_t, 4>& strides, int64_t channels);
+
 struct Blocks {
   int64_t tiles_w, tiles_h, n, boxes, steps, last_steps, chunks;  // steps and chunks: of a rTask; last_steps: of one of the last split
   int64_t tiles(const Grid& g) const { return tiles_w * tiles_h * g.images; }

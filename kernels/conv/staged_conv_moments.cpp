@@ -1,0 +1,87 @@
+#include "kernels/conv/staged_conv_moments.h"
+
+#include <algorithm>
+
+#include "kernels/args.h"
+#include "kernels/conv/staged_conv_pack.h"
+
+namespace tamp::kernels::staged {
+namespace {
+
+TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
+TensorId kept_moments(const ROperator& rop) { return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[1] : TensorId(); }
+
+// Of a row.
+int64_t parts_of(const Graph& graph, TensorId moments) { return graph.tensor(moments).shape[1]; }
+
+static_assert(kMomentColumns == rk::kMomentColumns);
+// More would be too many registers beside the sums.
+constexpr int64_t kMostParts = 12;
+
+ArgValue tensor_or_null(TensorId id) { return id.valid() ? ArgValue{TensorArg{id}} : null_arg(); }
+
+}  // namespace
+
+bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, Config& c) {
+  if (rk::staged_rounds(static_cast<int>(shape.channels()), static_cast<int>(shape.pixels())) > 1) return false;
+  c.moments = kept_moments(rop).valid() ? 1 : 0;
+  if (c.moments != 0 && shape.channels() % kMomentColumns != 0) return false;
+  const TensorId taken = taken_moments(rop);
+  if (!taken.valid()) return true;
+  constexpr auto kThreads = static_cast<int>(rk::kComputeWarps * rk::kWarp);
+  int64_t sharers = rk::threads_of_row(kThreads, static_cast<int>(shape.pixels()));
+  while (parts_of(graph, taken) % sharers != 0) sharers /= 2;
+  c.parts = parts_of(graph, taken) / sharers;
+  return c.parts <= kMostParts;
+}
+
+bool takes_moments(const Request& request, const Product& p) {
+  const Graph& graph = request.graph;
+  for (const TensorId id : {taken_moments(request.rop), kept_moments(request.rop)}) {
+    if (id.valid() && (!is_plain_f32(graph.tensor(id)) || !is_row_major(graph.tensor(id)))) return false;
+  }
+  const Grid g = grid_of(p);
+  if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
+  if (!kept_moments(request.rop).valid()) return true;
+  const Epilogue epilogue = plain_product(request.rop).epilogue;
+  const bool adds_as_stored = !p.residual.valid() || (vector_of(graph, p.residual, p.residual_strides, p.channels) > 0 &&
+                                                      g.residual_strides[3] == g.out_strides[3]);
+  return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 && adds_as_stored;
+}
+
+void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
+  const auto& op = std::get<MomentMatMul>(request.rop.attrs);
+  const TensorId taken = taken_moments(request.rop), kept = kept_moments(request.rop);
+  ArgList conv;
+  for (Arg& a : phase.args) conv.push_back(std::move(a.value));
+  phase.header = "kernels/conv/moment_conv.cuh";
+  phase.body = "rk::moment_conv";
+  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
+  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
+  phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
+  phase.template_args.emplace_back("SHARERS", std::to_string(c.parts != 0 ? parts_of(request.graph, taken) / c.parts : 1));
+  phase.args_type = "rk::MomentConvArgs";
+  phase.args = {{"conv", ArgValue{std::move(conv)}},
+                {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
+                {"taken", tensor_or_null(taken)},
+                {"kept", tensor_or_null(kept)},
+                {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
+                {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
+                {"epsilon", float_arg(op.epsilon)},
+                {"centered", arg(int64_t{op.centered})}};
+  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
+}
+
+void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {
+  const Blocks b = blocks_of(p, c);
+  const int64_t tiles = b.tiles(grid_of(p)), first = index % tiles * c.tile_w, last = std::min(first + c.tile_w, p.rows());
+  const int64_t begin = index / tiles * shape_of(c).channels(), end = std::min(begin + shape_of(c).channels(), p.channels);
+  const auto moments = [&](TensorId id, int64_t from, int64_t to) {
+    const int64_t row = 2 * parts_of(graph, id);
+    return Region{id, {graph.tensor(id).place.offset + first * row + from * 2, last - first, row, (to - from) * 2}};
+  };
+  if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, 0, parts_of(graph, id)));
+  if (const TensorId id = kept_moments(rop); id.valid()) out.writes.push_back(moments(id, begin / kMomentColumns, end / kMomentColumns));
+}
+
+}  // namespace tamp::kernels::staged
