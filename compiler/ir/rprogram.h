@@ -66,6 +66,9 @@ struct PhaseLaunch {
   bool dependent = false;  // launched as the programmatic dependent of the launch before it in its stream (schedule/streams.h)
 };
 
+// RProgram::weights_in_l2 (docs/adr/0036): what most programs have, and what those have that wait for device memory.
+inline constexpr double kFewWeightsInL2 = 0.15, kManyWeightsInL2 = 0.4;
+
 struct RProgram {
   VDevice vdevice;
   Precision precision = Precision::fp32;
@@ -81,9 +84,8 @@ struct RProgram {
   std::vector<WeightBlob> weights;
   int64_t weight_bytes = 0;
   double estimated_us = 0;
-  // The share of L2 in which weights shall stay from one inference to the next (docs/adr/0036); schedule::estimate may decide otherwise.
-  double weights_in_l2 = 0.15;
-  bool veus_by_sm = false;  // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
+  double weights_in_l2 = kFewWeightsInL2;  // the share of L2 in which weights shall stay from one inference to the next
+  bool veus_by_sm = false;                 // neighbouring vEUs are to be on neighbouring SMs (kernels/vdevice/placement.cuh)
 };
 
 // Summary, one line per rOperator, the lanes in short. (schedule::verify proves what must hold of a rProgram.)

@@ -400,13 +400,13 @@ namespace {
 // memory itself. On an H200 (docs/adr/0036) resnet50 takes 222 us in tf32 with 0.15 and 227 with 0.4, and alexnet, which copies 1.9 MB of
 // weights a microsecond, 66.5 and 64.7 in fp16.
 double weights_in_l2(const RProgram& program) {
-  constexpr double kFew = 0.15, kMany = 0.4, kManyBytes = 1e6;  // of a microsecond
+  constexpr double kManyBytes = 1e6;  // of a microsecond
   double copied = 0;
   for (const RKernel& rkernel : program.rkernels) {
     for (const Phase& phase : rkernel.phases)
       copied += static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask * phase.ring.blocks);
   }
-  return copied > kManyBytes * program.estimated_us ? kMany : kFew;
+  return copied > kManyBytes * program.estimated_us ? kManyWeightsInL2 : kFewWeightsInL2;
 }
 
 }  // namespace

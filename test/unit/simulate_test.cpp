@@ -152,7 +152,7 @@ TEST_CASE("few weights stay in L2, and more where a program copies them most of 
   RProgram program = schedule::schedule(tiny_graphs().front().graph, device(), {}, tiny_families());
   program.weight_bytes = 1 << 30;  // a table of which an inference reads one row is no matter
   schedule::estimate(program);
-  CHECK(program.weights_in_l2 == Approx(0.15));
+  CHECK(program.weights_in_l2 == kFewWeightsInL2);
   Phase& phase =
       std::find_if(program.rkernels.begin(), program.rkernels.end(), [](const RKernel& r) { return !r.phases.empty(); })->phases[0];
   const auto with_megabytes = [&](double of_a_microsecond) {
@@ -160,6 +160,6 @@ TEST_CASE("few weights stay in L2, and more where a program copies them most of 
     schedule::estimate(program);
     return program.weights_in_l2;
   };
-  CHECK(with_megabytes(0.1) == Approx(0.15));
-  CHECK(with_megabytes(40) == Approx(0.4));
+  CHECK(with_megabytes(0.1) == kFewWeightsInL2);
+  CHECK(with_megabytes(40) == kManyWeightsInL2);
 }
