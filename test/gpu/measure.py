@@ -84,24 +84,23 @@ def values_of(path, count):
     return np.fromfile(path, np.float16 if path.stat().st_size == 2 * count else np.float32).astype(np.float64)
 
 
-def run(work, folder, name, precision, meta, repeat, batch=None):
+def once(work, folder, name, precision, meta, batch, *more):
+    """One call of the runner in work/NAME-PRECISION with the options `more` -> error, bar, whether it is good, times in us."""
     out = work / f"{name}-{precision}"
     arguments, outputs, expected = arguments_of(out, folder, name, meta, batch)
+    done, _ = timed([out / "runner", *arguments, *more])
+    got = np.concatenate([values_of(path, value.size) for path, value in zip(outputs, expected)])
+    want = np.concatenate([value.astype(np.float64).ravel() for value in expected])
+    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    bar = (1e-5 if is_recurrent(name) else 1e-4) if precision == "fp32" else 2 * meta["noise"][precision]
+    times = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("run ")]
+    train = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("train ")]
+    return {"train_us": statistics.median(train) if train else None, "error": error, "bar": bar, "good": bool(error <= bar), "median_us": statistics.median(times) if times else None, "min_us": min(times) if times else None}
 
-    def go(*more):
-        done, _ = timed([out / "runner", *arguments, *more])
-        got = np.concatenate([values_of(path, value.size) for path, value in zip(outputs, expected)])
-        want = np.concatenate([value.astype(np.float64).ravel() for value in expected])
-        error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-        bar = (1e-5 if is_recurrent(name) else 1e-4) if precision == "fp32" else 2 * meta["noise"][precision]
-        times = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("run ")]
-        train = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("train ")]
-        return {"train_us": statistics.median(train) if train else None, "error": error, "bar": bar, "good": bool(error <= bar), "median_us": statistics.median(times) if times else None, "min_us": min(times) if times else None}
 
-    result = {"plain": go("--repeat", str(repeat))}
-    result["two_instances"] = go("--repeat", "20", "--instances", "2")
-    result["graph"] = go("--repeat", str(repeat), "--graph", "--train", "50")
-    return result
+def run(work, folder, name, precision, meta, repeat, batch=None):
+    ways = {"plain": ["--repeat", str(repeat)], "two_instances": ["--repeat", "20", "--instances", "2"], "graph": ["--repeat", str(repeat), "--graph", "--train", "50"]}
+    return {way: once(work, folder, name, precision, meta, batch, *options) for way, options in ways.items()}
 
 
 def is_recurrent(name):
