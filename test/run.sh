@@ -11,23 +11,59 @@ passed=0
 failed=0
 log=build/test.log
 
-# count COMMAND...: runs it and adds up what it says about itself ("N passed, N failed", or ctest's summary).
-count() {
-  local status=0 good=0 bad=0
-  echo "== $*"
-  "$@" 2>&1 | tee "$log" || status=$?
-  if [[ $(tail -n 1 "$log") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+# add_up LOG STATUS: counts what a finished command says of itself ("N passed, N failed", or ctest's summary).
+add_up() {
+  local good=0 bad=0
+  if [[ $(tail -n 1 "$1") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     good=${BASH_REMATCH[1]}
     bad=${BASH_REMATCH[2]}
-  elif [[ $(grep -E 'tests? passed, .* out of ' "$log" || true) =~ ([0-9]+)\ tests?\ failed\ out\ of\ ([0-9]+) ]]; then
+  elif [[ $(grep -E 'tests? passed, .* out of ' "$1" || true) =~ ([0-9]+)\ tests?\ failed\ out\ of\ ([0-9]+) ]]; then
     bad=${BASH_REMATCH[1]}
     good=$((BASH_REMATCH[2] - bad))
   fi
   # A program that died before it could count is a failure too.
-  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  [ "$2" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   passed=$((passed + good))
   failed=$((failed + bad))
   echo "== $((SECONDS / 60)) min so far"
+}
+
+# count COMMAND...: runs it and adds up what it says.
+count() {
+  local status=0
+  echo "== $*"
+  "$@" 2>&1 | tee "$log" || status=$?
+  add_up "$log" "$status"
+}
+
+# count_together PROGRAM...: end-to-end tests, several programs at a time, so that no processor waits for the last test of a program. What a
+# program printed is shown when all have ended.
+count_together() {
+  local cores at_once name program
+  cores=$(nproc)
+  at_once=$((cores < 8 ? 2 : cores / 4))
+  export TAMP_TEST_JOBS=$(((cores + at_once - 1) / at_once))
+  rm -rf build/logs
+  mkdir -p build/logs
+  for program in "$@"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n || true; done
+    name=build/logs/$(basename "$program" .py)
+    (
+      status=0
+      begin=$SECONDS
+      build/venv/bin/python "$program" "$tamp" >"$name.log" 2>&1 || status=$?
+      echo "$status" >"$name.status"
+      echo "== $program: $(tail -n 1 "$name.log"), $((SECONDS - begin)) s"
+    ) &
+  done
+  wait
+  unset TAMP_TEST_JOBS
+  for program in "$@"; do
+    name=build/logs/$(basename "$program" .py)
+    echo "== $program"
+    cat "$name.log"
+    add_up "$name.log" "$(cat "$name.status")"
+  done
 }
 
 find_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
@@ -75,10 +111,15 @@ case ${TAMP_ASAN:-$sanitized} in
 esac
 
 tamp=$PWD/build/release/bin/tamp
-for program in test/e2e/*_test.py test/e2e/bad_inputs.py test/e2e/conformance.py; do
+longest=(transformers_test networks_test recurrent_test conformance operators_test random_test)
+programs=()
+for name in "${longest[@]}"; do programs+=("test/e2e/$name.py"); done
+for program in test/e2e/*_test.py test/e2e/bad_inputs.py; do
   case $program in */gpu_test.py | */nvcc_test.py) continue ;; esac  # below
-  count build/venv/bin/python "$program" "$tamp"
+  case " ${longest[*]} " in *" $(basename "$program" .py) "*) continue ;; esac
+  programs+=("$program")
 done
+count_together "${programs[@]}"
 
 if find_nvcc; then
   count build/venv/bin/python test/e2e/nvcc_test.py "$tamp"

@@ -78,10 +78,15 @@ def run_one(program, test):
         return True
 
 
-def main(tests, jobs=os.cpu_count()):
+def jobs_at_once():
+    """test/run.sh runs several programs at a time and says how many jobs each may have."""
+    return int(os.environ.get("TAMP_TEST_JOBS", os.cpu_count() or 1))
+
+
+def main(tests, jobs=None):
     program, words = os.path.abspath(sys.argv[1]), sys.argv[2:]
     chosen = [test for test in tests if not words or any(word in test.__name__ for word in words)]
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(jobs or jobs_at_once()) as pool:
         passed = sum(pool.map(lambda test: run_one(program, test), chosen))
     print(f"{passed} passed, {len(chosen) - passed} failed")
     return 0 if chosen and passed == len(chosen) else 1

@@ -202,4 +202,4 @@ def run(tamp, parts, options):
 
 
 def jobs():
-    return os.cpu_count() or 1
+    return int(os.environ.get("TAMP_TEST_JOBS", os.cpu_count() or 1))
