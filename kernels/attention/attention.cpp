@@ -1,4 +1,4 @@
-// Host side of attention.cuh, attention_rows.cuh and attention_once.cuh.
+// Host side of attention.cuh, attention_rows.cuh, attention_once.cuh and attention_few.cuh.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
@@ -206,6 +206,11 @@ const char* name_of(rk::AttentionBias bias) {
   return kNames[static_cast<size_t>(bias)];
 }
 
+rk::AttentionBias bias_of(const Heads& heads) {
+  if (!heads.tensors[kBias].valid()) return rk::kNoBias;
+  return heads.strides[kBias].row == 0 ? rk::kBiasOfKeys : rk::kBiasOfScores;
+}
+
 // What attention_rows makes of heads. `size` and `value_bytes`: of a row of Q, K or V.
 struct RowsShape {
   int size, value_bytes, tiles;
@@ -271,9 +276,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
 RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tiles) {
   const int64_t size = padded_size(heads), groups = ceil_div(heads.keys, rk::kAttentionWarps * 16);
   const VDevice& d = request.vdevice;
-  const rk::AttentionBias bias = !heads.tensors[kBias].valid()   ? rk::kNoBias
-                                 : heads.strides[kBias].row == 0 ? rk::kBiasOfKeys
-                                                                 : rk::kBiasOfScores;
+  const rk::AttentionBias bias = bias_of(heads);
   const double cycles = d.cost("attention.once.fixed_cycles") + static_cast<double>(tiles - 1) * d.cost("attention.once.tile_cycles") +
                         static_cast<double>(groups - 1) * d.cost("attention.once.group_cycles") +
                         (bias == rk::kBiasOfScores ? d.cost("attention.once.bias_cycles") : 0);
@@ -312,6 +315,52 @@ void append_once(const Request& request, const Heads& heads, std::vector<RKernel
   }
 }
 
+// The body whose warps have a tile of 16 queries and all keys each, for `units` tiles of any heads.
+RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units) {
+  const int64_t groups = ceil_div(heads.keys, 16), all = heads.all() * heads.blocks(1);
+  const VDevice& d = request.vdevice;
+  const rk::AttentionBias bias = bias_of(heads);
+  const TensorId added = heads.tensors[kBias];
+  const bool known = added.valid() && request.graph.tensor(added).role == Role::constant;
+  const double cycles = d.cost("attention.few.fixed_cycles") + static_cast<double>(groups) * d.cost("attention.few.group_cycles") +
+                        static_cast<double>(units) * d.cost("attention.few.unit_cycles");
+  Phase phase;
+  phase.header = "kernels/attention/attention_few.cuh";
+  phase.body = "rk::attention_few";
+  phase.awaits_inputs = true;
+  phase.template_args = {{"kGroups", std::to_string(groups)},
+                         {"kBias", name_of(bias)},
+                         {"kKnownBias", known ? "true" : "false"},
+                         {"kWhole", heads.size == rk::kAttentionFewSize && heads.values == rk::kAttentionFewSize ? "true" : "false"}};
+  append_types(request.graph, heads, phase);
+  phase.args_type = "rk::AttentionArgs";
+  phase.args = arguments_of(request, heads, 1, units);
+  for (Arg& a : phase.args) {
+    if (a.name == "all_heads") a.value = arg(all);
+  }
+  phase.rtasks = ceil_div(all, units);
+  phase.cost = cost_of(request, heads, 1, units, cycles);
+  RKernel rkernel;
+  rkernel.family = "attention";
+  rkernel.name = "attention_few<16x" + std::to_string(heads.keys) + ", " + std::to_string(units) + " a rTask>";
+  rkernel.config = {{"groups", 1}, {"heads", 1}, {"units", units}};
+  rkernel.phases = {phase};
+  return rkernel;
+}
+
+// Appends the rKernels of attention_few, if values have 16 bits and rows lie as the body takes them: one in a single round of all vEUs, if
+// there are not too many, and one with a unit for each warp.
+void append_few(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
+  const auto cells = [&](Operand operand) { return is_cells(request.graph, heads, operand); };
+  if (padded_size(heads) > rk::kAttentionFewSize || heads.keys > rk::kAttentionFewKeys || !is_narrow(type_of(request.graph, heads, kQ)))
+    return;
+  const bool stores = is_narrow(type_of(request.graph, heads, kOut)) ? cells(kOut) : is_vector(request.graph, heads, kOut);
+  if (!cells(kQ) || !cells(kK) || !cells(kV) || !stores) return;
+  const int64_t units = ceil_div(heads.all() * heads.blocks(1), request.vdevice.veus());
+  if (units < rk::kAttentionWarps) out.push_back(few_rkernel_of(request, heads, units));
+  out.push_back(few_rkernel_of(request, heads, rk::kAttentionWarps));
+}
+
 // Appends the rKernels of attention_rows, if rows lie as the body takes them. Of 16 bits several heads are a rTask where there are more
 // than vEUs; in fp32 that was no faster (docs/performance-log.md).
 void append_rows(const Request& request, const Heads& heads, std::vector<RKernel>& out) {
@@ -340,6 +389,7 @@ std::vector<RKernel> offers(const Request& request) {
   }
   append_rows(request, heads, out);
   append_once(request, heads, out);
+  append_few(request, heads, out);
   return out;
 }
 
@@ -362,18 +412,30 @@ void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int6
   append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
 }
 
+// Of rows [row, row_end) of a head.
+void append_head(const Graph& graph, const Heads& heads, int64_t head, int64_t row, int64_t row_end, Accesses& out) {
+  append_matrix(graph, heads, kOut, head, row, row_end, heads.values, out.writes);
+  append_matrix(graph, heads, kQ, head, row, row_end, heads.size, out.reads);
+  append_matrix(graph, heads, kK, head, 0, heads.keys, heads.size, out.reads);
+  append_matrix(graph, heads, kV, head, 0, heads.keys, heads.values, out.reads);
+  append_matrix(graph, heads, kBias, head, row, row_end, heads.keys, out.reads);
+}
+
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Heads heads = heads_of(graph, rop);
   const int64_t groups = rkernel.config_value("groups"), blocks = heads.blocks(groups), rows = groups * kRows;
+  const auto& config = rkernel.config;
+  const auto units = std::find_if(config.begin(), config.end(), [](const auto& entry) { return entry.first == "units"; });
+  if (units != config.end()) {
+    for (int64_t unit = index * units->second; unit < std::min((index + 1) * units->second, heads.all() * blocks); ++unit) {
+      const int64_t row = unit % blocks * rows;
+      append_head(graph, heads, unit / blocks, row, std::min(row + rows, heads.queries), out);
+    }
+    return;
+  }
   const int64_t row = index % blocks * rows, row_end = std::min(row + rows, heads.queries);
   const int64_t of_rtask = rkernel.config_value("heads"), first = index / blocks * of_rtask;
-  for (int64_t head = first; head < std::min(first + of_rtask, heads.all()); ++head) {
-    append_matrix(graph, heads, kOut, head, row, row_end, heads.values, out.writes);
-    append_matrix(graph, heads, kQ, head, row, row_end, heads.size, out.reads);
-    append_matrix(graph, heads, kK, head, 0, heads.keys, heads.size, out.reads);
-    append_matrix(graph, heads, kV, head, 0, heads.keys, heads.values, out.reads);
-    append_matrix(graph, heads, kBias, head, row, row_end, heads.keys, out.reads);
-  }
+  for (int64_t head = first; head < std::min(first + of_rtask, heads.all()); ++head) append_head(graph, heads, head, row, row_end, out);
 }
 
 // The whole rOperator on the vDevice before tensors have places: what the body can compute depends on extents only.

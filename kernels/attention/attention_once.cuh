@@ -144,14 +144,22 @@ RK_INLINE int attention_once_four(int four) {
   return kSize == 64 ? four ^ (four >> 3) * 2 : four;
 }
 
-// One tile's scores, weights and sums; this warp's share of them into shared memory. largest_and_sum: [row][warp]. The next tile's queries
-// are on their way from the scores on.
+// What a warp makes of one tile and its own keys, for rows g and g + 8 of the tile: the largest score, the sum of all exp(score - largest),
+// and the sum of exp(score - largest) * V, not yet divided.
+template <int kSize>
+struct AttentionOnceSums {
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  float y[kSize / 8][4];  // product i: element kSize / 4 * t + i of row g, the one kSize / 8 behind it, and the same of row g + 8
+};
+
+// One tile's scores, weights and sums. The next tile's queries are on their way from the scores on.
 template <int kSize, int kTiles, int kGroups, AttentionBias kBias, class In, class Held>
-RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const AttentionOnceRows<kTiles, kGroups, In>& rows,
-                                   const AttentionOnceAdded<kTiles, kGroups, kBias>& added, int tile, int32_t first, float* parts,
-                                   float2* largest_and_sum) {
-  constexpr int kPitch = kOncePitch<kSize>;
-  const int warp = warp_id(), group = lane_id() / 4, member = lane_id() % 4;
+RK_INLINE AttentionOnceSums<kSize> attention_once_sums(const AttentionArgs& args, Held& held,
+                                                       const AttentionOnceRows<kTiles, kGroups, In>& rows,
+                                                       const AttentionOnceAdded<kTiles, kGroups, kBias>& added, int tile, int32_t first) {
+  const int member = lane_id() % 4;
+  AttentionOnceSums<kSize> made;
+  float(&largest)[2] = made.largest, (&sum)[2] = made.sum, (&y)[kSize / 8][4] = made.y;
   float score[kGroups][2][4];
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
@@ -169,7 +177,6 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
     }
   }
   if (tile + 1 < kTiles) held.load_queries(args, rows, tile + 1);
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
@@ -188,7 +195,6 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
     for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(kFullMask, largest[r], step));
   }
   const float base[2] = {largest[0] == -INFINITY ? 0.0f : largest[0], largest[1] == -INFINITY ? 0.0f : largest[1]};
-  float y[kSize / 8][4];
 #pragma unroll
   for (int i = 0; i < kSize / 8; ++i) y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0.0f;
 #pragma unroll
@@ -215,10 +221,22 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] += __shfl_xor_sync(kFullMask, sum[r], step);
   }
+  return made;
+}
+
+// The same, this warp's share into shared memory. largest_and_sum: [row][warp].
+template <int kSize, int kTiles, int kGroups, AttentionBias kBias, class In, class Held>
+RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const AttentionOnceRows<kTiles, kGroups, In>& rows,
+                                   const AttentionOnceAdded<kTiles, kGroups, kBias>& added, int tile, int32_t first, float* parts,
+                                   float2* largest_and_sum) {
+  constexpr int kPitch = kOncePitch<kSize>;
+  const int warp = warp_id(), group = lane_id() / 4, member = lane_id() % 4;
+  const AttentionOnceSums<kSize> made = attention_once_sums<kSize, kTiles, kGroups, kBias, In>(args, held, rows, added, tile, first);
+  const float(&y)[kSize / 8][4] = made.y;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = group + r * 8;
-    if (member == 0) largest_and_sum[row * kAttentionWarps + warp] = float2{largest[r], sum[r]};
+    if (member == 0) largest_and_sum[row * kAttentionWarps + warp] = float2{made.largest[r], made.sum[r]};
       // Element 2t of row g of product i is element kSize / 4 * t + i of the row, element 2t + 1 comes kSize / 8 behind.
 #pragma unroll
     for (int four = 0; four < kSize / 16; ++four) {

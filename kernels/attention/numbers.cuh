@@ -58,6 +58,9 @@ inline constexpr int kAttentionOnceKeys = 256, kAttentionOnceTiles = 2;
 constexpr int attention_once_pitch(int size) { return size + 4; }
 constexpr int attention_once_work_bytes(int size) { return kAttentionWarps * kAttentionRows * (attention_once_pitch(size) * 4 + 8); }
 
+// attention_few: the most elements of a row, and the most keys.
+inline constexpr int kAttentionFewSize = 32, kAttentionFewKeys = 64;
+
 // attention_step: groups of eight threads, keys that a group has at a time, and words of a share (the weighted sum of values, the largest
 // score, the sum of weights), up to 16 bytes.
 inline constexpr int kStepGroups = 32;

@@ -690,6 +690,35 @@ def test_rows_of_equal_values_by_moments(tamp):
     assert "MomentMatMul" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
+def window_blocks(windows, rows, channels, heads, masked=False):
+    """A block of Swin, without the reordering around it: attention within each window, a bias for each pair of its rows, or for each window."""
+    net, size = Net(channels), channels // heads
+    x = net.linear("x", channels, channels)
+    parts = net.add("Transpose", net.add("Reshape", net.linear(net.norm(x), channels, 3 * channels), net.ints(windows, rows, 3, heads, size)), perm=[2, 0, 3, 1, 4])
+    q, k, v = (net.add("Gather", parts, net.constant(i, np.int64), axis=0) for i in range(3))
+    scores = net.add("MatMul", net.add("Mul", q, net.constant(size ** -0.5)), net.add("Transpose", k, perm=[0, 1, 3, 2]))
+    bias = random(f"w{len(net.weights)}", windows if masked else 1, heads, rows, rows)
+    if masked:
+        bias[1:, :, : rows // 2, rows // 2:] = -100
+    weights = net.add("Softmax", net.add("Add", scores, net.constant(bias)), axis=-1)
+    mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=[0, 2, 1, 3])
+    x = net.add("Add", x, net.linear(net.add("Reshape", mixed, net.ints(windows, rows, channels)), channels, channels))
+    named(net, net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), channels, 4 * channels)), 4 * channels, channels)))
+    return net.model([port("x", windows, rows, channels)], [port("y", windows, rows, channels)], opset=20, ir=9)
+
+
+def test_attention_in_windows(tamp):
+    """A warp has 16 queries of a window and all of its keys, with or without a bias for each window; heads of 32 and of 24 elements."""
+    cases = [((4, 49, 96, 3), True, "fp16", 5e-3, ["--races"]), ((4, 49, 96, 3), False, "tf32", 5e-3, []), ((3, 20, 48, 2), True, "bf16", 4e-2, ["--races"]),
+             ((2, 64, 64, 2), False, "fp16", 5e-3, ["--execution", "graph"])]
+    for shape, masked, precision, limit, options in cases:
+        check(tamp, window_blocks(*shape, masked=masked), None, limit, precision, None, "--vdevice", "h200", *options)
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200")
+        made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+        chosen = [rop["rkernel"] for rop in made if rop["op"] == "Attention"]
+        assert len(chosen) == 1 and chosen[0].startswith("attention_few"), f"{shape} {precision}: {chosen}"
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]

@@ -210,7 +210,9 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
         attention_case("more queries than a rTask of one tile has", {{1, 2}, 130, 33, 64, 64}, Lay::channels_last),
         attention_case("rows shorter than the body's", {{2}, 18, 35, 40, 56}), attention_case("24 of 32 columns", {{2}, 33, 129, 24, 16}),
         attention_case("all keys that registers hold", {{1}, 33, 256, 64, 64}, Lay::rows, {33, 256}),
-        attention_case("80 columns", {{1}, 17, 33, 80, 80}), attention_case("one key in many", {{2}, 3, 1, 64, 64}),
+        attention_case("windows with a bias each", {{5, 2}, 49, 49, 32, 32}, Lay::channels_last, {5, 1, 49, 49}),
+        attention_case("64 keys, 24 of 32 columns", {{3}, 40, 64, 24, 16}), attention_case("80 columns", {{1}, 17, 33, 80, 80}),
+        attention_case("one key in many", {{2}, 3, 1, 64, 64}),
         attention_case("a bias of all scores, five turns", {{1}, 131, 130, 32, 32}, Lay::rows, {131, 130})}) {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
   }
@@ -233,20 +235,25 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
   CHECK(kernels::attention().candidates({refused.graph, refused.graph.rops[0], vdevice, Precision::fp16}).empty());
 }
 
+namespace {
+
+// What the H200 is offered for these heads, by name.
+std::map<std::string, RKernel> offered(const Extents& extents, bool is_narrow = true) {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  Case c = attention_case("offered", extents);
+  const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
+  if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
+  std::map<std::string, RKernel> by_name;
+  for (RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
+    by_name.emplace(rkernel.name, std::move(rkernel));
+  return by_name;
+}
+bool has(const std::map<std::string, RKernel>& by_name, const std::string& name) { return by_name.find(name) != by_name.end(); }
+
+}  // namespace
+
 TEST_CASE("up to 256 keys of 16 bits may be loaded at once, and are where heads are few") {
   const VDevice vdevice = read_vdevice("h200").with_inputs();
-  const auto offered = [&](const Extents& e, bool is_narrow = true) {
-    Case c = attention_case("offered", e);
-    const std::vector<TensorId> inputs = c.graph.rops[0].inputs;
-    if (is_narrow) c = narrowed(c, {inputs[0], inputs[1], inputs[2], c.graph.rops[0].outputs[0]}, DType::f16);
-    std::map<std::string, RKernel> by_name;
-    for (RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::fp16}))
-      by_name.emplace(rkernel.name, std::move(rkernel));
-    return by_name;
-  };
-  const auto has = [](const std::map<std::string, RKernel>& by_name, const std::string& name) {
-    return by_name.find(name) != by_name.end();
-  };
   CHECK(has(offered({{12}, 16, 256, 64, 64}), "attention_once<16x64>"));
   CHECK(!has(offered({{12}, 16, 256, 64, 64}), "attention_once<32x64>"));  // one tile has all queries
   CHECK(!has(offered({{12}, 16, 257, 64, 64}), "attention_once<16x64>"));
@@ -261,6 +268,23 @@ TEST_CASE("up to 256 keys of 16 bits may be loaded at once, and are where heads 
     if (name != "attention_once<16x64>" && rkernel.phases[0].rtasks <= vdevice.veus())
       CHECK(once.cost.calibrated_cycles < rkernel.phases[0].cost.calibrated_cycles);
   }
+}
+
+TEST_CASE("up to 64 keys of 16 bits may be a warp's own, as Swin's windows have them") {
+  const auto few = [](const Extents& extents, bool is_narrow = true) {
+    std::vector<int64_t> rtasks;
+    for (const auto& [name, rkernel] : offered(extents, is_narrow)) {
+      if (name.starts_with("attention_few")) rtasks.push_back(rkernel.phases[0].rtasks);
+    }
+    return rtasks;
+  };
+  // 48 heads of 4 tiles of queries: in one round of 132 vEUs two for each rTask, or eight.
+  CHECK(few({{4, 12}, 49, 49, 32, 32}) == std::vector<int64_t>{96, 24});
+  CHECK(few({{64, 12}, 49, 49, 32, 32}) == std::vector<int64_t>{384});
+  CHECK(few({{1}, 1, 64, 24, 8}) == std::vector<int64_t>{1, 1});
+  CHECK(few({{4, 12}, 49, 65, 32, 32}).empty());
+  CHECK(few({{4, 12}, 49, 49, 40, 32}).empty());
+  CHECK(few({{4, 12}, 49, 49, 32, 32}, false).empty());
 }
 
 }  // namespace tamp::test
