@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 
 namespace tamp::kernels {
 namespace {
@@ -60,12 +62,53 @@ uint16_t bfloat_of(float x) {
 
 float float_of_bfloat(uint16_t bfloat) { return float_of(static_cast<uint32_t>(bfloat) << 16); }
 
-bool halves_hold(const float* values, int64_t count, float factor) {
+namespace {
+
+bool halves_hold_largest(float largest) {
   constexpr float kLargest = 65504, kSmallest = 0x1p-10F;
-  const auto fits = [](float largest) { return largest == 0 || (largest <= kLargest && largest >= kSmallest); };
-  uint32_t most = 0;  // magnitudes are in the order of their bits; a loop that the compiler can make vectors of
+  return largest == 0 || (largest <= kLargest && largest >= kSmallest);
+}
+
+// The bits of the largest magnitude. Magnitudes are in the order of their bits, so the compiler can make vectors of this loop.
+uint32_t largest_bits(const float* values, int64_t count) {
+  uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) most = std::max(most, bits_of(values[i]) & 0x7fffffffU);
-  if (most < kInfinity) return fits(std::abs(float_of(most) * factor));
+  return most;
+}
+
+// largest_bits of constants. Another constant may come to lie where one was that is gone, so an entry knows whether its own still exists.
+class LargestBits {
+ public:
+  uint32_t of(const std::shared_ptr<const Bytes>& floats) {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[floats.get()];
+    if (entry.of.lock() != floats) {
+      entry = {floats, largest_bits(reinterpret_cast<const float*>(floats->data()), static_cast<int64_t>(floats->size() / sizeof(float)))};
+    }
+    return entry.bits;
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const Bytes> of;
+    uint32_t bits = 0;
+  };
+  std::mutex mutex_;
+  std::map<const Bytes*, Entry> entries_;
+};
+
+}  // namespace
+
+bool halves_hold(const std::shared_ptr<const Bytes>& floats, float factor) {
+  static LargestBits largest;
+  const uint32_t most = largest.of(floats);
+  if (most < kInfinity) return halves_hold_largest(std::abs(float_of(most) * factor));
+  return halves_hold(reinterpret_cast<const float*>(floats->data()), static_cast<int64_t>(floats->size() / sizeof(float)), factor);
+}
+
+bool halves_hold(const float* values, int64_t count, float factor) {
+  const uint32_t most = largest_bits(values, count);
+  if (most < kInfinity) return halves_hold_largest(std::abs(float_of(most) * factor));
   float largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const float magnitude = std::abs(values[i] * factor);
@@ -74,7 +117,7 @@ bool halves_hold(const float* values, int64_t count, float factor) {
     else if (std::isfinite(values[i]))
       return false;
   }
-  return fits(largest);
+  return halves_hold_largest(largest);
 }
 
 int half_exponent(std::span<const float> values) {

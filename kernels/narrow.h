@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "compiler/ir/dtype.h"
+#include "compiler/ir/tensor.h"
 
 namespace tamp::kernels {
 
@@ -27,5 +29,8 @@ int half_exponent(std::span<const float> values);
 // Whether halves can stand for the values times `factor` without a scale: the largest finite magnitude is at most 65504 and at least
 // 2^-10. Halves lose bits below 2^-14, which does not matter beside values so much larger. Zeros fit.
 bool halves_hold(const float* values, int64_t count, float factor = 1);
+// The same of the floats of a constant. What was found is remembered as long as the constant exists, since a compilation asks hundreds of
+// times about the same weights.
+bool halves_hold(const std::shared_ptr<const Bytes>& floats, float factor = 1);
 
 }  // namespace tamp::kernels

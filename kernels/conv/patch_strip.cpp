@@ -309,8 +309,7 @@ bool suits(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
   return p.groups == 1 && p.in_channels <= kMostChannels && !is_narrow(request.graph.tensor(p.in).dtype) && !p.residual.valid() && fast &&
          p.stride[1] % 2 == 0 && p.dilation[0] == 1 && p.dilation[1] == 1 && lead_of(p) + p.kernel[1] <= 8 &&
-         granules_of(p) <= kMostGranules && one_access &&
-         (request.precision != Precision::fp16 || halves_hold(f32_data(weights), element_count(weights.shape), p.alpha));
+         granules_of(p) <= kMostGranules && one_access && (request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha));
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {

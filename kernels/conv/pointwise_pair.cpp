@@ -400,7 +400,7 @@ std::optional<Precision> precision_of(const Request& request, const Pair& p) {
   if (is_half != (request.precision == Precision::fp16)) return std::nullopt;
   for (const Product& product : p.product) {
     const Tensor& weights = request.graph.tensor(product.weights);
-    if (is_half && !halves_hold(f32_data(weights), element_count(weights.shape))) return std::nullopt;
+    if (is_half && !halves_hold(weights.data)) return std::nullopt;
   }
   return request.precision;
 }

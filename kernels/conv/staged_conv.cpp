@@ -252,7 +252,7 @@ bool teams_take_boxes(const VDevice& vdevice, const Product& p, Config c, int64_
 // The precision of the product: tf32 where fp16 cannot hold the weights, since in tf32 each output channel has a scale.
 Precision precision_of(const Request& request, const Product& p) {
   const Tensor& weights = request.graph.tensor(p.weights);
-  const bool fits = request.precision != Precision::fp16 || halves_hold(f32_data(weights), element_count(weights.shape), p.alpha);
+  const bool fits = request.precision != Precision::fp16 || halves_hold(weights.data, p.alpha);
   return fits ? request.precision : Precision::tf32;
 }
 

@@ -211,7 +211,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Product p = product_for(graph, rop, c);
   if (phase == 1) return c.normalized != 0 ? pack_normalize(graph, rop, p) : pack_sum(graph, p);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> scales = scales_of(data, p), bias, sums;
+  std::vector<float> scales = is_tf32(c) ? scales_of(data, p) : std::vector<float>(), bias, sums;
   const Groups groups = groups_of(p, c);
   const auto padded = [&](std::vector<float> values) {
     values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have

@@ -254,7 +254,7 @@ int64_t weights_of(const Request& request) {
     for (const int32_t place : {cell.w, cell.r}) {
       if (place < 0) continue;
       const Tensor& tensor = request.graph.tensor(input_of(request.rop, place));
-      if (!halves_hold(f32_data(tensor), element_count(tensor.shape))) return rk::kFloats;
+      if (!halves_hold(tensor.data)) return rk::kFloats;
     }
   }
   return weights_of(request.precision);

@@ -3,8 +3,12 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "compiler/ops/number.h"
 #include "test/support/catch.h"
@@ -45,6 +49,28 @@ TEST_CASE("a NaN stays one, whatever its bits") {
     const auto x = std::bit_cast<float>(bits);
     CHECK(std::isnan(ops::real_of(ops::Half{kernels::half_of(x)})));
     CHECK(std::isnan(ops::real_of(ops::Bfloat{kernels::bfloat_of(x)})));
+  }
+}
+
+std::shared_ptr<const Bytes> constant_of(const std::vector<float>& values) {
+  Bytes bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return std::make_shared<const Bytes>(std::move(bytes));
+}
+
+TEST_CASE("what halves hold of a constant is remembered for that constant alone") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<std::vector<float>> all = {
+      {1, -2}, {70000}, {0, 0}, {1e-5F}, {kInfinity, 3}, {kInfinity}, {}, {65504, -1}, {std::nanf(""), 1e-4F}};
+  for (int turn = 0; turn < 3; ++turn) {
+    for (const std::vector<float>& values : all) {
+      // Each lies where another constant may have been that is gone.
+      const std::shared_ptr<const Bytes> constant = constant_of(values);
+      for (const float factor : {1.0F, 1.0F, 0.5F, 1e4F}) {
+        CAPTURE(turn, values, factor);
+        CHECK(kernels::halves_hold(constant, factor) == kernels::halves_hold(values.data(), static_cast<int64_t>(values.size()), factor));
+      }
+    }
   }
 }
 
