@@ -529,7 +529,7 @@ def test_patches_become_a_product(tamp):
 def test_vit_in_batches(tamp):
     """Heads whose rows are whole cells of 16 bytes, on a vDevice where the body whose warps have queries of their own is the fastest."""
     cpu = json.loads((harness.ROOT / "compiler/ir/vdevices/cpu.json").read_text())
-    (tamp.folder / "quick.json").write_text(json.dumps({**cpu, "name": "quick", "rtask_us": 0.1, "costs": {"attention": {"rows": {"fixed_cycles": 1000}}}}))
+    (tamp.folder / "quick.json").write_text(json.dumps({**cpu, "name": "quick", "rtask_us": 0.1, "costs": {"attention": {"rows": {"fixed_cycles": 1000}, "few": {"fixed_cycles": 10000}}}}))
     for precision, activations, expected in [("tf32", "fp32", "attention_rows<128x32>"), ("tf32", "auto", "attention_rows<128x32, 2 heads>"),
                                              ("fp16", "auto", "attention_rows<128x32, 2 heads>")]:
         options = ["--vdevice", "quick.json", "--activations", activations]
