@@ -120,8 +120,8 @@ double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
   return d.cost("attention.fixed_cycles") + static_cast<double>(turns) * d.cost("attention.turn_cycles");
 }
 
-// The arguments of both bodies. `groups`: of 16 queries in a rTask; `of_rtask`: its heads.
-std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask) {
+// The arguments of all bodies. `groups`: of 16 queries in a rTask; `of_rtask`: its heads, of `all`; attention_few's units instead of heads.
+std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask, int64_t all) {
   const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
   return {{"out", arg(TensorArg{heads.tensors[kOut]})},
           {"q", arg(TensorArg{heads.tensors[kQ]})},
@@ -136,7 +136,7 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
           {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
           {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
           {"heads", arg(of_rtask)},
-          {"all_heads", arg(heads.all())},
+          {"all_heads", arg(all)},
           {"queries", arg(heads.queries)},
           {"keys", arg(heads.keys)},
           {"size", arg(heads.size)},
@@ -189,7 +189,7 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
                                                : "rk::kElements"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, groups, 1);
+  phase.args = arguments_of(request, heads, groups, 1, heads.all());
   phase.rtasks = heads.rtasks(groups);
   phase.work_bytes = rk::attention_work_bytes(static_cast<int>(size));
   phase.cost = cost_of(request, heads, groups, 1, cycles_of(heads, request.vdevice, groups));
@@ -259,7 +259,7 @@ RKernel rows_rkernel_of(const Request& request, const Heads& heads, const RowsSh
                          {"kWide", shape.is_wide(d) ? "true" : "false"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, groups, of_rtask);
+  phase.args = arguments_of(request, heads, groups, of_rtask, heads.all());
   phase.rtasks = heads.rtasks(groups, of_rtask);
   phase.work_bytes = shape.work_bytes();
   phase.cost = cost_of(request, heads, groups, of_rtask, cycles);
@@ -291,7 +291,7 @@ RKernel once_rkernel_of(const Request& request, const Heads& heads, int64_t tile
                          {"kWhole", heads.size == size && heads.values == size ? "true" : "false"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, tiles, 1);
+  phase.args = arguments_of(request, heads, tiles, 1, heads.all());
   phase.rtasks = heads.rtasks(tiles);
   phase.work_bytes = rk::attention_once_work_bytes(static_cast<int>(size));
   phase.cost = cost_of(request, heads, tiles, 1, cycles);
@@ -334,10 +334,7 @@ RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units
                          {"kWhole", heads.size == rk::kAttentionFewSize && heads.values == rk::kAttentionFewSize ? "true" : "false"}};
   append_types(request.graph, heads, phase);
   phase.args_type = "rk::AttentionArgs";
-  phase.args = arguments_of(request, heads, 1, units);
-  for (Arg& a : phase.args) {
-    if (a.name == "all_heads") a.value = arg(all);
-  }
+  phase.args = arguments_of(request, heads, 1, units, all);
   phase.rtasks = ceil_div(all, units);
   phase.cost = cost_of(request, heads, 1, units, cycles);
   RKernel rkernel;

@@ -33,8 +33,8 @@ struct AttentionArgs {
       bias_batch[kAttentionBatchRank];
   Divisor batch_divisors[kAttentionBatchRank - 1];
   int32_t batch_rank;
-  int32_t heads, all_heads;                                                  // of a rTask, and of all; attention: 1 of a rTask
-  int32_t queries, keys, size, values;                                       // extents
+  int32_t heads, all_heads;             // of a rTask, and of all; attention: 1 of a rTask; attention_few: units instead of heads
+  int32_t queries, keys, size, values;  // extents
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // of queries
   uint32_t groups_log2;                                                      // of queries
