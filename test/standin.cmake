@@ -1,6 +1,6 @@
 # The stand-in for CUDA (runtime_stub/cuda_on_cpu), with kernels of its own: compiled as generated code is for the CPU. Not
 # sanitized: the address sanitizer knows one stack for each thread, and here every CUDA thread has its own.
-foreach(name standin_test standin_errors_test)
+foreach(name standin_test standin_warps_test standin_errors_test)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/test/standin/${name}.cpp ${CMAKE_SOURCE_DIR}/test/support/main.cpp)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/runtime_stub/cuda_on_cpu)
   target_compile_definitions(${name} PRIVATE TAMP_CUDA_ON_CPU)
