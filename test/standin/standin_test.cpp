@@ -1,7 +1,6 @@
 // What a kernel may rely on when it runs on the stand-in: each device function does what the GPU's does, and a missing
 // wait shows. Kernels reach the stand-in through kernels/vdevice, as generated code does.
 #include <set>
-#include <string>
 #include <vector>
 
 #include "kernels/vdevice/task.cuh"

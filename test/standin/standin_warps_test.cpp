@@ -1,7 +1,6 @@
 // What the functions of a warp give on the stand-in: shuffles, votes, and products on tensor cores with the loads that feed them, as the
 // GPU's do.
 #include <cmath>
-#include <vector>
 
 #include "kernels/vdevice/mma.cuh"
 #include "kernels/vdevice/task.cuh"
