@@ -131,8 +131,8 @@ def build(folder, options, name="many"):
         arch = [line for line in (folder / "made" / f"{name}.rprogram.json").read_text().splitlines() if '"arch"' in line][0].split('"')[3]
         words = ["nvcc", "-std=c++20", "-O1", f"-arch={arch}", "-I", "made", "-o", "runner", "main.cu"]
     else:
-        effort = ["-O2", "-march=native"] if options.is_heavy else ["-Og"]
-        words = ["g++", "-std=c++20", *effort, "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner",
+        effort = "-O2" if options.is_heavy else "-Og"
+        words = ["g++", "-std=c++20", effort, "-march=native", "-Wno-unknown-pragmas", "-DTAMP_CUDA_ON_CPU", "-I", ROOT / "runtime_stub/cuda_on_cpu", "-I", "made", "-o", "runner",
                  "-x", "c++", "main.cu", "-x", "none", "-lboost_context"]
     done = call(words, folder, COMPILE_SECONDS)
     if done.returncode != 0:

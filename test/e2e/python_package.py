@@ -1,6 +1,7 @@
 """A virtual environment with the Python package, for the tests that need one. It lies in the build folder of the program that is in it, and is
 made anew when that or the package has changed.
 """
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -32,9 +33,16 @@ def _identity(build):
 
 
 def python_of(tamp):
-    """The Python of the environment. The package holds the program `tamp`, and all else of its build folder that CMake installs."""
+    """The Python of the environment. The package holds the program `tamp`, and all else of its build folder that CMake installs. Several test
+    programs that want one at the same time wait for the first of them to make it."""
     build = pathlib.Path(os.path.abspath(tamp)).parents[1]
-    folder, identity = build / "python_package", _identity(build)
+    with open(build / "python_package.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        return _made(build, build / "python_package")
+
+
+def _made(build, folder):
+    identity = _identity(build)
     python, stamp = folder / "venv" / "bin" / "python", folder / "identity"
     if stamp.exists() and stamp.read_text() == identity:
         return python

@@ -100,12 +100,15 @@ inline std::string check_close(const Trial& trial, const Results& results, doubl
 inline std::vector<Trial> heavy_trials(const std::vector<Case>& cases, const std::vector<kernels::Family>& families, const HeavyRun& run,
                                        std::vector<std::string>& problems) {
   std::vector<Trial> trials;
+  Sample sample;
   for (const Case& c : cases) {
     const size_t before = trials.size();
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
-      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], run.vdevice, run.precision})) {
-        trials.push_back(make_trial(c, family, rkernel));
+      const std::vector<RKernel> candidates = family.candidates({c.graph, c.graph.rops[0], run.vdevice, run.precision});
+      sample.next_case(candidates.size());
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (sample.has(candidates[i], i)) trials.push_back(make_trial(c, family, candidates[i]));
       }
     }
     if (trials.size() == before) problems.push_back(c.name + ": no rKernel");
@@ -149,7 +152,8 @@ inline std::vector<std::string> run_heavy_cases(const std::vector<Case>& cases, 
   const std::vector<Trial> trials = write_cases(cases, families, run, folder, problems);
   const std::string files = fmt::format(" -I '{}' '{}/cases.cu' -o '{}/cases'", root.string(), folder.string(), folder.string());
   const std::string stand_in = fmt::format(
-      "g++ -std=c++20 -Og -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} -lboost_context",
+      "g++ -std=c++20 -Og -march=native -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} "
+      "-lboost_context",
       root.string(), files);
   const char* const nvcc = std::getenv("TAMP_NVCC");  // "nvcc -arch=sm_90": on a GPU instead
   const std::string compile = nvcc != nullptr ? nvcc + std::string(" -std=c++20") + files : stand_in;

@@ -1,11 +1,12 @@
-// Runs every rKernel that families offer for a list of cases: writes one source file with a kernel per phase and the data,
-// compiles it over the stand-in (or with nvcc), runs it, and compares with the reference. Also checks accesses(): each rTask
+// Runs the rKernels that families offer for a list of cases (class Sample says which): writes one source file with a kernel per phase and
+// the data, compiles it over the stand-in (or with nvcc), runs it, and compares with the reference. Also checks accesses(): each rTask
 // writes exactly what it declares, together they write every element of the output once, and what it does not declare to
 // read is poisoned when it runs.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -282,6 +283,27 @@ inline std::vector<std::string> check_results(const std::vector<Trial>& trials, 
 
 // --- all of it ----------------------------------------------------------------------------------------------------------
 
+// Which of a case's candidates are tried: the first two with the same bodies, over all cases, then one candidate in three, other ones from
+// case to case. With TAMP_ALL_TRIALS=1 all of them, as a change of a body deserves.
+class Sample {
+ public:
+  void next_case(size_t candidates) { case_ += 1, candidates_ = candidates; }
+  bool has(const RKernel& rkernel, size_t index) {
+    static const bool all = std::getenv("TAMP_ALL_TRIALS") != nullptr;
+    constexpr size_t kShare = 3;
+    std::string bodies;
+    for (const Phase& phase : rkernel.phases) {
+      bodies += phase.body;
+      for (const auto& [name, value] : phase.template_args) bodies += "," + value;
+    }
+    return (tried_[bodies] += 1) <= 2 || index % kShare == case_ % std::min(kShare, candidates_) || all;
+  }
+
+ private:
+  size_t case_ = 0, candidates_ = 0;
+  std::map<std::string, int> tried_;
+};
+
 inline VDevice small_vdevice() {
   VDevice vdevice;
   vdevice.name = "small";
@@ -297,13 +319,16 @@ inline std::vector<Trial> trials_of(const std::vector<Case>& cases, const std::v
                                     std::vector<std::string>& problems) {
   std::vector<Trial> trials;
   const VDevice vdevice = small_vdevice();
+  Sample sample;
   for (const Case& c : cases) {
     const size_t before = trials.size();
     for (const kernels::Family& family : families) {
       if (!c.only.empty() && c.only != family.name) continue;
       const Precision precision = has_narrow(c.graph) ? Precision::fp16 : Precision::fp32;
-      for (const RKernel& rkernel : family.candidates({c.graph, c.graph.rops[0], vdevice, precision})) {
-        trials.push_back(make_trial(c, family, rkernel));
+      const std::vector<RKernel> candidates = family.candidates({c.graph, c.graph.rops[0], vdevice, precision});
+      sample.next_case(candidates.size());
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (sample.has(candidates[i], i)) trials.push_back(make_trial(c, family, candidates[i]));
       }
     }
     if (trials.size() == before) problems.push_back(c.name + ": no rKernel");
@@ -321,7 +346,8 @@ inline std::vector<std::string> run_cases(const std::vector<Case>& cases, const 
   write_data(trials, folder / "cases.bin");
   const std::string stand_in = (root / "runtime_stub/cuda_on_cpu").string();
   const std::string compile = fmt::format(
-      "g++ -std=c++20 -Og -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o '{}/cases' "
+      "g++ -std=c++20 -Og -march=native -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}' -I '{}' '{}/cases.cu' -o "
+      "'{}/cases' "
       "-lboost_context",
       stand_in, root.string(), folder.string(), folder.string());
   if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};

@@ -210,7 +210,8 @@ inline std::vector<std::string> run_recurrent(const std::vector<Case>& cases, co
   const std::vector<Gang> gangs = write_recurrent(cases, family, run, folder, problems);
   const std::string files = fmt::format(" -I '{}' '{}/cases.cu' -o '{}/cases'", root.string(), folder.string(), folder.string());
   const std::string stand_in = fmt::format(
-      "g++ -std=c++20 -Og -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} -lboost_context",
+      "g++ -std=c++20 -Og -march=native -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} "
+      "-lboost_context",
       root.string(), files);
   const char* const nvcc = std::getenv("TAMP_NVCC");
   const std::string compile = nvcc != nullptr ? nvcc + std::string(" -std=c++20") + files : stand_in;

@@ -1,4 +1,4 @@
-// The tile products (convolution, MatMul) and gemv against the reference: on the CPU, over the stand-in, every candidate of
+// The tile products (convolution, MatMul) and gemv against the reference: on the CPU, over the stand-in, candidates of
 // every case, at sizes that fit no tile, in fp32 and tf32. See test/kernels/heavy_bench.h for what is checked.
 #include "kernels/conv/implicit_gemm.h"
 

@@ -1,5 +1,5 @@
-// patch_conv and patch_strip against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no
-// tile. See test/kernels/heavy_bench.h for what else is checked.
+// patch_conv and patch_strip against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that
+// fit no tile. See test/kernels/heavy_bench.h for what else is checked.
 #include "kernels/conv/patch_conv.h"
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// staged_conv against the reference: on the CPU, over the stand-in, every candidate of every case, at sizes that fit no tile, no box
-// and no chunk, in every precision that it has. See test/kernels/heavy_bench.h for what is checked; what a rTask has not said it
-// reads is NaN there, so a box that reaches too far shows.
+// staged_conv against the reference: on the CPU, over the stand-in, candidates of every case (class Sample), at sizes that fit no tile, no
+// box and no chunk, in every precision that it has. See test/kernels/heavy_bench.h for what is checked; what a rTask has not said it reads
+// is NaN there, so a box that reaches too far shows.
 #include "kernels/conv/staged_conv.h"
 
 #include <cmath>
