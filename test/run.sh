@@ -82,7 +82,7 @@ count python3 test/places/count_places.py
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cmake --preset release -DTAMP_TESTS=ON -DTAMP_PRECOMPILE=ON  # examples/quickstart.sh builds without, so that each file names what it needs
 cmake --build --preset release -j"$(nproc)"
-bash test/precompile_stand_in.sh build/gxx
+bash test/precompile_stand_in.sh build/gxx  # g++ as before, in less time
 export PATH=$PWD/build/gxx:$PATH
 echo "== built after $((SECONDS / 60)) min"
 

@@ -70,13 +70,19 @@ Walk::Walk(const Graph& graph, const std::vector<Value>& inputs)
 
 std::vector<Value> Walk::step() {
   TAMP_CHECK(!is_done(), "a step after the last rOperator");
+  std::vector<Value> results = evaluate(graph_, graph_.rops[next_], [&](TensorId id) -> const Value& { return values_[id.index()]; });
+  step(results);
+  return results;
+}
+
+void Walk::step(const std::vector<Value>& results) {
+  TAMP_CHECK(!is_done(), "a step after the last rOperator");
   const ROperator& rop = graph_.rops[next_++];
-  std::vector<Value> results = evaluate(graph_, rop, [&](TensorId id) -> const Value& { return values_[id.index()]; });
+  TAMP_CHECK(results.size() == rop.outputs.size(), "a rOperator with another number of results");
   for (size_t i = 0; i < results.size(); ++i) values_[rop.outputs[i].index()] = results[i];
   for (const TensorId id : reads_of(rop)) {
     if (--reads_left_[id.index()] == 0) values_[id.index()] = Value{};
   }
-  return results;
 }
 
 std::vector<Value> run(const Graph& graph, const std::vector<Value>& inputs) {

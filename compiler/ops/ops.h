@@ -72,6 +72,8 @@ class Walk {
   bool is_done() const { return next_ == graph_.rops.size(); }
   // Runs the next rOperator and returns its results.
   std::vector<Value> step();
+  // As if the next rOperator had had these results.
+  void step(const std::vector<Value>& results);
   const Value& value(TensorId id) const { return values_[id.index()]; }
 
  private:

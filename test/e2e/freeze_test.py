@@ -118,6 +118,24 @@ def test_a_node_that_keeps_to_the_old_batch_is_named(tamp):
                     [m.constant("w", np.full((1, 4, 5), 0.1)), m.constant("r", np.full((1, 4, 4), 0.1))]), "node 'rnn'", batch=6)
 
 
+def test_what_stands_behind_products_with_weights_is_proved(tamp):
+    """Results of such products are made up in the proof: elements that are mixed behind them are found, what their own values allow is taken."""
+    x, y = [m.value("x", [1, 8])], [m.value("y", None)]
+    weights = [m.constant("w", np.abs(np.random.default_rng(1).standard_normal((8, 8)))), m.ints("i", 0), m.ints("all", [-1]), m.constant("none", np.zeros(8))]
+    product = m.node("MatMul", ["a", "w"], ["p"], "product")
+    for mixing in [m.node("Softmax", ["p"], ["y"], "mixing", axis=0), m.node("Gather", ["p", "i"], ["y"], "mixing", axis=0), m.node("CumSum", ["p", "i"], ["y"], "mixing")]:
+        nodes = [m.node("Relu", ["x"], ["a"]), product, mixing]
+        tamp("compile", write(tamp, m.model(nodes, x, y, weights)), "-o", "out", "--batch", 3, code=2, says=f"node 'mixing' ({mixing.op_type})")
+    flat = [m.node("Reshape", ["x", "all"], ["r"], "flat"), m.node("Softmax", ["r"], ["s"], "mixing"), m.node("Reshape", ["s", "rows"], ["a"], "rows"), product, m.node("Relu", ["p"], ["y"])]
+    tamp("compile", write(tamp, m.model(flat, x, y, [*weights, m.ints("rows", [-1, 8])])), "-o", "out", "--batch", 3, code=2, says="node 'mixing' (Softmax)")
+    transposed = [m.node("Transpose", ["x"], ["a"], perm=[1, 0]), m.node("MatMul", ["w", "a"], ["p"]), m.node("Softmax", ["p"], ["y"], "mixing", axis=1)]
+    tamp("compile", write(tamp, m.model(transposed, x, y, weights)), "-o", "out", "--batch", 3, code=2, says="node 'mixing' (Softmax)")
+    root = [m.node("Abs", ["x"], ["a"]), product, m.node("Sqrt", ["p"], ["y"])]
+    assert compiled(tamp, m.model(root, x, y, weights), "--batch", 3)[1] == {"y": [3, 8]}
+    same = [m.node("Mul", ["x", "none"], ["z"]), m.node("Exp", ["z"], ["a"]), product, m.node("Gather", ["p", "i"], ["g"], axis=0), m.node("Add", ["x", "g"], ["y"])]
+    assert compiled(tamp, m.model(same, x, y, weights), "--batch", 3)[1] == {"y": [3, 8]}
+
+
 def test_shapes_that_are_written_out_follow_the_batch(tamp):
     """As exporters of vision transformers and of BERT write them: time before batch and heads beside it, both in one, a class token, and a mask that is taken from by number."""
     x, y = [m.value("x", [1, 6, 8])], [m.value("y", None)]
