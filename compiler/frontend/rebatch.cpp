@@ -36,9 +36,9 @@ struct Axis {
   size_t dim = 0;
 };
 
-// An input's value for element `sample` of the batch: the same in every batch.
-double element(DType dtype, uint64_t input, int64_t sample, int64_t i) {
-  uint64_t x = (input * 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(sample) << 40) ^ static_cast<uint64_t>(i);
+// Value i of a tensor for element `sample` of the batch: the same in every batch.
+double element(DType dtype, uint64_t tensor, int64_t sample, int64_t i) {
+  uint64_t x = (tensor * 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(sample) << 40) ^ static_cast<uint64_t>(i);
   for (int round = 0; round < 3; ++round) x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
   const double uniform = static_cast<double>(x >> 40) * 0x1p-24;
   return is_float(dtype) ? uniform * 2 - 1 : std::floor(uniform * 2);
@@ -108,7 +108,7 @@ class Run {
   bool is_done() const { return walk_.is_done(); }
   const Graph& graph() const { return graph_; }
   const ROperator* next() const { return is_done() ? nullptr : &graph_.rops[next_]; }
-  // Runs the next rOperator; where its result is given, by `stacks`, it is made up instead of computed.
+  // Runs the next rOperator; a result that `given` names is made up instead of computed.
   void step(const Stacks& given) {
     if (walk_.is_done()) return;
     const ROperator& rop = graph_.rops[next_++];

@@ -1,7 +1,7 @@
 // --batch N for a model that was exported with a fixed batch. Shapes alone do not tell whether the model still computes the same for each
 // element of the batch: a Reshape to [-1] takes any batch and mixes its elements, and the importers of Reshape, Gather and Concat guess
 // what a written shape means for another batch. So the reference runs the model at two batches, operator by operator, and each tensor must
-// have the same values for the same elements of the batch.
+// have the same values for the same elements of the batch. Results of products with weights are made up, as far as that proves it.
 #pragma once
 
 #include <functional>
