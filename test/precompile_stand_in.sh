@@ -10,22 +10,31 @@ cd "$(dirname "$0")/.."
 gxx=$(PATH=${PATH//"$folder:"/} command -v g++)
 stand_in=runtime_stub/cuda_on_cpu
 
-rm -rf "$folder/stand_in.h.gch"
-mkdir "$folder/stand_in.h.gch"
-{
-  grep -h '^#include <' runtime_stub/host/*.h runtime_stub/host/runner.cpp kernels/*/*.cuh | grep -vE '<(cuda|cpu_)' | LC_ALL=C sort -u
-  printf '#include <%s>\n' cuda.h cuda_runtime.h cuda_runtime_api.h
-} >"$folder/stand_in.h"
-
-# One for all levels of the optimiser, and one for --races, where the sanitizer is a macro that headers ask for (compiler/cli/toolchain.cpp).
-options=(-std=c++20 -O1 -march=native -Wno-unknown-pragmas -DTAMP_CUDA_ON_CPU -I "$stand_in" -x c++-header)
-"$gxx" "${options[@]}" -o "$folder/stand_in.h.gch/usual" "$folder/stand_in.h"
-"$gxx" "${options[@]}" -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -o "$folder/stand_in.h.gch/races" "$folder/stand_in.h"
+# precompile LEVEL NAME OPTION...: a header for this level of the optimiser. g++ takes one of another level, too, and may crash then.
+precompile() {
+  local level=$1 name=$2 header=$folder/$1/stand_in.h
+  shift 2
+  mkdir -p "$header.gch"
+  {
+    grep -h '^#include <' runtime_stub/host/*.h runtime_stub/host/runner.cpp kernels/*/*.cuh | grep -vE '<(cuda|cpu_)' | LC_ALL=C sort -u
+    printf '#include <%s>\n' cuda.h cuda_runtime.h cuda_runtime_api.h
+  } >"$header"
+  "$gxx" -std=c++20 "-$level" -march=native -Wno-unknown-pragmas -DTAMP_CUDA_ON_CPU -I "$stand_in" "$@" -x c++-header -o "$header.gch/$name" "$header"
+}
+rm -rf "$folder/Og" "$folder/O1"
+precompile Og usual
+precompile O1 usual
+precompile O1 races -fsanitize=thread --param tsan-instrument-func-entry-exit=0  # --races: the sanitizer is a macro that headers ask for
 
 cat >"$folder/g++" <<SCRIPT
 #!/bin/sh
 case " \$* " in
-  *" -DTAMP_CUDA_ON_CPU "*" -march=native "* | *" -march=native "*" -DTAMP_CUDA_ON_CPU "*) exec '$gxx' -include '$folder/stand_in.h' "\$@" ;;
+  *" -DTAMP_CUDA_ON_CPU "*" -march=native "* | *" -march=native "*" -DTAMP_CUDA_ON_CPU "*)
+    case " \$* " in
+      *" -Og "*) exec '$gxx' -include '$folder/Og/stand_in.h' "\$@" ;;
+      *" -O1 "*) exec '$gxx' -include '$folder/O1/stand_in.h' "\$@" ;;
+    esac
+    ;;
 esac
 exec '$gxx' "\$@"
 SCRIPT
