@@ -91,7 +91,8 @@ namespace {
 size_t veus_to_launch(const RProgram& program) {
   size_t veus = program.lanes.size();
   while (veus > 1 && program.lanes[veus - 1].empty()) --veus;
-  return veus;
+  const auto members = static_cast<size_t>(program.vdevice.cluster_veus);  // whole clusters
+  return (veus + members - 1) / members * members;
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
     w.line("static constexpr int kComputeThreads = {};", plan.program.vdevice.compute_threads);
     w.line("static constexpr bool kManyRegisters = false;");
     w.line("static constexpr bool kVotes = false;");
+    w.line("static constexpr int kCluster = 1;");
     w.line("static constexpr int kWordsBytes = 0;");
     w.line("static constexpr int kWeightStages = {}, kWeightStageBytes = {};", veu.weight_stages, veu.weight_stage_bytes);
     w.line("static constexpr int kInputStages = {}, kInputStageBytes = {};", veu.input_stages, veu.input_stage_bytes);

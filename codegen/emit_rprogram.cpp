@@ -113,6 +113,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr int kComputeThreads = {};", d.compute_threads);
   w.line("static constexpr bool kManyRegisters = {};", plan.many_registers);
   w.line("static constexpr bool kVotes = {};", d.voting_waits);
+  w.line("static constexpr int kCluster = {};", d.cluster_veus);
   w.line("static constexpr int kWordsBytes = {};", plan.program.memory.words_bytes);
   w.line("static constexpr int kWeightStages = {};", d.weight_stages);
   w.line("static constexpr int kWeightStageBytes = {};", d.weight_stage_bytes);
@@ -254,8 +255,9 @@ void emit_lanes(SourceWriter& w, const Plan& plan, SourceLines& lines) {
 
 void emit_kernel(SourceWriter& w, const Plan& plan) {
   w.section("the kernel");
-  w.line("__global__ void __launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {{", plan.threads(),
-         plan.options.name);
+  const int64_t cluster = plan.program.vdevice.cluster_veus;
+  w.line("__global__ void {}__launch_bounds__({}, 1) {}_kernel(const __grid_constant__ rk::LaunchOf<Veu::kBases> launch) {{",
+         cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", cluster) : "", plan.threads(), plan.options.name);
   w.line("  rk::interpret<Program>(launch, rk::Tables{{kInstructions, kLaneBegin, kRecords, kEventCount}});");
   w.line("}}");
 }

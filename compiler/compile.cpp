@@ -192,12 +192,30 @@ bool has_narrow(const Graph& placed) {
   return std::any_of(placed.buffers.begin(), placed.buffers.end(), [](const Buffer& buffer) { return buffer.narrowed; });
 }
 
+// For a program of small one-tap products: `fit`, or a launch in clusters, whose members can share the k of a product (docs/adr/0038) and
+// which has fewer vEUs.
+VDevice best_of_clusters(const Graph& placed, const VDevice& vdevice, const VDevice& fit, const Prepared& trial) {
+  if (vdevice.sms_in_clusters == 0) return fit;
+  VDevice clusters = vdevice.with_clusters();
+  clusters.wide_products = clusters.even_stages = true;
+  clusters.voting_waits = fit.voting_waits;
+  const auto us = [&](const VDevice& d) {
+    Prepared prepared = trial;
+    prepared.vdevice = d;
+    return schedule::one_after_another_us(narrowed(placed, prepared), d, trial.precision, /*gangs=*/true);
+  };
+  const double fit_us = us(fit), clusters_us = us(clusters);
+  spdlog::debug("clusters: {:.1f} us in clusters, {:.1f} us without", clusters_us, fit_us);
+  return clusters_us < fit_us ? clusters : fit;
+}
+
 // The rings of a placed graph's program. With the longer stages of VDevice::with_long_batches there is one stage less under way, which
 // costs 4 to 10 % (on an H200 bert_base_s128 at batch 32 in fp16 2.08 instead of 2.00 ms, vit_b_16 at batch 8 1.17 instead of 1.06). But
 // tiles of up to 208 rows can be worth more: bert_base_s128 at batch 8 has its 1024 rows in five tiles, and takes 0.78 instead of 0.83 ms.
 VDevice best_rings(const Graph& placed, const VDevice& vdevice, const Prepared& trial, bool gangs) {
   constexpr double kStageIsWorth = 1.07;
   const VDevice fit = fitted_best(placed, vdevice, trial.precision, gangs);
+  if (fit.even_stages && !fit.more_tiles && gangs) return best_of_clusters(placed, vdevice, fit, trial);
   if (!fit.more_tiles) return fit;
   if (!may_narrow(trial)) {
     Prepared prepared = trial;

@@ -31,7 +31,17 @@ void append_runs(const std::vector<Axis>& axes, size_t first, int64_t offset, st
 
 }  // namespace
 
+int64_t Phase::member_of(int64_t index) const { return cluster > 1 ? index / boxes->tiles() % cluster : 0; }
+
+int64_t Phase::shared_tile_of(int64_t index) const {
+  return cluster > 1 ? index / (boxes->tiles() * cluster) * boxes->tiles() + index % boxes->tiles() : index;
+}
+
 int64_t Phase::taken(int64_t i) const {
+  if (cluster > 1) {
+    const int64_t tile = i / cluster, tiles = boxes->tiles();
+    return (tile / tiles * cluster + i % cluster) * tiles + tile % tiles;
+  }
   if (!boxes || boxes->blocks_beside == 1) return i;
   const int64_t tiles = boxes->tiles() * boxes->splits, first = i / (boxes->blocks_beside * tiles) * boxes->blocks_beside;
   const int64_t beside = std::min(boxes->blocks_beside, rtasks / tiles - first), j = i - first * tiles;

@@ -136,9 +136,16 @@ struct Phase {
   RingWeights ring;
   std::optional<InputBoxes> boxes;
   Cost cost;  // of one rTask
+  // Above 1: so many rTasks, the splits of one tile, run at the same time, each on its vEU of a cluster (VDevice::cluster_veus), and
+  // exchange values through shared memory (kernels/vdevice/cluster.cuh). Split s is member s. Needs boxes, with as many splits. Events are
+  // before and behind each rTask, as elsewhere.
+  int64_t cluster = 1;
+  // Of rTask `index`: which member of its cluster it is, and the number of the tile that the members share.
+  int64_t member_of(int64_t index) const;
+  int64_t shared_tile_of(int64_t index) const;
   // The number of the `i`-th rTask in the order in which vEUs take them: rTasks on neighbouring vEUs, and of one round of all vEUs, share
   // more of what they read. Example: 6 tiles and 4 n_blocks, of which 2 are beside each other, are taken as 0, 6, 1, 7, .. 5, 11 and
-  // then 12, 18, 13, 19, .. 17, 23.
+  // then 12, 18, 13, 19, .. 17, 23. Members of a cluster follow each other.
   int64_t taken(int64_t i) const;
 };
 

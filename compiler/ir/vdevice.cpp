@@ -94,6 +94,15 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     expect_stages(fields, "weight_stages_of_batches", d.weight_stages_of_batches, "weight_stage_bytes_of_batches",
                   d.weight_stage_bytes_of_batches);
   }
+  if (d.sms_in_clusters != 0) {
+    fields.expect(d.sms_in_clusters > 0 && d.sms_in_clusters <= d.sms && d.sms_in_clusters % 4 == 0 && d.veus_per_sm == 1,
+                  "sms_in_clusters", "is not a multiple of 4 up to 'sms', with one vEU an SM");
+    fields.expect(d.input_stages != 0, "sms_in_clusters", "is given, but 'input_stages' is not");
+    expect_stages(fields, "weight_stages_beside_inputs", d.weight_stages_beside_inputs, "weight_stage_bytes_in_clusters",
+                  d.weight_stage_bytes_in_clusters);
+    fields.expect(d.smem_bytes <= 1024 * 1024 && d.with_clusters().work_bytes() >= 16384, "smem_bytes",
+                  "leaves less than 16384 bytes of work space to programs in clusters");
+  }
   if (d.weight_stages_of_rows != 0)
     expect_stages(fields, "weight_stages_of_rows", d.weight_stages_of_rows, "weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
   for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs(), d.with_rows()})
@@ -211,6 +220,15 @@ VDevice VDevice::with_long_batches() const {
   return d;
 }
 
+VDevice VDevice::with_clusters() const {
+  VDevice d = with_inputs();
+  TAMP_CHECK(sms_in_clusters > 0, "vDevice '" + name + "' has no clusters");
+  d.sms = sms_in_clusters;
+  d.cluster_veus = 4;
+  d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_in_clusters;
+  return d;
+}
+
 VDevice VDevice::without_inputs() const {
   VDevice d = *this;
   d.input_stages = 0;
@@ -287,6 +305,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.optional("input_stage_bytes_of_batches", d.input_stage_bytes_of_batches);
   fields.optional("weight_stages_of_batches", d.weight_stages_of_batches);
   fields.optional("weight_stage_bytes_of_batches", d.weight_stage_bytes_of_batches);
+  fields.optional("sms_in_clusters", d.sms_in_clusters);
+  fields.optional("weight_stage_bytes_in_clusters", d.weight_stage_bytes_in_clusters);
   fields.optional("weight_stages_of_rows", d.weight_stages_of_rows);
   fields.optional("weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
   fields.optional("registers_per_sm", d.registers_per_sm);

@@ -40,6 +40,10 @@ struct VDevice {
   int64_t input_stages_of_batches = 0, input_stage_bytes_of_batches = 0, weight_stages_of_batches = 0, weight_stage_bytes_of_batches = 0;
   // The ring of programs whose products have one row each, one token of a decoder, and that copy no boxes; 0: as in other programs.
   int64_t weight_stages_of_rows = 0, weight_stage_bytes_of_rows = 0;
+  // How many SMs a launch in clusters of four blocks can have, since a cluster does not reach over groups of SMs that share hardware; 0:
+  // the device has no clusters. And the weights' stages of such programs, whose bodies want more room.
+  int64_t sms_in_clusters = 0;
+  int64_t weight_stage_bytes_in_clusters = 0;
   int64_t registers_per_sm = 65536;
   bool wide_products =
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
@@ -50,6 +54,8 @@ struct VDevice {
   bool even_stages = false;
   // The same: the lanes of a warp vote on each try of an mbarrier (kernels/vdevice/sync.cuh).
   bool voting_waits = false;
+  // The same: vEUs of so many blocks of the launch form a cluster (Phase::cluster); 1: no clusters.
+  int64_t cluster_veus = 1;
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;
@@ -80,6 +86,7 @@ struct VDevice {
   VDevice with_batches() const;  // the same for large products on wgmma
   // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
   VDevice with_long_batches() const;
+  VDevice with_clusters() const;   // as with_inputs, for a launch in clusters of four vEUs; the device must have them
   VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
   VDevice with_rows() const;       // the same, where all products have one row: stages for all weights of a rTask
   int64_t veus() const { return sms * veus_per_sm; }

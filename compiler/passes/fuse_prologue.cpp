@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/passes/by_kind.h"
+#include "compiler/passes/defer_normalize.h"
 #include "compiler/passes/fuse_normalize.h"
 #include "compiler/passes/rewrite.h"
 
@@ -197,7 +198,9 @@ Graph fuse_prologue(Graph graph, const Estimator& estimator, const GraphEstimato
                         });
 }
 
-Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs) {
+namespace {
+
+Graph fused_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs) {
   Graph prologue_first = fuse_prologue(graph, estimator, graphs);
   if (!has_any<PrologueMatMul>(prologue_first)) return fuse_normalize(graph, graphs);
   Graph normalize_first = fuse_normalize(graph, graphs);
@@ -205,6 +208,18 @@ Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstim
   prologue_first = fuse_normalize(std::move(prologue_first), graphs);
   normalize_first = fuse_prologue(std::move(normalize_first), estimator, graphs);
   return graphs(normalize_first) < graphs(prologue_first) ? normalize_first : prologue_first;
+}
+
+}  // namespace
+
+Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs) {
+  Graph fused = fused_rows(graph, estimator, graphs);
+  if (!has_any<NormalizedMatMul>(fused)) return fused;
+  // A normalisation that is no part of the product in front may be none of its own either (defer_normalize). So what counts is the time
+  // behind that pass.
+  const Graph deferred = defer_normalize(graph, graphs);
+  if (!has_any<MomentMatMul>(deferred)) return fused;
+  return graphs(deferred) < graphs(defer_normalize(fused, graphs)) ? graph : fused;
 }
 
 }  // namespace tamp::passes

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
+#include <tuple>
 
 namespace tamp::schedule {
 namespace {
@@ -12,7 +14,7 @@ struct EventState {
   std::vector<size_t> sleepers;  // vEUs that wait for this event
 };
 
-// The rTasks of a gang that are at the head of their lane with all their Waits passed.
+// The rTasks of a gang, or of a cluster, that are at the head of their lane with all their Waits passed.
 struct GangState {
   int64_t rtasks = 0;
   std::vector<size_t> ready;  // vEUs
@@ -50,16 +52,20 @@ Clocks::Clocks(const RProgram& program, LaneOrder lane_order) {
     return event.seen >= event.signals && event.seen >= program.events[id.index()].count;
   };
 
-  std::vector<GangState> gangs(program.rkernels.size());
+  // By rOperator, phase and tile; a gang is one of phase 0 and tile 0.
+  std::map<std::tuple<size_t, int32_t, int64_t>, GangState> gangs;
+  const auto gang_of = [&](const Instruction& i) -> GangState* {
+    if (!i.rtask.rop.valid()) return nullptr;
+    const RKernel& rkernel = program.rkernels[i.rtask.rop.index()];
+    if (rkernel.gang) return &gangs[{i.rtask.rop.index(), 0, 0}];
+    const Phase& phase = rkernel.phases[static_cast<size_t>(i.rtask.phase)];
+    return phase.cluster > 1 ? &gangs[{i.rtask.rop.index(), i.rtask.phase, phase.shared_tile_of(i.rtask.index)}] : nullptr;
+  };
   for (const auto& lane : program.lanes) {
     for (const Instruction& i : lane) {
-      if (i.rtask.rop.valid() && program.rkernels[i.rtask.rop.index()].gang) ++gangs[i.rtask.rop.index()].rtasks;
+      if (GangState* const gang = gang_of(i)) ++gang->rtasks;
     }
   }
-
-  const auto gang_of = [&](const Instruction& i) {
-    return i.rtask.rop.valid() && program.rkernels[i.rtask.rop.index()].gang ? &gangs[i.rtask.rop.index()] : nullptr;
-  };
 
   std::vector<size_t> next(veus, 0);
   std::vector<int32_t> row(veus, 0);  // per vEU: its newest row

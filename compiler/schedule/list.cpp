@@ -101,7 +101,33 @@ class Lanes {
     return cost.fixed_us + std::max(cost.body_us, cost.weights_us - cost.ahead_us);
   }
 
+  // Members of a cluster go behind everything that is on its vEUs, as a gang does.
+  Finish insert_clusters(ROperatorId rop, int32_t phase, const Phase& p, const std::vector<Finish>& waits) {
+    const double us = us_of(p), taken_us = us + machine_.vdevice.same_veu_us + machine_.vdevice.signal_us;
+    const ReadyTimes ready(p, waits, edges_);
+    const auto members = static_cast<size_t>(p.cluster);
+    Finish finish = begin_finish(p);
+    for (int64_t index = 0; index < p.rtasks; index += p.cluster) {
+      size_t chosen = 0;
+      double begin_us = kForEver;
+      for (size_t first = 0; first < gaps_.size(); first += members) {
+        double at_us = 0;
+        for (size_t m = first; m < first + members; ++m)
+          at_us = std::max({at_us, gaps_[m].last_us(), ready.on(VEU(static_cast<int64_t>(m)))});
+        if (at_us < begin_us) begin_us = at_us, chosen = first;
+      }
+      for (size_t m = 0; m < members; ++m) {
+        Gaps& gaps = gaps_[chosen + m];
+        gaps.take(gaps.find(begin_us, taken_us), taken_us, machine_.vdevice.rtask_us);
+        note(finish, {{rop, phase, p.taken(index + static_cast<int64_t>(m))}, VEU(static_cast<int64_t>(chosen + m))}, begin_us,
+             begin_us + us);
+      }
+    }
+    return finish;
+  }
+
   Finish insert_phase(ROperatorId rop, int32_t phase, const Phase& p, const std::vector<Finish>& waits) {
+    if (p.cluster > 1) return insert_clusters(rop, phase, p, waits);
     const VDevice& d = machine_.vdevice;
     const double us = us_of(p);
     using Option = std::tuple<double, double, size_t>;  // begin; of equals the vEU that is free first, where the body can use that; vEU

@@ -416,7 +416,7 @@ void estimate(RProgram& program) {
   Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
   program.estimated_us = simulator.run(program);
   const Simulator::Shares shares = simulator.shares(program.graph);
-  program.veus_by_sm = !program.launches && shares.full >= kLeastFull && shares.maps >= kLeastMaps &&
+  program.veus_by_sm = !program.launches && program.vdevice.cluster_veus == 1 && shares.full >= kLeastFull && shares.maps >= kLeastMaps &&
                        static_cast<double>(program.weight_bytes) < kMostWeightBytes * program.estimated_us;
   program.weights_in_l2 = weights_in_l2(program);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <tuple>
 
 #include "compiler/support/error.h"
@@ -51,8 +52,38 @@ Timetable::Timetable(const select::Machine& machine, double start_us)
       edges_(edges_of(machine.vdevice)),
       veus_(static_cast<size_t>(machine.vdevice.veus()), select::VEUTime{start_us, 0, 0}) {}
 
+// The members of a cluster begin together, when the last of them can.
+Finish Timetable::append_clusters(ROperatorId rop, int32_t phase, const Phase& p, std::span<const Finish> waits, int64_t active) {
+  const select::RTaskCost cost = select::cost_of(p, *machine_, active);
+  const ReadyTimes ready(p, waits, edges_);
+  const auto members = static_cast<size_t>(p.cluster);
+  TAMP_CHECK(veus_.size() % members == 0, "vEUs that are no whole clusters");
+  Finish finish = begin_finish(p);
+  for (int64_t index = 0; index < p.rtasks; index += p.cluster) {
+    size_t chosen = 0;
+    double begin_us = std::numeric_limits<double>::infinity();
+    for (size_t first = 0; first < veus_.size(); first += members) {
+      double us = 0;
+      for (size_t m = first; m < first + members; ++m) us = std::max({us, veus_[m].free_us, ready.on(VEU(static_cast<int64_t>(m)))});
+      if (us < begin_us) begin_us = us, chosen = first;
+    }
+    for (size_t m = 0; m < members; ++m) {
+      select::VEUTime& veu = veus_[chosen + m];
+      veu = select::after(veu, cost, begin_us);
+      finish.at_us = std::max(finish.at_us, veu.free_us);
+      veu.free_us += edges_.same_veu_us;
+      finish.only = VEU(static_cast<int64_t>(chosen + m));
+      appended_.push_back({{rop, phase, p.taken(index + static_cast<int64_t>(m))}, finish.only});
+    }
+  }
+  finish.many = p.rtasks > 1;
+  end_us_ = std::max(end_us_, finish.at_us);
+  return finish;
+}
+
 Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rkernel, std::span<const Finish> waits, int64_t active) {
   const Phase& p = rkernel.phases[static_cast<size_t>(phase)];
+  if (p.cluster > 1) return append_clusters(rop, phase, p, waits, active);
   const select::RTaskCost cost = select::cost_of(p, *machine_, active);
   // SelectVEU. All rTasks of a phase cost the same, so after each of them only its vEU has a new end: a heap holds all vEUs by their end.
   // end; of equals the vEU that is free first, where the body can use that; vEU

@@ -72,6 +72,8 @@ class Timetable {
   std::vector<Placed> take_appended() { return std::exchange(appended_, {}); }
 
  private:
+  Finish append_clusters(ROperatorId rop, int32_t phase, const Phase& p, std::span<const Finish> waits, int64_t active);
+
   const select::Machine* machine_;
   Edges edges_;
   std::vector<select::VEUTime> veus_;

@@ -214,11 +214,41 @@ class Words {
   Violations& violations_;
 };
 
+// The members of a cluster exchange values through shared memory, so split s of a tile is on vEU s of some cluster, and the other splits on
+// the others of the same.
+void verify_clusters(const RProgram& program, Violations& violations) {
+  std::map<std::tuple<size_t, int32_t, int64_t>, int64_t> cluster_of;
+  const int64_t members = program.vdevice.cluster_veus;
+  for (size_t veu = 0; veu < program.lanes.size(); ++veu) {
+    for (const Instruction& i : program.lanes[veu]) {
+      if (!i.rtask.rop.valid() || program.rkernels[i.rtask.rop.index()].gang) continue;
+      const Phase& phase = program.rkernels[i.rtask.rop.index()].phases[static_cast<size_t>(i.rtask.phase)];
+      if (phase.cluster == 1) continue;
+      const std::string who =
+          fmt::format("'{}' phase {} rTask {}", printable(program.graph.rop(i.rtask.rop).name), i.rtask.phase, i.rtask.index);
+      if (phase.cluster != members || !phase.boxes || phase.boxes->splits != members ||
+          program.lanes.size() % static_cast<size_t>(members) != 0) {
+        violations.add(fmt::format("{} is one of {} in a cluster; the program has clusters of {}", who, phase.cluster, members));
+        continue;
+      }
+      const auto cluster = static_cast<int64_t>(veu) / members, member = static_cast<int64_t>(veu) % members;
+      if (phase.member_of(i.rtask.index) != member)
+        violations.add(fmt::format("{} is member {} of its cluster and on vEU {}, which is member {}", who, phase.member_of(i.rtask.index),
+                                   veu, member));
+      const auto [known, added] =
+          cluster_of.try_emplace({i.rtask.rop.index(), i.rtask.phase, phase.shared_tile_of(i.rtask.index)}, cluster);
+      if (!added && known->second != cluster)
+        violations.add(fmt::format("{} is in cluster {}, another rTask of its tile in cluster {}", who, cluster, known->second));
+    }
+  }
+}
+
 }  // namespace
 
 void verify_exchanges(const RProgram& program, const select::Families& families, Violations& violations) {
   verify_places(program, violations);
   Words(program, families, violations).verify();
+  verify_clusters(program, violations);
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     const RKernel& rkernel = program.rkernels[i];
     if (rkernel.gang)

@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
-//     3358  host runtime, as it stands in tamp's runtime_stub/host/
-//     4314  one vEU
-//     4345  addresses: a base and a byte from there
-//     4353  rOperators: what each body is told
-//     4418  records: one row per phase of a rOperator
-//     4435  events: signals that make up one epoch
-//     4448  lanes: what each vEU runs, row by row
-//     4477  the kernel
-//     4483  host
+//     3491  host runtime, as it stands in tamp's runtime_stub/host/
+//     4475  one vEU
+//     4507  addresses: a base and a byte from there
+//     4515  rOperators: what each body is told
+//     4580  records: one row per phase of a rOperator
+//     4597  events: signals that make up one epoch
+//     4610  lanes: what each vEU runs, row by row
+//     4639  the kernel
+//     4645  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4357)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4519)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4388)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4550)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -2989,6 +2989,138 @@ RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thr
 }  // namespace rk
 // <<< kernels/vdevice/control.cuh
 
+// >>> kernels/vdevice/cluster.cuh
+// What the vEUs of a cluster do for each other. A program whose Veu::kCluster is above 1 is launched in clusters of so many blocks; vEU v
+// is member v % kCluster of cluster v / kCluster. Members store into each other's shared memory, in half a microsecond, without a trip
+// through L2 (docs/adr/0038).
+//
+// One rTask of each member works on the same tile at the same time (Phase::cluster), and its work begins at the same place in each. Such a
+// body says that it has begun, since from then on its work is its own; by the time the members send, all of them have. A member waits for
+// what is sent to it before its body ends. So nobody stores into memory that is used for something else, or that is no more.
+
+
+namespace rk {
+
+// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of both barriers.
+struct ClusterLink {
+  Barrier entered, received;
+  uint32_t uses;
+};
+constexpr int kClusterLinkAt = kControlBytes - 32;
+static_assert(sizeof(ClusterLink) <= 32);
+
+RK_INLINE ClusterLink& cluster_link() { return *as_shared(reinterpret_cast<ClusterLink*>(shared_memory() + kClusterLinkAt)); }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// The same place in the shared memory of another member.
+RK_INLINE uint32_t of_member(const void* own, int member) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(smem_address(own)), "r"(member));
+  return there;
+}
+#endif
+
+// All threads of all members, once, when each has made its barriers.
+template <class Veu>
+RK_INLINE void begin_cluster() {
+  static_assert(sizeof(Control<Veu>) <= kClusterLinkAt, "the control block leaves no room for a cluster's barriers");
+  if (threadIdx.x == 0) {
+    ClusterLink& link = cluster_link();
+    link.uses = 0;
+    init(link.entered, Veu::kCluster - 1);
+#if defined(TAMP_CUDA_ON_CPU)
+    init(link.received, (Veu::kCluster - 1) * Veu::kComputeThreads);
+#else
+    init(link.received, 1);
+#endif
+  }
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::named_barrier(0, blockDim.x);
+  cuda_on_cpu::cluster_barrier(Veu::kCluster);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// One exchange among the members of a cluster, by all compute threads of each.
+template <class Veu>
+struct ClusterExchange {
+  static constexpr int kMembers = Veu::kCluster;
+  uint32_t parity;
+  int own;  // which member this vEU is
+
+  // `bytes`: how many the others will send to this member.
+  RK_INLINE void begin(int member, int bytes) {
+    own = member;
+    ClusterLink& link = cluster_link();
+    parity = link.uses & 1u;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < kMembers && thread != own) arrive_at(thread);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (thread == 0)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(&link.received)), "r"(bytes) : "memory");
+#else
+    (void)bytes;
+#endif
+  }
+  // From here on send() may be called: all members have begun.
+  RK_INLINE void await_members() const { wait_for(cluster_link().entered); }
+  // `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
+  RK_INLINE void send(int member, char* to, const float4& v) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::store_at_member(to, &v, sizeof v, static_cast<uint32_t>(member), kMembers);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(of_member(to, member)),
+        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(of_member(&cluster_link().received, member))
+        : "memory");
+#endif
+  }
+  // This thread has sent all that it will send.
+  RK_INLINE void sent() const {
+#if defined(TAMP_CUDA_ON_CPU)
+    for (int member = 0; member < kMembers; ++member) {
+      if (member != own) cuda_on_cpu::arrive_at_member(cluster_link().received, static_cast<uint32_t>(member), kMembers);
+    }
+#endif
+  }
+  // From here on what was sent to this member may be read.
+  RK_INLINE void await_received() const {
+    wait_for(cluster_link().received);
+    if (threadIdx.x == 0) ++cluster_link().uses;  // next read in another body, behind a barrier
+  }
+
+ private:
+  RK_INLINE void arrive_at(int member) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::arrive_at_member(cluster_link().entered, static_cast<uint32_t>(member), kMembers);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&cluster_link().entered, member))
+                 : "memory");
+#endif
+  }
+  RK_INLINE void wait_for(Barrier& barrier) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::wait(barrier, parity);
+    __syncwarp();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
+        "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+        "vote.sync.all.pred done, done, 0xffffffff;\n\t@done bra DONE;\n\t"
+        "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(smem_address(&barrier)),
+        "r"(parity)
+        : "memory");
+#else
+    (void)barrier;
+#endif
+  }
+};
+
+}  // namespace rk
+// <<< kernels/vdevice/cluster.cuh
+
 // >>> kernels/vdevice/interpreter.cuh
 // The loop that every vEU runs: its lane of the rProgram, instruction by instruction (Rammer section 3: the rProgram as a compile-time
 // plan). Two things are odd. The plan is a table, not code, since code that runs once costs as much as a barrier. And waiting and
@@ -3334,6 +3466,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
   }
   share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
   sync_all();
+  if constexpr (Veu::kCluster > 1) begin_cluster<Veu>();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader) {
@@ -3844,12 +3977,41 @@ inline tamp_status check_device(const Model& model, std::string& message) {
   return TAMP_OK;
 }
 
+// How many vEUs of the kernel the current device holds at once, launched as the kernel says: in clusters or not. Clusters do not reach over
+// groups of SMs that share hardware, so they may leave some SMs empty.
+template <auto KERNEL>
+cudaError_t count_resident(const Model& model, int sms, int& veus) {
+  int resident = 0;
+  cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes));
+  veus = resident * sms;
+#if !defined(TAMP_CUDA_ON_CPU)
+  cudaFuncAttributes attributes{};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, KERNEL);
+  if (error != cudaSuccess || attributes.requiredClusterWidth <= 1) return error;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(model.veus));
+  config.blockDim = dim3(static_cast<unsigned>(model.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(model.smem_bytes);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(attributes.requiredClusterWidth);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int clusters = 0;
+  error = cudaOccupancyMaxActiveClusters(&clusters, KERNEL, &config);
+  veus = clusters * attributes.requiredClusterWidth;
+#endif
+  return error;
+}
+
 // Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
 template <auto KERNEL>
 tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
-  int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
+  int device = 0, sms = 0, cooperative = 0, shared = 0, held = 0;
   TAMP_TRY_CUDA(message, cudaGetDevice(&device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
@@ -3857,11 +4019,10 @@ tamp_status prepare_kernel(Instance& instance) {
   const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
   if (fits != TAMP_OK) return fits;
   TAMP_TRY_CUDA(message, cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message,
-                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes)));
-  if (!cooperative || resident * sms < model.veus) {
+  TAMP_TRY_CUDA(message, count_resident<KERNEL>(model, sms, held));
+  if (!cooperative || held < model.veus) {
     return fail(message, TAMP_DEVICE,
-                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
+                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(held) +
                     "; compile for its vDevice");
   }
   return TAMP_OK;
@@ -4317,6 +4478,7 @@ struct Veu {
   static constexpr int kComputeThreads = 256;
   static constexpr bool kManyRegisters = false;
   static constexpr bool kVotes = false;
+  static constexpr int kCluster = 1;
   static constexpr int kWordsBytes = 1024;
   static constexpr int kWeightStages = 3;
   static constexpr int kWeightStageBytes = 51200;
@@ -4492,7 +4654,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xb3d1b178cab86eabull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x1260aa4546c37994ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {

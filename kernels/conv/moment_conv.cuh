@@ -28,6 +28,27 @@ struct MomentConvArgs {
 };
 static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
 
+template <int LANES>
+RK_INLINE float sum_of_lanes(float v) {
+#pragma unroll
+  for (int step = LANES / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
+  return v;
+}
+// Moments are of what the next product reads. Else a row of equal values that 16 bits cannot hold would be apart from its mean.
+template <class Value>
+RK_INLINE float4 as_stored(const float4& v) {
+  if constexpr (sizeof(Value) == 4)
+    return v;
+  else
+    return Raw4<Value>{uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)}}.floats();
+}
+// Mean and squares of the 32 values that eight neighbouring lanes have.
+RK_INLINE float2 moments_of(const float4& v) {
+  const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
+  const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
+  return {mean, sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w))};
+}
+
 // What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor.
 template <class Product>
 struct RowNorm {
@@ -121,31 +142,15 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
   }
 
  private:
-  template <int kLanes>
-  RK_INLINE static float sum_of_lanes(float v) {
-#pragma unroll
-    for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
-    return v;
-  }
-  // Moments are of what the next product reads. Else a row of equal values that 16 bits cannot hold would be apart from its mean.
-  RK_INLINE static float4 as_stored(const float4& v) {
-    using Value = typename Base::Value;
-    if constexpr (sizeof(Value) == 4)
-      return v;
-    else
-      return Raw4<Value>{uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)}}.floats();
-  }
   // Results as they are: neither an activation nor a residual that lies apart.
   RK_INLINE void finish_and_keep(const char* sums) const {
 #pragma unroll
     for (int i = 0; i < Base::kOutputs; ++i) {
-      const float4 v = as_stored(add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats()));
-      const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
-      const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
-      const float squares = sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w));
+      const float4 v = as_stored<typename Base::Value>(add4(this->sum_of(sums, this->pixel(i)), this->residual[i].floats()));
+      const float2 moments = moments_of(v);
       if (this->to[i] < 0) continue;
       store4(this->out + this->to[i], v);
-      if (threadIdx.x % 8 == 0) *as_global(kept + i * (Base::kPixelThreads * kept_parts)) = {mean, squares};
+      if (threadIdx.x % 8 == 0) *as_global(kept + i * (Base::kPixelThreads * kept_parts)) = moments;
     }
   }
 };

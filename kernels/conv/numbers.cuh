@@ -77,10 +77,16 @@ enum ResultsWay { kPlainWay, kAddedWay, kGeluWay, kSmoothWay, kAnyWay };
 // tile: a power of two.
 inline constexpr int kMomentColumns = 32;
 constexpr int threads_of_row(int threads, int rows) { return rows * 2 > threads ? 1 : 2 * threads_of_row(threads / 2, rows); }
+// cluster_conv.cuh: how many vEUs share the k of a tile.
+inline constexpr int kClusterMembers = 4;
 constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? warps_k / units : 1; }
 // `operands`: of a step and a warp, in 16-byte loads.
 constexpr int staged_batch(int operands) { return operands <= 4 ? kMostBatch : operands <= 8 ? 2 : 1; }
 
+// Behind the sums of a tile: those that a vEU gets from the other members of its cluster, in cluster_conv. A thread has `outputs` pixels.
+constexpr int received_bytes(int outputs, int threads) {
+  return (outputs + kClusterMembers - 1) / kClusterMembers * (kClusterMembers - 1) * threads * 16;
+}
 // Behind the sums of a tile: those of each warp's pixels, in summed_conv.
 constexpr int summed_work_bytes(int channels) { return channels * kComputeWarps * 4; }
 

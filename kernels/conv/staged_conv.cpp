@@ -55,7 +55,7 @@ bool residual_lies_as_results(const Grid& g, const Config& c) {
 
 // `wide`: whether the body multiplies by wgmma.
 rk::ResultsWay way_of(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, bool wide) {
-  if (c.splits > 1) return groups_of(p, c).channels % 4 == 0 ? rk::kPlainWay : rk::kAnyWay;
+  if (c.has_second_phase()) return groups_of(p, c).channels % 4 == 0 ? rk::kPlainWay : rk::kAnyWay;
   const int64_t channels = groups_of(p, c).channels;
   const bool vectors = vector_of(graph, p.out, p.out_strides, channels) > 0;
   const Activation activation = rop.epilogue.activation;
@@ -78,7 +78,7 @@ std::vector<Arg> product_args(const Graph& graph, const ROperator& rop, const Pr
   const Groups groups = groups_of(p, c);
   const Blocks b = blocks_of(p, c);
   const InputBoxes boxes = boxes_of(p, c);
-  const bool whole = c.splits == 1;
+  const bool whole = !c.has_second_phase();
   return {
       {"out", whole ? arg(TensorArg{p.out}) : ArgValue{ScratchArg{0}}},
       {"scale", is_tf32(c) ? ArgValue{PackedArg{ring_bytes(p, c)}} : null_arg()},
@@ -165,8 +165,27 @@ void add_sums(const Request& request, const Product& p, const Shape& shape, Phas
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
 }
 
+// Pixels of which a thread makes results; 0 where threads have different numbers of them.
+int64_t outputs_of_thread(const VDevice& vdevice, const Config& c) {
+  const Shape& s = shape_of(c);
+  const int64_t pixel_threads = vdevice.compute_threads / (s.channels() / 4);
+  return s.pixels() % pixel_threads == 0 ? s.pixels() / pixel_threads : 0;
+}
+
+// Makes the phase of a product, whose arguments are those of one that keeps moments, one whose splits are the members of a cluster.
+void add_cluster(const Request& request, const Config& c, Phase& phase) {
+  const VDevice& d = request.vdevice;
+  const int received = rk::received_bytes(static_cast<int>(outputs_of_thread(d, c)), static_cast<int>(d.compute_threads));
+  phase.header = "kernels/conv/cluster_conv.cuh";
+  phase.body = "rk::cluster_conv";
+  std::erase_if(phase.template_args, [](const auto& a) { return a.first == "PARTS" || a.first == "SHARERS"; });
+  phase.cluster = rk::kClusterMembers;
+  phase.work_bytes += received;
+  phase.cost.calibrated_cycles += d.cost("staged_conv.cluster_cycles") + d.cost("staged_conv.cluster_byte_cycles") * received;
+}
+
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
-  const bool whole = c.splits == 1;
+  const bool whole = !c.has_second_phase();
   const Shape& s = shape_of(c);
   const Grid g = grid_of(p);
   const Blocks b = blocks_of(p, c);
@@ -207,7 +226,8 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       costs.fixed_cycles + even * (costs.step_cycles * static_cast<double>(b.steps) +
                                    costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()));
   if (c.sums != 0) add_sums(request, p, s, phase);
-  if (has_moments(request.rop)) add_moments(request, p, c, phase);
+  if (has_moments(request.rop) || c.cluster != 0) add_moments(request, p, c, phase);
+  if (c.cluster != 0) add_cluster(request, c, phase);
   return phase;
 }
 
@@ -227,11 +247,13 @@ std::optional<RKernel> rkernel_of(const Request& request, const Product& p, cons
   rkernel.name =
       fmt::format("staged_conv_{}<{}x{}{}{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                   c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w), c.pairs != 0 ? ", pairs" : "",
-                  c.splits > 1 ? fmt::format(", split {}", c.splits) : "", c.normalized != 0 ? ", normalized" : "",
-                  c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "");
+                  c.cluster != 0 ? ", cluster"
+                  : c.splits > 1 ? fmt::format(", split {}", c.splits)
+                                 : "",
+                  c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
-  if (c.splits > 1) {
+  if (c.has_second_phase()) {
     std::optional<Phase> second = c.normalized != 0 ? normalize_phase(request, p, c.splits) : sum_phase(request, p, c.splits, c.sum_rows);
     if (!second) return std::nullopt;
     rkernel.phases.push_back(*std::move(second));
@@ -296,6 +318,28 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
   }
 }
 
+// The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
+void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
+  const VDevice& vdevice = request.vdevice;
+  if (vdevice.cluster_veus != rk::kClusterMembers || c.deep == 0 || c.narrow == 0 || c.sums != 0 || c.normalized != 0 || c.parts != 0)
+    return;
+  const Grid g = grid_of(p);
+  if (p.taps() > 1 || p.groups > 1 || g.h * g.images > 1) return;
+  const int64_t outputs = outputs_of_thread(vdevice, c), boxes = all_boxes(p, c);
+  if (rk::staged_rounds(static_cast<int>(shape_of(c).channels()), static_cast<int>(shape_of(c).pixels())) > 1 || outputs == 0) return;
+  if (shape_of(c).sum_bytes() + rk::received_bytes(static_cast<int>(outputs), static_cast<int>(vdevice.compute_threads)) >
+      vdevice.work_bytes())
+    return;
+  c.cluster = 1;
+  const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
+  if (way != rk::kPlainWay && way != rk::kAddedWay) return;
+  c.boxes_per_split = ceil_div(boxes, int64_t{rk::kClusterMembers});
+  c.splits = ceil_div(boxes, c.boxes_per_split);
+  if (c.splits != rk::kClusterMembers) return;
+  choose_chunks(vdevice, p, c);
+  if (std::optional<RKernel> rkernel = rkernel_of(request, p, c)) rkernels.push_back(*std::move(rkernel));
+}
+
 // The rKernels of a shape.
 void append_shape(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
@@ -307,6 +351,7 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
   if (work_bytes > vdevice.work_bytes() || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   append_splits(request, p, c, rkernels);
+  append_cluster(request, p, c, rkernels);
   // Of few rows one more tile may fit the vEUs better. Example: 128 rows in tiles of 43 instead of 64, where other products of the same
   // level leave 36 vEUs for 12 blocks of channels.
   const Grid g = grid_of(p);
@@ -314,6 +359,7 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
   if (c.deep == 0 || c.narrow == 0 || p.taps() > 1 || g.h * g.images > 1 || tiles > kMostTilesToAdd) return;
   c.tile_w = ceil_div(g.w, tiles + 1);
   append_splits(request, p, c, rkernels);
+  append_cluster(request, p, c, rkernels);
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
@@ -375,7 +421,10 @@ void product_accesses(const Graph& graph, const Product& p, const Config& c, int
   const int64_t begin = group * groups.channels + n_block * s.channels(),
                 end = std::min({begin + s.channels(), (group + 1) * groups.channels, p.groups * p.channels});
   const auto row = [&](int64_t at_h, int64_t at_w) { return (image * g.h + at_h) * g.w + at_w; };
-  for (int64_t y = h; y < last_h; ++y) {
+  if (c.cluster != 0) {  // one row of pixels
+    for (const auto& [from, to] : kept_rows(c, split, w, last_w)) add_stores(graph, p, from, to, begin, end, out);
+  }
+  for (int64_t y = h; y < last_h && c.cluster == 0; ++y) {
     if (c.splits == 1)
       add_stores(graph, p, row(y, w), row(y, last_w), begin, end, out);
     else

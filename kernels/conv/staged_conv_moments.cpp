@@ -49,9 +49,19 @@ bool takes_moments(const Request& request, const Product& p) {
   return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 && adds_as_stored;
 }
 
+std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last) {
+  const int64_t rows = rk::kComputeWarps * rk::kWarp / (shape_of(c).channels() / 4);
+  std::vector<std::pair<int64_t, int64_t>> pieces;
+  for (int64_t row = first + member * rows; row < last; row += rk::kClusterMembers * rows)
+    pieces.emplace_back(row, std::min(row + rows, last));
+  return pieces;
+}
+
 void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
-  const auto& op = std::get<MomentMatMul>(request.rop.attrs);
-  const TensorId taken = taken_moments(request.rop), kept = kept_moments(request.rop);
+  const auto* const given = std::get_if<MomentMatMul>(&request.rop.attrs);  // none: a product in a cluster that keeps none
+  const MomentMatMul op = given != nullptr ? *given : MomentMatMul{};
+  const TensorId taken = given != nullptr ? taken_moments(request.rop) : TensorId();
+  const TensorId kept = given != nullptr ? kept_moments(request.rop) : TensorId();
   ArgList conv;
   for (Arg& a : phase.args) conv.push_back(std::move(a.value));
   phase.header = "kernels/conv/moment_conv.cuh";
@@ -69,19 +79,24 @@ void add_moments(const Request& request, const Product& p, const Config& c, Phas
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
                 {"epsilon", float_arg(op.epsilon)},
                 {"centered", arg(int64_t{op.centered})}};
-  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
+  if (given != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 
 void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {
   const Blocks b = blocks_of(p, c);
   const int64_t tiles = b.tiles(grid_of(p)), first = index % tiles * c.tile_w, last = std::min(first + c.tile_w, p.rows());
-  const int64_t begin = index / tiles * shape_of(c).channels(), end = std::min(begin + shape_of(c).channels(), p.channels);
-  const auto moments = [&](TensorId id, int64_t from, int64_t to) {
+  const int64_t block = index / tiles, begin = block / c.splits * shape_of(c).channels(),
+                end = std::min(begin + shape_of(c).channels(), p.channels);
+  const auto moments = [&](TensorId id, int64_t first_row, int64_t last_row, int64_t from, int64_t to) {
     const int64_t row = 2 * parts_of(graph, id);
-    return Region{id, {graph.tensor(id).place.offset + first * row + from * 2, last - first, row, (to - from) * 2}};
+    return Region{id, {graph.tensor(id).place.offset + first_row * row + from * 2, last_row - first_row, row, (to - from) * 2}};
   };
-  if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, 0, parts_of(graph, id)));
-  if (const TensorId id = kept_moments(rop); id.valid()) out.writes.push_back(moments(id, begin / kMomentColumns, end / kMomentColumns));
+  if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, first, last, 0, parts_of(graph, id)));
+  const TensorId id = kept_moments(rop);
+  if (!id.valid()) return;
+  using Pieces = std::vector<std::pair<int64_t, int64_t>>;
+  for (const auto& [from, to] : c.cluster != 0 ? kept_rows(c, block % c.splits, first, last) : Pieces{{first, last}})
+    out.writes.push_back(moments(id, from, to, begin / kMomentColumns, end / kMomentColumns));
 }
 
 }  // namespace tamp::kernels::staged

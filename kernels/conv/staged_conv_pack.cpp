@@ -178,7 +178,7 @@ std::vector<float> scales_of(const float* data, const Product& p) {
 int64_t scale_bytes(const Product& p, const Config& c) { return is_tf32(c) ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0; }
 
 int64_t bias_bytes(const Product& p, const Config& c) {
-  return has_bias(p) && c.splits == 1 ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
+  return has_bias(p) && !c.has_second_phase() ? groups_of(p, c).count * padded_channels(p, c) * 4 : 0;
 }
 
 namespace {
@@ -217,7 +217,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
     values.resize(static_cast<size_t>(groups.count * groups.channels), 0.0F);  // groups that the last merged one does not have
     return padded_by_group(values, groups.count, padded_channels(p, c));
   };
-  if (has_bias(p) && c.splits == 1) bias = padded(bias_of(graph, p));
+  if (has_bias(p) && !c.has_second_phase()) bias = padded(bias_of(graph, p));
   if (c.parts != 0) sums = padded(column_sums(data, p, c));
   bias.insert(bias.end(), sums.begin(), sums.end());
   Bytes bytes(static_cast<size_t>(ring_bytes(p, c) + scale_bytes(p, c)) + bias.size() * 4);

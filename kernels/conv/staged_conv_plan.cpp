@@ -55,6 +55,7 @@ std::vector<std::pair<std::string, int64_t>> to_pairs(const Config& c) {
   if (c.normalized != 0) pairs.emplace_back("normalized", c.normalized);
   if (c.parts != 0) pairs.emplace_back("parts", c.parts);
   if (c.moments != 0) pairs.emplace_back("moments", c.moments);
+  if (c.cluster != 0) pairs.emplace_back("cluster", c.cluster);
   return pairs;
 }
 
@@ -66,7 +67,8 @@ Config config_of(const RKernel& rkernel) {
   };
   return {value("precision"),       value("shape"),       value("tile_w"),   value("tile_h"),     value("splits"), value("boxes_per_split"),
           value("boxes_per_chunk"), value("chunk_steps"), value("sum_rows"), value("team_boxes"), flag("narrow"),  flag("deep"),
-          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized"),  flag("parts"),   flag("moments")};
+          flag("stage_steps"),      flag("pairs"),        flag("sums"),      flag("normalized"),  flag("parts"),   flag("moments"),
+          flag("cluster")};
 }
 
 const Shape& shape_of(const Config& c) { return kShapes[c.shape]; }

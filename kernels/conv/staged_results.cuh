@@ -30,6 +30,19 @@ RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvAr
   return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
 }
 
+// The sums of four channels, from `column` on, of pixel `p` of a round, as the warps on k have left them in shared memory.
+template <class Product>
+RK_INLINE float4 staged_sum(const char* sums, int p, int column) {
+  const int from = (p * Product::kPitch + column) * 4;
+  float4 v = load_shared4(sums, from);
+#pragma unroll
+  for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
+  if constexpr (Product::kSwaps) {
+    if (p & 4) v = {v.z, v.w, v.x, v.y};
+  }
+  return v;
+}
+
 // What becomes of the sums before bias, residual and activation: nothing, or a normalisation (moment_conv.cuh).
 struct NoNorm {
   static constexpr bool kNormalizes = false;

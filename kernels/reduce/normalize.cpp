@@ -323,6 +323,9 @@ std::vector<RKernel> rows_offers(const Request& request, const Rows& rows) {
   const int64_t at_once = all_threads / threads_of(rows.reduced_elements() / 4, spread, all_threads).threads;
   std::vector<RKernel> out = {rows_kernel_of(request, rows, spread)};
   if (const int64_t packed = ceil_div(spread, at_once) * at_once; packed != spread) out.push_back(rows_kernel_of(request, rows, packed));
+  // A program in clusters has fewer vEUs, of which a product beside this one leaves few: a warp a row, so that these have all rows at once.
+  const int64_t warps = all_threads / rk::kWarp;
+  if (request.vdevice.cluster_veus > 1 && rows.rows() > warps && spread < warps) out.push_back(rows_kernel_of(request, rows, warps));
   if (turns_of(request, rows, spread) > 1 && has_turns(request, rows)) out.push_back(turns_kernel_of(request, rows, spread));
   return out;
 }

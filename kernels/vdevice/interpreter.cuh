@@ -17,7 +17,7 @@
 // next copy of boxes when that body has ended. (Earlier bodies of the lane have consumed the boxes that were copied before.)
 #pragma once
 
-#include "kernels/vdevice/control.cuh"
+#include "kernels/vdevice/cluster.cuh"
 
 namespace rk {
 
@@ -344,6 +344,7 @@ RK_INLINE void interpret(const LaunchOf<Program::Veu::kBases>& launch, const Tab
   }
   share_bases<Veu>(control, launch.bases, static_cast<int>(threadIdx.x), kThreadsOf<Veu>);
   sync_all();
+  if constexpr (Veu::kCluster > 1) begin_cluster<Veu>();
   constexpr int kLoader = Veu::kComputeThreads / kWarp;
   const int warp = warp_id();
   if (warp < kLoader) {

@@ -55,6 +55,43 @@ inline void wait(Barrier& barrier, uint32_t parity) {
   }
 }
 
+// --- clusters --------------------------------------------------------------------------------------------------------
+
+// A block of the running vEU's cluster of `size` vEUs, which follow each other.
+inline Block& member_of_cluster(uint32_t member, uint32_t size) {
+  const size_t own = static_cast<size_t>(current->block - launch->blocks.data()), first = own / size * size;
+  if (member >= size || first + size > launch->blocks.size()) fail("no vEU %u in a cluster of %u", member, size);
+  return launch->blocks[first + member];
+}
+
+// barrier.cluster of all threads, once in a launch.
+inline void cluster_barrier(uint32_t size) {
+  ++current->block->in_cluster_barrier;
+  launch->progress = true;
+  for (uint32_t member = 0; member < size; ++member) {
+    const Block& block = member_of_cluster(member, size);
+    while (block.in_cluster_barrier < block.threads) {
+      note_poll();
+      yield();
+    }
+  }
+}
+
+// `own`: in this vEU's shared memory; the barrier at the same place of another member gets the arrival.
+inline void arrive_at_member(Barrier& own, uint32_t member, uint32_t size) {
+  if (!in_shared(&own, sizeof own)) fail("barrier outside shared memory");
+  Block& block = member_of_cluster(member, size);
+  arrive_in(block, *reinterpret_cast<Barrier*>(block.shared + shared_offset(*current->block, &own)));
+}
+
+inline void store_at_member(void* own, const void* value, size_t bytes, uint32_t member, uint32_t size) {
+  if (!in_shared(own, bytes) || !aligned(own, bytes))
+    fail("store of %zu bytes at another vEU, outside shared memory or not aligned", bytes);
+  std::memcpy(member_of_cluster(member, size).shared + shared_offset(*current->block, own), value, bytes);
+}
+
+// --- inside a vEU ----------------------------------------------------------------------------------------------------
+
 // bar.sync id, threads.
 inline void named_barrier(uint32_t id, uint32_t threads) {
   Block& block = *current->block;

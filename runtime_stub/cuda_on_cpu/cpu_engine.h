@@ -132,6 +132,7 @@ struct Block {
   uint32_t threads;
   std::vector<Warp> warps;
   std::vector<Fiber> fibers;
+  uint32_t in_cluster_barrier;   // threads that have come to cluster_barrier
   std::vector<BulkCopy> copies;  // issued, not yet done
   NamedBarrier named[kNamedBarriers];
 };

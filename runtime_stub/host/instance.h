@@ -63,12 +63,41 @@ inline tamp_status check_device(const Model& model, std::string& message) {
   return TAMP_OK;
 }
 
+// How many vEUs of the kernel the current device holds at once, launched as the kernel says: in clusters or not. Clusters do not reach over
+// groups of SMs that share hardware, so they may leave some SMs empty.
+template <auto KERNEL>
+cudaError_t count_resident(const Model& model, int sms, int& veus) {
+  int resident = 0;
+  cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes));
+  veus = resident * sms;
+#if !defined(TAMP_CUDA_ON_CPU)
+  cudaFuncAttributes attributes{};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, KERNEL);
+  if (error != cudaSuccess || attributes.requiredClusterWidth <= 1) return error;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(model.veus));
+  config.blockDim = dim3(static_cast<unsigned>(model.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(model.smem_bytes);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(attributes.requiredClusterWidth);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int clusters = 0;
+  error = cudaOccupancyMaxActiveClusters(&clusters, KERNEL, &config);
+  veus = clusters * attributes.requiredClusterWidth;
+#endif
+  return error;
+}
+
 // Model::prepare of persistent execution: does the current device hold all vEUs at once? Anything less would wait for ever.
 template <auto KERNEL>
 tamp_status prepare_kernel(Instance& instance) {
   const Model& model = *instance.model;
   std::string& message = instance.message;
-  int device = 0, sms = 0, cooperative = 0, shared = 0, resident = 0;
+  int device = 0, sms = 0, cooperative = 0, shared = 0, held = 0;
   TAMP_TRY_CUDA(message, cudaGetDevice(&device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   TAMP_TRY_CUDA(message, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
@@ -76,11 +105,10 @@ tamp_status prepare_kernel(Instance& instance) {
   const tamp_status fits = check_shared_memory(shared, model.smem_bytes, message);
   if (fits != TAMP_OK) return fits;
   TAMP_TRY_CUDA(message, cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, model.smem_bytes));
-  TAMP_TRY_CUDA(message,
-                cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, KERNEL, model.threads, static_cast<size_t>(model.smem_bytes)));
-  if (!cooperative || resident * sms < model.veus) {
+  TAMP_TRY_CUDA(message, count_resident<KERNEL>(model, sms, held));
+  if (!cooperative || held < model.veus) {
     return fail(message, TAMP_DEVICE,
-                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(resident * sms) +
+                "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(held) +
                     "; compile for its vDevice");
   }
   return TAMP_OK;

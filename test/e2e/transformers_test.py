@@ -678,6 +678,25 @@ def test_normalisation_by_moments(tamp):
     assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
+def test_splits_of_a_product_on_a_cluster(tamp):
+    """The members of a cluster share the k of a product of long sums, and add up what they have in each other's shared memory: with moments
+    of the results or without, also where a tile has fewer rows than the body. A program in clusters has the vEUs that clusters fill."""
+    for rows, keeps in [(100, True), (70, False)]:
+        net = Net(768)
+        s = net.add("Add", "x", net.linear(net.add("Gelu", net.linear(net.norm("x"), 768, 3072)), 3072, 768))
+        named(net, net.linear(net.norm(s), 768, 768) if keeps else s)
+        made = net.model([port("x", 1, rows, 768)], [port("y", 1, rows, 768)], opset=20, ir=9)
+        check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", "--records", "none", "--races")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200", "--records", "none")
+        program = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())
+        source = (tamp.folder / "made" / "model.cu").read_text()
+        chosen = [rop["rkernel"] for rop in program["rops"]]
+        assert any("cluster" in (name or "") for name in chosen), chosen
+        assert "__cluster_dims__(4, 1, 1)" in source and "kCluster = 4;" in source
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h100")
+    assert "__cluster_dims__" not in (tamp.folder / "made" / "model.cu").read_text()
+
+
 def test_rows_of_equal_values_by_moments(tamp):
     """Rows that are all 3.3, which fp16 does not hold: normalised they are nothing but the shift."""
     net, hidden = Net(192), 192

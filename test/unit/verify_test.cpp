@@ -9,12 +9,14 @@
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
 #include "compiler/schedule/schedule.h"
+#include "compiler/support/text.h"
 #include "test/support/catch.h"
 #include "test/support/slow_proof.h"
 #include "test/support/tiny_programs.h"
 
 using namespace tamp;
 using namespace tamp::test;
+using Catch::Matchers::Contains;
 
 namespace {
 
@@ -265,6 +267,55 @@ TEST_CASE("a tensor shifted in its buffer is found") {
       }
     }
   }
+}
+
+// Two rOperators of four rTasks each, which are splits of one tile on the four vEUs of a cluster.
+RProgram in_a_cluster() {
+  GraphBuilder builder;
+  const TensorId x = builder.input("x", {24});
+  builder.output(builder.tiles("a", {x}, {24}));
+  builder.output(builder.tiles("b", {x}, {24}));
+  const Graph graph = builder.take();
+  VDevice d = tiny_vdevice(4);
+  d.cluster_veus = 4;
+  d.input_stages = 2;
+  d.input_stage_bytes = 1024;
+  schedule::Plan plan;
+  plan.waits = schedule::find_dependencies(graph).producers;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    for (RKernel& rkernel : select::candidates(tiny_families(), {graph, graph.rops[i], d, Precision::fp32})) {
+      if (rkernel.phases[0].rtasks != 4) continue;
+      InputBoxes boxes;
+      boxes.tensor = x;
+      boxes.splits = 4;
+      boxes.boxes = boxes.boxes_per_split = boxes.boxes_per_chunk = 1;
+      rkernel.phases[0].boxes = boxes;
+      rkernel.phases[0].cluster = 4;
+      plan.rkernels.push_back(rkernel);
+    }
+    for (int64_t t = 0; t < 4; ++t) plan.order.push_back({{ROperatorId(static_cast<int64_t>(i)), 0, t}, VEU(t)});
+  }
+  RProgram program;
+  program.vdevice = d;
+  program.graph = graph;
+  schedule::assemble(std::move(plan), program);
+  schedule::plan_memory(program);
+  schedule::list_weights(program, tiny_families());
+  return program;
+}
+
+TEST_CASE("splits of a tile must be the members of one cluster, at the same time") {
+  const RProgram good = in_a_cluster();
+  CHECK(verdict(good) == std::vector<std::string>{});
+  RProgram exchanged = good;
+  std::swap(exchanged.lanes[1][0], exchanged.lanes[2][0]);
+  CHECK_THAT(join(verdict(exchanged), "\n"), Contains("'a' phase 0 rTask 2 is member 2 of its cluster and on vEU 1, which is member 1"));
+  RProgram crossed = good;  // vEU 0 would wait for the others in a, and the others for vEU 0 in b
+  std::swap(crossed.lanes[0][0], crossed.lanes[0][1]);
+  CHECK_FALSE(verdict(crossed).empty());
+  RProgram no_clusters = good;
+  no_clusters.vdevice.cluster_veus = 1;
+  CHECK_THAT(join(verdict(no_clusters), "\n"), Contains("is one of 4 in a cluster; the program has clusters of 1"));
 }
 
 TEST_CASE("deadlock is found and named by the rTask that waits") {

@@ -1,0 +1,139 @@
+// The product of staged_conv.cuh whose k is shared by the four vEUs of a cluster: split s of a tile is computed by member s, at the same
+// time as the others. Each member has sums of the whole tile over its share of k. It keeps those of every fourth row of threads' pixels
+// and sends the others to the members that keep them (kernels/vdevice/cluster.cuh). So there is no second phase that adds partial sums, as
+// with split_k_sum, and each member makes a quarter of the tile's results.
+//
+// KEEPS: the moments of the results are stored, as by moment_conv.cuh.
+//
+// Example: 64 channels by 64 rows, k = 3072, 256 threads. Member 2 multiplies k 1536 to 2303. A row of threads' pixels are 16 (256 threads
+// of 4 channels each), so a thread has sums of four pixels: thread 37 those of rows 2, 18, 34 and 50, channels 20 to 23. Member 2 keeps row
+// 34, sends row 2 to member 0, 18 to 1 and 50 to 3, and gets three sums of row 34.
+#pragma once
+
+#include "kernels/conv/moment_conv.cuh"
+#include "kernels/vdevice/cluster.cuh"
+
+namespace rk {
+
+template <class Veu, class Product, bool KEEPS>
+struct ClusterResults {
+  static constexpr int kMembers = kClusterMembers;
+  static constexpr int kThreads = Veu::kComputeThreads, kChannelThreads = Product::kChannels / 4,
+                       kPixelThreads = kThreads / kChannelThreads;
+  static constexpr int kRounds = Product::kRounds, kOutputs = Product::kPixels / kPixelThreads;
+  static constexpr int kOwn = (kOutputs + kMembers - 1) / kMembers;  // outputs that a member keeps
+  static constexpr int kReceivedAt = Product::kSumBytes * Product::kWarpsK;
+  static_assert(Veu::kCluster == kMembers && kRounds == 1 && Product::kPixels % kPixelThreads == 0 && !Product::Of::kScales);
+  static_assert(!KEEPS || (kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
+
+  using Value = typename Product::Of::Out;
+  using Added = typename Product::Of::Added;
+
+  float4 bias;
+  Raw4<Added> residual[kOwn];
+  float low, high;
+  Value* out;
+  int to[kOwn];  // as StagedResults::to
+  int channel, left, kept_parts;
+  char* work;
+  const Added* added;
+  float2* kept;
+  ClusterExchange<Veu> exchange;
+
+  // Of output i of the thread, where member m keeps m, m + 4, ..
+  RK_INLINE static int pixel(int i) { return static_cast<int>(threadIdx.x) / kChannelThreads + i * kPixelThreads; }
+  RK_INLINE static int column() { return static_cast<int>(threadIdx.x) % kChannelThreads * 4; }
+
+  RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
+    const int member = static_cast<int>(tile.split);
+    exchange.begin(member, (kOutputs - member + kMembers - 1) / kMembers * (kMembers - 1) * kThreads * 16);
+    channel = static_cast<int>(tile.n_block) * Product::kChannels + column();
+    left = args.channels - channel;
+    bias = load_bias4(task, args, channel);
+    const PixelStrides strides = args.out_strides;
+    out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
+    staged_offsets<kMembers * kPixelThreads>(to, args, tile, pixel(member), left);
+#pragma unroll
+    for (Raw4<Added>& r : residual) r = {};
+    low = args.clip.low;
+    high = args.clip.high;
+    work = task.work;
+    added = args.way == kAddedWay ? staged_residual<Added>(task, args, tile, channel) : nullptr;
+    if constexpr (KEEPS) {
+      const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+      kept_parts = own.kept_parts;
+      kept = reinterpret_cast<float2*>(task.address(own.kept)) +
+             ((static_cast<int>(tile.w) + pixel(member)) * kept_parts + channel / kMomentColumns);
+    }
+  }
+  RK_INLINE void fetch(const Task<Veu>&, const StagedConvArgs&, const StagedTile&) {
+    if (added == nullptr) return;
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (to[k] >= 0) residual[k] = load_raw4(added + to[k]);
+    }
+  }
+  RK_INLINE void meanwhile() const {}
+  RK_INLINE void share(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
+    product.store(work, round);
+  }
+  // Where member `own` gets sums of its output k from member `from`.
+  RK_INLINE char* received(int k, int own, int from) const {
+    const int other = ((from - own) & (kMembers - 1)) - 1;
+    return work + kReceivedAt + ((k * (kMembers - 1) + other) * kThreads + static_cast<int>(threadIdx.x)) * 16;
+  }
+  RK_INLINE void finish(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const char* sums, int) {
+    const int own = exchange.own;
+    float4 v[kOutputs], mine[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) v[i] = staged_sum<Product>(sums, pixel(i), column());
+    exchange.await_members();
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      if (i % kMembers == own)
+        mine[i / kMembers] = v[i];
+      else
+        exchange.send(i % kMembers, received(i / kMembers, i % kMembers, own), v[i]);
+    }
+    exchange.sent();
+    exchange.await_received();
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (k * kMembers + own < kOutputs) finish_one(k, added_up(k, own, mine[k]));
+    }
+  }
+
+ private:
+  // In the order of k, whoever adds.
+  RK_INLINE float4 added_up(int k, int own, const float4& mine) const {
+    float4 parts[kMembers];
+#pragma unroll
+    for (int m = 0; m < kMembers; ++m) parts[m] = m == own ? mine : *as_shared(reinterpret_cast<const float4*>(received(k, own, m)));
+    return add4(add4(parts[0], parts[1]), add4(parts[2], parts[3]));
+  }
+  RK_INLINE void finish_one(int k, const float4& sum) const {
+    const float4 v = clamp4(add4(add4(sum, bias), residual[k].floats()), low, high);
+    if constexpr (KEEPS) {
+      const float4 stored = as_stored<Value>(v);
+      const float2 moments = moments_of(stored);
+      if (to[k] < 0) return;
+      store4(out + to[k], stored);
+      if (threadIdx.x % 8 == 0) *as_global(kept + k * (kMembers * kPixelThreads * kept_parts)) = moments;
+    } else {
+      if (to[k] >= 0) store4(out + to[k], v);
+    }
+  }
+};
+
+template <bool KEEPS>
+struct ClusterKind {
+  template <class Veu, class Product>
+  using Results = ClusterResults<Veu, Product, KEEPS>;
+};
+
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS>
+RK_INLINE void cluster_conv(const Task<Veu>& task) {
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, ClusterKind<KEEPS>>::run(task);
+}
+
+}  // namespace rk

@@ -1,0 +1,131 @@
+// What the vEUs of a cluster do for each other. A program whose Veu::kCluster is above 1 is launched in clusters of so many blocks; vEU v
+// is member v % kCluster of cluster v / kCluster. Members store into each other's shared memory, in half a microsecond, without a trip
+// through L2 (docs/adr/0038).
+//
+// One rTask of each member works on the same tile at the same time (Phase::cluster), and its work begins at the same place in each. Such a
+// body says that it has begun, since from then on its work is its own; by the time the members send, all of them have. A member waits for
+// what is sent to it before its body ends. So nobody stores into memory that is used for something else, or that is no more.
+#pragma once
+
+#include "kernels/vdevice/control.cuh"
+
+namespace rk {
+
+// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of both barriers.
+struct ClusterLink {
+  Barrier entered, received;
+  uint32_t uses;
+};
+constexpr int kClusterLinkAt = kControlBytes - 32;
+static_assert(sizeof(ClusterLink) <= 32);
+
+RK_INLINE ClusterLink& cluster_link() { return *as_shared(reinterpret_cast<ClusterLink*>(shared_memory() + kClusterLinkAt)); }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// The same place in the shared memory of another member.
+RK_INLINE uint32_t of_member(const void* own, int member) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(smem_address(own)), "r"(member));
+  return there;
+}
+#endif
+
+// All threads of all members, once, when each has made its barriers.
+template <class Veu>
+RK_INLINE void begin_cluster() {
+  static_assert(sizeof(Control<Veu>) <= kClusterLinkAt, "the control block leaves no room for a cluster's barriers");
+  if (threadIdx.x == 0) {
+    ClusterLink& link = cluster_link();
+    link.uses = 0;
+    init(link.entered, Veu::kCluster - 1);
+#if defined(TAMP_CUDA_ON_CPU)
+    init(link.received, (Veu::kCluster - 1) * Veu::kComputeThreads);
+#else
+    init(link.received, 1);
+#endif
+  }
+#if defined(TAMP_CUDA_ON_CPU)
+  cuda_on_cpu::named_barrier(0, blockDim.x);
+  cuda_on_cpu::cluster_barrier(Veu::kCluster);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// One exchange among the members of a cluster, by all compute threads of each.
+template <class Veu>
+struct ClusterExchange {
+  static constexpr int kMembers = Veu::kCluster;
+  uint32_t parity;
+  int own;  // which member this vEU is
+
+  // `bytes`: how many the others will send to this member.
+  RK_INLINE void begin(int member, int bytes) {
+    own = member;
+    ClusterLink& link = cluster_link();
+    parity = link.uses & 1u;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < kMembers && thread != own) arrive_at(thread);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (thread == 0)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(&link.received)), "r"(bytes) : "memory");
+#else
+    (void)bytes;
+#endif
+  }
+  // From here on send() may be called: all members have begun.
+  RK_INLINE void await_members() const { wait_for(cluster_link().entered); }
+  // `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
+  RK_INLINE void send(int member, char* to, const float4& v) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::store_at_member(to, &v, sizeof v, static_cast<uint32_t>(member), kMembers);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(of_member(to, member)),
+        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(of_member(&cluster_link().received, member))
+        : "memory");
+#endif
+  }
+  // This thread has sent all that it will send.
+  RK_INLINE void sent() const {
+#if defined(TAMP_CUDA_ON_CPU)
+    for (int member = 0; member < kMembers; ++member) {
+      if (member != own) cuda_on_cpu::arrive_at_member(cluster_link().received, static_cast<uint32_t>(member), kMembers);
+    }
+#endif
+  }
+  // From here on what was sent to this member may be read.
+  RK_INLINE void await_received() const {
+    wait_for(cluster_link().received);
+    if (threadIdx.x == 0) ++cluster_link().uses;  // next read in another body, behind a barrier
+  }
+
+ private:
+  RK_INLINE void arrive_at(int member) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::arrive_at_member(cluster_link().entered, static_cast<uint32_t>(member), kMembers);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&cluster_link().entered, member))
+                 : "memory");
+#endif
+  }
+  RK_INLINE void wait_for(Barrier& barrier) const {
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::wait(barrier, parity);
+    __syncwarp();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
+        "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+        "vote.sync.all.pred done, done, 0xffffffff;\n\t@done bra DONE;\n\t"
+        "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(smem_address(&barrier)),
+        "r"(parity)
+        : "memory");
+#else
+    (void)barrier;
+#endif
+  }
+};
+
+}  // namespace rk
