@@ -195,7 +195,7 @@ bool has_narrow(const Graph& placed) {
 // For a program of small one-tap products: `fit`, or a launch in clusters, whose members can share the k of a product (docs/adr/0038) and
 // which has fewer vEUs.
 VDevice best_of_clusters(const Graph& placed, const VDevice& vdevice, const VDevice& fit, const Prepared& trial) {
-  if (vdevice.sms_in_clusters == 0) return fit;
+  if (vdevice.sms_in_clusters == 0 || vdevice.sms < 4) return fit;
   VDevice clusters = vdevice.with_clusters();
   clusters.wide_products = clusters.even_stages = true;
   clusters.voting_waits = fit.voting_waits;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -95,8 +96,8 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
                   d.weight_stage_bytes_of_batches);
   }
   if (d.sms_in_clusters != 0) {
-    fields.expect(d.sms_in_clusters > 0 && d.sms_in_clusters <= d.sms && d.sms_in_clusters % 4 == 0 && d.veus_per_sm == 1,
-                  "sms_in_clusters", "is not a multiple of 4 up to 'sms', with one vEU an SM");
+    fields.expect(d.sms_in_clusters > 0 && d.sms_in_clusters % 4 == 0 && d.veus_per_sm == 1, "sms_in_clusters",
+                  "is not a multiple of 4, with one vEU an SM");
     fields.expect(d.input_stages != 0, "sms_in_clusters", "is given, but 'input_stages' is not");
     expect_stages(fields, "weight_stages_beside_inputs", d.weight_stages_beside_inputs, "weight_stage_bytes_in_clusters",
                   d.weight_stage_bytes_in_clusters);
@@ -223,7 +224,7 @@ VDevice VDevice::with_long_batches() const {
 VDevice VDevice::with_clusters() const {
   VDevice d = with_inputs();
   TAMP_CHECK(sms_in_clusters > 0, "vDevice '" + name + "' has no clusters");
-  d.sms = sms_in_clusters;
+  d.sms = std::min(sms_in_clusters, std::max<int64_t>(sms / 4, 1) * 4);  // a file may say that fewer SMs are to be used
   d.cluster_veus = 4;
   d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_in_clusters;
   return d;

@@ -52,7 +52,8 @@ def vdevice(name):
            "clock_ghz": clock, "l2_bytes": l2_bytes}
     made = {}
     for key, value in model.items():
-        if key == "costs" or key == "gpus" and not gpus:
+        # How many clusters a GPU holds follows from which of its SMs are switched off; no data sheet says it.
+        if key in ("costs", "sms_in_clusters", "weight_stage_bytes_in_clusters") or key == "gpus" and not gpus:
             continue
         by = scales.get(key, model["clock_ghz"] / clock if key.endswith("_us") else None)
         made[key] = own[key] if key in own else value if by is None else three_digits(value * by)
