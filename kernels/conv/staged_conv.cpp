@@ -13,6 +13,7 @@
 #include "compiler/support/error.h"
 #include "kernels/conv/product_phases.h"
 #include "kernels/conv/split_k_normalize.h"
+#include "kernels/conv/staged_conv_cluster.h"
 #include "kernels/conv/staged_conv_moments.h"
 #include "kernels/conv/staged_conv_pack.h"
 #include "kernels/conv/staged_conv_tiles.h"
@@ -165,25 +166,6 @@ void add_sums(const Request& request, const Product& p, const Shape& shape, Phas
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
 }
 
-// Pixels of which a thread makes results; 0 where threads have different numbers of them.
-int64_t outputs_of_thread(const VDevice& vdevice, const Config& c) {
-  const Shape& s = shape_of(c);
-  const int64_t pixel_threads = vdevice.compute_threads / (s.channels() / 4);
-  return s.pixels() % pixel_threads == 0 ? s.pixels() / pixel_threads : 0;
-}
-
-// Makes the phase of a product, whose arguments are those of one that keeps moments, one whose splits are the members of a cluster.
-void add_cluster(const Request& request, const Config& c, Phase& phase) {
-  const VDevice& d = request.vdevice;
-  const int received = rk::received_bytes(static_cast<int>(outputs_of_thread(d, c)), static_cast<int>(d.compute_threads));
-  phase.header = "kernels/conv/cluster_conv.cuh";
-  phase.body = "rk::cluster_conv";
-  std::erase_if(phase.template_args, [](const auto& a) { return a.first == "PARTS" || a.first == "SHARERS"; });
-  phase.cluster = rk::kClusterMembers;
-  phase.work_bytes += received;
-  phase.cost.calibrated_cycles += d.cost("staged_conv.cluster_cycles") + d.cost("staged_conv.cluster_byte_cycles") * received;
-}
-
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const bool whole = !c.has_second_phase();
   const Shape& s = shape_of(c);
@@ -226,8 +208,10 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       costs.fixed_cycles + even * (costs.step_cycles * static_cast<double>(b.steps) +
                                    costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()));
   if (c.sums != 0) add_sums(request, p, s, phase);
-  if (has_moments(request.rop) || c.cluster != 0) add_moments(request, p, c, phase);
-  if (c.cluster != 0) add_cluster(request, c, phase);
+  if (c.cluster != 0)
+    share_in_cluster(request, p, c, phase);
+  else if (has_moments(request.rop))
+    add_moments(request, p, c, phase);
   return phase;
 }
 
@@ -321,18 +305,11 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
-  if (vdevice.cluster_veus != rk::kClusterMembers || c.deep == 0 || c.narrow == 0 || c.sums != 0 || c.normalized != 0 || c.parts != 0)
-    return;
-  const Grid g = grid_of(p);
-  if (p.taps() > 1 || p.groups > 1 || g.h * g.images > 1) return;
-  const int64_t outputs = outputs_of_thread(vdevice, c), boxes = all_boxes(p, c);
-  if (rk::staged_rounds(static_cast<int>(shape_of(c).channels()), static_cast<int>(shape_of(c).pixels())) > 1 || outputs == 0) return;
-  if (shape_of(c).sum_bytes() + rk::received_bytes(static_cast<int>(outputs), static_cast<int>(vdevice.compute_threads)) >
-      vdevice.work_bytes())
-    return;
+  if (!may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;
+  const int64_t boxes = all_boxes(p, c);
   c.boxes_per_split = ceil_div(boxes, int64_t{rk::kClusterMembers});
   c.splits = ceil_div(boxes, c.boxes_per_split);
   if (c.splits != rk::kClusterMembers) return;

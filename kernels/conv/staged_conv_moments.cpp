@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/args.h"
+#include "kernels/conv/staged_conv_cluster.h"
 #include "kernels/conv/staged_conv_pack.h"
 
 namespace tamp::kernels::staged {
@@ -49,27 +50,12 @@ bool takes_moments(const Request& request, const Product& p) {
   return epilogue.activation == Activation::none && vector_of(graph, p.out, p.out_strides, p.channels) > 0 && adds_as_stored;
 }
 
-std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last) {
-  const int64_t rows = rk::kComputeWarps * rk::kWarp / (shape_of(c).channels() / 4);
-  std::vector<std::pair<int64_t, int64_t>> pieces;
-  for (int64_t row = first + member * rows; row < last; row += rk::kClusterMembers * rows)
-    pieces.emplace_back(row, std::min(row + rows, last));
-  return pieces;
-}
-
-void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
-  const auto* const given = std::get_if<MomentMatMul>(&request.rop.attrs);  // none: a product in a cluster that keeps none
-  const MomentMatMul op = given != nullptr ? *given : MomentMatMul{};
-  const TensorId taken = given != nullptr ? taken_moments(request.rop) : TensorId();
-  const TensorId kept = given != nullptr ? kept_moments(request.rop) : TensorId();
+void take_moment_args(const Request& request, const Product& p, const Config& c, Phase& phase) {
+  const auto* const op = std::get_if<MomentMatMul>(&request.rop.attrs);
+  const TensorId taken = op != nullptr ? taken_moments(request.rop) : TensorId();
+  const TensorId kept = op != nullptr ? kept_moments(request.rop) : TensorId();
   ArgList conv;
   for (Arg& a : phase.args) conv.push_back(std::move(a.value));
-  phase.header = "kernels/conv/moment_conv.cuh";
-  phase.body = "rk::moment_conv";
-  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
-  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
-  phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
-  phase.template_args.emplace_back("SHARERS", std::to_string(c.parts != 0 ? parts_of(request.graph, taken) / c.parts : 1));
   phase.args_type = "rk::MomentConvArgs";
   phase.args = {{"conv", ArgValue{std::move(conv)}},
                 {"column_sums", c.parts != 0 ? ArgValue{PackedArg{ring_bytes(p, c) + scale_bytes(p, c) + bias_bytes(p, c)}} : null_arg()},
@@ -77,9 +63,20 @@ void add_moments(const Request& request, const Product& p, const Config& c, Phas
                 {"kept", tensor_or_null(kept)},
                 {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
-                {"epsilon", float_arg(op.epsilon)},
-                {"centered", arg(int64_t{op.centered})}};
-  if (given != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
+                {"epsilon", float_arg(op != nullptr ? op->epsilon : 0.0F)},
+                {"centered", arg(int64_t{op != nullptr && op->centered})}};
+  if (op != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
+}
+
+void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase) {
+  take_moment_args(request, p, c, phase);
+  phase.header = "kernels/conv/moment_conv.cuh";
+  phase.body = "rk::moment_conv";
+  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
+  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
+  phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
+  const int64_t sharers = c.parts != 0 ? parts_of(request.graph, taken_moments(request.rop)) / c.parts : 1;
+  phase.template_args.emplace_back("SHARERS", std::to_string(sharers));
 }
 
 void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {

@@ -13,10 +13,9 @@ bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, 
 // stored in one way.
 bool takes_moments(const Request& request, const Product& p);
 
+// Makes the arguments of a product's phase those of a body that may know moments (rk::MomentConvArgs), also where the product has none.
+void take_moment_args(const Request& request, const Product& p, const Config& c, Phase& phase);
 // Makes the phase of a product one that normalises its input's rows by moments, or keeps those of its results, or both.
-// The rows [begin, end) of a tile from `first` to `last` whose results member `member` of a cluster keeps (cluster_conv.cuh), in pieces.
-std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last);
-
 void add_moments(const Request& request, const Product& p, const Config& c, Phase& phase);
 
 // Those of a MomentMatMul beside the product's.

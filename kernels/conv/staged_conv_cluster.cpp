@@ -1,0 +1,51 @@
+#include "kernels/conv/staged_conv_cluster.h"
+
+#include <algorithm>
+
+#include "kernels/conv/staged_conv_moments.h"
+
+namespace tamp::kernels::staged {
+namespace {
+
+// The body wants the compute threads that it was made for.
+constexpr int kThreads = rk::kComputeWarps * rk::kWarp;
+
+// Threads that have pixels of the same channels.
+int64_t pixel_threads_of(const Shape& s) { return kThreads / (s.channels() / 4); }
+
+int received_bytes_of(const Shape& s) { return rk::received_bytes(static_cast<int>(s.pixels() / pixel_threads_of(s)), kThreads); }
+
+}  // namespace
+
+bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config& c) {
+  const Shape& s = shape_of(c);
+  const Grid g = grid_of(p);
+  const bool is_plain = c.sums == 0 && c.normalized == 0 && c.parts == 0;
+  const bool is_row_product = p.taps() == 1 && p.groups == 1 && g.h == 1 && g.images == 1;
+  return vdevice.cluster_veus == rk::kClusterMembers && vdevice.compute_threads == kThreads && c.deep != 0 && c.narrow != 0 && is_plain &&
+         is_row_product && rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 &&
+         s.pixels() % pixel_threads_of(s) == 0 && s.sum_bytes() + received_bytes_of(s) <= vdevice.work_bytes();
+}
+
+void share_in_cluster(const Request& request, const Product& p, const Config& c, Phase& phase) {
+  take_moment_args(request, p, c, phase);
+  phase.header = "kernels/conv/cluster_conv.cuh";
+  phase.body = "rk::cluster_conv";
+  if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
+  phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
+  phase.cluster = rk::kClusterMembers;
+  const int received = received_bytes_of(shape_of(c));
+  phase.work_bytes += received;
+  phase.cost.calibrated_cycles +=
+      request.vdevice.cost("staged_conv.cluster_cycles") + request.vdevice.cost("staged_conv.cluster_byte_cycles") * received;
+}
+
+std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last) {
+  const int64_t rows = pixel_threads_of(shape_of(c));
+  std::vector<std::pair<int64_t, int64_t>> pieces;
+  for (int64_t row = first + member * rows; row < last; row += rk::kClusterMembers * rows)
+    pieces.emplace_back(row, std::min(row + rows, last));
+  return pieces;
+}
+
+}  // namespace tamp::kernels::staged

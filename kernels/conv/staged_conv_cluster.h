@@ -1,0 +1,21 @@
+// What staged_conv does for a product whose splits are the members of a cluster (cluster_conv.cuh).
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "kernels/catalogue.h"
+#include "kernels/conv/staged_conv_plan.h"
+
+namespace tamp::kernels::staged {
+
+// Whether there is such a body for the shape and the tile, and room for what the members send each other.
+bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config& c);
+
+// Makes the phase of a product, whose splits are as many as a cluster has members, that of such a body.
+void share_in_cluster(const Request& request, const Product& p, const Config& c, Phase& phase);
+
+// The rows [begin, end) of a tile from `first` to `last` whose results member `member` keeps, in pieces.
+std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last);
+
+}  // namespace tamp::kernels::staged
