@@ -24,6 +24,7 @@ struct ClusterResults {
   static constexpr int kOwn = (kOutputs + kMembers - 1) / kMembers;  // outputs that a member keeps
   static constexpr int kReceivedAt = Product::kSumBytes * Product::kWarpsK;
   static_assert(Veu::kCluster == kMembers && kRounds == 1 && Product::kPixels % kPixelThreads == 0 && !Product::Of::kScales);
+  static_assert(!Product::kSwaps || kPixelThreads % 8 == 0, "of all pixels of a thread, or of none");
   static_assert(!KEEPS || (kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
 
   using Value = typename Product::Of::Out;
@@ -86,7 +87,7 @@ struct ClusterResults {
     const int own = exchange.own;
     float4 v[kOutputs], mine[kOwn];
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) v[i] = staged_sum<Product>(sums, pixel(i), column());
+    for (int i = 0; i < kOutputs; ++i) v[i] = staged_sum<Product>(sums, pixel(i), column(), (pixel(0) & 4) != 0);
     exchange.await_members();
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {

@@ -30,15 +30,16 @@ RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvAr
   return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
 }
 
-// The sums of four channels, from `column` on, of pixel `p` of a round, as the warps on k have left them in shared memory.
+// The sums of four channels, from `column` on, of pixel `p` of a round, as the warps on k have left them in shared memory. `swaps`: whether
+// the pixel is one of those whose channels lie two by two the other way round, where the product stores them so.
 template <class Product>
-RK_INLINE float4 staged_sum(const char* sums, int p, int column) {
+RK_INLINE float4 staged_sum(const char* sums, int p, int column, bool swaps) {
   const int from = (p * Product::kPitch + column) * 4;
   float4 v = load_shared4(sums, from);
 #pragma unroll
   for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
   if constexpr (Product::kSwaps) {
-    if (p & 4) v = {v.z, v.w, v.x, v.y};
+    if (swaps) v = {v.z, v.w, v.x, v.y};
   }
   return v;
 }
@@ -119,14 +120,8 @@ struct StagedResults {
   // bias plus the sums of the warps on k.
   RK_INLINE float4 sum_of(const char* sums, int p) const {
     constexpr bool kAllExist = kRounds == 1 && Product::kPixels % kPixelThreads == 0;
-    const int from = ((kAllExist ? p : p % Product::kRoundPixels) * Product::kPitch + column()) * 4;
-    float4 v = load_shared4(sums, from);
-#pragma unroll
-    for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
-    if constexpr (Product::kSwaps) {
-      static_assert(kPixelThreads % 8 == 0 && Product::kRoundPixels % 8 == 0, "of all pixels of a thread, or of none");
-      if (pixel(0) & 4) v = {v.z, v.w, v.x, v.y};
-    }
+    static_assert(!Product::kSwaps || (kPixelThreads % 8 == 0 && Product::kRoundPixels % 8 == 0), "of all pixels of a thread, or of none");
+    const float4 v = staged_sum<Product>(sums, kAllExist ? p : p % Product::kRoundPixels, column(), (pixel(0) & 4) != 0);
     if constexpr (Norm::kNormalizes) return norm.of(v, bias, sums, p);
     if constexpr (!Product::Of::kScales) return add4(v, bias);
     return {fmaf(v.x, scale.x, bias.x), fmaf(v.y, scale.y, bias.y), fmaf(v.z, scale.z, bias.z), fmaf(v.w, scale.w, bias.w)};

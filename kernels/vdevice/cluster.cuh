@@ -1,6 +1,6 @@
 // What the vEUs of a cluster do for each other. A program whose Veu::kCluster is above 1 is launched in clusters of so many blocks; vEU v
-// is member v % kCluster of cluster v / kCluster. Members store into each other's shared memory, in half a microsecond, without a trip
-// through L2 (docs/adr/0038).
+// is member v % kCluster of cluster v / kCluster. Members store into each other's shared memory, in some 0.6 us, without a trip through
+// L2 (docs/adr/0038).
 //
 // One rTask of each member works on the same tile at the same time (Phase::cluster), and its work begins at the same place in each. Such a
 // body says that it has begun, since from then on its work is its own; by the time the members send, all of them have. A member waits for

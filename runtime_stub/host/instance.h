@@ -109,7 +109,7 @@ tamp_status prepare_kernel(Instance& instance) {
   if (!cooperative || held < model.veus) {
     return fail(message, TAMP_DEVICE,
                 "the model needs " + std::to_string(model.veus) + " resident vEUs, the GPU holds " + std::to_string(held) +
-                    "; compile for its vDevice");
+                    "; compile for its vDevice, or for one with fewer SMs (\"sms\", \"sms_in_clusters\")");
   }
   return TAMP_OK;
 }

@@ -24,6 +24,16 @@ namespace {
 
 std::vector<std::string> verdict(const RProgram& program) { return schedule::verify(program, 8, tiny_families()); }
 
+RProgram assembled(const Graph& graph, const VDevice& d, schedule::Plan plan) {
+  RProgram program;
+  program.vdevice = d;
+  program.graph = graph;
+  schedule::assemble(std::move(plan), program);
+  schedule::plan_memory(program);
+  schedule::list_weights(program, tiny_families());
+  return program;
+}
+
 // The rTasks of a topological order on vEUs by chance, behind boundaries by chance: nothing a policy would do.
 RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
   const VDevice d = tiny_vdevice(veus);
@@ -44,13 +54,7 @@ RProgram scattered(const Graph& graph, int64_t veus, std::mt19937& random) {
       }
     }
   }
-  RProgram program;
-  program.vdevice = d;
-  program.graph = graph;
-  schedule::assemble(std::move(plan), program);
-  schedule::plan_memory(program);
-  schedule::list_weights(program, tiny_families());
-  return program;
+  return assembled(graph, d, std::move(plan));
 }
 
 schedule::ScheduleOptions options_of(schedule::Policy policy) {
@@ -295,13 +299,7 @@ RProgram in_a_cluster() {
     }
     for (int64_t t = 0; t < 4; ++t) plan.order.push_back({{ROperatorId(static_cast<int64_t>(i)), 0, t}, VEU(t)});
   }
-  RProgram program;
-  program.vdevice = d;
-  program.graph = graph;
-  schedule::assemble(std::move(plan), program);
-  schedule::plan_memory(program);
-  schedule::list_weights(program, tiny_families());
-  return program;
+  return assembled(graph, d, std::move(plan));
 }
 
 TEST_CASE("splits of a tile must be the members of one cluster, at the same time") {
