@@ -108,7 +108,7 @@ def test_the_program_that_measures_a_vdevice(tamp):
 
 
 def test_the_programs_that_measure_steps_and_copies(tamp):
-    for program in ("wgmma_steps", "box_copies", "copy_orders", "level_edges"):
+    for program in ("wgmma_steps", "box_copies", "copy_orders", "level_edges", "cluster_exchange"):
         object_without_warnings(tamp, f"test/gpu/{program}.cu", "sm_90a", "-I", harness.ROOT)
 
 
