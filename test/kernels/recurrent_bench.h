@@ -3,7 +3,10 @@
 // words published are those declared, each of them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "test/kernels/light_bench.h"
+#include "test/kernels/run_program.h"
 
 namespace tamp::test {
 
@@ -208,15 +211,8 @@ inline std::vector<std::string> run_recurrent(const std::vector<Case>& cases, co
                                               const std::filesystem::path& root, const std::filesystem::path& folder) {
   std::vector<std::string> problems;
   const std::vector<Gang> gangs = write_recurrent(cases, family, run, folder, problems);
-  const std::string files = fmt::format(" -I '{}' '{}/cases.cu' -o '{}/cases'", root.string(), folder.string(), folder.string());
-  const std::string stand_in = fmt::format(
-      "g++ -std=c++20 -Og -march=native -Wall -Wextra -Wno-unknown-pragmas -x c++ -DTAMP_CUDA_ON_CPU -I '{}/runtime_stub/cuda_on_cpu'{} "
-      "-lboost_context",
-      root.string(), files);
-  const char* const nvcc = std::getenv("TAMP_NVCC");
-  const std::string compile = nvcc != nullptr ? nvcc + std::string(" -std=c++20") + files : stand_in;
-  if (std::system(compile.c_str()) != 0) return {"the generated source does not compile"};
-  if (std::system(fmt::format("'{}/cases' '{}'", folder.string(), folder.string()).c_str()) != 0) return {"the generated program failed"};
+  const std::string failure = run_program(root, folder, std::getenv("TAMP_NVCC"));
+  if (!failure.empty()) return {failure};
   check_gangs(gangs, run, folder / "results.bin", /*verbose=*/false, problems);
   return problems;
 }
