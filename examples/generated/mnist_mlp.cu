@@ -10,22 +10,22 @@
 //       23  the network: its rOperators in order; the line of their arguments
 //       32  the arena: bytes [begin, end), what lies there, who makes it, who needs it
 //       66  device code, as it stands in tamp's kernels/
-//     3491  host runtime, as it stands in tamp's runtime_stub/host/
-//     4475  one vEU
-//     4507  addresses: a base and a byte from there
-//     4515  rOperators: what each body is told
-//     4580  records: one row per phase of a rOperator
-//     4597  events: signals that make up one epoch
-//     4610  lanes: what each vEU runs, row by row
-//     4639  the kernel
-//     4645  host
+//     3509  host runtime, as it stands in tamp's runtime_stub/host/
+//     4493  one vEU
+//     4525  addresses: a base and a byte from there
+//     4533  rOperators: what each body is told
+//     4598  records: one row per phase of a rOperator
+//     4615  events: signals that make up one epoch
+//     4628  lanes: what each vEU runs, row by row
+//     4657  the kernel
+//     4663  host
 
 // --- the network: its rOperators in order; the line of their arguments ---------------------------------------------
 
 // input 0: input f32[1,1,28,28]
-// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4519)
+// #0 /1/Gemm: MatMul + bias + relu  f32[1,784], f32[256,784] -> f32[1,256]  (line 4537)
 //      gemv_row_16bit<8 columns>, 32 rTasks
-// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4550)
+// #1 /3/Gemm: MatMul + bias  f32[1,256], f32[10,256] -> f32[1,10]  (line 4568)
 //      gemv_row_16bit<8 columns>, 2 rTasks; after #0
 // output 0: output f32[1,10]
 
@@ -3001,10 +3001,11 @@ RK_INLINE void share_bases(Control<Veu>& control, const uint64_t* bases, int thr
 
 namespace rk {
 
-// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of both barriers.
+// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of the barriers. `read` counts in
+// those exchanges alone that need it, so it has a parity of its own.
 struct ClusterLink {
-  Barrier entered, received;
-  uint32_t uses;
+  Barrier entered, read, received;
+  uint16_t uses, reads;
 };
 constexpr int kClusterLinkAt = kControlBytes - 32;
 static_assert(sizeof(ClusterLink) <= 32);
@@ -3026,8 +3027,9 @@ RK_INLINE void begin_cluster() {
   static_assert(sizeof(Control<Veu>) <= kClusterLinkAt, "the control block leaves no room for a cluster's barriers");
   if (threadIdx.x == 0) {
     ClusterLink& link = cluster_link();
-    link.uses = 0;
+    link.uses = link.reads = 0;
     init(link.entered, Veu::kCluster - 1);
+    init(link.read, (Veu::kCluster - 1) * (Veu::kComputeThreads / kWarp));
 #if defined(TAMP_CUDA_ON_CPU)
     init(link.received, (Veu::kCluster - 1) * Veu::kComputeThreads);
 #else
@@ -3047,16 +3049,18 @@ RK_INLINE void begin_cluster() {
 template <class Veu>
 struct ClusterExchange {
   static constexpr int kMembers = Veu::kCluster;
-  uint32_t parity;
-  int own;  // which member this vEU is
+  uint32_t parity;       // of `entered` and `received`
+  uint32_t read_parity;  // of `read`; known from the beginning, since thread 0 counts on when it has received all
+  int own;               // which member this vEU is
 
   // `bytes`: how many the others will send to this member.
   RK_INLINE void begin(int member, int bytes) {
     own = member;
     ClusterLink& link = cluster_link();
     parity = link.uses & 1u;
+    read_parity = link.reads & 1u;
     const int thread = static_cast<int>(threadIdx.x);
-    if (thread < kMembers && thread != own) arrive_at(thread);
+    if (thread < kMembers && thread != own) arrive_at(cluster_link().entered, thread);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread == 0)
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(&link.received)), "r"(bytes) : "memory");
@@ -3065,7 +3069,16 @@ struct ClusterExchange {
 #endif
   }
   // From here on send() may be called: all members have begun.
-  RK_INLINE void await_members() const { wait_for(cluster_link().entered); }
+  RK_INLINE void await_members() const { wait_for(cluster_link().entered, parity); }
+  // This warp has read what lies where the members may store from await_readers() on. Behind await_members(): the arrival counts for this
+  // exchange, so the receiver must be done with the one before.
+  RK_INLINE void has_read() const {
+    __syncwarp();
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane < kMembers && lane != own) arrive_at(cluster_link().read, lane);
+  }
+  // From here on send() may be called for what all warps of the other members have read.
+  RK_INLINE void await_readers() const { wait_for(cluster_link().read, read_parity); }
   // `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
   RK_INLINE void send(int member, char* to, const float4& v) const {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -3086,21 +3099,26 @@ struct ClusterExchange {
 #endif
   }
   // From here on what was sent to this member may be read.
+  template <bool HAS_READERS>
   RK_INLINE void await_received() const {
-    wait_for(cluster_link().received);
-    if (threadIdx.x == 0) ++cluster_link().uses;  // next read in another body, behind a barrier
+    wait_for(cluster_link().received, parity);
+    if (threadIdx.x != 0) return;
+    ++cluster_link().uses;  // next read in another body, behind a barrier
+    if constexpr (HAS_READERS) ++cluster_link().reads;
   }
 
  private:
-  RK_INLINE void arrive_at(int member) const {
+  // The barrier at the same place in another member.
+  RK_INLINE static void arrive_at(Barrier& own_barrier, int member) {
 #if defined(TAMP_CUDA_ON_CPU)
-    cuda_on_cpu::arrive_at_member(cluster_link().entered, static_cast<uint32_t>(member), kMembers);
+    cuda_on_cpu::arrive_at_member(own_barrier, static_cast<uint32_t>(member), kMembers);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&cluster_link().entered, member))
-                 : "memory");
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&own_barrier, member)) : "memory");
+#else
+    (void)own_barrier, (void)member;
 #endif
   }
-  RK_INLINE void wait_for(Barrier& barrier) const {
+  RK_INLINE static void wait_for(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
     cuda_on_cpu::wait(barrier, parity);
     __syncwarp();
@@ -3113,7 +3131,7 @@ struct ClusterExchange {
         "r"(parity)
         : "memory");
 #else
-    (void)barrier;
+    (void)barrier, (void)parity;
 #endif
   }
 };
@@ -4654,7 +4672,7 @@ const tamp_port kOutputs[] = {
 };
 constexpr int kInPlace[] = {-1};  // for each output the input whose memory it may take, or -1
 const tamp_info kInfo = {
-  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0x4a3d4a6934a9587eull,
+  /*tamp=*/"0.1.0", "mnist_mlp", /*vdevice=*/"h200", /*precision=*/"tf32", /*batch=*/1, /*structure=*/0xe6c1f354dbcacca6ull,
   1, 1, kInputs, kOutputs
 };
 const tamp_host::BoxMap kMaps[] = {

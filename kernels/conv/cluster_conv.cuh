@@ -3,6 +3,9 @@
 // and sends the others to the members that keep them (kernels/vdevice/cluster.cuh). So there is no second phase that adds partial sums, as
 // with split_k_sum, and each member makes a quarter of the tile's results.
 //
+// What comes for the first pixel that a thread keeps lies behind the member's own sums. What comes for further ones lies in their place,
+// so it is sent when its receiver has its own sums in registers, which it says while the first ones are on their way.
+//
 // KEEPS: the moments of the results are stored, as by moment_conv.cuh.
 //
 // Example: 64 channels by 64 rows, k = 3072, 256 threads. Member 2 multiplies k 1536 to 2303. A row of threads' pixels are 16 (256 threads
@@ -21,8 +24,11 @@ struct ClusterResults {
   static constexpr int kThreads = Veu::kComputeThreads, kChannelThreads = Product::kChannels / 4,
                        kPixelThreads = kThreads / kChannelThreads;
   static constexpr int kRounds = Product::kRounds, kOutputs = Product::kPixels / kPixelThreads;
-  static constexpr int kOwn = (kOutputs + kMembers - 1) / kMembers;  // outputs that a member keeps
+  static constexpr int kOwn = kept_outputs(kOutputs);
+  static constexpr bool kOverSums = kOwn > 1;
   static constexpr int kReceivedAt = Product::kSumBytes * Product::kWarpsK;
+  static constexpr int kReceivedBytes = received_bytes(kThreads);  // for an output
+  static_assert((kOwn - 1) * kReceivedBytes <= kReceivedAt);
   static_assert(Veu::kCluster == kMembers && kRounds == 1 && Product::kPixels % kPixelThreads == 0 && !Product::Of::kScales);
   static_assert(!Product::kSwaps || kPixelThreads % 8 == 0, "of all pixels of a thread, or of none");
   static_assert(!KEEPS || (kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
@@ -36,6 +42,7 @@ struct ClusterResults {
   Value* out;
   int to[kOwn];  // as StagedResults::to
   int channel, left, kept_parts;
+  int outputs;  // of kOutputs, those with a pixel of the tile for any thread: the others are not sent
   char* work;
   const Added* added;
   float2* kept;
@@ -47,7 +54,8 @@ struct ClusterResults {
 
   RK_INLINE void start(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     const int member = static_cast<int>(tile.split);
-    exchange.begin(member, (kOutputs - member + kMembers - 1) / kMembers * (kMembers - 1) * kThreads * 16);
+    outputs = min((args.pixels + kPixelThreads - 1) / kPixelThreads, kOutputs);
+    exchange.begin(member, (outputs - member + kMembers - 1) / kMembers * kReceivedBytes);
     channel = static_cast<int>(tile.n_block) * Product::kChannels + column();
     left = args.channels - channel;
     bias = load_bias4(task, args, channel);
@@ -81,7 +89,7 @@ struct ClusterResults {
   // Where member `own` gets sums of its output k from member `from`.
   RK_INLINE char* received(int k, int own, int from) const {
     const int other = ((from - own) & (kMembers - 1)) - 1;
-    return work + kReceivedAt + ((k * (kMembers - 1) + other) * kThreads + static_cast<int>(threadIdx.x)) * 16;
+    return work + (k == 0 ? kReceivedAt : (k - 1) * kReceivedBytes) + (other * kThreads + static_cast<int>(threadIdx.x)) * 16;
   }
   RK_INLINE void finish(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const char* sums, int) {
     const int own = exchange.own;
@@ -89,18 +97,20 @@ struct ClusterResults {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) v[i] = staged_sum<Product>(sums, pixel(i), column(), (pixel(0) & 4) != 0);
     exchange.await_members();
+    if constexpr (kOverSums) exchange.has_read();
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) {
+      if (kOverSums && i == kMembers) exchange.await_readers();
       if (i % kMembers == own)
         mine[i / kMembers] = v[i];
-      else
+      else if (i < outputs)
         exchange.send(i % kMembers, received(i / kMembers, i % kMembers, own), v[i]);
     }
     exchange.sent();
-    exchange.await_received();
+    exchange.template await_received<kOverSums>();
 #pragma unroll
     for (int k = 0; k < kOwn; ++k) {
-      if (k * kMembers + own < kOutputs) finish_one(k, added_up(k, own, mine[k]));
+      if (k * kMembers + own < outputs) finish_one(k, added_up(k, own, mine[k]));
     }
   }
 

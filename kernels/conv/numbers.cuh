@@ -66,6 +66,9 @@ constexpr int rounds_of(int channels, int pixels, int most, int step) {
 constexpr int staged_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 64, 8); }
 // The same where sums are rounded to 16 bits (StagedRoundedResults): room for 128 * 128.
 constexpr int rounded_rounds(int channels, int pixels) { return rounds_of(channels, pixels, 128 * 128, 16); }
+// Whether the two warpgroups of a wgmma body share the pixels of a tile of 64 channels, 8 at a time; else they share k. With up to 80
+// pixels each multiplies them all: for half of them an instruction would wait longer for its weights than for its products.
+constexpr bool groups_share_pixels(int channels, int pixels) { return channels == 64 && pixels > 80; }
 // Tiles of more sums want more registers for each thread than an even share (registers.cuh).
 constexpr bool has_many_sums(int channels, int pixels) { return channels * pixels > 128 * 128; }
 // Bytes of a pixel's sums of 16 bits. 8 values of padding: 4-byte stores of a warp to four pairs of pixels hit a bank twice at most.
@@ -83,10 +86,11 @@ constexpr int staged_teams(int warps_k, int units) { return warps_k > units ? wa
 // `operands`: of a step and a warp, in 16-byte loads.
 constexpr int staged_batch(int operands) { return operands <= 4 ? kMostBatch : operands <= 8 ? 2 : 1; }
 
-// Behind the sums of a tile: those that a vEU gets from the other members of its cluster, in cluster_conv. A thread has `outputs` pixels.
-constexpr int received_bytes(int outputs, int threads) {
-  return (outputs + kClusterMembers - 1) / kClusterMembers * (kClusterMembers - 1) * threads * 16;
-}
+// Behind the sums of a tile: those that a vEU gets from the other members of its cluster for the first pixel that each thread keeps, in
+// cluster_conv. Those of further pixels lie where the vEU's own sums were.
+constexpr int received_bytes(int threads) { return (kClusterMembers - 1) * threads * 16; }
+// How many of a thread's `outputs` pixels a member keeps.
+constexpr int kept_outputs(int outputs) { return (outputs + kClusterMembers - 1) / kClusterMembers; }
 // Behind the sums of a tile: those of each warp's pixels, in summed_conv.
 constexpr int summed_work_bytes(int channels) { return channels * kComputeWarps * 4; }
 

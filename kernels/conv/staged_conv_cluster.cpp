@@ -13,7 +13,10 @@ constexpr int kThreads = rk::kComputeWarps * rk::kWarp;
 // Threads that have pixels of the same channels.
 int64_t pixel_threads_of(const Shape& s) { return kThreads / (s.channels() / 4); }
 
-int received_bytes_of(const Shape& s) { return rk::received_bytes(static_cast<int>(s.pixels() / pixel_threads_of(s)), kThreads); }
+constexpr int kReceivedBytes = rk::received_bytes(kThreads);
+
+// What a member gets, a part of it where its own sums were.
+int exchanged_bytes_of(const Shape& s) { return rk::kept_outputs(static_cast<int>(s.pixels() / pixel_threads_of(s))) * kReceivedBytes; }
 
 }  // namespace
 
@@ -24,7 +27,8 @@ bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config
   const bool is_row_product = p.taps() == 1 && p.groups == 1 && g.h == 1 && g.images == 1;
   return vdevice.cluster_veus == rk::kClusterMembers && vdevice.compute_threads == kThreads && c.deep != 0 && c.narrow != 0 && is_plain &&
          is_row_product && rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 &&
-         s.pixels() % pixel_threads_of(s) == 0 && s.sum_bytes() + received_bytes_of(s) <= vdevice.work_bytes();
+         s.pixels() % pixel_threads_of(s) == 0 && exchanged_bytes_of(s) - kReceivedBytes <= s.sum_bytes() &&
+         s.sum_bytes() + kReceivedBytes <= vdevice.work_bytes();
 }
 
 void share_in_cluster(const Request& request, const Product& p, const Config& c, Phase& phase) {
@@ -34,10 +38,9 @@ void share_in_cluster(const Request& request, const Product& p, const Config& c,
   if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
   phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
   phase.cluster = rk::kClusterMembers;
-  const int received = received_bytes_of(shape_of(c));
-  phase.work_bytes += received;
-  phase.cost.calibrated_cycles +=
-      request.vdevice.cost("staged_conv.cluster_cycles") + request.vdevice.cost("staged_conv.cluster_byte_cycles") * received;
+  phase.work_bytes += kReceivedBytes;
+  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.cluster_cycles") +
+                                  request.vdevice.cost("staged_conv.cluster_byte_cycles") * exchanged_bytes_of(shape_of(c));
 }
 
 std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last) {

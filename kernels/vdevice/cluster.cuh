@@ -11,10 +11,11 @@
 
 namespace rk {
 
-// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of both barriers.
+// Behind the control block. `uses`: how often the members have exchanged something; its parity is that of the barriers. `read` counts in
+// those exchanges alone that need it, so it has a parity of its own.
 struct ClusterLink {
-  Barrier entered, received;
-  uint32_t uses;
+  Barrier entered, read, received;
+  uint16_t uses, reads;
 };
 constexpr int kClusterLinkAt = kControlBytes - 32;
 static_assert(sizeof(ClusterLink) <= 32);
@@ -36,8 +37,9 @@ RK_INLINE void begin_cluster() {
   static_assert(sizeof(Control<Veu>) <= kClusterLinkAt, "the control block leaves no room for a cluster's barriers");
   if (threadIdx.x == 0) {
     ClusterLink& link = cluster_link();
-    link.uses = 0;
+    link.uses = link.reads = 0;
     init(link.entered, Veu::kCluster - 1);
+    init(link.read, (Veu::kCluster - 1) * (Veu::kComputeThreads / kWarp));
 #if defined(TAMP_CUDA_ON_CPU)
     init(link.received, (Veu::kCluster - 1) * Veu::kComputeThreads);
 #else
@@ -57,16 +59,18 @@ RK_INLINE void begin_cluster() {
 template <class Veu>
 struct ClusterExchange {
   static constexpr int kMembers = Veu::kCluster;
-  uint32_t parity;
-  int own;  // which member this vEU is
+  uint32_t parity;       // of `entered` and `received`
+  uint32_t read_parity;  // of `read`; known from the beginning, since thread 0 counts on when it has received all
+  int own;               // which member this vEU is
 
   // `bytes`: how many the others will send to this member.
   RK_INLINE void begin(int member, int bytes) {
     own = member;
     ClusterLink& link = cluster_link();
     parity = link.uses & 1u;
+    read_parity = link.reads & 1u;
     const int thread = static_cast<int>(threadIdx.x);
-    if (thread < kMembers && thread != own) arrive_at(thread);
+    if (thread < kMembers && thread != own) arrive_at(cluster_link().entered, thread);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread == 0)
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(&link.received)), "r"(bytes) : "memory");
@@ -75,7 +79,16 @@ struct ClusterExchange {
 #endif
   }
   // From here on send() may be called: all members have begun.
-  RK_INLINE void await_members() const { wait_for(cluster_link().entered); }
+  RK_INLINE void await_members() const { wait_for(cluster_link().entered, parity); }
+  // This warp has read what lies where the members may store from await_readers() on. Behind await_members(): the arrival counts for this
+  // exchange, so the receiver must be done with the one before.
+  RK_INLINE void has_read() const {
+    __syncwarp();
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane < kMembers && lane != own) arrive_at(cluster_link().read, lane);
+  }
+  // From here on send() may be called for what all warps of the other members have read.
+  RK_INLINE void await_readers() const { wait_for(cluster_link().read, read_parity); }
   // `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
   RK_INLINE void send(int member, char* to, const float4& v) const {
 #if defined(TAMP_CUDA_ON_CPU)
@@ -96,21 +109,26 @@ struct ClusterExchange {
 #endif
   }
   // From here on what was sent to this member may be read.
+  template <bool HAS_READERS>
   RK_INLINE void await_received() const {
-    wait_for(cluster_link().received);
-    if (threadIdx.x == 0) ++cluster_link().uses;  // next read in another body, behind a barrier
+    wait_for(cluster_link().received, parity);
+    if (threadIdx.x != 0) return;
+    ++cluster_link().uses;  // next read in another body, behind a barrier
+    if constexpr (HAS_READERS) ++cluster_link().reads;
   }
 
  private:
-  RK_INLINE void arrive_at(int member) const {
+  // The barrier at the same place in another member.
+  RK_INLINE static void arrive_at(Barrier& own_barrier, int member) {
 #if defined(TAMP_CUDA_ON_CPU)
-    cuda_on_cpu::arrive_at_member(cluster_link().entered, static_cast<uint32_t>(member), kMembers);
+    cuda_on_cpu::arrive_at_member(own_barrier, static_cast<uint32_t>(member), kMembers);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&cluster_link().entered, member))
-                 : "memory");
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(of_member(&own_barrier, member)) : "memory");
+#else
+    (void)own_barrier, (void)member;
 #endif
   }
-  RK_INLINE void wait_for(Barrier& barrier) const {
+  RK_INLINE static void wait_for(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
     cuda_on_cpu::wait(barrier, parity);
     __syncwarp();
@@ -123,7 +141,7 @@ struct ClusterExchange {
         "r"(parity)
         : "memory");
 #else
-    (void)barrier;
+    (void)barrier, (void)parity;
 #endif
   }
 };

@@ -680,8 +680,9 @@ def test_normalisation_by_moments(tamp):
 
 def test_splits_of_a_product_on_a_cluster(tamp):
     """The members of a cluster share the k of a product of long sums, and add up what they have in each other's shared memory: with moments
-    of the results or without, also where a tile has fewer rows than the body. A program in clusters has the vEUs that clusters fill."""
-    for rows, keeps in [(100, True), (70, False)]:
+    of the results or without, also where a tile has fewer rows than the body, and where a thread keeps two rows of a tile, so that what
+    comes for the second lies where the member's own sums were. A program in clusters has the vEUs that clusters fill."""
+    for rows, keeps, tile in [(100, True, "64x50"), (197, False, "64x99")]:
         net = Net(768)
         s = net.add("Add", "x", net.linear(net.add("Gelu", net.linear(net.norm("x"), 768, 3072)), 3072, 768))
         named(net, net.linear(net.norm(s), 768, 768) if keeps else s)
@@ -691,7 +692,7 @@ def test_splits_of_a_product_on_a_cluster(tamp):
         program = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())
         source = (tamp.folder / "made" / "model.cu").read_text()
         chosen = [rop["rkernel"] for rop in program["rops"]]
-        assert any("cluster" in (name or "") for name in chosen), chosen
+        assert any(f"<{tile}, cluster" in (name or "") for name in chosen), chosen
         assert "__cluster_dims__(4, 1, 1)" in source and "kCluster = 4;" in source
     tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h100")
     assert "__cluster_dims__" not in (tamp.folder / "made" / "model.cu").read_text()
