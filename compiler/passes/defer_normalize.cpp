@@ -27,6 +27,19 @@ struct Deferred {
 
 TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
+// Whether the result has its operand's elements in their order: a Reshape, or a Transpose that moves dimensions of one element alone.
+// Example: attention as PyTorch exports it for batch 1 turns [1,197,768] into [197,1,768].
+bool keeps_order(const Graph& graph, const ROperator& rop) {
+  if (std::holds_alternative<Reshape>(rop.attrs)) return true;
+  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
+  if (!transpose) return false;
+  std::vector<int64_t> longer;
+  for (const int64_t from : transpose->perm) {
+    if (graph.tensor(rop.inputs[0]).shape[static_cast<size_t>(from)] != 1) longer.push_back(from);
+  }
+  return std::is_sorted(longer.begin(), longer.end());
+}
+
 // A product of rows with constant weights.
 bool is_row_product(const Graph& graph, const ROperator& rop) {
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);
@@ -64,14 +77,14 @@ class DeferredMatcher {
   DeferredResidual residual_of_maker(const ROperator& maker) const {
     TensorId residual = maker.epilogue.residual;
     if (!residual.valid()) return DeferredResidual::none;
-    while (uses_.producer[residual.index()].valid() && std::holds_alternative<Reshape>(graph_.rop(uses_.producer[residual.index()]).attrs))
+    while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
     return graph_.tensor(residual).role == Role::input ? DeferredResidual::input : DeferredResidual::inside;
   }
-  // Apart from Reshapes that keep the rows.
+  // Apart from what keeps the rows.
   ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
     ROperatorId maker = uses_.producer[rows.index()];
-    while (maker.valid() && std::holds_alternative<Reshape>(graph_.rop(maker).attrs)) {
+    while (maker.valid() && keeps_order(graph_, graph_.rop(maker))) {
       const TensorId from = graph_.rop(maker).inputs[0];
       if (graph_.tensor(from).shape.empty() || graph_.tensor(from).shape.back() != columns) return {};
       maker = uses_.producer[from.index()];
@@ -81,7 +94,7 @@ class DeferredMatcher {
   void collect_products(TensorId rows, int64_t columns, std::vector<size_t>& products) const {
     for (const ROperatorId reader : uses_.consumers[rows.index()]) {
       const ROperator& rop = graph_.rop(reader);
-      if (std::holds_alternative<Reshape>(rop.attrs)) {
+      if (keeps_order(graph_, rop)) {
         const Shape& shape = graph_.tensor(rop.outputs[0]).shape;
         if (!shape.empty() && shape.back() == columns) collect_products(rop.outputs[0], columns, products);
       } else if (is_row_product(graph_, rop) && rop.inputs[0] == rows && rop.epilogue.residual != rows) {

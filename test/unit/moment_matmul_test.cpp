@@ -148,6 +148,16 @@ TEST_CASE("other normalisations and what stands between them and the products") 
   o = Normalize(t, g, h) {axes=[1], epsilon=0.001} -> f32[6,64]
   n = Reshape(o) -> f32[2,3,64])"),
                       "outputs(m, s)", "outputs(m)")) == 2);
+  // A Transpose that moves a dimension of one element alone keeps the rows in their order; another one does not.
+  CHECK(
+      count(swapped(swapped(kSumGoesOn, "n = Normalize(s, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,64]", R"(t = Reshape(s) -> f32[1,6,64]
+  o = Normalize(t, g, h) {axes=[2], epsilon=0.001} -> f32[1,6,64]
+  p = Transpose(o) {perm=[1,0,2]} -> f32[6,1,64]
+  n = Reshape(p) -> f32[2,3,64])"),
+                    "outputs(m, s)", "outputs(m)")) == 2);
+  CHECK(count(swapped(swapped(swapped(kSumGoesOn, "n = Normalize(s, g, h)", "o = Normalize(s, g, h)"), "m = MatMul(n, v)",
+                              "n = Transpose(o) {perm=[1,0,2]} -> f32[3,2,64]\n  m = MatMul(n, v)"),
+                      "epilogue{bias=c, act=gelu} -> f32[2,3,8]", "epilogue{bias=c, act=gelu} -> f32[3,2,8]")) == 0);
   // Two products behind it, one of which has moments of its own.
   const std::string chain = swapped(kSumGoesOn, "outputs(m, s)", R"(k = MatMul(n, u) {trans_b=1} -> f32[2,3,16]
   d = MatMul(k, u) -> f32[2,3,64]
