@@ -355,7 +355,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
   std::vector<RKernel> rkernels;
   for (int64_t shape = 0; shape < static_cast<int64_t>(shapes().size()); ++shape) {
     const Shape& s = shapes()[static_cast<size_t>(shape)];
-    if (s.is_of_large_products() && (!vdevice.more_tiles || p->taps() > 1)) continue;
+    const bool may_be_of_one_tap = vdevice.more_tiles || (vdevice.even_stages && !s.is_of_large_products());
+    if (s.is_of_one_tap() && (p->taps() > 1 || !may_be_of_one_tap)) continue;
     Config c;
     c.shape = shape;
     c.precision = static_cast<int64_t>(precision);

@@ -9,9 +9,9 @@
 namespace tamp::kernels::staged {
 namespace {
 
-constexpr Shape kShapes[] = {{1, 4, 1, 1},  {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2}, {2, 4, 2, 4},
-                             {1, 2, 1, 1},  {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2}, {2, 8, 4, 2},
-                             {2, 12, 4, 2}, {2, 9, 4, 2}, {2, 3, 2, 4}, {2, 5, 2, 4}, {2, 14, 4, 2}};
+constexpr Shape kShapes[] = {{1, 4, 1, 1},  {2, 2, 1, 2}, {1, 4, 1, 2}, {2, 4, 1, 2}, {2, 4, 2, 2},  {2, 4, 2, 4},
+                             {1, 2, 1, 1},  {2, 2, 1, 1}, {2, 4, 2, 1}, {2, 2, 2, 1}, {2, 4, 4, 2},  {2, 8, 4, 2},
+                             {2, 12, 4, 2}, {2, 9, 4, 2}, {2, 3, 2, 4}, {2, 5, 2, 4}, {2, 14, 4, 2}, {2, 5, 2, 2}};
 
 const rk::StagedUnits& numbers_of(const Config& c) {
   return is_tf32(c) ? rk::kStagedTf32 : c.narrow != 0 ? rk::kStagedNarrow : rk::kStaged16Bits;
@@ -90,13 +90,16 @@ ShapeCosts table_costs(const VDevice& vdevice, const Config& c, int64_t pixels) 
 
 }  // namespace
 
-// The vDevice knows tiles of 128 channels with 64, 128 and 192 pixels; others of 128 channels lie on the line through the last two.
+// The vDevice knows tiles of 128 channels with 64, 128 and 192 pixels; others of 128 channels lie on the line through the last two. Of
+// tiles of 64 channels and more than 64 pixels it knows those of multiples of 32; others lie in the middle between two.
 ShapeCosts costs_of(const VDevice& vdevice, const Config& c) {
   const Shape& s = shape_of(c);
-  if (s.channels() != 128 || s.pixels() % 64 == 0) return table_costs(vdevice, c, s.pixels());
-  const ShapeCosts a = table_costs(vdevice, c, 128), b = table_costs(vdevice, c, 192);
-  const double share = static_cast<double>(s.pixels() - 128) / 64;
-  const auto between = [&](double at_128, double at_192) { return at_128 + share * (at_192 - at_128); };
+  const bool is_between = s.channels() == 128 ? s.pixels() % 64 != 0 : s.pixels() > 64 && s.pixels() % 32 != 0;
+  if (!is_between) return table_costs(vdevice, c, s.pixels());
+  const int64_t low = s.channels() == 128 ? 128 : s.pixels() / 32 * 32, high = s.channels() == 128 ? 192 : low + 32;
+  const ShapeCosts a = table_costs(vdevice, c, low), b = table_costs(vdevice, c, high);
+  const double share = static_cast<double>(s.pixels() - low) / static_cast<double>(high - low);
+  const auto between = [&](double at_low, double at_high) { return at_low + share * (at_high - at_low); };
   return {a.efficiency, between(a.fixed_cycles, b.fixed_cycles), between(a.step_cycles, b.step_cycles),
           between(a.input_byte_cycles, b.input_byte_cycles)};
 }

@@ -285,7 +285,7 @@ struct StagedWideProduct {
 };
 
 // Rows<Math> by wgmma: both operands come from the stages as they lie, and a step only has to be begun. With 128 channels each warpgroup
-// has 64 of them; with 64 the two warpgroups share the pixels (if there are more than 64), or k.
+// has 64 of them; with 64 the two warpgroups share the pixels or k (groups_share_pixels).
 // Example, 128 x 128: lane 13 of warp 5 has channels 64 + 14 = 78 and 79, since it is of warpgroup 1, whose weights begin at byte 64 * 128
 // = 8192 of a step; pixels are as above, up to 122 and 123.
 template <class Veu, class Math, int CHANNELS, int PIXELS, int STAGE_STEPS>
@@ -296,7 +296,8 @@ struct StagedDeepProduct {
   static constexpr int kSteps = STAGE_STEPS;  // of an input stage, for StageLoop; 0: any
   static constexpr bool kBegins = true;       // `steps` begins its products; they are awaited before a stage is released
   static constexpr int kSets = 1;
-  static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kGroupsM == 1 && PIXELS > 64 ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
+  static constexpr bool kSharesPixels = groups_share_pixels(CHANNELS, PIXELS);
+  static constexpr int kGroupsM = CHANNELS / 64, kGroupsN = kSharesPixels ? 2 : 1, kWarpsK = 2 / (kGroupsM * kGroupsN);
   static constexpr int kUnits = Of::kUnits / kWarpsK;  // of a warpgroup and a step
   static constexpr int kChannels = CHANNELS, kPixels = PIXELS, kEights = PIXELS / kGroupsN / 8;
   static constexpr int kStepBytes = CHANNELS * kBoxRowBytes;
