@@ -49,10 +49,13 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
   }
 }
 
-// Waits until the events have all their signals of this run. One lane calls this.
+// Waits until the events have all their signals of this run. One lane calls this. `meanwhile` is called once, behind the first look at the
+// events, which mostly comes too early.
 // Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
-RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch) {
-  if (instruction.wait[0] == kNone16) return;
+template <class Meanwhile>
+RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch,
+                               const Meanwhile& meanwhile) {
+  if (instruction.wait[0] == kNone16) return meanwhile();
   const uint32_t* word[kWaits];
   uint32_t target[kWaits];
 #pragma unroll
@@ -74,6 +77,7 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
       const uint32_t count = poll_acquire(word[w]);
       if (static_cast<int32_t>(count - target[w]) < 0) late = w, seen = count;
     }
+    if (spins == 1) meanwhile();
     if (late < 0) return;
     const uint32_t event = late == 0 ? instruction.wait[0] : late == 1 ? instruction.wait[1] : instruction.wait[2];
     const uint32_t wanted = late == 0 ? target[0] : late == 1 ? target[1] : target[2];
@@ -149,6 +153,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     const bool runs = instruction.record != kNone16;
     const bool uses_slot = runs || instruction.signal != kNone16 || i == end;
     const uint32_t s = slots_used % kSlots;
+    [[maybe_unused]] bool is_over = false;  // first lane only
     InputCopy input{};
     if (uses_slot) {
       Slot<Veu>& slot = control.slots[s];
@@ -185,9 +190,9 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
           slot.instruction = i;
         }
         if constexpr (OVER_INPUTS) {
-          const bool is_over = runs && tables.records[instruction.record].over_inputs != 0;
+          is_over = runs && tables.records[instruction.record].over_inputs != 0;
           if constexpr (kFills) slot.task.work = is_over ? input_stages : input_stages + Veu::kInputStages * Veu::kInputStageBytes;
-          if (is_over) over = slots_used + 1;
+          if (is_over && input.boxes == 0) over = slots_used + 1;
         }
       }
       if constexpr (kFills) {
@@ -209,15 +214,15 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) {
           place = first_box(input, instruction.index);
-          if constexpr (OVER_INPUTS) {
-            if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
-            over = 0;
-          }
           begin_copy<Veu>(input, place.boxes, input_chunk, control);
         }
       }
       if (runs) trace(launch, i, kTraceWaiting);
-      wait_for_events(launch, tables, instruction, epoch);
+      wait_for_events(launch, tables, instruction, epoch, [&] {
+        if (!OVER_INPUTS || input.boxes == 0) return;
+        if (over != 0) wait_for_inputs_room(control, over - 1, slots_used - 1);
+        over = is_over ? slots_used : 0;
+      });
       if (runs) trace(launch, i, kTraceInputsReady);
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
