@@ -28,9 +28,10 @@ struct Plan {
   Bytes weights;
   uint64_t weights_hash = 0;
   bool embeds_weights = false;
-  uint64_t structure = 0;        // hash of the program's code, without this number and without weights
-  bool has_over_inputs = false;  // whether any record has rk::Record::over_inputs
-  bool many_registers = false;   // whether any phase has Phase::many_registers, in a single kernel
+  uint64_t structure = 0;             // hash of the program's code, without this number and without weights
+  bool has_over_inputs = false;       // whether any record has rk::Record::over_inputs
+  bool many_registers = false;        // whether any phase has Phase::many_registers, in a single kernel
+  bool products_over_inputs = false;  // whether any of those with over_inputs has boxes of its own
 
   const Phase& phase(size_t record) const;
   int64_t threads() const;  // of a vEU

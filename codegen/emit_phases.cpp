@@ -70,6 +70,7 @@ void emit_phase_bodies(SourceWriter& w, const Plan& plan) {
     w.line("static constexpr bool kManyRegisters = false;");
     w.line("static constexpr bool kVotes = false;");
     w.line("static constexpr int kCluster = 1;");
+    w.line("static constexpr bool kProductsOverInputs = false;");
     w.line("static constexpr int kWordsBytes = 0;");
     w.line("static constexpr int kWeightStages = {}, kWeightStageBytes = {};", veu.weight_stages, veu.weight_stage_bytes);
     w.line("static constexpr int kInputStages = {}, kInputStageBytes = {};", veu.input_stages, veu.input_stage_bytes);

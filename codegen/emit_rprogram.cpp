@@ -114,6 +114,7 @@ void emit_bodies(SourceWriter& w, const Plan& plan) {
   w.line("static constexpr bool kManyRegisters = {};", plan.many_registers);
   w.line("static constexpr bool kVotes = {};", d.voting_waits);
   w.line("static constexpr int kCluster = {};", d.cluster_veus);
+  w.line("static constexpr bool kProductsOverInputs = {};", plan.products_over_inputs);
   w.line("static constexpr int kWordsBytes = {};", plan.program.memory.words_bytes);
   w.line("static constexpr int kWeightStages = {};", d.weight_stages);
   w.line("static constexpr int kWeightStageBytes = {};", d.weight_stage_bytes);

@@ -70,12 +70,13 @@ Plan make_plan(const RProgram& program, const EmitOptions& options) {
     if (plan.phase(r).boxes) plan.maps.push_back(r);
     const int64_t bytes = plan.phase(r).work_bytes;
     plan.has_over_inputs |= is_over_inputs(plan, r);
+    plan.products_over_inputs |= is_over_inputs(plan, r) && plan.phase(r).boxes;
     plan.many_registers |= plan.phase(r).many_registers && !program.launches;
     plan.work_bytes = std::max(plan.work_bytes, is_over_inputs(plan, r) ? bytes - d.input_stages * d.input_stage_bytes : bytes);
   }
   plan.work_bytes = (plan.work_bytes + 127) / 128 * 128;
   const VDevice most = program.launches ? over_inputs(d) : d;  // a single kernel may also use the input stages' room
-  TAMP_CHECK(plan.work_bytes <= most.work_bytes(), "a body wants more shared memory than the vDevice has");
+  TAMP_CHECK(plan.work_bytes <= most.work_beside_inputs(), "a body wants more shared memory than the vDevice has");
 
   plan.blob_of_record.resize(plan.records.size());
   plan.blob_of_constant.assign(program.graph.tensors.size(), -1);

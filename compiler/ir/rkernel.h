@@ -125,7 +125,9 @@ struct Phase {
   std::string args_type;                                           // "rk::ImplicitGemmArgs"
   std::vector<Arg> args;
   int64_t rtasks = 0;
-  int64_t work_bytes = 0;      // dynamic shared memory of the body
+  int64_t work_bytes = 0;  // dynamic shared memory of the body
+  // The body stores there only when all its boxes have been read, so that its work may lie over the input stages.
+  bool stores_behind_boxes = false;
   bool awaits_inputs = false;  // the body calls Task::await_inputs (kernels/vdevice/task.cuh), so it may begin before its Waits have passed
   // Operands that the body can await word by word, and results that it can publish, besides storing them. schedule/words.h decides which
   // of them it does: bits of `words`.

@@ -104,6 +104,13 @@ void expect_rings(const FieldReader& fields, const VDevice& d) {
     fields.expect(d.smem_bytes <= 1024 * 1024 && d.with_clusters().work_bytes() >= 16384, "smem_bytes",
                   "leaves less than 16384 bytes of work space to programs in clusters");
   }
+  if (d.input_stages_in_clusters != 0) {
+    fields.expect(d.sms_in_clusters != 0, "input_stages_in_clusters", "is given, but 'sms_in_clusters' is not");
+    expect_stages(fields, "input_stages_in_clusters", d.input_stages_in_clusters, "input_stage_bytes_in_clusters",
+                  d.input_stage_bytes_in_clusters);
+    fields.expect(d.with_clusters().with_products_over_inputs().work_beside_inputs() >= 12288, "input_stages_in_clusters",
+                  "leave less than 12288 bytes for what the members of a cluster send");
+  }
   if (d.weight_stages_of_rows != 0)
     expect_stages(fields, "weight_stages_of_rows", d.weight_stages_of_rows, "weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
   for (const VDevice& program : {d.with_inputs(), d.with_batches(), d.with_long_batches(), d.without_inputs(), d.with_rows()})
@@ -190,7 +197,8 @@ double VDevice::cost(std::string_view cost_name) const {
 
 int64_t VDevice::threads() const { return compute_threads + kServiceThreads; }
 
-int64_t VDevice::work_bytes() const {
+int64_t VDevice::work_bytes() const { return work_beside_inputs() + (products_over_inputs ? input_stages * input_stage_bytes : 0); }
+int64_t VDevice::work_beside_inputs() const {
   return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes;
 }
 
@@ -227,6 +235,15 @@ VDevice VDevice::with_clusters() const {
   d.sms = std::min(sms_in_clusters, std::max<int64_t>(sms / 4, 1) * 4);  // a file may say that fewer SMs are to be used
   d.cluster_veus = 4;
   d.weight_stage_bytes = d.weight_stage_bytes_beside_inputs = weight_stage_bytes_in_clusters;
+  return d;
+}
+
+VDevice VDevice::with_products_over_inputs() const {
+  VDevice d = *this;
+  TAMP_CHECK(cluster_veus > 1 && input_stages_in_clusters > 0, "products of '" + name + "' have no stages to lie over");
+  d.input_stages = input_stages_in_clusters;
+  d.input_stage_bytes = input_stage_bytes_in_clusters;
+  d.products_over_inputs = true;
   return d;
 }
 
@@ -308,6 +325,8 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   fields.optional("weight_stage_bytes_of_batches", d.weight_stage_bytes_of_batches);
   fields.optional("sms_in_clusters", d.sms_in_clusters);
   fields.optional("weight_stage_bytes_in_clusters", d.weight_stage_bytes_in_clusters);
+  fields.optional("input_stages_in_clusters", d.input_stages_in_clusters);
+  fields.optional("input_stage_bytes_in_clusters", d.input_stage_bytes_in_clusters);
   fields.optional("weight_stages_of_rows", d.weight_stages_of_rows);
   fields.optional("weight_stage_bytes_of_rows", d.weight_stage_bytes_of_rows);
   fields.optional("registers_per_sm", d.registers_per_sm);

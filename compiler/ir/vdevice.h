@@ -44,6 +44,8 @@ struct VDevice {
   // the device has no clusters. And the weights' stages of such programs, whose bodies want more room.
   int64_t sms_in_clusters = 0;
   int64_t weight_stage_bytes_in_clusters = 0;
+  // The input stages of such programs where products store sums over them (products_over_inputs); 0: none do.
+  int64_t input_stages_in_clusters = 0, input_stage_bytes_in_clusters = 0;
   int64_t registers_per_sm = 65536;
   bool wide_products =
       false;  // set per program, not read from a file: one-tap products by wgmma where tiles allow it (staged_conv_plan.h, is_wide)
@@ -56,6 +58,9 @@ struct VDevice {
   bool voting_waits = false;
   // The same: vEUs of so many blocks of the launch form a cluster (Phase::cluster); 1: no clusters.
   int64_t cluster_veus = 1;
+  // The same: products store their sums over the input stages, so that there may be more of these (docs/adr/0039). All bodies may use the
+  // stages' room then.
+  bool products_over_inputs = false;
 
   // What it can compute with.
   bool tf32 = false, fp16 = false, bf16 = false;
@@ -86,12 +91,17 @@ struct VDevice {
   VDevice with_batches() const;  // the same for large products on wgmma
   // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
   VDevice with_long_batches() const;
-  VDevice with_clusters() const;   // as with_inputs, for a launch in clusters of four vEUs; the device must have them
+  VDevice with_clusters() const;  // as with_inputs, for a launch in clusters of four vEUs; the device must have them
+  // The vDevice of a program in clusters, with products over the input stages; the device must have input_stages_in_clusters.
+  VDevice with_products_over_inputs() const;
   VDevice without_inputs() const;  // for a program that copies none: all shared memory is for weights and bodies
   VDevice with_rows() const;       // the same, where all products have one row: stages for all weights of a rTask
   int64_t veus() const { return sms * veus_per_sm; }
-  int64_t threads() const;     // compute_threads plus the service warps
-  int64_t work_bytes() const;  // shared memory left for a body: smem_bytes less the rings and the control block
+  int64_t threads() const;  // compute_threads plus the service warps
+  // Shared memory left for a body: smem_bytes less the rings and the control block. With products_over_inputs the input stages are a part
+  // of it, and the second number is what lies behind them.
+  int64_t work_bytes() const;
+  int64_t work_beside_inputs() const;
 };
 
 // Shared memory of the control block (slots, barriers); asserted in the generated file.

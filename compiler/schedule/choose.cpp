@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "compiler/schedule/dependencies.h"
 #include "compiler/support/error.h"
@@ -67,16 +69,35 @@ std::vector<bool> alone_of(const PolicyInput& input) {
   return alone;
 }
 
-double alone_us(const Graph& graph, const ROperator& rop, const select::Machine& machine, bool gangs) {
-  const VDevice& vdevice = machine.vdevice;
-  std::vector<RKernel> found =
-      select::candidates_in_program(kernels::families(), {graph, rop, vdevice, select::precision_of(graph, rop, machine.precision)});
+namespace {
+
+std::optional<RKernel> fastest_alone(const Graph& graph, const ROperator& rop, const select::Machine& machine, bool gangs) {
+  const Precision precision = select::precision_of(graph, rop, machine.precision);
+  std::vector<RKernel> found = select::candidates_in_program(kernels::families(), {graph, rop, machine.vdevice, precision});
   if (!gangs) std::erase_if(found, [](const RKernel& rkernel) { return rkernel.gang; });
-  if (found.empty()) return std::numeric_limits<double>::infinity();
-  return select::completion_us(found[select::fastest(found, machine)], machine, vdevice.veus(), /*active=*/1);
+  if (found.empty()) return std::nullopt;
+  return std::move(found[select::fastest(found, machine)]);
+}
+
+}  // namespace
+
+double alone_us(const Graph& graph, const ROperator& rop, const select::Machine& machine, bool gangs) {
+  const std::optional<RKernel> rkernel = fastest_alone(graph, rop, machine, gangs);
+  if (!rkernel) return std::numeric_limits<double>::infinity();
+  return select::completion_us(*rkernel, machine, machine.vdevice.veus(), /*active=*/1);
 }
 
 namespace {
+
+// A barrier stands in front of sums that lie over the input stages, 0.1 us on an H200; 25 KB of inputs that come late cost 0.25 us
+// (docs/performance-log.md, "More of a rTask's inputs on their way").
+double late_bytes_of(const Phase& phase, const VDevice& vdevice) {
+  constexpr double kBytesOfBarrier = 14 * 1024;
+  if (!phase.boxes) return 0;
+  const InputBoxes& boxes = *phase.boxes;
+  const int64_t late = std::max<int64_t>(boxes.boxes_per_split - vdevice.input_stages * boxes.boxes_per_chunk, 0) * boxes.box_bytes();
+  return static_cast<double>(late) + (phase.stores_behind_boxes ? kBytesOfBarrier : 0);
+}
 
 // Whether a product normalises the same rows itself, so that only later residuals wait for this: it runs beside that product.
 std::vector<bool> runs_beside(const Graph& graph) {
@@ -100,6 +121,19 @@ double one_after_another_us(const Graph& graph, const VDevice& vdevice, Precisio
     if (!is_view[i] && !is_beside[i]) us += alone_us(graph, graph.rops[i], machine, gangs);
   }
   return us;
+}
+
+double late_bytes(const Graph& graph, const VDevice& vdevice, Precision precision, bool gangs) {
+  const select::Machine machine = select::machine_for(graph, vdevice, precision);
+  const std::vector<bool> is_view = find_dependencies(graph).is_view;
+  double late = 0;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (is_view[i]) continue;
+    const std::optional<RKernel> rkernel = fastest_alone(graph, graph.rops[i], machine, gangs);
+    if (!rkernel) return std::numeric_limits<double>::infinity();
+    for (const Phase& phase : rkernel->phases) late += late_bytes_of(phase, vdevice);
+  }
+  return late;
 }
 
 }  // namespace tamp::schedule

@@ -57,7 +57,7 @@ void verify_fits(const RProgram& program, Violations& violations) {
   for (size_t i = 0; i < program.rkernels.size(); ++i) {
     for (const Phase& phase : program.rkernels[i].phases) {
       const std::string who = fmt::format("'{}' ({})", printable(program.graph.rops[i].name), program.rkernels[i].name);
-      const int64_t room = (phase.boxes ? d : over_inputs(d)).work_bytes();
+      const int64_t room = !phase.boxes ? over_inputs(d).work_bytes() : phase.stores_behind_boxes ? d.work_bytes() : d.work_beside_inputs();
       if (phase.work_bytes > room)
         violations.add(fmt::format("{} needs {} bytes of shared memory, a vEU of '{}' has {}", who, phase.work_bytes, d.name, room));
       if (phase.boxes && (d.input_stages == 0 || phase.boxes->boxes_per_chunk < 1 ||

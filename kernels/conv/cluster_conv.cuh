@@ -3,8 +3,9 @@
 // and sends the others to the members that keep them (kernels/vdevice/cluster.cuh). So there is no second phase that adds partial sums, as
 // with split_k_sum, and each member makes a quarter of the tile's results.
 //
-// What comes for the first pixel that a thread keeps lies behind the member's own sums. What comes for further ones lies in their place,
-// so it is sent when its receiver has its own sums in registers, which it says while the first ones are on their way.
+// What comes for the first pixel that a thread keeps lies behind the member's own sums, or behind the input stages where sums lie in these:
+// a member may send when this one still multiplies. What comes for further ones lies in their place, so it is sent when its receiver has
+// its own sums in registers, which it says while the first ones are on their way.
 //
 // KEEPS: the moments of the results are stored, as by moment_conv.cuh.
 //
@@ -89,7 +90,8 @@ struct ClusterResults {
   // Where member `own` gets sums of its output k from member `from`.
   RK_INLINE char* received(int k, int own, int from) const {
     const int other = ((from - own) & (kMembers - 1)) - 1;
-    return work + (k == 0 ? kReceivedAt : (k - 1) * kReceivedBytes) + (other * kThreads + static_cast<int>(threadIdx.x)) * 16;
+    char* const first = Veu::kProductsOverInputs ? behind_inputs<Veu>() : work + kReceivedAt;
+    return (k == 0 ? first : work + (k - 1) * kReceivedBytes) + (other * kThreads + static_cast<int>(threadIdx.x)) * 16;
   }
   RK_INLINE void finish(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const char* sums, int) {
     const int own = exchange.own;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "kernels/conv/staged_conv.cuh"
+#include "kernels/vdevice/control.cuh"
 
 namespace rk {
 
@@ -49,23 +50,28 @@ RK_INLINE float2 moments_of(const float4& v) {
   return {mean, sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w))};
 }
 
-// What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor.
-template <class Product>
+// What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor;
+// or behind the input stages where sums lie in these, since they are known before the last products are.
+template <class Veu, class Product>
 struct RowNorm {
   static constexpr bool kNormalizes = true;
   float4 column_sums;  // of the thread's channels
 
-  RK_INLINE static int place(int row) { return (row * Product::kPitch + Product::kChannels) * 4; }
+  RK_INLINE static int place(int row) { return Veu::kProductsOverInputs ? row * 8 : (row * Product::kPitch + Product::kChannels) * 4; }
+  template <class Char>
+  RK_INLINE static Char* rows(Char* sums) {
+    return Veu::kProductsOverInputs ? behind_inputs<Veu>() : sums;
+  }
   RK_INLINE float4 of(const float4& sum, const float4& bias, const char* sums, int p) const {
-    const float2 row = load_shared2(sums, place(p));
+    const float2 row = load_shared2(rows(sums), place(p));
     return {fmaf(sum.x, row.y, fmaf(row.x, column_sums.x, bias.x)), fmaf(sum.y, row.y, fmaf(row.x, column_sums.y, bias.y)),
             fmaf(sum.z, row.y, fmaf(row.x, column_sums.z, bias.z)), fmaf(sum.w, row.y, fmaf(row.x, column_sums.w, bias.w))};
   }
 };
 
 template <class Veu, class Product, bool KEEPS, int PARTS, int SHARERS>
-struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Product>, NoNorm>> {
-  using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Product>, NoNorm>>;
+struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Veu, Product>, NoNorm>> {
+  using Base = StagedResults<Veu, Product, std::conditional_t<(PARTS > 0), RowNorm<Veu, Product>, NoNorm>>;
   static constexpr int kRowThreads = threads_of_row(Veu::kComputeThreads, Product::kPixels);
   static_assert(Base::kAhead, "sums of one round");
   static_assert(!KEEPS || (Base::kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
@@ -131,7 +137,7 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
       squares = fmaf(squares, inverse_k, (1.0f - centered) * (mean * mean) + epsilon);
       const float factor = rsqrtf(squares);
       if (threadIdx.x % kRowThreads == 0 && row() < Product::kPixels)
-        store_shared2(this->work, RowNorm<Product>::place(row()), {-mean * centered * factor, factor});
+        store_shared2(RowNorm<Veu, Product>::rows(this->work), RowNorm<Veu, Product>::place(row()), {-mean * centered * factor, factor});
     }
   }
   RK_INLINE void finish(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile, const char* sums, int round) {

@@ -239,7 +239,7 @@ std::optional<Config> config_for(const VDevice& vdevice, const Pair& p, Config c
   const int64_t first = choose_warps(p, c, 0), second = choose_warps(p, c, 1);
   if (first == 0 || second == 0) return std::nullopt;
   c.warps_first = first, c.warps_second = second;
-  if (!choose_boxes(vdevice, p, c) || work_bytes(p, c) > vdevice.work_bytes()) return std::nullopt;
+  if (!choose_boxes(vdevice, p, c) || work_bytes(p, c) > vdevice.work_beside_inputs()) return std::nullopt;
   choose_chunk(p, c, vdevice.weight_stage_bytes);
   if (c.chunk_bytes == 0) return std::nullopt;
   // No block is empty.

@@ -167,7 +167,7 @@ InputBoxes boxes_of(const Separable& s, const Config& c) {
 // The tile's configuration on the vDevice; nothing where a box, a step of weights or the sums do not fit.
 std::optional<Config> config_for(const VDevice& vdevice, const Separable& s, int64_t tile) {
   const Tile& t = kTiles[tile];
-  if (t.work_bytes(s.residual) > vdevice.work_bytes() || t.step_bytes(s) > vdevice.weight_stage_bytes) return std::nullopt;
+  if (t.work_bytes(s.residual) > vdevice.work_beside_inputs() || t.step_bytes(s) > vdevice.weight_stage_bytes) return std::nullopt;
   if (!has_tile(s, t)) return std::nullopt;
   Config c;
   c.tile = tile;

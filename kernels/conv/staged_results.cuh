@@ -362,7 +362,7 @@ RK_INLINE void finish_staged(const Task<Veu>& task, const StagedConvArgs& args, 
                              Results& results) {
 #pragma unroll
   for (int round = 0; round < Results::kRounds; ++round) {
-    if (round > 0) sync_compute<Veu>();
+    if (round > 0 || Veu::kProductsOverInputs) sync_compute<Veu>();  // other warps may still multiply what lies there
     results.share(task, args, tile, product, round);
     sync_compute<Veu>();
     results.finish(task, args, tile, results.work, round);

@@ -111,6 +111,12 @@ RK_INLINE char* shared_memory() {
 #endif
 }
 
+// What lies behind the input stages, where the work of bodies begins that are not over these.
+template <class Veu>
+RK_INLINE char* behind_inputs() {
+  return shared_memory() + kControlBytes + Veu::kWeightStages * Veu::kWeightStageBytes + Veu::kInputStages * Veu::kInputStageBytes;
+}
+
 RK_INLINE Instruction fetch(const Instruction* p) {
 #if defined(__CUDA_ARCH__)
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));

@@ -53,7 +53,7 @@ def vdevice(name):
     made = {}
     for key, value in model.items():
         # How many clusters a GPU holds follows from which of its SMs are switched off; no data sheet says it.
-        if key in ("costs", "sms_in_clusters", "weight_stage_bytes_in_clusters") or key == "gpus" and not gpus:
+        if key in ("costs", "sms_in_clusters", "weight_stage_bytes_in_clusters", "input_stages_in_clusters", "input_stage_bytes_in_clusters") or key == "gpus" and not gpus:
             continue
         by = scales.get(key, model["clock_ghz"] / clock if key.endswith("_us") else None)
         made[key] = own[key] if key in own else value if by is None else three_digits(value * by)

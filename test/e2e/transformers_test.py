@@ -681,8 +681,8 @@ def test_normalisation_by_moments(tamp):
 def test_splits_of_a_product_on_a_cluster(tamp):
     """The members of a cluster share the k of a product of long sums, and add up what they have in each other's shared memory: with moments
     of the results or without, also where a tile has fewer rows than the body, and where a thread keeps two rows of a tile, so that what
-    comes for the second lies where the member's own sums were; and twice in a program, since what members count goes on. A program in
-    clusters has the vEUs that clusters fill."""
+    comes for the second lies where the member's own sums were, and sums over the input stages; and twice in a program, since what members count
+    goes on. A program in clusters has the vEUs that clusters fill."""
     width = 768
     for rows, keeps, tile in [(100, True, "64x50"), (197, False, "64x99")]:
         net = Net(width)
@@ -698,6 +698,7 @@ def test_splits_of_a_product_on_a_cluster(tamp):
         chosen = [rop["rkernel"] for rop in program["rops"]]
         assert sum(f"<{tile}, cluster" in (name or "") for name in chosen) == (1 if keeps else 2), chosen
         assert "__cluster_dims__(4, 1, 1)" in source and "kCluster = 4;" in source
+        assert f"kProductsOverInputs = {'false' if keeps else 'true'};" in source  # 99 rows do not fit three stages
     tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h100")
     assert "__cluster_dims__" not in (tamp.folder / "made" / "model.cu").read_text()
 

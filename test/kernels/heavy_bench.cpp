@@ -58,8 +58,8 @@ std::string heavy_source(const std::vector<Trial>& trials, const VDevice& vdevic
   std::string text = "#include \"test/kernels/heavy_driver.cuh\"\n";
   for (const std::string& header : headers) text += "#include \"" + header + "\"\n";
   text += fmt::format(
-      "struct Veu {{ static constexpr bool kManyRegisters = false; static constexpr bool kVotes = false; static constexpr int kWordsBytes "
-      "= 0; static constexpr int "
+      "struct Veu {{ static constexpr bool kManyRegisters = false; static constexpr bool kVotes = false, kProductsOverInputs = "
+      "false; static constexpr int kWordsBytes = 0; static constexpr int "
       "kComputeThreads = 256, kWeightStages = {}, "
       "kWeightStageBytes = {}, kInputStages = {}, "
       "kInputStageBytes = {}, kBases = driver::kBases, kSharedBases = kBases; }};\n",

@@ -61,6 +61,15 @@ TEST_CASE("every built-in vDevice is read by its name and has room for a body") 
   for (const char* name : {"a100", "a10", "agxorin", "rtx4090", "t4"}) CHECK_FALSE(read_vdevice(name).dependent_kernel_edge_us.has_value());
 }
 
+TEST_CASE("where products lie over the input stages there are more of these, and bodies may use their room") {
+  const VDevice usual = read_vdevice("h200").with_clusters(), over = usual.with_products_over_inputs();
+  CHECK(usual.work_bytes() == usual.work_beside_inputs());
+  CHECK(over.input_stages * over.input_stage_bytes > usual.input_stages * usual.input_stage_bytes);
+  CHECK(over.work_bytes() == over.work_beside_inputs() + over.input_stages * over.input_stage_bytes);
+  CHECK(over.work_bytes() + kControlBytes + over.weight_stages * over.weight_stage_bytes == over.smem_bytes);
+  CHECK(over.work_beside_inputs() >= 12288);  // what the members of a cluster send
+}
+
 TEST_CASE("a GPU has the vDevice that names it, and the one that names more of it") {
   struct Row {
     const char *product, *vdevice;
@@ -154,6 +163,7 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
       {"weight_stages", 0, "mine.json: field 'weight_stages' is out of range 1..32"},
       {"weight_stage_bytes", 5000, "mine.json: field 'weight_stage_bytes' must be a multiple of 1024 from 4096 to 65536"},
       {"smem_bytes", 20000, "mine.json: field 'smem_bytes' leaves less than 16384 bytes of work space"},
+      {"input_stages_in_clusters", 4, "mine.json: field 'input_stages_in_clusters' is given, but 'sms_in_clusters' is not"},
       {"default_precision", "tf32", "mine.json: field 'default_precision' is tf32, but field 'tf32' is false"},
       {"default_precision", "int8", "mine.json: field 'default_precision' is 'int8', expected fp32 or tf32"},
       {"fp32_tflops", 0, "mine.json: field 'fp32_tflops' must be positive"},

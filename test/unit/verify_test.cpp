@@ -387,6 +387,15 @@ TEST_CASE("a body may take the room of the input stages unless it has boxes itse
   phase.boxes.emplace().boxes_per_chunk = 1;
   REQUIRE_FALSE(verdict(program).empty());
   CHECK_THAT(verdict(program)[0], Catch::Contains("bytes of shared memory"));
+  // Where products are over the input stages, a body with boxes may be, too, if it stores when its boxes have been read.
+  d.products_over_inputs = true;
+  REQUIRE_FALSE(verdict(program).empty());
+  CHECK_THAT(verdict(program)[0], Catch::Contains("bytes of shared memory"));
+  phase.stores_behind_boxes = true;
+  phase.work_bytes = d.work_bytes();
+  for (const std::string& sentence : verdict(program)) CHECK_THAT(sentence, !Catch::Contains("bytes of shared memory"));
+  phase.work_bytes += 1;
+  CHECK_THAT(verdict(program)[0], Catch::Contains("bytes of shared memory"));
 }
 
 TEST_CASE("a region that leaves its buffer, or writes an input, is found") {
