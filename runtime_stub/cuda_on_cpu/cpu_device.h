@@ -30,7 +30,10 @@ inline void init(Barrier& barrier, uint32_t count) {
   barrier = Barrier{static_cast<uint16_t>(count), static_cast<uint16_t>(count), 0, 0};
 }
 
-inline void arrive(Barrier& barrier) { arrive_in(*current->block, barrier); }
+inline void arrive(Barrier& barrier) {
+  forget_seen();
+  arrive_in(*current->block, barrier);
+}
 
 // True when the phase of this parity has completed. An answer of false counts as a poll.
 inline bool passed(Barrier& barrier, uint32_t parity) {
@@ -43,6 +46,7 @@ inline bool passed(Barrier& barrier, uint32_t parity) {
 
 inline void wait(Barrier& barrier, uint32_t parity) {
   Fiber& self = *current;
+  forget_seen();
   check(*self.block, barrier);
   if ((barrier.phase & 1u) != parity) return;
   const uint16_t phase = barrier.phase;
@@ -53,6 +57,23 @@ inline void wait(Barrier& barrier, uint32_t parity) {
     fail("slept through a phase of the barrier at byte %ld of shared memory: it completed twice during one wait",
          shared_offset(*self.block, &barrier));
   }
+}
+
+// --- polls ---------------------------------------------------------------------------------------------------------
+
+// Others may run first, and in a loop that would see the same again they do, until one of its words changes.
+template <class Word>
+Word look(const Word* word) {
+  note_poll();
+  if (launch->stuck)
+    yield();
+  else if (would_see_the_same(word))
+    sleep();
+  else if (one_in(4))
+    yield();
+  const Word value = *static_cast<const volatile Word*>(word);
+  note_seen(word, sizeof value, value);
+  return value;
 }
 
 // --- clusters --------------------------------------------------------------------------------------------------------
@@ -66,14 +87,11 @@ inline Block& member_of_cluster(uint32_t member, uint32_t size) {
 
 // barrier.cluster of all threads, once in a launch.
 inline void cluster_barrier(uint32_t size) {
-  ++current->block->in_cluster_barrier;
   launch->progress = true;
+  if (++current->block->in_cluster_barrier == current->block->threads) changed(&current->block->in_cluster_barrier);
   for (uint32_t member = 0; member < size; ++member) {
     const Block& block = member_of_cluster(member, size);
-    while (block.in_cluster_barrier < block.threads) {
-      note_poll();
-      yield();
-    }
+    while (block.in_cluster_barrier < block.threads) look(&block.in_cluster_barrier);
   }
 }
 
@@ -97,6 +115,7 @@ inline void named_barrier(uint32_t id, uint32_t threads) {
   Block& block = *current->block;
   const bool whole_warps = threads % kWarpSize == 0 || threads == block.threads;
   if (id >= kNamedBarriers || threads == 0 || threads > block.threads || !whole_warps) fail("bar.sync %u, %u", id, threads);
+  forget_seen();
   NamedBarrier& barrier = block.named[id];
   if (barrier.arrived == 0) barrier.expected = threads;
   if (barrier.expected != threads) fail("bar.sync %u with %u threads, others came with %u", id, threads, barrier.expected);
@@ -172,18 +191,12 @@ inline void copy_boxes(char* smem, const TensorMap& map, int32_t channel, int32_
 
 // --- between vEUs ------------------------------------------------------------------------------------------------------
 
-// Every call lets others run first.
-inline uint32_t poll(const uint32_t* event) {
-  note_poll();
-  yield();
-  return *static_cast<const volatile uint32_t*>(event);
-}
+inline uint32_t poll(const uint32_t* event) { return look(event); }
 
 inline uint64_t poll(const uint64_t* word) {
-  note_poll();
-  yield();
+  const uint64_t value = look(word);
   if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/false);
-  return *static_cast<const volatile uint64_t*>(word);
+  return value;
 }
 
 inline uint32_t poll_word(const uint32_t* word) {
@@ -194,13 +207,15 @@ inline uint32_t poll_word(const uint32_t* word) {
 template <class Word>  // of 4 or 8 bytes
 void publish(Word* word, Word value) {
   if (watcher != nullptr) watcher->access(current->rtask, word, sizeof *word, /*is_write=*/true);
+  forget_seen();
   *word = value;
-  launch->progress = true;
+  changed(word);
 }
 
 inline void signal(uint32_t* event) {
+  forget_seen();
   ++*event;
-  launch->progress = true;
+  changed(event);
   yield();
 }
 
@@ -212,7 +227,7 @@ inline T atomic(T* word, Change change) {
   const T after = change(before);
   *static_cast<volatile T*>(word) = after;
   if (std::memcmp(&before, &after, sizeof before) != 0)
-    launch->progress = true;
+    changed(word);
   else
     note_poll();
   return before;

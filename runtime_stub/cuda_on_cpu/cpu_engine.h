@@ -2,9 +2,9 @@
 //
 // A vEU is a Block, a CUDA thread a Fiber. A fiber runs until it must wait; then it jumps straight to the next fiber, so a
 // switch costs some 10 ns and waiting costs nothing. As long as a fiber of the same warp is ready, the next fiber is mostly one of that
-// warp (whose stacks are in the cache); else a warp of any vEU is drawn at random. The only fibers that
-// spin are those that poll memory. If all fibers that can run have only polled, for several rounds in a row, that is a deadlock
-// (end_round).
+// warp (whose stacks are in the cache); else a warp of any vEU is drawn at random. A fiber that polls memory
+// spins until it has seen the same twice, and then sleeps until one of the words that it looked at changes. If all fibers that can run have
+// only polled, for several rounds in a row, that is a deadlock (end_round).
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -33,7 +33,7 @@ struct Warp;
 struct Block;
 
 // What a fiber that is not ready waits for; for the report of a deadlock.
-enum class Parked : uint8_t { no, barrier, named_barrier, collective, ended };
+enum class Parked : uint8_t { no, barrier, named_barrier, collective, ended, poll };
 
 struct AsyncCopy {
   void* to;
@@ -48,6 +48,13 @@ struct RTask {
   uint32_t record, index;
 };
 
+// A word that a fiber polled, and what it found there.
+struct Seen {
+  const void* word;
+  uint64_t value;
+  uint32_t bytes;
+};
+
 struct Fiber {
   uint3 thread_idx, block_idx;
   RTask rtask;
@@ -59,6 +66,9 @@ struct Fiber {
   const void* object;             // what it is parked on
   uint32_t next_waiter;           // of the same Barrier: number of the thread in its vEU plus 1
   uint32_t polled_round;          // last round in which it polled
+  uint32_t naps;                  // how often it slept
+  std::vector<Seen> seen;         // since it did anything but poll and vote
+  bool votes;                     // it was in a collective since then
   std::vector<AsyncCopy> copies;  // cp.async, in order; [first_copy, end) are not done
   size_t first_copy;
   uint32_t groups;  // cp.async groups committed so far
@@ -79,7 +89,8 @@ struct Meeting {
 };
 
 struct Warp {
-  uint32_t ready;  // lanes that can run, the running one included
+  uint32_t ready;           // lanes that can run, the running one included
+  uint32_t asleep, voters;  // lanes that sleep; those of them that may have to vote before anything changes
   uint32_t index;
   Block* block;
   Fiber* lanes;
@@ -137,6 +148,14 @@ struct Block {
   NamedBarrier named[kNamedBarriers];
 };
 
+// A fiber that sleeps until this word changes; or did, if it has had more naps since.
+struct Sleeper {
+  const void* word;
+  Fiber* fiber;
+  uint32_t nap;
+};
+constexpr size_t kSleeperLists = 1024;  // a power of two
+
 enum class Outcome : uint8_t { running, done, deadlock, failed };
 
 struct Launch {
@@ -147,7 +166,9 @@ struct Launch {
   std::vector<Block> blocks;  // the resident ones
   std::vector<Block*> ready;  // resident vEUs that can do something, in any order
   uint32_t live;              // fibers that have not ended
-  Fiber host;                 // who called
+  uint32_t asleep;            // fibers that sleep
+  std::vector<std::vector<Sleeper>> sleepers = std::vector<std::vector<Sleeper>>(kSleeperLists);  // by sleeper_list(word)
+  Fiber host;                                                                                     // who called
   Outcome outcome;
   // Deadlock detection.
   bool progress;  // since the last round ended
@@ -331,11 +352,16 @@ inline Fiber* draw_in(Block& block) {
   return &draw_lane(block.warps[draw_bit(block.ready)]);
 }
 
+void end_round();
+
 inline Fiber& draw_anywhere() {
-  while (!launch->ready.empty()) {
-    Fiber* const fiber = draw_in(*launch->ready[draw_below(launch->ready.size())]);
-    if (fiber != nullptr) return *fiber;
-  }
+  do {
+    while (!launch->ready.empty()) {
+      Fiber* const fiber = draw_in(*launch->ready[draw_below(launch->ready.size())]);
+      if (fiber != nullptr) return *fiber;
+    }
+    if (launch->asleep != 0) end_round();
+  } while (!launch->ready.empty());
   if (launch->live != 0) leave(Outcome::deadlock);
   leave(Outcome::done);
 }
@@ -367,6 +393,103 @@ inline void park(Parked parked, const void* object) {
   self.parked = Parked::no;
 }
 
+// --- sleep -----------------------------------------------------------------------------------------------------------
+
+inline std::vector<Sleeper>& sleeper_list(const void* word) {
+  return launch->sleepers[(reinterpret_cast<uintptr_t>(word) * 0x9e3779b97f4a7c15u >> 40) & (kSleeperLists - 1)];
+}
+inline bool sleeps(const Sleeper& sleeper) {
+  return sleeper.fiber->naps == sleeper.nap && (sleeper.fiber->warp->asleep >> sleeper.fiber->lane & 1) != 0;
+}
+
+inline void wake(Warp& warp, uint32_t lanes) {
+  warp.asleep &= ~lanes;
+  warp.voters &= ~lanes;
+  launch->asleep -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  make_ready(warp, lanes);
+}
+
+// The word may be another one than before: whoever slept for it looks again.
+inline void changed(const void* word) {
+  launch->progress = true;
+  if (launch->asleep == 0) return;
+  size_t kept = 0;
+  std::vector<Sleeper>& list = sleeper_list(word);
+  for (const Sleeper& sleeper : list) {
+    if (!sleeps(sleeper)) continue;
+    if (sleeper.word == word)
+      wake(*sleeper.fiber->warp, 1u << sleeper.fiber->lane);
+    else
+      list[kept++] = sleeper;
+  }
+  list.resize(kept);
+}
+
+// For stores that nobody called changed() for.
+inline void wake_all() {
+  for (Block& block : launch->blocks) {
+    for (Warp& warp : block.warps) {
+      if (warp.asleep != 0) wake(warp, warp.asleep);
+    }
+  }
+}
+
+inline uint64_t value_at(const void* word, uint32_t bytes) {
+  return bytes == 4 ? *static_cast<const volatile uint32_t*>(word) : *static_cast<const volatile uint64_t*>(word);
+}
+
+// The running fiber has done something.
+inline void forget_seen() {
+  current->seen.clear();
+  current->votes = false;
+}
+
+// True if the running fiber saw this word before, and all that it has seen is still so: it is in a loop of polls, and would see the same
+// again.
+inline bool would_see_the_same(const void* word) {
+  bool again = false, same = true;
+  for (const Seen& seen : current->seen) {
+    again = again || seen.word == word;
+    same = same && value_at(seen.word, seen.bytes) == seen.value;
+  }
+  if (!same) forget_seen();
+  return again && same;
+}
+
+inline void note_seen(const void* word, uint32_t bytes, uint64_t value) {
+  constexpr size_t kMostSeen = 64;
+  std::vector<Seen>& all = current->seen;
+  for (Seen& seen : all) {
+    if (seen.word != word) continue;
+    seen.value = value;
+    return;
+  }
+  if (all.size() == kMostSeen) all.clear();
+  all.push_back({word, value, bytes});
+}
+
+inline void sleep() {
+  Fiber& self = *current;
+  ++self.naps;
+  for (const Seen& seen : self.seen) {
+    std::vector<Sleeper>& list = sleeper_list(seen.word);
+    if (list.size() == list.capacity()) {
+      size_t kept = 0;
+      for (const Sleeper& sleeper : list) {
+        if (sleeps(sleeper)) list[kept++] = sleeper;
+      }
+      list.resize(kept);
+      list.reserve(2 * kept + 16);
+    }
+    list.push_back({seen.word, &self, self.naps});
+  }
+  self.warp->asleep |= 1u << self.lane;
+  if (self.votes) self.warp->voters |= 1u << self.lane;
+  ++launch->asleep;
+  park(Parked::poll, self.seen.front().word);
+  forget_seen();
+}
+
 // --- deadlock --------------------------------------------------------------------------------------------------------
 
 constexpr uint32_t kQuietRounds = 4;       // before stuck() is true
@@ -390,6 +513,7 @@ inline bool all_ready_have_polled(uint32_t& ready_count) {
   return all;
 }
 
+// Also when nobody can run who is awake.
 [[gnu::noinline]] inline void end_round() {
   Launch& l = *launch;
   uint32_t ready_count = 0;
@@ -397,10 +521,14 @@ inline bool all_ready_have_polled(uint32_t& ready_count) {
   l.quiet_rounds = quiet ? l.quiet_rounds + 1 : 0;
   l.progress = false;
   ++l.round;
-  l.polls = 0;
-  l.polls_per_round = 64 + 16 * ready_count;
   if (l.quiet_rounds >= kQuietRounds) l.stuck = true;
   if (l.quiet_rounds >= kMaxQuietRounds) leave(Outcome::deadlock);
+  if (quiet || l.ready.empty()) {
+    ready_count += l.asleep;
+    wake_all();
+  }
+  l.polls = 0;
+  l.polls_per_round = 64 + 16 * ready_count;
 }
 
 // The running fiber looked at memory that another one may change, and will look again.

@@ -150,7 +150,7 @@ inline void seed_from_environment() {
 // --- report of a deadlock ----------------------------------------------------------------------------------------------
 
 inline const char* name_of(Parked parked) {
-  constexpr const char* kNames[] = {"polling", "barrier", "bar.sync", "collective", "ended"};
+  constexpr const char* kNames[] = {"polling", "barrier", "bar.sync", "collective", "ended", "polling"};
   return kNames[static_cast<int>(parked)];
 }
 
@@ -263,6 +263,8 @@ inline Outcome run_resident(uint32_t first, uint32_t count, uint32_t threads) {
   std::vector<Guarded> shared(count);
   launch->ready.clear();
   launch->live = count * threads;
+  launch->asleep = 0;
+  for (std::vector<Sleeper>& list : launch->sleepers) list.clear();
   launch->blocks.clear();
   launch->blocks.resize(count);
   for (uint32_t b = 0; b < count; ++b) {

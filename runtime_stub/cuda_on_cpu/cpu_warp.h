@@ -34,6 +34,8 @@ inline const uint64_t* meet(const char* function, uint32_t mask, uint64_t value,
   if (meeting.function != function) fail("lane %u is in %s, lanes %08x are in %s", self.lane, function, meeting.arrived, meeting.function);
   uint64_t* const values = meeting.values[meeting.turn & 1u];
   values[self.lane] = value;
+  if (!self.seen.empty()) self.votes = true;
+  if ((warp.voters & mask) != 0) wake(warp, warp.voters & mask);
   meeting.arrived |= lane_bit;
   if (meeting.arrived != mask) {
     park(Parked::collective, &meeting);

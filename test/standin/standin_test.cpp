@@ -317,6 +317,42 @@ TEST_CASE("stuck() is true when all that can run polls in vain, and only then") 
   CHECK(gave_up[0] == (lost ? 2 : 0));
 }
 
+// Lane L of vEU 0 waits for words L and 32; vEU 1 works for a while, then makes the words, `plainly` without telling anybody. With `vote`,
+// lanes whose words are there poll on until all lanes' are.
+__global__ void wait_for_words(uint32_t* words, uint32_t* gave_up, bool plainly, bool vote) {
+  const uint32_t lane = rk::lane_id();
+  if (blockIdx.x == 1) {
+    float v = 1;
+    for (int i = 0; i < 2000; ++i) v = rk::warp_max(v);
+    uint32_t* const last = words + 32;
+    if (plainly)
+      words[lane] = 1;
+    else
+      cuda_on_cpu::publish(words + lane, 1u);
+    __syncwarp();
+    if (lane == 0 && plainly) *last = 1;
+    if (lane == 0 && !plainly) rk::signal(last);
+    return;
+  }
+  for (;;) {
+    const bool own = rk::poll(words + lane) != 0, last = rk::poll(words + 32) != 0;
+    const bool there = vote ? __all_sync(rk::kFullMask, own && last) != 0 : own && last;
+    if (there) return;
+    if (!(vote ? __any_sync(rk::kFullMask, cuda_on_cpu::stuck()) != 0 : cuda_on_cpu::stuck())) continue;
+    atomicAdd(gave_up, 1u);
+    return;
+  }
+}
+
+TEST_CASE("who sleeps until a word changes wakes when it does") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 9u)));
+  const bool plainly = GENERATE(false, true), vote = GENERATE(false, true);
+  DeviceArray<uint32_t> words(33), gave_up(1);
+  REQUIRE(launch(wait_for_words, 2, 32, 0, words.data, gave_up.data, plainly, vote) == cudaSuccess);
+  CHECK(gave_up[0] == 0);
+  for (uint32_t i = 0; i < words.size; ++i) CHECK(words[i] == 1);
+}
+
 // A waiter warp whose lanes poll and then vote: the collectives must not look like progress.
 __global__ void vote_in_vain(uint32_t* event, uint32_t* gave_up) {
   for (;;) {
