@@ -129,7 +129,7 @@ def distances(tamp, made):
     """Of the answers of several runs of one context, each with inputs of its own, from ONNX Runtime's."""
     (tamp.folder / "main.cpp").write_text(SEVERAL_RUNS.replace("RUNS", str(RUNS)))
     stand_in = harness.ROOT / "runtime_stub" / "cuda_on_cpu"
-    subprocess.run(["g++", "-std=c++20", "-O1", "-DTAMP_CUDA_ON_CPU", "-I", stand_in, "-o", "main", "-x", "c++", "main.cpp", "step/step.cu", "-x", "none", "-lboost_context"],
+    subprocess.run(["g++", "-std=c++20", "-Og", "-march=native", "-DTAMP_CUDA_ON_CPU", "-I", stand_in, "-o", "main", "-x", "c++", "main.cpp", "step/step.cu", "-x", "none", "-lboost_context"],
                    cwd=tamp.folder, check=True, capture_output=True)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     drawn = np.random.default_rng(3)
