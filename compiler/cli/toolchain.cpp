@@ -72,15 +72,17 @@ std::vector<std::string> gxx_arguments(const char* level, const std::vector<std:
 }
 
 // Builds one translation unit, so that the standard library's headers are read once. With `races` every load and store of the .cu calls a
-// function in cpu_races.h instead of the sanitizer's own, which are not linked. Then the level is -O1: with a call for every access, -O2
-// makes the run a tenth faster and the build a third slower, and for small networks the build is most of the time.
+// function in cpu_races.h instead of the sanitizer's own, which are not linked. Then the level is at most -O1: with a call for every
+// access, -O2 makes the run a tenth faster and the build a third slower, and for small networks the build is most of the time.
 std::vector<std::vector<std::string>> gxx_commands(const CompiledFolder& model, const RunOptions& options) {
   const std::string source = model.name + ".cu";
   if (!options.races)
     return {gxx_arguments(level_for(model, options), {"-o", "runner", "-x", "c++", "main.cu", "-x", "none", "-lboost_context"})};
-  return {gxx_arguments("-O1",
+  const std::string_view usual = level_for(model, options);
+  const char* const level = usual == "-Og" ? "-Og" : "-O1";
+  return {gxx_arguments(level,
                         {"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-c", "-o", "model.o", "-x", "c++", source}),
-          gxx_arguments("-O1", {"-DTAMP_RACES", "-o", "runner", "main.cpp", "model.o", "-lboost_context"})};
+          gxx_arguments(level, {"-DTAMP_RACES", "-o", "runner", "main.cpp", "model.o", "-lboost_context"})};
 }
 
 void write_sources(const CompiledFolder& model, Device device, const fs::path& work, const RunOptions& options) {
