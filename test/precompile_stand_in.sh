@@ -36,6 +36,7 @@ for level in Og O1; do
   precompile "$folder/declared" "$level" usual
   precompile "$folder/declared" "$level" races "${races[@]}"
 done
+precompile "$folder/declared" O2 usual
 printf '#include <%s>\n' cuda.h cuda_runtime.h cuda_runtime_api.h >"$folder/defined/stand_in.cpp"
 "$gxx" "${options[@]}" -O2 -I "$folder/defined" -c -o "$folder/stand_in.o" "$folder/defined/stand_in.cpp"
 
@@ -47,6 +48,7 @@ case " \$* " in
     case " \$* " in
       *" -Og "*) level=Og ;;
       *" -O1 "*) level=O1 ;;
+      *" -O2 "*) level=O2 ;;
     esac
     ;;
   *) exec '$gxx' "\$@" ;;
@@ -70,7 +72,7 @@ for word; do
   words+=("\$word")
   before=\$word
 done
-if [ -n "\$level" ]; then words=(-include "$folder/\$headers/\$level/stand_in.h" "\${words[@]}"); fi
+if [ -n "\$level" ] && [ -e "$folder/\$headers/\$level" ]; then words=(-include "$folder/\$headers/\$level/stand_in.h" "\${words[@]}"); fi
 case "\$headers \$* " in
   declared*" -c "*) ;;
   declared*) words+=(-x none '$folder/stand_in.o' -lboost_context) ;;
