@@ -435,7 +435,7 @@ inline void wake_all() {
 }
 
 // Of no rTask: --races does not see it.
-[[gnu::no_sanitize("thread")]] inline uint64_t value_at(const void* word, uint32_t bytes) {
+__attribute__((no_sanitize("thread"))) inline uint64_t value_at(const void* word, uint32_t bytes) {
   return bytes == 4 ? *static_cast<const volatile uint32_t*>(word) : *static_cast<const volatile uint64_t*>(word);
 }
 
