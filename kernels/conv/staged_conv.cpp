@@ -166,15 +166,6 @@ void add_sums(const Request& request, const Product& p, const Shape& shape, Phas
   phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.sums_cycles");
 }
 
-// Where products are over the input stages (VDevice::products_over_inputs), their sums lie in these. Behind them lies what is there before
-// the last products are: what a normalisation makes of sums (RowNorm of moment_conv.cuh), and what the members of a cluster send.
-void lie_over_inputs(const VDevice& vdevice, const Shape& s, const Config& c, Phase& phase) {
-  const int64_t stages = vdevice.input_stages * vdevice.input_stage_bytes;
-  TAMP_CHECK(phase.work_bytes <= stages, "sums of " + std::to_string(phase.work_bytes) + " bytes are longer than the input stages");
-  phase.stores_behind_boxes = true;
-  phase.work_bytes = stages + (c.parts != 0 ? s.pixels() * 8 : 0);
-}
-
 Phase product_phase(const Request& request, const Product& p, const Config& c) {
   const bool whole = !c.has_second_phase();
   const Shape& s = shape_of(c);
@@ -217,7 +208,7 @@ Phase product_phase(const Request& request, const Product& p, const Config& c) {
       costs.fixed_cycles + even * (costs.step_cycles * static_cast<double>(b.steps) +
                                    costs.input_byte_cycles * static_cast<double>(c.boxes_per_split * phase.boxes->copied_bytes()));
   if (c.sums != 0) add_sums(request, p, s, phase);
-  if (request.vdevice.products_over_inputs) lie_over_inputs(request.vdevice, s, c, phase);
+  if (request.vdevice.products_over_inputs) lie_over_inputs(request.vdevice, c, phase);
   if (c.cluster != 0)
     share_in_cluster(request, p, c, phase);
   else if (has_moments(request.rop))
@@ -335,8 +326,7 @@ void append_shape(const Request& request, const Product& p, Config c, std::vecto
   const auto* const summed = std::get_if<SummedConv>(&request.rop.attrs);
   const int64_t work_bytes =
       shape_of(c).sum_bytes() + (summed != nullptr ? rk::summed_work_bytes(static_cast<int>(shape_of(c).channels())) : 0);
-  const int64_t room = vdevice.products_over_inputs ? vdevice.input_stages * vdevice.input_stage_bytes : vdevice.work_bytes();
-  if (work_bytes > room || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
+  if (work_bytes > room_of_sums(vdevice) || step_bytes_of(c) > vdevice.weight_stage_bytes) return;
   if (summed != nullptr ? !take_tile(vdevice, *summed, p, c) : !choose_tile(vdevice, p, c)) return;
   append_splits(request, p, c, rkernels);
   append_cluster(request, p, c, rkernels);

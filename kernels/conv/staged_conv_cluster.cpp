@@ -1,7 +1,9 @@
 #include "kernels/conv/staged_conv_cluster.h"
 
 #include <algorithm>
+#include <string>
 
+#include "compiler/support/error.h"
 #include "kernels/conv/staged_conv_moments.h"
 
 namespace tamp::kernels::staged {
@@ -29,6 +31,17 @@ bool may_share_in_cluster(const VDevice& vdevice, const Product& p, const Config
          is_row_product && rk::staged_rounds(static_cast<int>(s.channels()), static_cast<int>(s.pixels())) == 1 &&
          s.pixels() % pixel_threads_of(s) == 0 && exchanged_bytes_of(s) - kReceivedBytes <= s.sum_bytes() &&
          s.sum_bytes() + kReceivedBytes <= vdevice.work_bytes();
+}
+
+int64_t room_of_sums(const VDevice& vdevice) {
+  return vdevice.products_over_inputs ? vdevice.input_stages * vdevice.input_stage_bytes : vdevice.work_bytes();
+}
+
+void lie_over_inputs(const VDevice& vdevice, const Config& c, Phase& phase) {
+  const int64_t room = room_of_sums(vdevice);
+  TAMP_CHECK(phase.work_bytes <= room, "sums of " + std::to_string(phase.work_bytes) + " bytes are longer than the input stages");
+  phase.stores_behind_boxes = true;
+  phase.work_bytes = room + (c.parts != 0 ? shape_of(c).pixels() * 8 : 0);
 }
 
 void share_in_cluster(const Request& request, const Product& p, const Config& c, Phase& phase) {
