@@ -703,6 +703,18 @@ def test_splits_of_a_product_on_a_cluster(tamp):
     assert "__cluster_dims__" not in (tamp.folder / "made" / "model.cu").read_text()
 
 
+def test_boxes_behind_sums_over_the_input_stages(tamp):
+    """Where a vEU has two rTasks of a product, boxes of the second must not come to stages in which the first one still has its sums."""
+    net = Net(768)
+    named(net, net.add("Add", "x", net.linear(net.add("Gelu", net.linear(net.norm("x"), 768, 9216)), 9216, 768)))
+    made = net.model([port("x", 1, 197, 768)], [port("y", 1, 197, 768)], opset=20, ir=9)
+    check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", "--records", "none")
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200", "--records", "none")
+    assert "kProductsOverInputs = true;" in (tamp.folder / "made" / "model.cu").read_text()
+    rops = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+    assert any(phase["rtasks"] > 120 for rop in rops for phase in rop["phases"] if phase["body"] == "rk::staged_conv"), rops
+
+
 def test_rows_of_equal_values_by_moments(tamp):
     """Rows that are all 3.3, which fp16 does not hold: normalised they are nothing but the shift."""
     net, hidden = Net(192), 192
