@@ -209,11 +209,10 @@ VDevice best_of_clusters(const Graph& placed, const VDevice& vdevice, const VDev
   return clusters_us < fit_us ? clusters : fit;
 }
 
-// For a program in clusters: whether its products lie over the input stages, so that there are more of these. In tf32, where sums of
-// shares are mostly normalised in a second phase, that was not measured.
+// For a program in clusters: whether its products lie over the input stages, so that there are more of these.
 VDevice best_stages(const Graph& placed, const Prepared& prepared) {
   const VDevice& usual = prepared.vdevice;
-  if (usual.cluster_veus == 1 || usual.input_stages_in_clusters == 0 || prepared.precision == Precision::tf32) return usual;
+  if (usual.cluster_veus == 1 || usual.input_stages_in_clusters == 0) return usual;
   const auto late = [&](const VDevice& d) {
     Prepared trial = prepared;
     trial.vdevice = d;

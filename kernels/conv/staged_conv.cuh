@@ -135,12 +135,17 @@ struct StageLoop {
     while (true) {
       const uint32_t b = input_place + input_stage * kInputCells;
       begin_wide();
-#pragma unroll
-      for (uint32_t s = 0; s < kSteps; ++s) product.begin_step(a + s * kStepCells, b + s * box, pattern);
+      product.begin_step(a, b, pattern);
       commit_wide();
       wait_wide<1>();  // for the stage before
       if (arrives && held_input != input_stage) arrive(inputs.empty[held_input]);
       if (arrives && held_weight != weights.stage) arrive(weights.empty[held_weight]);
+      if constexpr (kSteps > 1) {
+        begin_wide();
+#pragma unroll
+        for (uint32_t s = 1; s < kSteps; ++s) product.begin_step(a + s * kStepCells, b + s * box, pattern);
+        commit_wide();
+      }
       left -= kSteps;
       if (left <= 0) break;
       held_input = input_stage;
@@ -154,10 +159,7 @@ struct StageLoop {
         weights.pass();
         a = weight_place + weights.stage * kWeightCells;
       }
-      const bool input_is_there = passed_for_warp(inputs.full[input_stage], input_parity),
-                 weight_is_there = passed_for_warp(weights.full[weights.stage], weights.parity);
-      if (!input_is_there) wait_warp<Veu::kVotes>(inputs.full[input_stage], input_parity);
-      if (!weight_is_there) wait_warp<Veu::kVotes>(weights.full[weights.stage], weights.parity);
+      wait_warp_for_both(inputs.full[input_stage], input_parity, weights.full[weights.stage], weights.parity);
     }
     meanwhile();
     wait_wide<0>();

@@ -90,6 +90,22 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
+// A stage of inputs and its barrier, as copy_boxes wants them. On a GPU that is numbers that are in registers from here on: left to itself
+// the compiler computes them where they are used, between the last signal and the first box.
+struct BoxTarget {
+  char* smem;
+  Barrier* full;
+  uint32_t to, barrier;
+};
+RK_INLINE BoxTarget box_target(char* smem, Barrier& full) {
+  BoxTarget target{smem, &full, 0, 0};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %1;" : "=r"(target.to) : "r"(smem_address(smem)));
+  asm volatile("mov.u32 %0, %1;" : "=r"(target.barrier) : "r"(smem_address(&full)));
+#endif
+  return target;
+}
+
 // expect_boxes and copy_boxes together copy `count` boxes that follow each other along the channels, from `place` plus `channels` on.
 // `full`, a barrier of count 1, completes its phase when all boxes are there. If boxes_per_copy is more than 1, one copy brings all
 // boxes, else each box is one copy. One lane calls both functions, expect_boxes first; it may wait for events between the two calls.
@@ -102,14 +118,13 @@ RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& ful
   (void)input, (void)count, (void)full;
 #endif
 }
-RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& input, const BoxPlace& place, int32_t channels, uint32_t count,
-                          Barrier& full) {
+RK_INLINE void copy_boxes(const BoxTarget& target, const TensorMap* map, const InputCopy& input, const BoxPlace& place, int32_t channels,
+                          uint32_t count) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::copy_boxes(smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes, input.copied_bytes,
-                          full);
+  cuda_on_cpu::copy_boxes(target.smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes,
+                          input.copied_bytes, *target.full);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const uint32_t barrier = smem_address(&full);
-  uint32_t to = smem_address(smem);
+  uint32_t to = target.to;
   int32_t channel = place.channel + channels, block = 0;
   if (input.boxes_per_copy > 1) {
     block = channel >> input.channels_log2;
@@ -121,11 +136,11 @@ RK_INLINE void copy_boxes(char* smem, const TensorMap* map, const InputCopy& inp
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
             to),
-        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(barrier)
+        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(target.barrier)
         : "memory");
   }
 #else
-  (void)smem, (void)map, (void)input, (void)place, (void)channels, (void)count, (void)full;
+  (void)target, (void)map, (void)input, (void)place, (void)channels, (void)count;
 #if defined(__CUDA_ARCH__)
   __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
 #endif

@@ -96,28 +96,28 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
 }
 
 // One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the
-// rTask's Waits: it waits for the first stage. copy_inputs comes after the Waits and copies.
+// rTask's Waits: it waits for the first stage, and returns it. copy_inputs comes after the Waits and copies.
 template <class Veu>
-RK_INLINE void begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control) {
+RK_INLINE BoxTarget begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control, char* stages) {
   const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
   if (round > 0) wait(control.input_empty[stage], (round - 1) & 1u);
   expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);
+  return box_target(stages + stage * Veu::kInputStageBytes, control.input_full[stage]);
 }
 // Returns the number of the next chunk.
 template <class Veu>
-RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, uint32_t chunk, Control<Veu>& control,
-                               char* stages) {
+RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, BoxTarget target, uint32_t chunk,
+                               Control<Veu>& control, char* stages) {
   proxy_fence();
 #pragma unroll 1
   for (uint32_t box = 0;;) {
-    const uint32_t stage = chunk % Veu::kInputStages, left = place.boxes - box;
-    copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place,
-               static_cast<int32_t>(box << input.channels_log2), left < input.boxes_per_chunk ? left : input.boxes_per_chunk,
-               control.input_full[stage]);
+    const uint32_t left = place.boxes - box;
+    copy_boxes(target, launch.maps + input.map, input, place, static_cast<int32_t>(box << input.channels_log2),
+               left < input.boxes_per_chunk ? left : input.boxes_per_chunk);
     ++chunk;
     box += input.boxes_per_chunk;
     if (box >= place.boxes) return chunk;
-    begin_copy<Veu>(input, place.boxes - box, chunk, control);
+    target = begin_copy<Veu>(input, place.boxes - box, chunk, control, stages);
   }
 }
 
@@ -211,10 +211,11 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     }
     if (lane == 0) {
       BoxPlace place{};
+      BoxTarget target{};
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) {
           place = first_box(input, instruction.index);
-          begin_copy<Veu>(input, place.boxes, input_chunk, control);
+          target = begin_copy<Veu>(input, place.boxes, input_chunk, control, input_stages);
         }
       }
       if (runs) trace(launch, i, kTraceWaiting);
@@ -226,7 +227,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if (runs) trace(launch, i, kTraceInputsReady);
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
-        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, input_chunk, control, input_stages);
+        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, target, input_chunk, control, input_stages);
       }
       if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
         arrive(control.inputs[s]);
@@ -235,6 +236,8 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     }
     __syncwarp();
   }
+  // Until the lane's last slot is free, for the limit that this wait has: a loop of products has none (wait_warp_for_both).
+  if (kFills && lane == 0) wait(control.free[(slots_used - 1) % kSlots], ((slots_used - 1) / kSlots) & 1u);
 }
 
 // The last vEU to leave advances the epoch.
@@ -246,12 +249,13 @@ RK_INLINE void leave(const Launch& launch, const Control<Veu>& control) {
 #endif
 }
 
-// What follows a body, for one thread: its signal, or the end of the lane.
+// What follows a body, for one thread: its signal, or the end of the lane. `word`: the event's, if there is one.
 template <class Veu>
-RK_INLINE void finish_slot(const Launch& launch, const Control<Veu>& control, const Slot<Veu>& slot, uint16_t event, bool runs, bool ends) {
-  if (ends) leave(launch, control);
-  if (event != kNone16) signal(event_word(launch, event));
+RK_INLINE void finish_slot(const Launch& launch, const Control<Veu>& control, const Slot<Veu>& slot, uint16_t event, uint32_t* word,
+                           bool runs, bool ends) {
+  if (event != kNone16) signal(word);
   if (event != kNone16 && runs) trace(launch, slot.instruction, kTraceSignalled);
+  if (ends) leave(launch, control);
 }
 
 // Signals for the compute warps, slot by slot. Since a body that takes words may end before the Waits of its rTask have passed, the signal
@@ -265,7 +269,7 @@ RK_INLINE void run_signaller(const Launch& launch, Control<Veu>& control) {
     wait(control.computed[s], (n / kSlots) & 1u);
     const bool ends = slot.body == kBodyEnd;
     if (!slot.has_boxes) wait(control.inputs[s], slot.task.awaited_phase);
-    finish_slot(launch, control, slot, slot.signal, slot.body < kBodyNothing, ends);
+    finish_slot(launch, control, slot, slot.signal, event_word(launch, slot.signal), slot.body < kBodyNothing, ends);
     arrive(control.free[s]);
     if (ends) return;
   }
@@ -293,10 +297,11 @@ RK_INLINE void run_compute(const Launch& launch, Control<typename Program::Veu>&
     // The slot is read again: the body would have to save a value kept over the call, in memory.
     const uint16_t event = slot.signal;
     const bool runs = slot.body < kBodyNothing, ends = slot.body == kBodyEnd;
+    uint32_t* const word = event_word(launch, event);  // while the others come
     sync_compute<Veu>();
     if (threadIdx.x == 0) {
       if (runs) trace(launch, slot.instruction, kTraceComputed);
-      if constexpr (!kSignalsApart<Veu>) finish_slot(launch, control, slot, event, runs, ends);
+      if constexpr (!kSignalsApart<Veu>) finish_slot(launch, control, slot, event, word, runs, ends);
     }
     if (kEachArrives || threadIdx.x == 0) arrive(kSignalsApart<Veu> ? control.computed[s] : control.free[s]);
     if (ends) return;

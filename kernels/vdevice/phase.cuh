@@ -59,6 +59,8 @@ RK_INLINE void load_phase_weights(const PhaseBases<Veu>& from, const Call& call,
       copy_weights(stages + stage * Veu::kWeightStageBytes, data, call.chunk_bytes, control.full[stage], policy);
     }
   }
+  // Until the last chunk has been used, for the limit that this wait has: a loop of products has none (wait_warp_for_both).
+  if (chunk > 0) wait_to_copy(control.empty[(chunk - 1) % Veu::kWeightStages], ((chunk - 1) / Veu::kWeightStages) & 1u);
 }
 
 template <class Veu, class Call>
@@ -73,8 +75,8 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
     const BoxPlace place = first_box(call.input, index);
-    begin_copy<Veu>(call.input, place.boxes, chunk, control);
-    chunk = copy_inputs<Veu>(launch, call.input, place, chunk, control, stages);
+    const BoxTarget target = begin_copy<Veu>(call.input, place.boxes, chunk, control, stages);
+    chunk = copy_inputs<Veu>(launch, call.input, place, target, chunk, control, stages);
   }
 }
 

@@ -186,16 +186,15 @@ RK_INLINE void wait_warp(Barrier& barrier, uint32_t parity) {
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// One such try.
-RK_INLINE bool passed_for_warp(Barrier& barrier, uint32_t parity) {
-  uint32_t done;
+// Such a wait for two barriers, in as few instructions as there can be, for the loop of a product: no branch is taken where both phases are
+// complete. It has no limit of its own: whoever waits for the end of the rTask has one (run_waiter, load_phase_weights).
+RK_INLINE void wait_warp_for_both(Barrier& a, uint32_t a_parity, Barrier& b, uint32_t b_parity) {
   asm volatile(
-      "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tvote.sync.all.pred p, p, 0xffffffff;\n\t"
-      "selp.u32 %0, 1, 0, p;\n\t}"
-      : "=r"(done)
-      : "r"(smem_address(&barrier)), "r"(parity)
+      "{\n\t.reg .pred done, also;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\tmbarrier.try_wait.parity.shared.b64 also, [%2], %3;\n\t"
+      "and.pred done, done, also;\n\tvote.sync.all.pred done, done, 0xffffffff;\n\t@!done bra AGAIN;\n\t}" ::"r"(smem_address(&a)),
+      "r"(a_parity), "r"(smem_address(&b)), "r"(b_parity)
       : "memory");
-  return done != 0;
 }
 #endif
 
