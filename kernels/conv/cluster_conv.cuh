@@ -64,7 +64,7 @@ struct ClusterResults {
     out = values_at<Value>(task, args.out) + (offset_of(tile.first(), strides) + channel * strides.channel);
     staged_offsets<kMembers * kPixelThreads>(to, args, tile, pixel(member), left);
 #pragma unroll
-    for (Raw4<Added>& r : residual) r = {};
+    for (Raw4<Added>& r : residual) r.clear_now();
     low = args.clip.low;
     high = args.clip.high;
     work = task.work;

@@ -92,6 +92,8 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
           load_weight4(task.address(own.column_sums) + (static_cast<int>(tile.n_block) * Product::kChannels + Base::column()));
       const int at = static_cast<int>(tile.w) + row();
       taken = nullptr;
+#pragma unroll
+      for (float2& m : moment) known_now(m.x = 0.0f), known_now(m.y = 0.0f);
       if (row() < args.pixels && at < args.grid_w)
         taken = reinterpret_cast<const float2*>(task.address(own.taken)) +
                 (at * (SHARERS * PARTS) + static_cast<int>(threadIdx.x) % SHARERS * PARTS);
@@ -108,8 +110,6 @@ struct MomentResults : StagedResults<Veu, Product, std::conditional_t<(PARTS > 0
   RK_INLINE void fetch(const Task<Veu>& task, const StagedConvArgs& args, const StagedTile& tile) {
     Base::fetch(task, args, tile);
     if constexpr (PARTS > 0) {
-#pragma unroll
-      for (float2& m : moment) m = {0.0f, 0.0f};
       if (taken == nullptr) return;
 #pragma unroll
       for (int i = 0; i < PARTS; ++i) moment[i] = *as_global(taken + i);

@@ -122,7 +122,12 @@ struct StageLoop {
         box(kSteps > 1 ? static_cast<uint32_t>(load_shared_int16(args.step_row, 2)) >> 1 : 0),  // rows of 128 bytes, times 16
         left(steps),
         chunk_steps(args.chunk_steps),
-        chunks_left(args.chunks - 1) {}
+        chunks_left(args.chunks - 1) {
+    known_now(input_place);
+    known_now(weight_place);
+    known_now(pattern);
+    known_now(box);
+  }
 
   // Returns how many chunks of weights are left. `meanwhile` is called when the last products have been begun.
   template <class Meanwhile>

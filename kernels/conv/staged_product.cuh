@@ -318,7 +318,10 @@ struct StagedDeepProduct {
 
   RK_INLINE void start(const StagedConvArgs& args) {
 #pragma unroll
-    for (int j = 0; j < kEights; ++j) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0.0f;
+    for (int j = 0; j < kEights; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
+    }
     eight_bytes = args.eight_rows * kBoxRowBytes;
     first_weight = group_m() * 64 * kBoxRowBytes + group_k() * kUnits * 32;
     first_input = group_n() * kEights * eight_bytes + group_k() * kUnits * 32;

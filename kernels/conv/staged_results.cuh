@@ -94,7 +94,7 @@ struct StagedResults {
         values_at<Value>(task, args.out) + tile.split * args.split_stride + (offset_of(tile.first(), strides) + channel * strides.channel);
     if constexpr (kAhead) staged_offsets<kPixelThreads>(to, args, tile, pixel(0), left);
 #pragma unroll
-    for (Raw4<Added>& r : residual) r = {};
+    for (Raw4<Added>& r : residual) r.clear_now();
     low = args.clip.low;
     high = args.clip.high;
     way = args.way;

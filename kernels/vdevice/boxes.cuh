@@ -90,8 +90,7 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
-// A stage of inputs and its barrier, as copy_boxes wants them. On a GPU that is numbers that are in registers from here on: left to itself
-// the compiler computes them where they are used, between the last signal and the first box.
+// A stage of inputs and its barrier, as copy_boxes wants them.
 struct BoxTarget {
   char* smem;
   Barrier* full;
@@ -100,8 +99,10 @@ struct BoxTarget {
 RK_INLINE BoxTarget box_target(char* smem, Barrier& full) {
   BoxTarget target{smem, &full, 0, 0};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mov.u32 %0, %1;" : "=r"(target.to) : "r"(smem_address(smem)));
-  asm volatile("mov.u32 %0, %1;" : "=r"(target.barrier) : "r"(smem_address(&full)));
+  target.to = smem_address(smem);
+  target.barrier = smem_address(&full);
+  known_now(target.to);
+  known_now(target.barrier);
 #endif
   return target;
 }

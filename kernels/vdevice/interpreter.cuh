@@ -65,34 +65,29 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
     target[w] = tables.event_count[event] * epoch;
   }
   const uint32_t* const drain = state_line(launch, kDrainLine);
+  uint32_t spins = 0;
   uint64_t start = 0;
-#pragma unroll 1
-  for (uint32_t spins = 1;; ++spins) {
-    // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
-    int late = -1;
-    uint32_t seen = 0;
 #pragma unroll
-    for (int w = 0; w < kWaits; ++w) {
-      if (w > 0 && instruction.wait[w] == kNone16) continue;
-      const uint32_t count = poll_acquire(word[w]);
-      if (static_cast<int32_t>(count - target[w]) < 0) late = w, seen = count;
-    }
-    if (spins == 1) meanwhile();
-    if (late < 0) return;
-    const uint32_t event = late == 0 ? instruction.wait[0] : late == 1 ? instruction.wait[1] : instruction.wait[2];
-    const uint32_t wanted = late == 0 ? target[0] : late == 1 ? target[1] : target[2];
+  for (int w = 0; w < kWaits; ++w) {
+    if (w > 0 && instruction.wait[w] == kNone16) continue;
+    uint32_t seen = poll_acquire(word[w]);
+    if (w == 0) meanwhile();
+      // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
+#pragma unroll 1
+    for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_acquire(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)
-    if (poll(drain) != 0) return;
-    if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, event, seen, wanted);
+      if (poll(drain) != 0) return;
+      if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
 #else
-    if ((spins & 255u) == 0) {
+      if ((++spins & 255u) != 0) continue;
       if (poll(drain) != 0) return;
       if (start == 0) start = now_ns();
-      if (now_ns() - start > launch.wait_budget_ns) return give_up(launch, instruction.record, instruction.index, event, seen, wanted);
-    }
+      if (now_ns() - start > launch.wait_budget_ns)
+        return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
 #endif
+    }
   }
-  (void)start;
+  (void)start, (void)spins;
 }
 
 // One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the

@@ -53,11 +53,23 @@ struct Raw4 {
     const float2 low = floats_of<Value>(pairs.x), high = floats_of<Value>(pairs.y);
     return float4{low.x, low.y, high.x, high.y};
   }
+  RK_INLINE void clear_now() {
+    pairs = {0, 0};
+    known_now(pairs.x);
+    known_now(pairs.y);
+  }
 };
 template <>
 struct Raw4<float> {
   float4 values;
   RK_INLINE float4 floats() const { return values; }
+  RK_INLINE void clear_now() {
+    values = {0.0f, 0.0f, 0.0f, 0.0f};
+    known_now(values.x);
+    known_now(values.y);
+    known_now(values.z);
+    known_now(values.w);
+  }
 };
 template <class Value>
 RK_INLINE Raw4<Value> load_raw4(const Value* p) {

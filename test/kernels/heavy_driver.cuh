@@ -101,9 +101,9 @@ RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
       const uint32_t left = place.boxes - box;
       if (rk::lane_id() != 0) continue;
       rk::expect_boxes(param.input, left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, control.input_full[stage]);
-      rk::copy_boxes(stages + stage * Veu::kInputStageBytes, param.map, param.input, place,
+      rk::copy_boxes(rk::box_target(stages + stage * Veu::kInputStageBytes, control.input_full[stage]), param.map, param.input, place,
                      static_cast<int32_t>(box << param.input.channels_log2),
-                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, control.input_full[stage]);
+                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk);
     }
   }
 }
