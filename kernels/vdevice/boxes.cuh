@@ -90,26 +90,39 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
-// A stage of inputs and its barrier, as copy_boxes wants them.
-struct BoxTarget {
+// What copy_boxes is to copy: `count` boxes that follow each other along the channels, from `channel` on, to a stage whose barrier is
+// `full`. All of it is known before the inputs are there, so that only the copy is left then.
+struct BoxChunk {
+  const TensorMap* map;
   char* smem;
   Barrier* full;
-  uint32_t to, barrier;
+  uint32_t to, barrier;  // addresses of both in shared memory
+  uint32_t channel, block, count;
 };
-RK_INLINE BoxTarget box_target(char* smem, Barrier& full) {
-  BoxTarget target{smem, &full, 0, 0};
+RK_INLINE BoxChunk box_chunk(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t box, uint32_t count, char* smem,
+                             Barrier& full) {
+  BoxChunk chunk{map, smem, &full, 0, 0, static_cast<uint32_t>(place.channel) + (box << input.channels_log2), 0, count};
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  target.to = smem_address(smem);
-  target.barrier = smem_address(&full);
-  known_now(target.to);
-  known_now(target.barrier);
+  if (input.boxes_per_copy > 1) {
+    chunk.block = chunk.channel >> input.channels_log2;
+    chunk.channel = 0;
+    chunk.count = 1;
+  }
+  chunk.to = smem_address(smem);
+  chunk.barrier = smem_address(&full);
+  known_now(chunk.map);
+  known_now(chunk.to);
+  known_now(chunk.barrier);
+  known_now(chunk.channel);
+  known_now(chunk.block);
+  known_now(chunk.count);
 #endif
-  return target;
+  return chunk;
 }
 
-// expect_boxes and copy_boxes together copy `count` boxes that follow each other along the channels, from `place` plus `channels` on.
-// `full`, a barrier of count 1, completes its phase when all boxes are there. If boxes_per_copy is more than 1, one copy brings all
-// boxes, else each box is one copy. One lane calls both functions, expect_boxes first; it may wait for events between the two calls.
+// expect_boxes and copy_boxes together copy a chunk. `full`, a barrier of count 1, completes its phase when all boxes are there. If
+// boxes_per_copy is more than 1, one copy brings all boxes, else each box is one copy. One lane calls both functions, expect_boxes first;
+// it may wait for events between the two calls.
 RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;
@@ -119,29 +132,22 @@ RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& ful
   (void)input, (void)count, (void)full;
 #endif
 }
-RK_INLINE void copy_boxes(const BoxTarget& target, const TensorMap* map, const InputCopy& input, const BoxPlace& place, int32_t channels,
-                          uint32_t count) {
+RK_INLINE void copy_boxes(const BoxChunk& chunk, const InputCopy& input, const BoxPlace& place) {
 #if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::copy_boxes(target.smem, *map, place.channel + channels, place.w, place.h, place.image, count, input.box_bytes,
-                          input.copied_bytes, *target.full);
+  cuda_on_cpu::copy_boxes(chunk.smem, *chunk.map, static_cast<int32_t>(chunk.channel), place.w, place.h, place.image, chunk.count,
+                          input.box_bytes, input.copied_bytes, *chunk.full);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t to = target.to;
-  int32_t channel = place.channel + channels, block = 0;
-  if (input.boxes_per_copy > 1) {
-    block = channel >> input.channels_log2;
-    channel = 0;
-    count = 1;
-  }
+  uint32_t to = chunk.to, channel = chunk.channel;
 #pragma unroll 1
-  for (uint32_t box = 0; box < count; ++box, to += input.box_bytes, channel += 1 << input.channels_log2) {
+  for (uint32_t box = 0; box < chunk.count; ++box, to += input.box_bytes, channel += 1u << input.channels_log2) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
             to),
-        "l"(map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(target.barrier)
+        "l"(chunk.map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(chunk.block), "r"(chunk.barrier)
         : "memory");
   }
 #else
-  (void)target, (void)map, (void)input, (void)place, (void)channels, (void)count;
+  (void)chunk, (void)input, (void)place;
 #if defined(__CUDA_ARCH__)
   __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
 #endif

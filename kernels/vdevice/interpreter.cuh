@@ -91,28 +91,29 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
 }
 
 // One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the
-// rTask's Waits: it waits for the first stage, and returns it. copy_inputs comes after the Waits and copies.
+// rTask's Waits: it waits for the stage of chunk number `number`, whose first box is number `box`. copy_inputs comes after the Waits and
+// copies, from the chunk on that begin_copy has returned.
 template <class Veu>
-RK_INLINE BoxTarget begin_copy(const InputCopy& input, uint32_t boxes, uint32_t chunk, Control<Veu>& control, char* stages) {
-  const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
+RK_INLINE BoxChunk begin_copy(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t box, uint32_t number,
+                              Control<Veu>& control, char* stages) {
+  const uint32_t stage = number % Veu::kInputStages, round = number / Veu::kInputStages, left = place.boxes - box;
+  const uint32_t count = left < input.boxes_per_chunk ? left : input.boxes_per_chunk;
   if (round > 0) wait(control.input_empty[stage], (round - 1) & 1u);
-  expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);
-  return box_target(stages + stage * Veu::kInputStageBytes, control.input_full[stage]);
+  expect_boxes(input, count, control.input_full[stage]);
+  return box_chunk(map, input, place, box, count, stages + stage * Veu::kInputStageBytes, control.input_full[stage]);
 }
 // Returns the number of the next chunk.
 template <class Veu>
-RK_INLINE uint32_t copy_inputs(const Launch& launch, const InputCopy& input, const BoxPlace& place, BoxTarget target, uint32_t chunk,
-                               Control<Veu>& control, char* stages) {
+RK_INLINE uint32_t copy_inputs(const InputCopy& input, const BoxPlace& place, BoxChunk chunk, uint32_t number, Control<Veu>& control,
+                               char* stages) {
   proxy_fence();
 #pragma unroll 1
   for (uint32_t box = 0;;) {
-    const uint32_t left = place.boxes - box;
-    copy_boxes(target, launch.maps + input.map, input, place, static_cast<int32_t>(box << input.channels_log2),
-               left < input.boxes_per_chunk ? left : input.boxes_per_chunk);
-    ++chunk;
+    copy_boxes(chunk, input, place);
+    ++number;
     box += input.boxes_per_chunk;
-    if (box >= place.boxes) return chunk;
-    target = begin_copy<Veu>(input, place.boxes - box, chunk, control, stages);
+    if (box >= place.boxes) return number;
+    chunk = begin_copy<Veu>(chunk.map, input, place, box, number, control, stages);
   }
 }
 
@@ -206,11 +207,11 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     }
     if (lane == 0) {
       BoxPlace place{};
-      BoxTarget target{};
+      BoxChunk first{};
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) {
           place = first_box(input, instruction.index);
-          target = begin_copy<Veu>(input, place.boxes, input_chunk, control, input_stages);
+          first = begin_copy<Veu>(launch.maps + input.map, input, place, 0, input_chunk, control, input_stages);
         }
       }
       if (runs) trace(launch, i, kTraceWaiting);
@@ -222,7 +223,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if (runs) trace(launch, i, kTraceInputsReady);
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
-        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(launch, input, place, target, input_chunk, control, input_stages);
+        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, first, input_chunk, control, input_stages);
       }
       if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
         arrive(control.inputs[s]);

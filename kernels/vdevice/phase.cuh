@@ -65,18 +65,17 @@ RK_INLINE void load_phase_weights(const PhaseBases<Veu>& from, const Call& call,
 
 template <class Veu, class Call>
 RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, Control<Veu>& control, char* stages) {
-  Launch launch;  // copy_inputs reads `maps` only
-  launch.maps = from.maps;
+  const TensorMap* const map = from.maps + call.input.map;
   uint32_t chunk = 0;
   if (lane_id() != 0) return;
-  prefetch_map(from.maps + call.input.map);
+  prefetch_map(map);
   wait_for_kernel_before();
 #pragma unroll 1
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
     const BoxPlace place = first_box(call.input, index);
-    const BoxTarget target = begin_copy<Veu>(call.input, place.boxes, chunk, control, stages);
-    chunk = copy_inputs<Veu>(launch, call.input, place, target, chunk, control, stages);
+    const BoxChunk first = begin_copy<Veu>(map, call.input, place, 0, chunk, control, stages);
+    chunk = copy_inputs<Veu>(call.input, place, first, chunk, control, stages);
   }
 }
 

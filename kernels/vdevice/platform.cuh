@@ -44,6 +44,14 @@ RK_INLINE void known_now(uint32_t& value) {
   (void)value;
 #endif
 }
+template <class T>
+RK_INLINE void known_now(const T*& value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(value));
+#else
+  (void)value;
+#endif
+}
 RK_INLINE void known_now(float& value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+f"(value));

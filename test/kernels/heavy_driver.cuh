@@ -100,10 +100,11 @@ RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
       if (round > 0) rk::wait_warp(control.input_empty[stage], (round - 1) & 1u);
       const uint32_t left = place.boxes - box;
       if (rk::lane_id() != 0) continue;
-      rk::expect_boxes(param.input, left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk, control.input_full[stage]);
-      rk::copy_boxes(rk::box_target(stages + stage * Veu::kInputStageBytes, control.input_full[stage]), param.map, param.input, place,
-                     static_cast<int32_t>(box << param.input.channels_log2),
-                     left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk);
+      const uint32_t count = left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk;
+      rk::expect_boxes(param.input, count, control.input_full[stage]);
+      rk::copy_boxes(
+          rk::box_chunk(param.map, param.input, place, box, count, stages + stage * Veu::kInputStageBytes, control.input_full[stage]),
+          param.input, place);
     }
   }
 }
