@@ -19,13 +19,8 @@ import measure
 
 WEIGHTS = [("copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage], policy);", "arrive(control.full[stage]);")]
 BOXES = [
-    ("expect_boxes(input, boxes < input.boxes_per_chunk ? boxes : input.boxes_per_chunk, control.input_full[stage]);", "(void)input, (void)boxes;"),
-    (
-        "copy_boxes(stages + stage * Veu::kInputStageBytes, launch.maps + input.map, input, place,\n"
-        "               static_cast<int32_t>(box << input.channels_log2), left < input.boxes_per_chunk ? left : input.boxes_per_chunk,\n"
-        "               control.input_full[stage]);",
-        "(void)left, arrive(control.input_full[stage]);",
-    ),
+    ("expect_boxes(input, count, control.input_full[stage]);", ""),
+    ("copy_boxes(chunk, input, place);", "arrive(*chunk.full);"),
 ]
 STEPS = [
     (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, {rows}args.step_row, step_row);", "{}" if rows == "" else "")
