@@ -65,6 +65,7 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
     target[w] = tables.event_count[event] * epoch;
   }
   const uint32_t* const drain = state_line(launch, kDrainLine);
+  // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
   uint32_t spins = 0;
   uint64_t start = 0;
 #pragma unroll
@@ -72,7 +73,6 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
     if (w > 0 && instruction.wait[w] == kNone16) continue;
     uint32_t seen = poll_acquire(word[w]);
     if (w == 0) meanwhile();
-      // Counters wrap around at 2^32, so the sign of the difference tells which is ahead.
 #pragma unroll 1
     for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_acquire(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)

@@ -37,28 +37,17 @@ RK_INLINE uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__
 
 // Has a value in a register from here on. Left to itself the compiler computes what is needed behind a wait behind it, although there is
 // nothing else to do before: the first product of a tile waited for a hundred clocks of zeros and addresses.
-RK_INLINE void known_now(uint32_t& value) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("" : "+r"(value));
-#else
-  (void)value;
-#endif
-}
+RK_INLINE void known_now(uint32_t& value) { asm volatile("" : "+r"(value)); }
+RK_INLINE void known_now(float& value) { asm volatile("" : "+f"(value)); }
 template <class T>
 RK_INLINE void known_now(const T*& value) {
-#if defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));
-#else
-  (void)value;
-#endif
 }
-RK_INLINE void known_now(float& value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+f"(value));
 #else
-  (void)value;
+template <class T>
+RK_INLINE void known_now(T&) {}
 #endif
-}
 
 RK_INLINE int lane_id() { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
 RK_INLINE int warp_id() { return static_cast<int>(threadIdx.x) / kWarp; }
