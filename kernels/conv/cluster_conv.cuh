@@ -30,7 +30,8 @@ struct ClusterResults {
   static constexpr int kReceivedAt = Product::kSumBytes * Product::kWarpsK;
   static constexpr int kReceivedBytes = received_bytes(kThreads);  // for an output
   static_assert((kOwn - 1) * kReceivedBytes <= kReceivedAt);
-  static_assert(Veu::kCluster == kMembers && kRounds == 1 && Product::kPixels % kPixelThreads == 0 && !Product::Of::kScales);
+  static_assert(kMembers == 4 && Veu::kCluster == kMembers && kRounds == 1 && Product::kPixels % kPixelThreads == 0 &&
+                !Product::Of::kScales);
   static_assert(!Product::kSwaps || kPixelThreads % 8 == 0, "of all pixels of a thread, or of none");
   static_assert(!KEEPS || (kChannelThreads % 8 == 0 && Product::kChannels % kMomentColumns == 0));
 
@@ -87,42 +88,48 @@ struct ClusterResults {
   RK_INLINE void share(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const Product& product, int round) const {
     product.store(work, round);
   }
-  // Where member `own` gets sums of its output k from member `from`.
-  RK_INLINE char* received(int k, int own, int from) const {
-    const int other = ((from - own) & (kMembers - 1)) - 1;
+  // Where a member gets sums of its output k from member own ^ other.
+  RK_INLINE char* received(int k, int other) const {
     char* const first = Veu::kProductsOverInputs ? behind_inputs<Veu>() : work + kReceivedAt;
-    return (k == 0 ? first : work + (k - 1) * kReceivedBytes) + (other * kThreads + static_cast<int>(threadIdx.x)) * 16;
+    return (k == 0 ? first : work + (k - 1) * kReceivedBytes) + ((other - 1) * kThreads + static_cast<int>(threadIdx.x)) * 16;
   }
+  // Members are taken in the order own, own ^ 1, own ^ 2, own ^ 3. So each place is the same in all of them, and nothing is asked about
+  // `own`. The values lie in shared memory as the product stores them until they are added up.
   RK_INLINE void finish(const Task<Veu>&, const StagedConvArgs&, const StagedTile&, const char* sums, int) {
-    const int own = exchange.own;
-    float4 v[kOutputs], mine[kOwn];
+    float4 v[kOwn][kMembers];
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) v[i] = staged_sum<Product>(sums, pixel(i), column(), (pixel(0) & 4) != 0);
+    for (int k = 0; k < kOwn; ++k) {
+#pragma unroll
+      for (int other = 0; other < kMembers; ++other)
+        v[k][other] = staged_sum_as_stored<Product>(sums, pixel(min(output(k, other), kOutputs - 1)), column());
+    }
     exchange.await_members();
     if constexpr (kOverSums) exchange.has_read();
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) {
-      if (kOverSums && i == kMembers) exchange.await_readers();
-      if (i % kMembers == own)
-        mine[i / kMembers] = v[i];
-      else if (i < outputs)
-        exchange.send(i % kMembers, received(i / kMembers, i % kMembers, own), v[i]);
+    for (int k = 0; k < kOwn; ++k) {
+      if (k == 1) exchange.await_readers();
+#pragma unroll
+      for (int other = 1; other < kMembers; ++other) {
+        if (output(k, other) < outputs) exchange.send(other, received(k, other), v[k][other]);
+      }
     }
-    exchange.sent();
-    exchange.template await_received<kOverSums>();
+    exchange.template sent<kOverSums>();
+    exchange.await_received();
 #pragma unroll
     for (int k = 0; k < kOwn; ++k) {
-      if (k * kMembers + own < outputs) finish_one(k, added_up(k, own, mine[k]));
+      if (output(k, 0) < outputs) finish_one(k, in_order<Product>(added_up(k, v[k][0]), (pixel(0) & 4) != 0));
     }
   }
 
  private:
-  // In the order of k, whoever adds.
-  RK_INLINE float4 added_up(int k, int own, const float4& mine) const {
-    float4 parts[kMembers];
+  // The thread's output that is number k of member own ^ other.
+  RK_INLINE int output(int k, int other) const { return k * kMembers + (exchange.own ^ other); }
+  // The same sum, whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
+  RK_INLINE float4 added_up(int k, const float4& mine) const {
+    float4 part[kMembers];
 #pragma unroll
-    for (int m = 0; m < kMembers; ++m) parts[m] = m == own ? mine : *as_shared(reinterpret_cast<const float4*>(received(k, own, m)));
-    return add4(add4(parts[0], parts[1]), add4(parts[2], parts[3]));
+    for (int other = 1; other < kMembers; ++other) part[other] = *as_shared(reinterpret_cast<const float4*>(received(k, other)));
+    return add4(add4(mine, part[1]), add4(part[2], part[3]));
   }
   RK_INLINE void finish_one(int k, const float4& sum) const {
     const float4 v = clamp4(add4(add4(sum, bias), residual[k].floats()), low, high);

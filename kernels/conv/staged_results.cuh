@@ -30,18 +30,25 @@ RK_INLINE const Value* staged_residual(const Task<Veu>& task, const StagedConvAr
   return values_at<Value>(task, args.epilogue.residual) + (offset_of(tile.first(), strides) + channel * strides.channel);
 }
 
-// The sums of four channels, from `column` on, of pixel `p` of a round, as the warps on k have left them in shared memory. `swaps`: whether
-// the pixel is one of those whose channels lie two by two the other way round, where the product stores them so.
+// The sums of four channels, from `column` on, of pixel `p` of a round, as the warps on k have left them in shared memory: where the
+// product stores them so, in some pixels the first two channels lie behind the other two.
 template <class Product>
-RK_INLINE float4 staged_sum(const char* sums, int p, int column, bool swaps) {
+RK_INLINE float4 staged_sum_as_stored(const char* sums, int p, int column) {
   const int from = (p * Product::kPitch + column) * 4;
   float4 v = load_shared4(sums, from);
 #pragma unroll
   for (int k = 1; k < Product::kWarpsK; ++k) v = add4(v, load_shared4(sums, k * Product::kSumBytes + from));
-  if constexpr (Product::kSwaps) {
-    if (swaps) v = {v.z, v.w, v.x, v.y};
-  }
   return v;
+}
+// In the order of channels; `swaps`: whether the pixel is one of those.
+template <class Product>
+RK_INLINE float4 in_order(const float4& v, bool swaps) {
+  if (Product::kSwaps && swaps) return {v.z, v.w, v.x, v.y};
+  return v;
+}
+template <class Product>
+RK_INLINE float4 staged_sum(const char* sums, int p, int column, bool swaps) {
+  return in_order<Product>(staged_sum_as_stored<Product>(sums, p, column), swaps);
 }
 
 // What becomes of the sums before bias, residual and activation: nothing, or a normalisation (moment_conv.cuh).

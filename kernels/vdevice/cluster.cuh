@@ -62,6 +62,9 @@ struct ClusterExchange {
   uint32_t parity;       // of `entered` and `received`
   uint32_t read_parity;  // of `read`; known from the beginning, since thread 0 counts on when it has received all
   int own;               // which member this vEU is
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t links[kMembers];  // of member own ^ i; the first is not used
+#endif
 
   // `bytes`: how many the others will send to this member.
   RK_INLINE void begin(int member, int bytes) {
@@ -72,6 +75,8 @@ struct ClusterExchange {
     const int thread = static_cast<int>(threadIdx.x);
     if (thread < kMembers && thread != own) arrive_at(cluster_link().entered, thread);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#pragma unroll
+    for (int i = 1; i < kMembers; ++i) links[i] = of_member(&cluster_link(), own ^ i);
     if (thread == 0)
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(&link.received)), "r"(bytes) : "memory");
 #else
@@ -89,33 +94,34 @@ struct ClusterExchange {
   }
   // From here on send() may be called for what all warps of the other members have read.
   RK_INLINE void await_readers() const { wait_for(cluster_link().read, read_parity); }
-  // `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
-  RK_INLINE void send(int member, char* to, const float4& v) const {
+  // To member own ^ other. `to`: a place in this member's shared memory, 16-byte aligned; the value goes to the same place of the other.
+  RK_INLINE void send(int other, char* to, const float4& v) const {
 #if defined(TAMP_CUDA_ON_CPU)
-    cuda_on_cpu::store_at_member(to, &v, sizeof v, static_cast<uint32_t>(member), kMembers);
+    cuda_on_cpu::store_at_member(to, &v, sizeof v, static_cast<uint32_t>(own ^ other), kMembers);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(of_member(to, member)),
-        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(of_member(&cluster_link().received, member))
-        : "memory");
+    const uint32_t there = links[other] + (smem_address(to) - smem_address(&cluster_link()));
+    const uint32_t barrier = links[other] + static_cast<uint32_t>(offsetof(ClusterLink, received));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+                 : "memory");
 #endif
   }
-  // This thread has sent all that it will send.
+  // This thread has sent all that it will send. The exchange is counted here, behind a barrier since begin(); the numbers are read next
+  // in another body, behind a barrier.
+  template <bool HAS_READERS>
   RK_INLINE void sent() const {
+    ClusterLink& counted = cluster_link();
 #if defined(TAMP_CUDA_ON_CPU)
     for (int member = 0; member < kMembers; ++member) {
-      if (member != own) cuda_on_cpu::arrive_at_member(cluster_link().received, static_cast<uint32_t>(member), kMembers);
+      if (member != own) cuda_on_cpu::arrive_at_member(counted.received, static_cast<uint32_t>(member), kMembers);
     }
 #endif
+    if (threadIdx.x != 0) return;
+    ++counted.uses;
+    if constexpr (HAS_READERS) ++counted.reads;
   }
   // From here on what was sent to this member may be read.
-  template <bool HAS_READERS>
-  RK_INLINE void await_received() const {
-    wait_for(cluster_link().received, parity);
-    if (threadIdx.x != 0) return;
-    ++cluster_link().uses;  // next read in another body, behind a barrier
-    if constexpr (HAS_READERS) ++cluster_link().reads;
-  }
+  RK_INLINE void await_received() const { wait_for(cluster_link().received, parity); }
 
  private:
   // The barrier at the same place in another member.
