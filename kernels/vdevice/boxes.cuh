@@ -90,68 +90,127 @@ RK_INLINE void proxy_fence() {
 #endif
 }
 
-// What copy_boxes is to copy: `count` boxes that follow each other along the channels, from `channel` on, to a stage whose barrier is
-// `full`. All of it is known before the inputs are there, so that only the copy is left then.
-struct BoxChunk {
+// A rTask's copies, a chunk of boxes to each input stage in turn. One lane calls them. All that a copy wants is known before its stage is
+// free, and before the inputs are there: claim() waits until the stage is free and says how many bytes will come, copy() starts the copies
+// after the Waits, next() goes on to the next chunk. When all boxes of a chunk are there, its `full`, a barrier of count 1, completes its
+// phase. If boxes_per_copy is more than 1, one copy brings all boxes, else each box is one copy.
+// Example: 3 stages of 26624 bytes, 12 boxes of 8192 bytes, 3 in a chunk. The rTask's first chunk is number 7 of the kernel: stage 1, in
+// round 2 of the ring, which is free when `empty` has completed its phase of round 1, so parity is 1. Chunks 8, 9 and 10 go to stages 2, 0
+// and 1, the last two in round 3.
+template <class Veu>
+struct BoxCopies {
   const TensorMap* map;
-  char* smem;
-  Barrier* full;
-  uint32_t to, barrier;  // addresses of both in shared memory
-  uint32_t channel, block, count;
-};
-RK_INLINE BoxChunk box_chunk(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t box, uint32_t count, char* smem,
-                             Barrier& full) {
-  BoxChunk chunk{map, smem, &full, 0, 0, static_cast<uint32_t>(place.channel) + (box << input.channels_log2), 0, count};
+  uint32_t stage, parity;
+  uint32_t boxes;  // that are left, with this chunk's
+  uint32_t channel, block;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (input.boxes_per_copy > 1) {
-    chunk.block = chunk.channel >> input.channels_log2;
-    chunk.channel = 0;
-    chunk.count = 1;
-  }
-  chunk.to = smem_address(smem);
-  chunk.barrier = smem_address(&full);
-  known_now(chunk.map);
-  known_now(chunk.to);
-  known_now(chunk.barrier);
-  known_now(chunk.channel);
-  known_now(chunk.block);
-  known_now(chunk.count);
+  uint32_t to, full, empty;  // the stage and its two barriers
+  uint32_t bytes;            // of the chunk
+#else
+  char* to;
+  Barrier *full, *empty;
 #endif
-  return chunk;
-}
 
-// expect_boxes and copy_boxes together copy a chunk. `full`, a barrier of count 1, completes its phase when all boxes are there. If
-// boxes_per_copy is more than 1, one copy brings all boxes, else each box is one copy. One lane calls both functions, expect_boxes first;
-// it may wait for events between the two calls.
-RK_INLINE void expect_boxes(const InputCopy& input, uint32_t count, Barrier& full) {
+  BoxCopies() = default;
+  // `number`: the chunk's, counted from the start of the kernel. `stages`, `full`, `empty`: of stage 0.
+  RK_INLINE BoxCopies(const TensorMap* map_, const InputCopy& input, const BoxPlace& place, uint32_t number, char* stages, Barrier* full_,
+                      Barrier* empty_)
+      : map(map_),
+        stage(number % Veu::kInputStages),
+        parity((number / Veu::kInputStages & 1u) ^ 1u),
+        boxes(place.boxes),
+        channel(static_cast<uint32_t>(place.channel)),
+        block(0) {
+    if (input.boxes_per_copy > 1) {
+      block = channel >> input.channels_log2;
+      channel = 0;
+    }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const uint32_t bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : count) * input.copied_bytes;
-  asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n\t}" ::"r"(smem_address(&full)), "r"(bytes)
-               : "memory");
+    to = smem_address(stages) + stage * Veu::kInputStageBytes;
+    full = smem_address(full_) + stage * sizeof(Barrier);
+    empty = smem_address(empty_) + stage * sizeof(Barrier);
+    known_now(map);
+    settle(input);
 #else
-  (void)input, (void)count, (void)full;
+    to = stages + stage * Veu::kInputStageBytes;
+    full = full_ + stage;
+    empty = empty_ + stage;
 #endif
-}
-RK_INLINE void copy_boxes(const BoxChunk& chunk, const InputCopy& input, const BoxPlace& place) {
-#if defined(TAMP_CUDA_ON_CPU)
-  cuda_on_cpu::copy_boxes(chunk.smem, *chunk.map, static_cast<int32_t>(chunk.channel), place.w, place.h, place.image, chunk.count,
-                          input.box_bytes, input.copied_bytes, *chunk.full);
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t to = chunk.to, channel = chunk.channel;
-#pragma unroll 1
-  for (uint32_t box = 0; box < chunk.count; ++box, to += input.box_bytes, channel += 1u << input.channels_log2) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
-            to),
-        "l"(chunk.map), "r"(channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(chunk.block), "r"(chunk.barrier)
-        : "memory");
   }
+  RK_INLINE void claim() const {
+#if defined(TAMP_CUDA_ON_CPU)
+    wait(*empty, parity);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    wait(empty, parity);
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");
+#endif
+  }
+  RK_INLINE void copy(const InputCopy& input, const BoxPlace& place) const {
+    const uint32_t count = min(boxes, input.boxes_per_chunk);
+#if defined(TAMP_CUDA_ON_CPU)
+    cuda_on_cpu::copy_boxes(to, *map, static_cast<int32_t>(channel), place.w, place.h, place.image, count, input.box_bytes,
+                            input.copied_bytes, *full);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint32_t left = input.boxes_per_copy > 1 ? 1 : count, box_to = to, box_channel = channel;
+#pragma unroll 1
+    do {
+      asm volatile(
+          "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
+              box_to),
+          "l"(map), "r"(box_channel), "r"(place.w), "r"(place.h), "r"(place.image), "r"(block), "r"(full)
+          : "memory");
+      box_to += input.box_bytes;
+      box_channel += 1u << input.channels_log2;
+    } while (--left > 0);
 #else
-  (void)chunk, (void)input, (void)place;
+    (void)count, (void)input, (void)place;
 #if defined(__CUDA_ARCH__)
-  __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
+    __trap();  // the vDevice has no input stages; the compiler never makes boxes for it
 #endif
 #endif
-}
+  }
+  // False: there is no further chunk.
+  RK_INLINE bool next(const InputCopy& input) {
+    if (boxes <= input.boxes_per_chunk) return false;
+    boxes -= input.boxes_per_chunk;
+    if (input.boxes_per_copy > 1)
+      block += input.boxes_per_chunk;
+    else
+      channel += input.boxes_per_chunk << input.channels_log2;
+    move(1);
+    if (stage == Veu::kInputStages) {
+      move(-Veu::kInputStages);
+      parity ^= 1u;
+    }
+    settle(input);
+    return true;
+  }
+
+ private:
+  RK_INLINE void move(int by) {
+    stage += by;
+    to += by * Veu::kInputStageBytes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    full += by * static_cast<int>(sizeof(Barrier));
+    empty += by * static_cast<int>(sizeof(Barrier));
+#else
+    full += by;
+    empty += by;
+#endif
+  }
+  RK_INLINE void settle(const InputCopy& input) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : min(boxes, input.boxes_per_chunk)) * input.copied_bytes;
+    known_now(to);
+    known_now(full);
+    known_now(empty);
+    known_now(bytes);
+    known_now(channel);
+    known_now(block);
+#else
+    (void)input;
+#endif
+  }
+};
 
 }  // namespace rk

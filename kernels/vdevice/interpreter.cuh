@@ -50,7 +50,7 @@ RK_INLINE void run_loader(const LaunchOf<Veu::kBases>& launch, const Tables& tab
 }
 
 // Waits until the events have all their signals of this run. One lane calls this. `meanwhile` is called once, behind the first look at the
-// events, which mostly comes too early.
+// first event, which mostly comes too early.
 // Example: an event with 5 signals per run has counted to 15 when run 3 has sent them all.
 template <class Meanwhile>
 RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const Instruction& instruction, uint32_t epoch,
@@ -71,10 +71,10 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
 #pragma unroll
   for (int w = 0; w < kWaits; ++w) {
     if (w > 0 && instruction.wait[w] == kNone16) continue;
-    uint32_t seen = poll_acquire(word[w]);
+    uint32_t seen = poll_event(word[w]);
     if (w == 0) meanwhile();
 #pragma unroll 1
-    for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_acquire(word[w])) {
+    for (; static_cast<int32_t>(seen - target[w]) < 0; seen = poll_event(word[w])) {
 #if defined(TAMP_CUDA_ON_CPU)
       if (poll(drain) != 0) return;
       if (cuda_on_cpu::stuck()) return give_up(launch, instruction.record, instruction.index, instruction.wait[w], seen, target[w]);
@@ -87,33 +87,29 @@ RK_INLINE void wait_for_events(const Launch& launch, const Tables& tables, const
 #endif
     }
   }
+  acquire_events();
   (void)start, (void)spins;
 }
 
-// One lane copies a rTask's boxes of input values, a chunk of boxes to each stage that is free. begin_copy is what can be done before the
-// rTask's Waits: it waits for the stage of chunk number `number`, whose first box is number `box`. copy_inputs comes after the Waits and
-// copies, from the chunk on that begin_copy has returned.
+// One lane copies a rTask's boxes of input values. begin_copy is what can be done before the rTask's Waits: it waits for the stage of the
+// first chunk, which is number `number`. copy_inputs comes after the Waits, copies all chunks and returns the number of the next rTask's
+// first.
 template <class Veu>
-RK_INLINE BoxChunk begin_copy(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t box, uint32_t number,
-                              Control<Veu>& control, char* stages) {
-  const uint32_t stage = number % Veu::kInputStages, round = number / Veu::kInputStages, left = place.boxes - box;
-  const uint32_t count = left < input.boxes_per_chunk ? left : input.boxes_per_chunk;
-  if (round > 0) wait(control.input_empty[stage], (round - 1) & 1u);
-  expect_boxes(input, count, control.input_full[stage]);
-  return box_chunk(map, input, place, box, count, stages + stage * Veu::kInputStageBytes, control.input_full[stage]);
+RK_INLINE BoxCopies<Veu> begin_copy(const TensorMap* map, const InputCopy& input, const BoxPlace& place, uint32_t number,
+                                    Control<Veu>& control, char* stages) {
+  const BoxCopies<Veu> copies(map, input, place, number, stages, control.input_full, control.input_empty);
+  copies.claim();
+  return copies;
 }
-// Returns the number of the next chunk.
 template <class Veu>
-RK_INLINE uint32_t copy_inputs(const InputCopy& input, const BoxPlace& place, BoxChunk chunk, uint32_t number, Control<Veu>& control,
-                               char* stages) {
+RK_INLINE uint32_t copy_inputs(const InputCopy& input, const BoxPlace& place, BoxCopies<Veu> copies, uint32_t number) {
   proxy_fence();
 #pragma unroll 1
-  for (uint32_t box = 0;;) {
-    copy_boxes(chunk, input, place);
+  while (true) {
+    copies.copy(input, place);
     ++number;
-    box += input.boxes_per_chunk;
-    if (box >= place.boxes) return number;
-    chunk = begin_copy<Veu>(chunk.map, input, place, box, number, control, stages);
+    if (!copies.next(input)) return number;
+    copies.claim();
   }
 }
 
@@ -207,11 +203,11 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
     }
     if (lane == 0) {
       BoxPlace place{};
-      BoxChunk first{};
+      BoxCopies<Veu> copies{};
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) {
           place = first_box(input, instruction.index);
-          first = begin_copy<Veu>(launch.maps + input.map, input, place, 0, input_chunk, control, input_stages);
+          copies = begin_copy<Veu>(launch.maps + input.map, input, place, input_chunk, control, input_stages);
         }
       }
       if (runs) trace(launch, i, kTraceWaiting);
@@ -223,7 +219,7 @@ RK_INLINE void run_waiter(const Launch& launch, const Tables& tables, Control<Ve
       if (runs) trace(launch, i, kTraceInputsReady);
       if constexpr (Veu::kInputStages > 0) {
         if (input.boxes != 0) accesses_of<Veu>(control, instruction.record, instruction.index);
-        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, first, input_chunk, control, input_stages);
+        if (input.boxes != 0) input_chunk = copy_inputs<Veu>(input, place, copies, input_chunk);
       }
       if (uses_slot && input.boxes == 0) {  // with boxes the compute warps do not wait for `inputs`
         arrive(control.inputs[s]);

@@ -74,8 +74,8 @@ RK_INLINE void copy_phase_inputs(const PhaseBases<Veu>& from, const Call& call, 
   for (uint32_t index = blockIdx.x; index < call.rtasks; index += gridDim.x) {
     accesses_of<Veu>(control, 0, index);
     const BoxPlace place = first_box(call.input, index);
-    const BoxChunk first = begin_copy<Veu>(map, call.input, place, 0, chunk, control, stages);
-    chunk = copy_inputs<Veu>(call.input, place, first, chunk, control, stages);
+    const BoxCopies<Veu> copies = begin_copy<Veu>(map, call.input, place, chunk, control, stages);
+    chunk = copy_inputs<Veu>(call.input, place, copies, chunk);
   }
 }
 

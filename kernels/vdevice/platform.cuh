@@ -41,7 +41,7 @@ RK_INLINE uint32_t smem_address(const void* p) { return static_cast<uint32_t>(__
 RK_INLINE void known_now(uint32_t& value) { asm volatile("" : "+r"(value)); }
 RK_INLINE void known_now(float& value) { asm volatile("" : "+f"(value)); }
 template <class T>
-RK_INLINE void known_now(const T*& value) {
+RK_INLINE void known_now(T*& value) {
   asm volatile("" : "+l"(value));
 }
 #else

@@ -1,10 +1,9 @@
 // Synchronisation inside a vEU (Barrier, sync_compute) and between vEUs (signal, poll).
 //
 // How one rTask's stores reach the loads of another: the compute threads store an rTask's results. sync_compute orders the stores before
-// thread 0's releasing red, which adds to the event. On the reading vEU the waiter polls the event with acquire loads (which drop the
-// SM's L1) and then arrives on the slot's `inputs` barrier. The compute threads wait for that barrier before they load. Each of these
-// steps is a release/acquire pair of the PTX memory model, and causality order is transitive over the pairs. Relaxed polls with one fence
-// after them would be 0.3 us slower: the fence takes 640 cycles, on the critical path.
+// thread 0's releasing red, which adds to the event. On the reading vEU the waiter polls the event, acquires, and then arrives on the
+// slot's `inputs` barrier. The compute threads wait for that barrier before they load. Each of these steps is a release/acquire pair of the
+// PTX memory model, and causality order is transitive over the pairs.
 #pragma once
 
 #include "kernels/vdevice/platform.cuh"
@@ -141,17 +140,22 @@ RK_BODY void wait_long(Barrier& barrier, uint32_t parity) {
 #endif
   }
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// Only five instructions, since bodies have many waits. A try takes 20 ns at least, so 2^32 tries take more than kBarrierBudgetNs.
+RK_INLINE void wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@done bra DONE;\n\t"
+      "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+#endif
 RK_INLINE void wait(Barrier& barrier, uint32_t parity) {
 #if defined(TAMP_CUDA_ON_CPU)
   cuda_on_cpu::wait(barrier, parity);
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // Only five instructions, since bodies have many waits. A try takes 20 ns at least, so 2^32 tries take more than kBarrierBudgetNs.
-  asm volatile(
-      "{\n\t.reg .pred done, more;\n\t.reg .u32 left;\n\tmov.u32 left, 0xffffffff;\n\t"
-      "AGAIN:\n\tmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t@done bra DONE;\n\t"
-      "sub.u32 left, left, 1;\n\tsetp.ne.u32 more, left, 0;\n\t@more bra AGAIN;\n\ttrap;\n\tDONE:\n\t}" ::"r"(smem_address(&barrier)),
-      "r"(parity)
-      : "memory");
+  wait(smem_address(&barrier), parity);
 #elif defined(__CUDA_ARCH__)
   // The usual short wait is inlined; the rare long wait is one function for all callers.
 #pragma unroll 1
@@ -281,9 +285,15 @@ RK_INLINE uint32_t poll(const uint32_t* event) {
 #endif
 }
 
-// The same with acquire: loads after this poll see all stores that came before the signals it counted.
-RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
-#if defined(__CUDA_ARCH__)
+// How the waiter looks at events: any number of times with poll_event, then once acquire_events. Loads after that see all stores that came
+// before the signals which it counted. Since PTX 8.6 there is a fence that only acquires, an instruction that drops the SM's L1. Before,
+// each look drops it: a fence that acquires and releases takes 640 clocks.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && \
+    (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
+#define RK_FENCE_ACQUIRES
+#endif
+RK_INLINE uint32_t poll_event(const uint32_t* event) {
+#if defined(__CUDA_ARCH__) && !defined(RK_FENCE_ACQUIRES)
   uint32_t seen;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(event) : "memory");
   return seen;
@@ -291,7 +301,11 @@ RK_INLINE uint32_t poll_acquire(const uint32_t* event) {
   return poll(event);
 #endif
 }
-
+RK_INLINE void acquire_events() {
+#if defined(RK_FENCE_ACQUIRES)
+  asm volatile("fence.acquire.gpu;" ::: "memory");
+#endif
+}
 // Adds 1 to the event, with release: whoever acquires it sees all that was stored before.
 RK_INLINE void signal(uint32_t* event) {
 #if defined(__CUDA_ARCH__)

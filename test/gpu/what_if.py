@@ -19,8 +19,8 @@ import measure
 
 WEIGHTS = [("copy_weights(stages + stage * Veu::kWeightStageBytes, from, bytes, control.full[stage], policy);", "arrive(control.full[stage]);")]
 BOXES = [
-    ("expect_boxes(input, count, control.input_full[stage]);", ""),
-    ("copy_boxes(chunk, input, place);", "arrive(*chunk.full);"),
+    ('asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");', ""),
+    ("copies.copy(input, place);", 'asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(copies.full) : "memory");'),
 ]
 STEPS = [
     (f"product.template steps<{count}>(inputs.stages, inputs.base, weights.stages, weights.base, {rows}args.step_row, step_row);", "{}" if rows == "" else "")

@@ -91,21 +91,16 @@ RK_INLINE uint32_t input_chunks(const Param& param, uint32_t rtask) {
 
 template <class Veu>
 RK_INLINE void copy_inputs(const Param& param, Control& control, char* stages) {
-  if (param.input.boxes == 0) return;
+  if (param.input.boxes == 0 || rk::lane_id() != 0) return;
   uint32_t chunk = 0;
   for (uint32_t i = 0; i < rtasks_of_veu(param); ++i) {
     const rk::BoxPlace place = rk::first_box(param.input, rtask_of_veu(param, i));
-    for (uint32_t box = 0; box < place.boxes; box += param.input.boxes_per_chunk, ++chunk) {
-      const uint32_t stage = chunk % Veu::kInputStages, round = chunk / Veu::kInputStages;
-      if (round > 0) rk::wait_warp(control.input_empty[stage], (round - 1) & 1u);
-      const uint32_t left = place.boxes - box;
-      if (rk::lane_id() != 0) continue;
-      const uint32_t count = left < param.input.boxes_per_chunk ? left : param.input.boxes_per_chunk;
-      rk::expect_boxes(param.input, count, control.input_full[stage]);
-      rk::copy_boxes(
-          rk::box_chunk(param.map, param.input, place, box, count, stages + stage * Veu::kInputStageBytes, control.input_full[stage]),
-          param.input, place);
-    }
+    rk::BoxCopies<Veu> copies(param.map, param.input, place, chunk, stages, control.input_full, control.input_empty);
+    do {
+      copies.claim();
+      copies.copy(param.input, place);
+      ++chunk;
+    } while (copies.next(param.input));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/vdevice/task.cuh"
+#include "kernels/vdevice/interpreter.cuh"
 #include "test/standin/launch.h"
 #include "test/support/catch.h"
 
@@ -207,8 +207,9 @@ __global__ void chain(uint32_t* events, int* data, uint32_t rounds, bool waits) 
   for (uint32_t round = 0; round < rounds; ++round) {
     const uint32_t wanted = veu == 0 ? round : round + 1;
     if (threadIdx.x == 0 && waits) {
-      while (rk::poll_acquire(events + before * 32) < wanted) {
+      while (rk::poll_event(events + before * 32) < wanted) {
       }
+      rk::acquire_events();
     }
     __syncthreads();
     data[veu * 64 + threadIdx.x] = data[before * 64 + threadIdx.x] + 1;
@@ -235,6 +236,48 @@ TEST_CASE("a missing wait between vEUs gives a wrong answer within a few seeds")
   int wrong = 0;
   for (uint64_t seed = 1; seed <= 5; ++seed) wrong += run_chain(seed, 2, false) != 6;
   CHECK(wrong > 0);
+}
+
+// vEU e + 1 stores word e and signals event e, twice in a run; that of event `last` works for a while before its second signal. vEU 0
+// waits for all events as the interpreter's waiter does, and notes which words it finds. A word is complete when it is 2.
+__global__ void wait_for_all(rk::Launch launch, rk::Tables tables, rk::Instruction instruction, uint32_t last, uint32_t* words,
+                             uint32_t* found, uint32_t* looked) {
+  const uint32_t event = blockIdx.x - 1;
+  if (blockIdx.x > 0) {
+    float v = 1;
+    for (uint32_t i = 0; i < 2; ++i) {
+      for (int work = 0; work < (event == last && i == 1 ? 5000 : 0); ++work) v = rk::warp_max(v);
+      if (threadIdx.x != 0) continue;
+      ++words[event];
+      rk::signal(rk::event_word(launch, event));
+    }
+    return;
+  }
+  if (threadIdx.x != 0) return;
+  rk::wait_for_events(launch, tables, instruction, 1, [&] { ++*looked; });
+  for (int w = 0; w < rk::kWaits; ++w) found[w] = words[w];
+}
+
+TEST_CASE("an instruction waits for all signals of all its events, whichever is last") {
+  cuda_on_cpu::set_seed(GENERATE(range(1u, 5u)));
+  const uint32_t events = GENERATE(1u, 2u, 3u), last = GENERATE(0u, 1u, 2u);
+  if (last >= events) return;
+  DeviceArray<uint32_t> state((rk::kStateLines + rk::kWaits) * rk::kLineWords), counts(rk::kWaits);
+  DeviceArray<uint32_t> words(rk::kWaits), found(rk::kWaits), looked(1);
+  DeviceArray<rk::Report> report(1);
+  rk::Launch run{};
+  run.state = state.data;
+  run.report = report.data;
+  rk::Instruction instruction{0, rk::kNone16, 0, {rk::kNone16, rk::kNone16, rk::kNone16}, 0};
+  for (uint32_t e = 0; e < events; ++e) {
+    counts[e] = 2;
+    instruction.wait[e] = static_cast<uint16_t>(e);
+  }
+  const rk::Tables tables{nullptr, nullptr, nullptr, counts.data};
+  REQUIRE(launch(wait_for_all, events + 1, 32, 0, run, tables, instruction, last, words.data, found.data, looked.data) == cudaSuccess);
+  CHECK(report[0].valid == 0);
+  CHECK(looked[0] == 1);
+  for (uint32_t e = 0; e < events; ++e) CHECK(found[e] == 2);
 }
 
 __global__ void draw_tickets(uint32_t* counter, uint32_t* order) {
