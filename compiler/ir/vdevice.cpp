@@ -202,6 +202,12 @@ int64_t VDevice::work_beside_inputs() const {
   return smem_bytes - kControlBytes - weight_stages * weight_stage_bytes - input_stages * input_stage_bytes;
 }
 
+VDevice VDevice::for_estimates() const {
+  VDevice d = *this;
+  d.edge_us = estimated_edge_us.value_or(edge_us);
+  return d;
+}
+
 VDevice VDevice::with_inputs() const {
   VDevice d = *this;
   if (input_stages == 0) return d;
@@ -346,6 +352,9 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
   d.kernel_edge_us = 2 * d.edge_us;
   fields.optional("kernel_edge_us", d.kernel_edge_us);
   fields.optional("edge_spread_us", d.edge_spread_us);
+  double estimated_edge_us = d.edge_us;
+  fields.optional("estimated_edge_us", estimated_edge_us);
+  if (object.contains("estimated_edge_us")) d.estimated_edge_us = estimated_edge_us;
   double dependent_kernel_edge_us = d.kernel_edge_us;
   fields.optional("dependent_kernel_edge_us", dependent_kernel_edge_us);
   if (object.contains("dependent_kernel_edge_us")) d.dependent_kernel_edge_us = dependent_kernel_edge_us;
@@ -377,6 +386,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
                                     {"edge_us", d.edge_us},
                                     {"kernel_edge_us", d.kernel_edge_us},
                                     {"edge_spread_us", d.edge_spread_us},
+                                    {"estimated_edge_us", estimated_edge_us},
                                     {"dependent_kernel_edge_us", dependent_kernel_edge_us},
                                     {"same_veu_us", d.same_veu_us},
                                     {"signal_us", d.signal_us},
@@ -386,6 +396,7 @@ VDevice parse_vdevice(const std::string& json_text, const std::string& source_na
     fields.expect(value >= 0, name, "must not be negative");
   }
   fields.expect(d.edge_spread_us <= d.edge_us, "edge_spread_us", "is more than 'edge_us'");
+  fields.expect(d.edge_spread_us <= estimated_edge_us, "estimated_edge_us", "is less than 'edge_spread_us'");
   fields.expect(!d.dependent_kernel_edge_us || has_dependent_launch(d.arch), "dependent_kernel_edge_us",
                 fmt::format("is given, but field 'arch' is {}: programmatic dependent launch is of sm_90 and later", d.arch));
   fields.expect(!d.tf32 || d.tf32_tflops > 0, "tf32_tflops", "must be positive where 'tf32' is true");

@@ -70,8 +70,11 @@ struct VDevice {
   double clock_ghz = 1;
   double fp32_tflops = 1, tf32_tflops = 0, fp16_tflops = 0;
   double l2_bytes = 0, l2_gb_per_s = 1, dram_gb_per_s = 1;
-  double lone_veu_shares = 3;   // fair shares of L2 or DRAM that one vEU gets at most while others are idle (limit: its loads in flight)
-  double edge_us = 0.5;         // counter signal to wait seen on another vEU, where all vEUs signal
+  double lone_veu_shares = 3;  // fair shares of L2 or DRAM that one vEU gets at most while others are idle (limit: its loads in flight)
+  double edge_us = 0.5;        // counter signal to wait seen on another vEU, where all vEUs signal
+  // What estimates of a finished plan count instead of edge_us (none: that). Plans are chosen with edge_us: costs of bodies were fitted
+  // beside it, and choices with what an edge takes today are worse (docs/performance-log.md, "Estimates").
+  std::optional<double> estimated_edge_us;
   double edge_spread_us = 0;    // edge_us is this much less where a single vEU signals; between one and all in proportion
   double kernel_edge_us = 1.0;  // the same between kernels of a CUDA graph; twice edge_us where not given
   // From a kernel to one that is launched as its programmatic dependent (docs/adr/0012); none: the device has no such launches.
@@ -87,8 +90,9 @@ struct VDevice {
   // The cost of that name, or the h200's where the file gives none. TAMP_CHECK if the h200 has none either.
   double cost(std::string_view cost_name) const;
 
-  VDevice with_inputs() const;   // for a program that copies boxes of input values
-  VDevice with_batches() const;  // the same for large products on wgmma
+  VDevice for_estimates() const;  // with estimated_edge_us for edge_us
+  VDevice with_inputs() const;    // for a program that copies boxes of input values
+  VDevice with_batches() const;   // the same for large products on wgmma
   // The same with longer stages of input, one less, and one more of weights. In fp16 and bf16 they hold tiles of more than 192 rows.
   VDevice with_long_batches() const;
   VDevice with_clusters() const;  // as with_inputs, for a launch in clusters of four vEUs; the device must have them

@@ -41,7 +41,7 @@ Plan best(const PolicyInput& input) {
     if (us >= least_us) continue;
     least = std::move(plan), least_us = us, least.chosen = name_of(policy);
   }
-  spdlog::info("best: {}; estimated us: {}", least.chosen, join(said, ", "));
+  spdlog::info("best: {}; us by the costs that choose: {}", least.chosen, join(said, ", "));
   return least;
 }
 

@@ -355,7 +355,8 @@ void Simulator::count_active() {
 }
 
 Timeline timeline(const RProgram& program) {
-  Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
+  const VDevice vdevice = program.vdevice.for_estimates();
+  Simulator simulator(select::machine_for(program.graph, vdevice, program.precision));
   Timeline result;
   result.us = simulator.run(program);
   for (const auto& lane : program.lanes) {
@@ -399,14 +400,14 @@ namespace {
 // activations, tables) is read by many SMs at the moment at which all wait. Few weights stay, but more where the program waits for device
 // memory itself. On an H200 (docs/adr/0036) resnet50 takes 222 us in tf32 with 0.15 and 227 with 0.4, and alexnet, which copies 1.9 MB of
 // weights a microsecond, 66.5 and 64.7 in fp16.
-double weights_in_l2(const RProgram& program) {
+double weights_in_l2(const RProgram& program, double us) {
   constexpr double kManyBytes = 1e6;  // of a microsecond
   double copied = 0;
   for (const RKernel& rkernel : program.rkernels) {
     for (const Phase& phase : rkernel.phases)
       copied += static_cast<double>(phase.ring.chunk_bytes * phase.ring.chunks_per_rtask * phase.ring.blocks);
   }
-  return copied > kManyBytes * program.estimated_us ? kManyWeightsInL2 : kFewWeightsInL2;
+  return copied > kManyBytes * us ? kManyWeightsInL2 : kFewWeightsInL2;
 }
 
 }  // namespace
@@ -414,15 +415,17 @@ double weights_in_l2(const RProgram& program) {
 void estimate(RProgram& program) {
   constexpr double kLeastFull = 0.1, kLeastMaps = 0.8, kMostWeightBytes = 3e5;  // bytes: of a microsecond
   Simulator simulator(select::machine_for(program.graph, program.vdevice, program.precision));
-  program.estimated_us = simulator.run(program);
+  const double us = simulator.run(program);  // by the costs that choose
   const Simulator::Shares shares = simulator.shares(program.graph);
   program.veus_by_sm = !program.launches && program.vdevice.cluster_veus == 1 && shares.full >= kLeastFull && shares.maps >= kLeastMaps &&
-                       static_cast<double>(program.weight_bytes) < kMostWeightBytes * program.estimated_us;
-  program.weights_in_l2 = weights_in_l2(program);
+                       static_cast<double>(program.weight_bytes) < kMostWeightBytes * us;
+  program.weights_in_l2 = weights_in_l2(program, us);
+  program.estimated_us = simulate(program);
 }
 
 double simulate(const RProgram& program) {
-  return Simulator(select::machine_for(program.graph, program.vdevice, program.precision)).run(program);
+  const VDevice vdevice = program.vdevice.for_estimates();
+  return Simulator(select::machine_for(program.graph, vdevice, program.precision)).run(program);
 }
 
 }  // namespace tamp::schedule

@@ -148,6 +148,25 @@ TEST_CASE("a plan takes as long as the rProgram that is made of it") {
   }
 }
 
+TEST_CASE("a plan is the same whatever an edge takes in estimates, and its estimate is not") {
+  VDevice d = device();
+  const Graph graph = tiny_graphs().front().graph;
+  const RProgram usual = schedule::schedule(graph, d, {}, tiny_families());
+  d.estimated_edge_us = 1;
+  const RProgram shorter = schedule::schedule(graph, d, {}, tiny_families());
+  CHECK(shorter.policy == usual.policy);
+  REQUIRE(shorter.lanes.size() == usual.lanes.size());
+  for (size_t veu = 0; veu < usual.lanes.size(); ++veu) {
+    const auto same = [](const Instruction& a, const Instruction& b) {
+      return a.rtask.rop == b.rtask.rop && a.rtask.phase == b.rtask.phase && a.rtask.index == b.rtask.index && a.waits == b.waits;
+    };
+    CHECK(std::equal(usual.lanes[veu].begin(), usual.lanes[veu].end(), shorter.lanes[veu].begin(), shorter.lanes[veu].end(), same));
+  }
+  CHECK(shorter.estimated_us < usual.estimated_us);
+  CHECK(schedule::simulate(shorter) == shorter.estimated_us);
+  CHECK(schedule::timeline(shorter).us == shorter.estimated_us);
+}
+
 TEST_CASE("few weights stay in L2, and more where a program copies them most of its time") {
   RProgram program = schedule::schedule(tiny_graphs().front().graph, device(), {}, tiny_families());
   program.weight_bytes = 1 << 30;  // a table of which an inference reads one row is no matter

@@ -118,6 +118,7 @@ TEST_CASE("a vDevice is read from JSON, with defaults for what need not be said"
   CHECK(d.default_precision == Precision::fp32);
   CHECK_FALSE(d.tf32);
   CHECK(d.edge_us == 0.5);
+  CHECK(d.for_estimates().edge_us == 0.5);
   CHECK(d.kernel_edge_us == 1);                         // not given
   CHECK_FALSE(d.dependent_kernel_edge_us.has_value());  // it has no programmatic dependent launch then
 }
@@ -135,6 +136,18 @@ TEST_CASE("an edge of dependent launches is of devices that have them") {
                       "launch is of sm_90 and later"));
   object["arch"] = "sm_90", object["dependent_kernel_edge_us"] = -1;
   CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"), Catch::Contains("'dependent_kernel_edge_us' must not be negative"));
+}
+
+TEST_CASE("an edge may be shorter in estimates than where plans are chosen") {
+  json object = good();
+  object["estimated_edge_us"] = 0.25;
+  const VDevice d = parse_vdevice(object.dump(), "mine.json");
+  CHECK(d.edge_us == 0.5);
+  CHECK(d.kernel_edge_us == 1);
+  CHECK(d.for_estimates().edge_us == 0.25);
+  object["edge_spread_us"] = 0.375;
+  CHECK_THROWS_WITH(parse_vdevice(object.dump(), "mine.json"),
+                    Catch::Contains("mine.json: field 'estimated_edge_us' is less than 'edge_spread_us'"));
 }
 
 TEST_CASE("a vDevice is read from a file whose name ends in .json") {
@@ -170,6 +183,7 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
       {"dram_gb_per_s", -1, "mine.json: field 'dram_gb_per_s' must be positive"},
       {"tf32", true, "mine.json: field 'tf32_tflops' must be positive where 'tf32' is true"},
       {"edge_us", -0.5, "mine.json: field 'edge_us' must not be negative"},
+      {"estimated_edge_us", -0.5, "mine.json: field 'estimated_edge_us' must not be negative"},
       {"rtask_us", -1, "mine.json: field 'rtask_us' must not be negative"},
       {"lone_veu_shares", 0, "mine.json: field 'lone_veu_shares' must be positive"},
       {"smss", 4, "mine.json: unknown field 'smss'"},
