@@ -106,9 +106,8 @@ std::vector<RKernel> offers(const Request& request) {
                 {"index_type", arg(static_cast<int64_t>(indices.dtype))},
                 {"elements", arg(elements)},
                 {"elements_per_rtask", arg(elements_per_rtask(request, elements))}};
-  // Where its threads have a piece each, a rTask gains little by pieces.
-  if (has_rows(request.graph, rop, loop) &&
-      elements * bytes_of(in.dtype) > kPieceBytes * request.vdevice.compute_threads * request.vdevice.veus())
+  // Where its threads have an element each, a rTask gains little by pieces.
+  if (has_rows(request.graph, rop, loop) && elements > request.vdevice.compute_threads * request.vdevice.veus())
     copy_rows(request, loop, rkernel);
   return {rkernel};
 }
