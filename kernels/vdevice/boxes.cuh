@@ -101,8 +101,8 @@ template <class Veu>
 struct BoxCopies {
   const TensorMap* map;
   uint32_t stage, parity;
-  uint32_t boxes;  // that are left, with this chunk's
-  uint32_t channel, block;
+  uint32_t boxes;           // that are left, with this chunk's
+  uint32_t channel, block;  // of the chunk's first box; on the stand-in `block` is not used
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   uint32_t to, full, empty;  // the stage and its two barriers
   uint32_t bytes;            // of the chunk
@@ -121,11 +121,11 @@ struct BoxCopies {
         boxes(place.boxes),
         channel(static_cast<uint32_t>(place.channel)),
         block(0) {
-    if (input.boxes_per_copy > 1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (input.boxes_per_copy > 1) {  // of the copy engine's tensor, whose last dimension are the boxes of a row of channels
       block = channel >> input.channels_log2;
       channel = 0;
     }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     to = smem_address(stages) + stage * Veu::kInputStageBytes;
     full = smem_address(full_) + stage * sizeof(Barrier);
     empty = smem_address(empty_) + stage * sizeof(Barrier);
@@ -173,9 +173,11 @@ struct BoxCopies {
   RK_INLINE bool next(const InputCopy& input) {
     if (boxes <= input.boxes_per_chunk) return false;
     boxes -= input.boxes_per_chunk;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (input.boxes_per_copy > 1)
       block += input.boxes_per_chunk;
     else
+#endif
       channel += input.boxes_per_chunk << input.channels_log2;
     move(1);
     if (stage == Veu::kInputStages) {

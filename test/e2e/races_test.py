@@ -313,7 +313,7 @@ def test_an_undeclared_write_is_caught(tamp):
 
 def test_a_box_from_elsewhere_is_caught(tamp):
     """The copies that a rTask's service warps make are its own: here they come from four rows below."""
-    before = "static_cast<int32_t>(chunk.channel), place.w, place.h, place.image, chunk.count"
+    before = "static_cast<int32_t>(channel), place.w, place.h, place.image, count"
     says = r"'c2' rTask 0 \(vEU \d+\), rKernel staged_conv_tf32<.*>, reads byte \d+ of the arena, element \d+ of buffer \d+ \('r'\), which it does not declare"
     done = check_races(tamp, nets.boxed(), "--vdevice", "h200", code=4, env=with_wrong_body(tamp, before, before.replace("place.h", "place.h + 4")))
     assert re.search(says, done.stderr), done.stderr
