@@ -189,6 +189,7 @@ struct BoxCopies {
   }
 
  private:
+  // To the stage that lies `by` stages further.
   RK_INLINE void move(int by) {
     stage += by;
     to += by * Veu::kInputStageBytes;
@@ -200,6 +201,7 @@ struct BoxCopies {
     empty += by;
 #endif
   }
+  // Has all that the chunk's copy wants in registers before the next wait.
   RK_INLINE void settle(const InputCopy& input) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     bytes = (input.boxes_per_copy > 1 ? input.boxes_per_copy : min(boxes, input.boxes_per_chunk)) * input.copied_bytes;
