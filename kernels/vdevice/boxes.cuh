@@ -130,12 +130,12 @@ struct BoxCopies {
     full = smem_address(full_) + stage * sizeof(Barrier);
     empty = smem_address(empty_) + stage * sizeof(Barrier);
     known_now(map);
-    settle(input);
 #else
     to = stages + stage * Veu::kInputStageBytes;
     full = full_ + stage;
     empty = empty_ + stage;
 #endif
+    settle(input);
   }
   RK_INLINE void claim() const {
 #if defined(TAMP_CUDA_ON_CPU)
