@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_step.h"
 #include "kernels/conv/depthwise.h"
+#include "kernels/conv/depthwise_boxes.h"
 #include "kernels/conv/direct.h"
 #include "kernels/conv/implicit_gemm.h"
 #include "kernels/conv/patch_conv.h"
@@ -42,20 +43,21 @@ namespace tamp::kernels {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> list = {
-      gemv(),            // MatMul of a few rows: weights streamed
-      staged_conv(),     // Conv and MatMul with constant weights on tensor cores, where the device copies boxes
-      implicit_gemm(),   // the same without boxes, on tensor cores or FFMA
-      patch_conv(),      // Conv of few input channels, on tensor cores
-      patch_strip(),     // the same in batches
-      depthwise(),       // Conv with one input channel per group
-      separable_conv(),  // Conv with a prologue
-      pointwise_pair(),  // two pointwise Convs
-      direct(),          // every other Conv
-      matmul_direct(),   // MatMul of two activations
-      attention(),       // two of them with a softmax between
-      attention_step(),  // the same for a decoder's step
-      squeeze(),         // means of channels and a product with them, with a depthwise Conv in front or not
-      excite(),          // gates of channels
+      gemv(),             // MatMul of a few rows: weights streamed
+      staged_conv(),      // Conv and MatMul with constant weights on tensor cores, where the device copies boxes
+      implicit_gemm(),    // the same without boxes, on tensor cores or FFMA
+      patch_conv(),       // Conv of few input channels, on tensor cores
+      patch_strip(),      // the same in batches
+      depthwise(),        // Conv with one input channel per group
+      depthwise_boxes(),  // the same with large filters, where the device copies boxes; with moments of its pixels, too
+      separable_conv(),   // Conv with a prologue
+      pointwise_pair(),   // two pointwise Convs
+      direct(),           // every other Conv
+      matmul_direct(),    // MatMul of two activations
+      attention(),        // two of them with a softmax between
+      attention_step(),   // the same for a decoder's step
+      squeeze(),          // means of channels and a product with them, with a depthwise Conv in front or not
+      excite(),           // gates of channels
       pool(),
       pool_indices(),
       max_unpool(),

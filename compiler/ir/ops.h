@@ -141,7 +141,7 @@ struct MomentMatMul {
     f("keeps_moments", op.keeps_moments, false);
   }
 };
-inline constexpr int64_t kMomentColumns = 32;
+inline constexpr int64_t kMomentColumns = 32;                                      // and of MomentConv
 inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4;  // places in its inputs
 
 enum class PoolKind : uint8_t { max, average };
@@ -321,6 +321,22 @@ struct SummedConv {
   }
 };
 inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places in the inputs
+
+// A depthwise Conv that gives the moments of its pixels as well, for the MomentMatMul behind it: Y = conv(X, W) + B. X[N,C,H,W],
+// W[C,1,KH,KW], B[C]? -> Y[N,C,OH,OW], moments[N * OH * OW, C / kMomentColumns, 2], row by row in the order of N, OH, OW whatever the order
+// of Y. C is a multiple of kMomentColumns. Example: of a map of 14 x 14 pixels with 384 channels, row 15 of the moments is pixel (1, 1),
+// and its part 2 is mean and squares of channels 64 to 95. passes/defer_normalize makes it.
+struct MomentConv {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  bool operator==(const MomentConv&) const = default;
+
+  static constexpr const char* kName = "MomentConv";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+  }
+};
 
 // Two pointwise convolutions, one behind the other: Y = first(conv(X, FW) + FB + R), Z = second(conv(Y, W) + B). X[N,C,H,W], FW[M,C,1,1],
 // W[K,M,1,1], FB[M]?, B[K]?, R[N,M,H,W]? -> Z[N,K,H,W], and Y[N,M,H,W] where keeps_first says so. M and K are multiples of four.
@@ -742,6 +758,7 @@ struct Scatter {
   X(Attention)            \
   X(StepAttention)        \
   X(SummedConv)           \
+  X(MomentConv)           \
   X(PooledMatMul)         \
   X(PrologueMatMul)       \
   X(PointwisePair)        \

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "compiler/ops/moments.h"
 #include "compiler/ops/operator.h"
 #include "compiler/support/error.h"
 #include "compiler/support/text.h"
@@ -45,13 +46,8 @@ Value normalised(const MomentMatMul& op, const Call& call) {
 // Of the rows of a result that lies one row after the other.
 std::vector<double> moments_of_rows(const std::vector<double>& y) {
   std::vector<double> moments;
-  for (size_t part = 0; part < y.size(); part += kMomentColumns) {
-    double mean = 0, squares = 0;
-    for (size_t i = 0; i < kMomentColumns; ++i) mean += y[part + i] / kMomentColumns;
-    for (size_t i = 0; i < kMomentColumns; ++i) squares += (y[part + i] - mean) * (y[part + i] - mean);
-    moments.push_back(mean);
-    moments.push_back(squares);
-  }
+  for (size_t part = 0; part < y.size(); part += kMomentColumns)
+    append_moments([&](int64_t i) { return y[part + static_cast<size_t>(i)]; }, moments);
   return moments;
 }
 

@@ -218,7 +218,7 @@ class LayoutAssigner {
     } else {
       TAMP_CHECK(!std::holds_alternative<BatchNorm>(rop.attrs), "BatchNorm '" + rop.name + "' was not folded");
       const auto* const conv = std::get_if<Conv>(&rop.attrs);
-      if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs) ||
+      if ((conv && has_prologue(*conv)) || std::holds_alternative<SummedConv>(rop.attrs) || std::holds_alternative<MomentConv>(rop.attrs) ||
           std::holds_alternative<PointwisePair>(rop.attrs))
         rop.inputs[0] = for_boxes(rop.inputs[0]);
       if (estimator_) rop.inputs[0] = best_operand(rop);
@@ -251,8 +251,8 @@ class LayoutAssigner {
 
   TensorId row_major_copy(TensorId id) { return dense_copy(id, row_major_strides(graph_.tensor(id).shape), row_major_copies_); }
 
-  // A Conv with a prologue, a SummedConv and a PointwisePair read their input by boxes, which need a channels-last tensor in memory that
-  // tamp allocates.
+  // A Conv with a prologue, a SummedConv, a MomentConv and a PointwisePair read their input by boxes, which need a channels-last tensor in
+  // memory that tamp allocates.
   TensorId for_boxes(TensorId id) {
     const Tensor& tensor = graph_.tensor(id);
     const bool good = graph_.buffers[tensor.place.buffer.index()].kind == BufferKind::arena && lies_for_boxes(tensor);

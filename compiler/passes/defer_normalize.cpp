@@ -16,7 +16,7 @@ constexpr double kLeastDeferredGainUs = 2;  // a further body in the program cos
 
 enum class DeferredResidual : uint8_t { none, input, inside };  // an input of the model may lie in another type than the results
 
-// Rows, columns, k of the product in front, its residual, columns of the products behind.
+// Rows, columns, k of the product in front (of a convolution its taps, negative), its residual, columns of the products behind.
 using DeferredKind = std::tuple<int64_t, int64_t, int64_t, DeferredResidual, std::vector<int64_t>>;
 
 struct Deferred {
@@ -51,6 +51,20 @@ bool is_row_product(const Graph& graph, const ROperator& rop) {
 bool is_maker(const Graph& graph, const ROperator& rop) {
   return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
 }
+// A depthwise convolution of a map, whose pixels are rows.
+bool is_maker_of_pixels(const Graph& graph, const ROperator& rop) {
+  const auto* conv = std::get_if<Conv>(&rop.attrs);
+  if (!conv || has_prologue(*conv) || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;
+  const Tensor &x = graph.tensor(rop.inputs[0]), &made = graph.tensor(rop.outputs[0]);
+  return made.shape.size() == 4 && made.dtype == DType::f32 && conv->group == x.shape[1] && made.shape[1] == x.shape[1] &&
+         is_row_or_none(graph, rop.epilogue.bias, x.shape[1]) && !rop.epilogue.residual.valid() &&
+         rop.epilogue.activation == Activation::none;
+}
+// Whether the result has its operand's pixels as rows.
+bool makes_rows_of_pixels(const ROperator& rop) {
+  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
+  return transpose && transpose->perm == std::vector<int64_t>{0, 2, 3, 1};
+}
 
 class DeferredMatcher {
  public:
@@ -61,15 +75,20 @@ class DeferredMatcher {
     if (!normalizes_rows(graph_, rop)) return std::nullopt;
     const Shape& shape = graph_.tensor(rop.inputs[0]).shape;
     const int64_t columns = shape.back(), rows = element_count(shape) / std::max<int64_t>(1, columns);
-    if (columns == 0 || columns % kMomentColumns != 0 || rows == 0 || rows > kMostDeferredRows) return std::nullopt;
+    if (columns == 0 || columns % kMomentColumns != 0 || rows == 0) return std::nullopt;
     const ROperatorId maker = maker_of_rows(rop.inputs[0], columns);
-    if (!maker.valid() || !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    if (!maker.valid()) return std::nullopt;
+    const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
+    if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    if (rows > (of_pixels ? kMostDeferredPixels : kMostDeferredRows)) return std::nullopt;
     Deferred found{maker.index(), at, {}, {}};
     collect_products(rop.outputs[0], columns, found.products);
     if (found.products.empty()) return std::nullopt;
     std::vector<int64_t> behind;
     for (const size_t product : found.products) behind.push_back(graph_.tensor(graph_.rops[product].outputs[0]).shape.back());
-    found.kind = {rows, columns, graph_.tensor(graph_.rop(maker).inputs[0]).shape.back(), residual_of_maker(graph_.rop(maker)), behind};
+    const ROperator& front = graph_.rop(maker);
+    const int64_t k = of_pixels ? -element_count(std::get<Conv>(front.attrs).kernel) : graph_.tensor(front.inputs[0]).shape.back();
+    found.kind = {rows, columns, k, residual_of_maker(front), behind};
     return found;
   }
 
@@ -81,7 +100,7 @@ class DeferredMatcher {
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
     return graph_.tensor(residual).role == Role::input ? DeferredResidual::input : DeferredResidual::inside;
   }
-  // Apart from what keeps the rows.
+  // Apart from what keeps the rows, and from the Transpose of a map whose pixels are the rows.
   ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
     ROperatorId maker = uses_.producer[rows.index()];
     while (maker.valid() && keeps_order(graph_, graph_.rop(maker))) {
@@ -89,7 +108,9 @@ class DeferredMatcher {
       if (graph_.tensor(from).shape.empty() || graph_.tensor(from).shape.back() != columns) return {};
       maker = uses_.producer[from.index()];
     }
-    return maker;
+    if (!maker.valid() || !makes_rows_of_pixels(graph_.rop(maker))) return maker;
+    const ROperatorId front = uses_.producer[graph_.rop(maker).inputs[0].index()];
+    return front.valid() && is_maker_of_pixels(graph_, graph_.rop(front)) ? front : ROperatorId();
   }
   void collect_products(TensorId rows, int64_t columns, std::vector<size_t>& products) const {
     for (const ROperatorId reader : uses_.consumers[rows.index()]) {
@@ -120,7 +141,7 @@ std::vector<Deferred> deferrals_of(const Graph& graph) {
   return matches;
 }
 
-// Makes the products on both sides of one Normalize MomentMatMuls.
+// Makes the products on both sides of one Normalize MomentMatMuls, and a convolution in front of it a MomentConv.
 class Deferral {
  public:
   Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match) : graph_(graph), views_(views), match_(match) {}
@@ -150,15 +171,26 @@ class Deferral {
   }
 
   TensorId keep_moments(ROperator& maker) {
+    const auto* const conv = std::get_if<Conv>(&maker.attrs);
+    if (!conv) return keep_moments_of_product(maker);
+    maker.attrs = MomentConv{conv->kernel, conv->strides, conv->dilations, conv->pads_begin, conv->pads_end};
+    if (maker.epilogue.bias.valid()) maker.inputs.push_back(maker.epilogue.bias);
+    maker.epilogue = {};
+    const Shape& map = graph_.tensor(maker.outputs[0]).shape;
+    return add_moments(maker, {map[0] * map[2] * map[3], map[1] / kMomentColumns, 2});
+  }
+  TensorId add_moments(ROperator& maker, const Shape& shape) {
+    const TensorId moments = add_like(graph_, maker.outputs[0], graph_.tensor(maker.outputs[0]).name + ".moments", shape);
+    maker.outputs.push_back(moments);
+    return moments;
+  }
+  TensorId keep_moments_of_product(ROperator& maker) {
     MomentMatMul op = as_moment_matmul(maker);
     op.keeps_moments = true;
     maker.attrs = op;
     drop_missing(maker);
     const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
-    const TensorId moments = add_like(graph_, maker.outputs[0], graph_.tensor(maker.outputs[0]).name + ".moments",
-                                      {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2});
-    maker.outputs.push_back(moments);
-    return moments;
+    return add_moments(maker, {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2});
   }
 
   void take_moments(ROperator& product, TensorId moments) {

@@ -32,6 +32,8 @@ ReadyTimes::ReadyTimes(const Phase& phase, std::span<const Finish> waits, const 
 
 namespace {
 
+constexpr double kLeastUs = 0.3;  // no rTask takes less; those that nobody has measured have rtask_us at least
+
 // Replaces the least element of a heap, which is its first.
 template <class T>
 void replace_first(std::vector<T>& heap, const T& by) {
@@ -98,12 +100,16 @@ Finish Timetable::append_phase(ROperatorId rop, int32_t phase, const RKernel& rk
   for (size_t veu = 0; veu < veus_.size(); ++veu) options.push_back(option(veu));
   std::make_heap(options.begin(), options.end(), std::greater<>{});
 
+  // Edges have become shorter than edge_us, so of some short rTasks records say that they take less than an edge, or hardly more: such a
+  // rTask would take no time, and a vEU would get one after the other. A second one is not taken to end sooner than on a vEU that waits for
+  // a signal.
+  const double least_us = cost.fixed_us + cost.body_us < kLeastUs ? edges_.signal_us - edges_.same_veu_us : 0;
   Finish finish = begin_finish(p);
   for (int64_t index = 0; index < p.rtasks; ++index) {
     const auto [end_us, free_us, chosen] = options.front();
     const VEU veu(static_cast<int64_t>(chosen));
     veus_[chosen] = select::after(veus_[chosen], cost, ready.on(veu));
-    veus_[chosen].free_us += edges_.same_veu_us;
+    veus_[chosen].free_us = std::max(veus_[chosen].free_us, veus_[chosen].began_us + least_us) + edges_.same_veu_us;
     appended_.push_back({{rop, phase, p.taken(index)}, veu});
     finish.at_us = std::max(finish.at_us, end_us);
     finish.many = finish.many || (finish.only.valid() && finish.only != veu);

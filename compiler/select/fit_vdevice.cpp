@@ -17,6 +17,7 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   const auto convolved = [&](const auto& conv) { return PlainProduct{x()[1] / conv.group, element_count(conv.kernel), conv.group, true}; };
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(*conv);
   if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
+  if (const auto* conv = std::get_if<MomentConv>(&rop.attrs)) return PlainProduct{1, element_count(conv->kernel), x()[1], true};
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{.channels = x()[1], .is_map = true};
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs))
     return PlainProduct{x().back()};
@@ -91,7 +92,7 @@ bool has_rows_only(const Graph& graph) {
 
 bool has_boxes(const Graph& graph, Precision precision) {
   return precision != Precision::fp32 &&
-         (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<PointwisePair>(graph));
+         (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<MomentConv>(graph) || has<PointwisePair>(graph));
 }
 
 VDevice fitted(const Graph& graph, const VDevice& vdevice, Precision precision) {

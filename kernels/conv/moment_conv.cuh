@@ -14,6 +14,7 @@
 // moments of its 32 channels, which thread 72 stores.
 #pragma once
 
+#include "kernels/conv/moments.cuh"
 #include "kernels/conv/staged_conv.cuh"
 #include "kernels/vdevice/control.cuh"
 
@@ -28,27 +29,6 @@ struct MomentConvArgs {
   int32_t centered;  // 0: the mean is not taken away
 };
 static_assert(sizeof(MomentConvArgs) <= 768, "an argument slot has 768 bytes");
-
-template <int LANES>
-RK_INLINE float sum_of_lanes(float v) {
-#pragma unroll
-  for (int step = LANES / 2; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
-  return v;
-}
-// Moments are of what the next product reads. Else a row of equal values that 16 bits cannot hold would be apart from its mean.
-template <class Value>
-RK_INLINE float4 as_stored(const float4& v) {
-  if constexpr (sizeof(Value) == 4)
-    return v;
-  else
-    return Raw4<Value>{uint2{pair_of<Value>(v.x, v.y), pair_of<Value>(v.z, v.w)}}.floats();
-}
-// Mean and squares of the 32 values that eight neighbouring lanes have.
-RK_INLINE float2 moments_of(const float4& v) {
-  const float mean = sum_of_lanes<8>((v.x + v.y) + (v.z + v.w)) * (1.0f / kMomentColumns);
-  const float4 apart = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
-  return {mean, sum_of_lanes<8>((apart.x * apart.x + apart.y * apart.y) + (apart.z * apart.z + apart.w * apart.w))};
-}
 
 // What a normalisation makes of sums. Behind the sums of each row, where bank conflicts want a gap anyway, lie -mean * factor and factor;
 // or behind the input stages where sums lie in these, since they are known before the last products are.

@@ -34,6 +34,12 @@ constexpr int separable_tap(int distance, int word, bool upper) {
 constexpr int separable_word_bytes(int taps) { return taps > 1 ? 64 * taps * separable_words(taps) : 0; }  // of 16 channels
 constexpr int separable_filter_bytes(int taps) { return taps > 1 ? separable_word_bytes(taps) + 128 : 0; }
 
+// --- depthwise_boxes ---------------------------------------------------------------------------------------------------
+
+inline constexpr int kDepthwiseColumns = 16;  // pixels of a row of the box: a multiple of eight
+// The sums of all threads, two channels each.
+constexpr int depthwise_work_bytes(int pixels) { return kComputeWarps * kWarp * 8 * pixels; }
+
 // --- patch_conv --------------------------------------------------------------------------------------------------------
 
 inline constexpr int kPatchTableBytes = 32, kPatchTileBytes = 512;  // of a step: its table; weights of 16 channels
@@ -76,7 +82,7 @@ constexpr int rounded_pitch(int channels) { return (channels + 8) * 2; }
 // How StagedResults makes its results: clamped and stored in 16 bytes, without a residual or with one that lies as they do; by finish_gelu;
 // by finish_smooth; or by finish_any.
 enum ResultsWay { kPlainWay, kAddedWay, kGeluWay, kSmoothWay, kAnyWay };
-// moment_conv.cuh: neighbours that have moments of their own (compiler/ir/ops.h, too), and how many threads combine those of a row of the
+// moments.cuh: neighbours that have moments of their own (compiler/ir/ops.h, too), and how many threads combine those of a row of the
 // tile: a power of two.
 inline constexpr int kMomentColumns = 32;
 constexpr int threads_of_row(int threads, int rows) { return rows * 2 > threads ? 1 : 2 * threads_of_row(threads / 2, rows); }

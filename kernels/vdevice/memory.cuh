@@ -116,6 +116,15 @@ RK_INLINE float2 load_shared2(const void* base, int offset) {
   return *reinterpret_cast<const float2*>(static_cast<const char*>(base) + offset);
 #endif
 }
+RK_INLINE uint32_t load_shared_word(const void* base, int offset) {
+#if defined(__CUDA_ARCH__)
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(smem_address(base) + static_cast<uint32_t>(offset)));
+  return v;
+#else
+  return *reinterpret_cast<const uint32_t*>(static_cast<const char*>(base) + offset);
+#endif
+}
 
 RK_INLINE int load_shared_int16(const void* base, int offset) {
 #if defined(__CUDA_ARCH__)

@@ -101,6 +101,14 @@ RK_INLINE Raw2<Value> load_raw2(const Value* p) {
   return *reinterpret_cast<const Raw2<Value>*>(p);
 #endif
 }
+// From shared memory.
+template <class Value>
+RK_INLINE Raw2<Value> load_shared_raw2(const void* base, int offset) {
+  if constexpr (std::is_same_v<Value, float>)
+    return {load_shared2(base, offset)};
+  else
+    return {load_shared_word(base, offset)};
+}
 template <class Value>
 RK_INLINE void store2(Value* p, float2 v) {
   if constexpr (std::is_same_v<Value, float>)
