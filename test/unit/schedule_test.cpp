@@ -2,12 +2,14 @@
 #include "compiler/schedule/schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
 #include "compiler/schedule/dependencies.h"
 #include "compiler/schedule/memory_plan.h"
 #include "compiler/schedule/plan.h"
+#include "compiler/schedule/timetable.h"
 #include "compiler/support/error.h"
 #include "test/support/catch.h"
 #include "test/support/tiny_programs.h"
@@ -145,6 +147,32 @@ TEST_CASE("vEUs take rTasks with the same input one after the other where a phas
   CHECK(phase.taken(17) == 17);
   CHECK(phase.taken(18) == 18);
   CHECK(phase.taken(23) == 23);
+}
+
+TEST_CASE("rTasks that take no time by their records do not follow each other on the vEU that need not wait for a signal") {
+  VDevice d = tiny_vdevice(5);
+  d.edge_us = 1.6;
+  d.same_veu_us = 0.3;
+  const select::Machine machine{d, Precision::fp32, true};
+  const auto rkernel_of = [](int64_t rtasks, double correction) {
+    RKernel rkernel;
+    rkernel.phases.push_back(phase_with(1e6, 0, 0));
+    rkernel.phases[0].rtasks = rtasks;
+    rkernel.phases[0].cost.correction = correction;
+    return rkernel;
+  };
+  const auto busiest_veu = [&](double correction) {
+    schedule::Timetable timetable(machine);
+    const schedule::Finish first = timetable.append(ROperatorId(0), rkernel_of(1, 0), {});
+    timetable.take_appended();
+    timetable.append(ROperatorId(1), rkernel_of(5, correction), std::array{first});
+    std::map<int64_t, int> on;
+    for (const auto& placed : timetable.appended()) ++on[placed.veu.value];
+    return std::max_element(on.begin(), on.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->second;
+  };
+  CHECK(busiest_veu(1e-4) == 1);
+  CHECK(busiest_veu(0) == 1);
+  CHECK(busiest_veu(0.25) == 2);  // half a microsecond each: two of them are done when a signal has come
 }
 
 TEST_CASE("two independent rOperators of a wave run side by side") {
