@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <optional>
 
-#include "compiler/support/error.h"
 #include "kernels/args.h"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/product_phases.h"
