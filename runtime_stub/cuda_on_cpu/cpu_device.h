@@ -1,4 +1,4 @@
-// Stand-in, part 3: what the GPU has for one vEU's threads and between vEUs: barriers, asynchronous copies, events,
+// Stand-in, part 5: what the GPU has for one vEU's threads and between vEUs: barriers, asynchronous copies, events,
 // atomics. Checks are those that cost next to nothing; each names what a GPU would fault on or silently get wrong.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cpu_engine.h"
+#include "cpu_sleep.h"
 
 namespace cuda_on_cpu {
 

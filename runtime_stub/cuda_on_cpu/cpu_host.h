@@ -1,4 +1,4 @@
-// Stand-in, part 6: the part of the CUDA runtime API that tamp's generated host code and its tests use. Everything is
+// Stand-in, part 8: the part of the CUDA runtime API that tamp's generated host code and its tests use. Everything is
 // done before the call returns, so streams and events are only names; a failed kernel is reported by its launch.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Stand-in, part 5: one launch: its memory, its fibers, how it ends, and the report when it ends badly.
+// Stand-in, part 7: one launch: its memory, its fibers, how it ends, and the report when it ends badly.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Stand-in, part 7: records which bytes of device memory every rTask touches, for `tamp run --races`.
+// Stand-in, part 9: records which bytes of device memory every rTask touches, for `tamp run --races`.
 //
 // NAME.cu is compiled with g++ -fsanitize=thread, which calls a function for every load and store; those functions are here, in
 // the place of the sanitizer's own. (-fsanitize=kernel-address would do it as well, but leaves out a store behind a load of the same

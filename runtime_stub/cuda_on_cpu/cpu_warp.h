@@ -1,4 +1,4 @@
-// Stand-in, part 4: functions of a whole warp. Lanes come one by one and leave a value; the last lane does the work of
+// Stand-in, part 6: functions of a whole warp. Lanes come one by one and leave a value; the last lane does the work of
 // all (the other lanes are parked, so pointers into their stacks are good) and lets them go on.
 #pragma once
 
