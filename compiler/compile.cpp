@@ -278,6 +278,12 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
   };
 }
 
+// Whether the second result are numbers about the first, moments or sums, which are fp32 in every precision.
+bool keeps_numbers(const ROperator& rop) {
+  return std::holds_alternative<MomentMatMul>(rop.attrs) || std::holds_alternative<MomentConv>(rop.attrs) ||
+         std::holds_alternative<SummedConv>(rop.attrs);
+}
+
 // The rOperators whose results stay in fp32 although activations may lie in 16 bits.
 void log_wide_activations(const Prepared& prepared) {
   const Graph& graph = prepared.graph;
@@ -287,7 +293,7 @@ void log_wide_activations(const Prepared& prepared) {
   for (const ROperator& rop : graph.rops) {
     for (const TensorId id : rop.outputs) {
       const Tensor& tensor = graph.tensor(id);
-      if (!tensor.place.buffer.valid()) continue;
+      if (!tensor.place.buffer.valid() || (keeps_numbers(rop) && id != rop.outputs[0])) continue;
       const Buffer& buffer = graph.buffers[tensor.place.buffer.index()];
       if (buffer.kind != BufferKind::arena) continue;
       narrow += buffer.narrowed ? 1 : 0;
