@@ -725,14 +725,19 @@ def test_rows_of_equal_values_by_moments(tamp):
     named(net, x)
     check(tamp, net.model([port("x", 2, 19, hidden)], [port("y", 2, 19, hidden)], opset=20, ir=9), None, 5e-3, "fp16", None, "--vdevice", "h200")
     assert "MomentMatMul" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    check(tamp, pixel_blocks(96, 7, 9, same=3.3), None, 5e-3, "fp16", None, "--vdevice", "h200")
+    assert "MomentConv" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
-def pixel_blocks(channels, height, width, images=1):
-    """ConvNeXt's blocks: a depthwise convolution, a normalisation of each pixel and two products, with a factor for each channel."""
+def pixel_blocks(channels, height, width, images=1, same=None):
+    """ConvNeXt's blocks: a depthwise convolution, a normalisation of each pixel and two products, with a factor for each channel. `same`: what
+    each convolution makes, everywhere."""
     net = Net(channels)
     x = net.add("Conv", "x", net.weight(channels, channels, 1, 1), net.weight(channels, scale=0.1))
     for _ in range(3):
-        filtered = net.add("Conv", x, net.weight(channels, 1, 7, 7, scale=0.2), net.weight(channels, scale=0.1), group=channels, pads=[3, 3, 3, 3])
+        taps = net.weight(channels, 1, 7, 7, scale=0.2) if same is None else net.constant(np.zeros((channels, 1, 7, 7), np.float32))
+        bias = net.weight(channels, scale=0.1) if same is None else net.constant(np.full(channels, same, np.float32))
+        filtered = net.add("Conv", x, taps, bias, group=channels, pads=[3, 3, 3, 3])
         rows = net.norm(net.add("Transpose", filtered, perm=[0, 2, 3, 1]))
         rows = net.linear(net.add("Gelu", net.linear(rows, channels, 4 * channels)), 4 * channels, channels)
         x = net.add("Add", x, net.add("Mul", net.add("Transpose", rows, perm=[0, 3, 1, 2]), net.constant(np.full((channels, 1, 1), 0.5, np.float32))))

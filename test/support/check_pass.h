@@ -33,6 +33,13 @@ inline bool has_finite_answers(const Graph& graph) {
   return distance(answers, answers) == 0;
 }
 
+// The text with `to` in the place of the first `from`, which it must hold.
+inline std::string swapped(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
 inline int count_rops(const Graph& graph, const std::string& op) {
   int found = 0;
   for (const ROperator& rop : graph.rops) found += name_of(rop.attrs) == op;

@@ -125,12 +125,6 @@ const std::string kBlock = R"(
   outputs(y)
 )";
 
-std::string swapped(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
 Graph deferred(const std::string& text) {
   const Graph source = parse_graph(text);
   Graph made = passes::defer_normalize(source, [](const Graph& graph) { return 100 - 10 * count_rops(graph, "MomentMatMul"); });

@@ -53,12 +53,6 @@ const std::string kRowsGoOn = std::string(kPorts) + R"(
   outputs(k)
 )";
 
-std::string swapped(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
 std::vector<ops::Value> results_of(const Case& c) {
   return ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
 }
