@@ -80,7 +80,7 @@ class DeferredMatcher {
     if (!maker.valid()) return std::nullopt;
     const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
     if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
-    if (rows > (of_pixels ? kMostDeferredPixels : kMostDeferredRows)) return std::nullopt;
+    if (rows > kMostDeferredRows) return std::nullopt;
     Deferred found{maker.index(), at, {}, {}};
     collect_products(rop.outputs[0], columns, found.products);
     if (found.products.empty()) return std::nullopt;

@@ -14,11 +14,11 @@ namespace tamp::passes {
 // reads the normalised rows, too (in BERT the next residual), the Normalize stays, beside these products. Reshapes that keep the last
 // dimension may stand between them. In front there may also be a depthwise convolution whose pixels are the rows (ConvNeXt), which becomes
 // a MomentConv. Needs: f32, no activation in front, rows of a multiple of kMomentColumns, constants of one row as scale and shift, and no
-// more than kMostDeferredRows rows (kMostDeferredPixels): larger products are bound by arithmetic, and levels matter little to them. Keeps:
-// answers, names, origins. Does nothing where `estimator` is empty. All normalisations of a kind (rows, columns, columns of the products
-// behind) are changed, or none: none where the graph is not estimated to be clearly faster with the change.
+// more than kMostDeferredRows rows: larger products are bound by arithmetic, and levels matter little to them. Keeps: answers, names,
+// origins. Does nothing where `estimator` is empty. All normalisations of a kind (rows, columns, columns of the products behind) are
+// changed, or none: none where the graph is not estimated to be clearly faster with the change.
 Graph defer_normalize(Graph graph, const GraphEstimator& estimator);
 
-inline constexpr int64_t kMostDeferredRows = 1000, kMostDeferredPixels = 4000;
+inline constexpr int64_t kMostDeferredRows = 4000;
 
 }  // namespace tamp::passes

@@ -52,8 +52,10 @@ void share_in_cluster(const Request& request, const Product& p, const Config& c,
   phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
   phase.cluster = rk::kClusterMembers;
   phase.work_bytes += kReceivedBytes;
-  phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.cluster_cycles") +
-                                  request.vdevice.cost("staged_conv.cluster_byte_cycles") * exchanged_bytes_of(shape_of(c));
+  const auto cost = [&](const char* name) { return request.vdevice.cost(std::string("staged_conv.") + name); };
+  const int exchanged = exchanged_bytes_of(shape_of(c));
+  phase.cost.calibrated_cycles += cost("cluster_cycles") + cost("cluster_byte_cycles") * exchanged;
+  if (exchanged > kReceivedBytes) phase.cost.calibrated_cycles += cost("cluster_again_cycles");
 }
 
 std::vector<std::pair<int64_t, int64_t>> kept_rows(const Config& c, int64_t member, int64_t first, int64_t last) {

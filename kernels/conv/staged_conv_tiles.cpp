@@ -69,11 +69,9 @@ bool take_tile(const VDevice& vdevice, const SummedConv& op, const Product& p, C
 namespace {
 
 // For StageLoop: as many boxes to a stage as divide the boxes of all splits, and as many whole stages of inputs to a stage of weights
-// as fit. Few steps are not worth a body of their own, nor are two numbers of steps in a stage for wide tiles. Returns false where that
-// cannot be.
+// as fit. Two numbers of steps in a stage are not worth a body of their own. Returns false where that cannot be.
 bool choose_even_chunks(const VDevice& vdevice, const Product& p, Config& c) {
-  constexpr int64_t kLeastSteps = 10;
-  if (!vdevice.even_stages || c.deep == 0 || c.narrow == 0 || p.taps() > 1 || c.boxes_per_split < kLeastSteps) return false;
+  if (!vdevice.even_stages || c.deep == 0 || c.narrow == 0 || p.taps() > 1) return false;
   const int64_t last = all_boxes(p, c) - (c.splits - 1) * c.boxes_per_split, box_bytes = bytes_of_box(p, c);
   for (int64_t steps = 4; steps > 1; --steps) {
     if (c.boxes_per_split % steps != 0 || last % steps != 0 || steps * box_bytes > vdevice.input_stage_bytes) continue;
