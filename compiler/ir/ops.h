@@ -419,8 +419,9 @@ struct BatchNorm {
 
 // y = (x - mean) / sqrt(var + epsilon) * scale + bias, with mean and var (of the population) over `axes` (sorted, non-negative), or, if not
 // `centered`, x / sqrt(mean of x^2 + epsilon) * scale + bias. Inputs X, scale?, B?, which broadcast one way to X. Layer, instance, group
-// and root mean square normalisation are this. passes/move_rows may add a fourth input, rows? (i64[R], constant). X is then [N,C] and
-// normalised along C, row r of the result [R,C] is row rows[r] of X, normalised, and scale and B are one row that holds for all rows.
+// and root mean square normalisation are this. passes/move_rows may add a fourth input, rows? (i64[R] or i64[R,P], constant). X is then
+// [N,C], row r of the result [R,P*C] is rows rows[r] of X side by side (P is 1 for i64[R]), normalised, and scale and B are one row that
+// holds for all rows. Example: Swin makes one pixel of four, so P is 4.
 struct Normalize {
   std::vector<int64_t> axes;
   bool centered = true;

@@ -55,16 +55,18 @@ TensorTypes infer_rows(const Normalize& op, const Given& given) {
   const TensorType& rows = given.type(kNormalizeRows);
   if (given.rank(0) != 2 || op.axes != std::vector<int64_t>{1})
     throw bad_input("rows are of input X of two dimensions, normalised along the second");
-  if (rows.dtype != DType::i64 || rows.shape.size() != 1)
-    throw bad_input("rows have shape " + shape_text(rows.shape) + " of " + name_of(rows.dtype) + ", expected one dimension of i64");
-  return {{given.dtype(0), {rows.shape[0], given.shape(0)[1]}}};
+  if (rows.dtype != DType::i64 || rows.shape.empty() || rows.shape.size() > 2)
+    throw bad_input("rows have shape " + shape_text(rows.shape) + " of " + name_of(rows.dtype) + ", expected one or two dimensions of i64");
+  const int64_t parts = rows.shape.size() == 2 ? rows.shape[1] : 1;
+  if (parts == 0) throw bad_input("rows have shape " + shape_text(rows.shape) + ", expected at least one row of X for each row");
+  return {{given.dtype(0), {rows.shape[0], saturating_product({parts, given.shape(0)[1]})}}};
 }
 
-// X with its rows in the order of the operand `rows`.
+// X with its rows in the order of the operand `rows`, in the result's shape.
 Value taken_rows(const Call& call) {
   const Value& x = call.input(0);
   const Numbers<int64_t> rows(call.input(kNormalizeRows));
-  const int64_t extent = x.shape[0], row = x.shape[1] * bytes_of(x.dtype), count = call.output().shape[0];
+  const int64_t extent = x.shape[0], row = x.shape[1] * bytes_of(x.dtype), count = element_count(call.input(kNormalizeRows).shape);
   auto bytes = std::make_shared<Bytes>();
   for (int64_t r = 0; r < count; ++r) {
     if (rows[r] < 0 || rows[r] >= extent) throw bad_input(where(call.rop) + ": row " + std::to_string(rows[r]) + " is outside of X");
@@ -87,12 +89,13 @@ TensorTypes infer(const Normalize& op, const Given& given) {
     before = axis;
   }
   const bool rows = given.has(kNormalizeRows);
+  const TensorTypes made = rows ? infer_rows(op, given) : TensorTypes{given.type(0)};
   for (size_t i = 1; i < kNames.size(); ++i) {
-    if (!given.has(i) || (broadcasts_to(given.shape(i), x) && (!rows || given.rank(i) <= 1))) continue;
-    throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", which does not broadcast to X's " +
-                    shape_text(x));
+    if (!given.has(i) || (broadcasts_to(given.shape(i), made[0].shape) && (!rows || given.rank(i) <= 1))) continue;
+    throw bad_input(std::string("input ") + kNames[i] + " has shape " + shape_text(given.shape(i)) + ", which does not broadcast to " +
+                    (rows ? "the result's " : "X's ") + shape_text(made[0].shape));
   }
-  return rows ? infer_rows(op, given) : TensorTypes{given.type(0)};
+  return made;
 }
 
 std::vector<Value> evaluate(const Normalize& op, const Call& call) {

@@ -31,12 +31,17 @@ std::vector<int64_t> strides_in(const Graph& graph, TensorId id, const Shape& sh
 
 bool has_table(const ROperator& rop) { return operand(rop, kNormalizeRows).valid(); }
 
-// Where each row begins in the input, from its first element; empty where the rows are in their order.
+// Rows of the input that are one row side by side.
+int64_t pieces_of(const Graph& graph, const ROperator& rop) {
+  const Shape& rows = graph.tensor(operand(rop, kNormalizeRows)).shape;
+  return rows.size() == 2 ? rows[1] : 1;
+}
+// Where each row that is taken begins in the input, from its first element; empty where the rows are in their order.
 std::vector<int32_t> table_of(const Graph& graph, const ROperator& rop) {
   std::vector<int32_t> table;
   if (!has_table(rop)) return table;
   const Tensor &in = graph.tensor(rop.inputs[0]), &rows = graph.tensor(operand(rop, kNormalizeRows));
-  for (int64_t r = 0; r < rows.shape[0]; ++r) {
+  for (int64_t r = 0; r < element_count(rows.shape); ++r) {
     const int64_t row = i64_data(rows)[r];
     TAMP_CHECK(row >= 0 && row < in.shape[0], "'" + rop.name + "' takes a row that is not there");
     table.push_back(static_cast<int32_t>(row * in.place.strides[0]));
@@ -75,10 +80,14 @@ bool is_possible(const Graph& graph, const ROperator& rop) {
 // Bytes of the ring in the packed data: a row of scale and one of bias.
 int64_t ring_bytes(const Phase& phase) { return phase.ring.chunk_bytes * phase.ring.chunks_per_rtask; }
 
-// If rows are taken in the order of a table, makes the phase use the body that does so.
-void append_table(const ROperator& rop, Phase& phase) {
-  if (has_table(rop)) phase.body += "_of";
+// If rows are taken where a table says, makes the phase use `body` for that. `of_access`: elements that the body loads at a time.
+void append_table(const Request& request, const char* body, int64_t of_access, Phase& phase) {
+  const ROperator& rop = request.rop;
+  if (has_table(rop)) phase.body = body;
   phase.args.push_back({"table", has_table(rop) ? ArgValue{PackedArg{ring_bytes(phase)}} : null_arg()});
+  if (!has_table(rop)) return;
+  phase.args.push_back({"pieces", arg(pieces_of(request.graph, rop))});
+  phase.args.push_back({"piece", divisor_arg(request.graph.tensor(rop.inputs[0]).shape.back() / of_access)});
 }
 
 // Whether scale and bias, where there are any, are constants.
@@ -150,7 +159,7 @@ RKernel rkernel_of(const Request& request, const Rows& rows, int64_t rtasks) {
                 {"kept_per_thread", arg(kept)},
                 {"centered", arg(int64_t{attrs.centered})},
                 {"epsilon", float_arg(attrs.epsilon)}};
-  append_table(rop, phase);
+  append_table(request, "rk::normalize_of", 1, phase);
   phase.work_bytes = vdevice.compute_threads * 4 * (1 + kept);
   const double elements = static_cast<double>(per_rtask) * static_cast<double>(rows.reduced_elements());
   const ElementBytes bytes = sector_bytes(request, rows);
@@ -178,7 +187,8 @@ bool is_rows(const Request& request, const Rows& rows) {
     return rows.reduced[0].strides[which] == 1 && is_vectors(request.graph, id, strides(rows.kept, which));
   };
   if (!lies(kIn, rop.inputs[0]) || !lies(kOut, rop.outputs[0])) return false;
-  if (has_table(rop) && request.graph.tensor(rop.inputs[0]).place.strides[0] % 4 != 0) return false;
+  const Tensor& in = request.graph.tensor(rop.inputs[0]);
+  if (has_table(rop) && (in.place.strides[0] % 4 != 0 || in.shape[1] % 4 != 0)) return false;
   for (const auto& [which, i] : {std::pair{kScale, size_t{1}}, std::pair{kBias, size_t{2}}}) {
     if (!operand(rop, i).valid()) continue;
     const std::vector<int64_t> kept = strides(rows.kept, which);
@@ -233,7 +243,8 @@ RKernel rows_kernel_of(const Request& request, const Rows& rows, int64_t per_rta
                 {"epsilon", float_arg(attrs.epsilon)},
                 {"centered", arg(int64_t{attrs.centered})},
                 {"factors_await", arg(int64_t{!has_constant_factors(request)})}};
-  append_table(rop, phase);
+  const bool side_by_side = has_table(rop) && pieces_of(request.graph, rop) > 1;
+  append_table(request, side_by_side ? "rk::normalize_rows_side_by_side" : "rk::normalize_rows_of", 4, phase);
   phase.work_bytes = 2 * 4 * all_threads / rk::kWarp;
   const double turns = static_cast<double>(ceil_div(per_rtask, all_threads / threads));
   const ElementBytes bytes = element_bytes(request);
@@ -366,8 +377,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
     if (phase == 0) return;
   } else if (has_table(rop)) {
     const std::vector<int32_t> table = table_of(graph, rop);
-    const int64_t per_rtask = rkernel.config_value("rows_per_rtask"), each = rows.reduced_elements();
-    for (int64_t r = index * per_rtask; r < std::min((index + 1) * per_rtask, rows.rows()); ++r) {
+    const int64_t per_rtask = rkernel.config_value("rows_per_rtask"), pieces = pieces_of(graph, rop);
+    const int64_t each = rows.reduced_elements() / pieces;
+    for (int64_t r = index * per_rtask * pieces; r < std::min((index + 1) * per_rtask, rows.rows()) * pieces; ++r) {
       const int64_t begin = graph.tensor(rop.inputs[0]).place.offset + table[static_cast<size_t>(r)];
       append_runs(rows.reduced, kIn, rop.inputs[0], begin, 0, each, out.reads);
     }

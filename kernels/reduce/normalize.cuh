@@ -1,7 +1,8 @@
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias over every row; if not centred, the mean counts as 0. Three walks over the row:
 // the mean, then the sum of squares around the mean (a difference of two large sums would lose digits), then y. Between the walks a thread
 // keeps its own elements in shared memory if the row is short enough (`kept_per_thread`). Limits: x and y are of types In and Out, fp32 or
-// 16 bits each; scale and bias are fp32. normalize_of takes rows in the order of a table. Rows, lanes and parts: rows.cuh.
+// 16 bits each; scale and bias are fp32. normalize_of takes rows, or several side by side as one, where a table says. Rows, lanes and
+// parts: rows.cuh.
 // Example: a row of 200 elements and 32 parts. Part 5 has elements 5, 37, .. 197; what it keeps of element 133, its fifth, lies 4 * 256
 // floats behind what it keeps of element 5.
 #pragma once
@@ -19,11 +20,22 @@ struct NormalizeArgs {
   uint32_t kept_per_thread;  // elements per thread in shared memory, in whole batches; 0: none, x is read again
   int32_t centered;
   float epsilon;
-  TensorRef table;  // normalize_of: int32, where each row of the input begins; rows.kept_in does not count then
+  // normalize_of: int32, where the `pieces` rows of the input begin that are a row side by side, row by row, and their elements;
+  // rows.kept_in does not count then.
+  TensorRef table;
+  uint32_t pieces;
+  Divisor piece;
 };
 static_assert(sizeof(NormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
 enum NormalizePass : int { kFindMean, kAddSquares, kWriteNormalized, kNormalizePasses };
+
+// Where element `i` of a row lies that a table puts together: `pieces` are where its pieces begin.
+RK_INLINE int64_t taken_offset(const float* pieces, const Divisor& piece, int32_t stride, uint32_t i) {
+  uint32_t inside;
+  const uint32_t number = divide(i, piece, inside);
+  return __float_as_int(load_weight1(pieces + number)) + static_cast<int64_t>(inside) * stride;
+}
 
 template <class Veu, bool kFlat, class In, class Out, bool kTable>
 RK_INLINE void normalize_some(const Task<Veu>& caller) {
@@ -46,9 +58,8 @@ RK_INLINE void normalize_some(const Task<Veu>& caller) {
   for (uint32_t row0 = task.index * rows.rows_per_rtask; row0 < end; row0 += t.lanes) {
     const bool live = row0 + t.lane < end;
     const uint32_t row = live ? row0 + t.lane : end - 1;  // lanes without a row repeat the last, and store nothing
-    const int64_t from = kTable ? __float_as_int(load_weight1(task.address(args.table) + row))
-                                : nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row);
-    const In* const in = values_at<const In>(task, rows.in) + from;
+    const In* const in =
+        values_at<const In>(task, rows.in) + (kTable ? 0 : nest_offset(rows.kept_in, rows.kept_divisors, rows.kept_rank, row));
     Out* const out = values_at<Out>(task, rows.out) + nest_offset(rows.kept_out, rows.kept_divisors, rows.kept_rank, row);
     const int64_t scale_row = nest_offset(args.kept_scale, rows.kept_divisors, rows.kept_rank, row);
     const int64_t bias_row = nest_offset(args.kept_bias, rows.kept_divisors, rows.kept_rank, row);
@@ -70,7 +81,11 @@ RK_INLINE void normalize_some(const Task<Veu>& caller) {
         } else {
 #pragma unroll
           for (uint32_t b = 0; b < kBatch; ++b) {
-            x[b] = load1(in + reduced_offset<kFlat>(rows, rows.reduced_in, in_stride, exists[b] ? r + b * t.parts : r));
+            const uint32_t i = exists[b] ? r + b * t.parts : r;
+            if constexpr (kTable)
+              x[b] = load1(in + taken_offset(task.address(args.table) + row * args.pieces, args.piece, in_stride, i));
+            else
+              x[b] = load1(in + reduced_offset<kFlat>(rows, rows.reduced_in, in_stride, i));
           }
         }
         if (keeps && is_first) {

@@ -2,7 +2,8 @@
 // bias for all rows. 2^n threads share a row; each has kEach vectors of it in registers. The mean, then the squares around the mean, are
 // added up by shuffles and, if a row has more threads than a warp, over the warps in shared memory, always in the same order. Threads of
 // one warp need no barrier. The code is short, since code that runs once a layer costs more than its arithmetic. Limits: x and y are of
-// types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table.
+// types In and Out, fp32 or 16 bits each; scale and bias are fp32. normalize_rows_of takes rows in the order of a table,
+// and normalize_rows_side_by_side several for each row.
 // Example: 24 rows of 96 elements. A row is 24 vectors for 8 threads with 3 vectors each, and 256 threads have all rows at the same time.
 // Thread 77 has row 77 / 8 = 9 and vectors 5, 13 and 21 of it.
 #pragma once
@@ -24,7 +25,10 @@ struct NormalizeRowsArgs {
   float inverse_count, epsilon;
   int32_t centered;
   int32_t factors_await;  // not 0: scale or bias is no constant, and is there when the inputs are
-  TensorRef table;        // normalize_rows_of: int32, where each row of the input begins; kept_in does not count then
+  TensorRef table;        // of a table: int32, where each row of the input begins; kept_in does not count then
+  // normalize_rows_side_by_side: rows of the input in a row, whose places follow each other in the table, and vectors of each.
+  uint32_t pieces;
+  Divisor piece;
 };
 static_assert(sizeof(NormalizeRowsArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -76,7 +80,10 @@ RK_INLINE float center_row(float* shared, uint32_t log2, const Args& args, const
   return rsqrtf(sum * args.inverse_count + args.epsilon);
 }
 
-template <class Veu, int kEach, class In, class Out, bool kTable>
+// Where the rows of the input are: in their order, in that of a table, or several side by side in that of a table.
+enum NormalizedRows : int { kRowsInOrder, kRowsOfTable, kRowsSideBySide };
+
+template <class Veu, int kEach, class In, class Out, NormalizedRows kRows>
 RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
   const Task<Veu> task = caller;  // a copy in registers, since the caller's task is in a stack frame
   const NormalizeRowsArgs& args = task.template arguments<NormalizeRowsArgs>();
@@ -98,7 +105,7 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       from += static_cast<int32_t>(at) * args.kept_in[d];
       to += static_cast<int32_t>(at) * args.kept_out[d];
     }
-    if (kTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
+    if (kRows == kRowsOfTable && row < end) from = __float_as_int(load_weight1(task.address(args.table) + row));
     const In* const in = values_at<const In>(task, args.in) + from;
     Out* const out = values_at<Out>(task, args.out) + to;
     // All loads are under way before anything is added up. Those of scale and bias come first: constants do not wait for the inputs, and
@@ -106,6 +113,7 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
     // not subtracted from them.
     float4 x[kEach], scale[kEach], bias[kEach];
     bool exists[kEach];
+    int32_t at[kEach];  // of rows side by side
     if (args.factors_await != 0) task.await_inputs();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -115,12 +123,18 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
       scale[i] = float4{1, 1, 1, 1};
       if (exists[i] && scales != nullptr) scale[i] = load4(scales + vector * 4);
       if (exists[i] && biases != nullptr) bias[i] = load4(biases + vector * 4);
+      if (kRows == kRowsSideBySide && exists[i]) {
+        uint32_t inside;
+        const uint32_t number = divide(vector, args.piece, inside);
+        at[i] = __float_as_int(load_weight1(task.address(args.table) + (row * args.pieces + number))) + static_cast<int32_t>(inside) * 4;
+      }
     }
     task.await_inputs();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       x[i] = float4{0, 0, 0, 0};
-      if (exists[i]) x[i] = load4(in + (first + (static_cast<uint32_t>(i) << log2)) * 4);
+      if (exists[i])
+        x[i] = load4(in + (kRows == kRowsSideBySide ? at[i] : static_cast<int32_t>((first + (static_cast<uint32_t>(i) << log2)) * 4)));
     }
     const float factor = center_row<Veu>(shared, log2, args, exists, x);
 #pragma unroll
@@ -134,12 +148,17 @@ RK_INLINE void normalize_some_rows(const Task<Veu>& caller) {
 
 template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows(const Task<Veu>& caller) {
-  normalize_some_rows<Veu, kEach, In, Out, false>(caller);
+  normalize_some_rows<Veu, kEach, In, Out, kRowsInOrder>(caller);
 }
 
 template <class Veu, int kEach, class In = float, class Out = float>
 RK_BODY void normalize_rows_of(const Task<Veu>& caller) {
-  normalize_some_rows<Veu, kEach, In, Out, true>(caller);
+  normalize_some_rows<Veu, kEach, In, Out, kRowsOfTable>(caller);
+}
+
+template <class Veu, int kEach, class In = float, class Out = float>
+RK_BODY void normalize_rows_side_by_side(const Task<Veu>& caller) {
+  normalize_some_rows<Veu, kEach, In, Out, kRowsSideBySide>(caller);
 }
 
 }  // namespace rk

@@ -107,6 +107,31 @@ TEST_CASE("rows of rows that were moved are taken at once") {
   CHECK(count_rops(made, "Gather") == 2);
 }
 
+TEST_CASE("a normalisation takes several rows side by side as one") {
+  const auto merging = [](const std::string& tail) {
+    return moved(parse_graph(kOperands + block("x", "y", "1", 0) + R"(
+      g2 = const f32[64]
+      a = Slice(y) {starts=[0,0,0,0], steps=[1,2,2,1]} -> f32[1,2,2,32]
+      c = Slice(y) {starts=[0,1,1,0], steps=[1,2,2,1]} -> f32[1,2,2,32]
+      d = Concat(a, c) {axis=3} -> f32[1,2,2,64]
+      e = Normalize(d, g2) {axes=[3]} -> f32[1,2,2,64]
+    )" + tail));
+  };
+  const Graph made = merging("outputs(e)\n");
+  CHECK(count_rops(made, "Gather") == 1);  // of the block's residual
+  CHECK(count_tables(made) == 2);
+  const auto last = std::find_if(made.rops.rbegin(), made.rops.rend(), [](const ROperator& rop) { return rop.name == "e"; });
+  REQUIRE(last != made.rops.rend());
+  const auto taken = std::find_if(made.rops.begin(), made.rops.end(), [](const ROperator& rop) {
+    return std::holds_alternative<Normalize>(rop.attrs) && rop.inputs.size() > kNormalizeRows && rop.inputs[2] == TensorId();
+  });
+  REQUIRE(taken != made.rops.end());
+  CHECK(made.tensor(taken->inputs[kNormalizeRows]).shape == Shape{4, 2});
+  CHECK(made.tensor(taken->outputs[0]).shape == Shape{4, 64});
+  // Somebody else reads the rows, too.
+  CHECK(count_tables(merging("s = Softmax(d) {axes=[1,1]} -> f32[1,2,2,64]\noutputs(e, s)\n")) == 1);
+}
+
 TEST_CASE("what strides can say, short rows, and rows of several tensors stay as they are") {
   const auto stays = [](const std::string& text) {
     const Graph source = parse_graph(text);

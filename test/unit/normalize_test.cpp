@@ -131,15 +131,20 @@ Graph written_out(bool centered, const std::string& after = "") {
 }  // namespace
 
 TEST_CASE("rows of a Normalize are of a matrix, and constant numbers of its rows") {
-  const auto infer = [](const Shape& x, const Shape& scale, DType dtype) {
+  const auto infer = [](const Shape& x, const Shape& scale, DType dtype, const Shape& rows = {3}) {
     const ops::OperandList operands = {ops::Operand{{DType::f32, x}}, ops::Operand{{DType::f32, scale}}, std::nullopt,
-                                       ops::Operand{{dtype, {3}}}};
+                                       ops::Operand{{dtype, rows}}};
     return ops::infer(OpAttrs(Normalize{{1}}), operands)[0].shape;
   };
   CHECK(infer({5, 4}, {4}, DType::i64) == Shape{3, 4});
   CHECK_THROWS_WITH(infer({5, 4, 1}, {1}, DType::i64), Contains("two dimensions"));
-  CHECK_THROWS_WITH(infer({5, 4}, {4}, DType::i32), Contains("expected one dimension of i64"));
+  CHECK_THROWS_WITH(infer({5, 4}, {4}, DType::i32), Contains("expected one or two dimensions of i64"));
   CHECK_THROWS_WITH(infer({5, 4}, {5, 1}, DType::i64), Contains("does not broadcast"));
+  // Two rows of X side by side.
+  CHECK(infer({5, 4}, {8}, DType::i64, {3, 2}) == Shape{3, 8});
+  CHECK_THROWS_WITH(infer({5, 4}, {4}, DType::i64, {3, 2}), Contains("does not broadcast to the result's [3,8]"));
+  CHECK_THROWS_WITH(infer({5, 4}, {1}, DType::i64, {3, 0}), Contains("at least one row of X"));
+  CHECK_THROWS_WITH(infer({5, 4}, {1}, DType::i64, {3, 2, 1}), Contains("expected one or two dimensions of i64"));
 }
 
 TEST_CASE("the steps that exporters write are recognised as one normalisation") {
@@ -220,6 +225,15 @@ Case rows_case(const std::string& name, const Normalize& op, const Shape& x, con
                                         maker.indices({static_cast<int64_t>(rows.size())}, rows)};
   return maker.finish(op, inputs, maker.output({static_cast<int64_t>(rows.size()), x[1]}));
 }
+// `pieces` of them side by side.
+Case pieces_case(const std::string& name, const Normalize& op, const Shape& x, int64_t pieces, const std::vector<int64_t>& rows,
+                 Lay in = Lay::rows) {
+  CaseMaker maker(name);
+  const int64_t count = static_cast<int64_t>(rows.size()) / pieces, columns = x[1] * pieces;
+  const std::vector<TensorId> inputs = {maker.input(x, in), maker.constant({columns}), maker.constant({columns}),
+                                        maker.indices({count, pieces}, rows)};
+  return maker.finish(op, inputs, maker.output({count, columns}));
+}
 std::vector<int64_t> some_rows(int64_t count, int64_t of) {
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < count; ++i) rows.push_back((i * 7 + 3) % of);
@@ -264,6 +278,10 @@ std::vector<Case> normalize_cases() {
       rows_case("rows in another order", {{1}, true, eps}, {150, 96}, some_rows(150, 150)),
       rows_case("one row", {{1}, true, eps}, {4, 64}, {2}),
       rows_case("some rows, several times", {{1}, false, eps}, {5, 33}, some_rows(9, 5)),
+      pieces_case("four rows side by side", {{1}, true, eps}, {150, 96}, 4, some_rows(148, 150)),
+      pieces_case("three short rows side by side", {{1}, false, eps}, {90, 20}, 3, some_rows(240, 90)),
+      pieces_case("two rows of no whole vectors side by side", {{1}, true, eps}, {7, 34}, 2, some_rows(10, 7)),
+      pieces_case("two rows that lie backwards side by side", {{1}, true, eps}, {6, 64}, 2, some_rows(4, 6), Lay::reversed),
       rows_case("rows that lie backwards", {{1}, true, eps}, {6, 64}, some_rows(4, 6), Lay::reversed),
   };
 }
