@@ -245,6 +245,11 @@ std::span<const char* const> names_of(Weightless);
 
 // Y = softmax(scale * Q * K' + bias) * V, the softmax over all keys of a query: Q[..,queries,size], K[..,keys,size], V[..,keys,columns],
 // whose leading dimensions broadcast, bias? that broadcasts one way to [..,queries,keys]. passes/recognise_attention makes it.
+// passes/move_rows may add a fifth input, rows? (i64[W,n], constant), for attention within W windows of n rows, each row in one of them: it
+// is a permutation of 0 to W*n-1. Q[..,W*n,size], K[..,W*n,size] and V[..,W*n,columns] have all rows then, in any order, and row
+// rows[w][i] of the result [..,W*n,columns] is attention of that row of Q over rows rows[w][0] to rows[w][n-1] of K and V. The bias
+// broadcasts one way to [W,..,n,n]. Example: rows {{0, 2}, {1, 3}}: query 2 sees keys 0 and 2, and bias[0,..,1,0] is added to its score of
+// key 0.
 struct Attention {
   float scale = 1;
   Weightless weightless = Weightless::nan;
@@ -257,6 +262,8 @@ struct Attention {
     f("weightless", op.weightless, Weightless::nan);
   }
 };
+
+inline constexpr size_t kAttentionBias = 3, kAttentionRowTable = 4;  // places in the inputs of an Attention
 
 // Attention of the newest positions of a sequence, a decoder's step: Y = Attention(Q, concat(PK, K), concat(PV, V), bias), where keys and
 // values of the positions before them, PK and PV, lie apart from their own. Q[..,M,S], K[..,N,S], V[..,N,W], bias?[..,M,P+N], PK[..,P,S]?,

@@ -183,7 +183,7 @@ class QueryGrouper {
     return to;
   }
 
-  static constexpr size_t kBias = 3;  // of an Attention
+  static constexpr size_t kBias = kAttentionBias;
 
   Graph graph_;
   Uses uses_;  // of the graph as it was

@@ -1,7 +1,7 @@
 // Three sweeps. Forwards: a tensor may be known to be the rows of another tensor, its base, in some order (a table). rOperators that work
-// on each row alone are then done on the base, in the base's order. Backwards: a Gather that is left is moved up over rOperators that work
-// on each row alone, until a Normalize can take its table as an operand. Last, a Normalize behind a Gather that is left takes its rows
-// itself.
+// on each row alone are then done on the base, in the base's order, and so is attention within windows of the rows, which takes the table
+// as an operand. Backwards: a Gather that is left is moved up over rOperators that work on each row alone, until a Normalize can take its
+// table as an operand. Last, a Normalize behind a Gather that is left takes its rows itself.
 #include "compiler/passes/move_rows.h"
 
 #include <algorithm>
@@ -13,12 +13,15 @@
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/row_work.h"
 #include "compiler/passes/view_strides.h"
+#include "compiler/passes/window_heads.h"
 
 namespace tamp::passes {
 namespace {
 
 constexpr int64_t kLeastRow = 32;  // elements; shorter rows are no work for copies of rows
 constexpr int64_t kMostRows = int64_t{1} << 20;
+// Of attention by a table: rows of a window, and columns of a head. Larger ones are left to bodies that take no table, and are faster then.
+constexpr int64_t kMostWindowRows = 64, kMostHeadColumns = 32;
 
 using RowTable = std::vector<int64_t>;
 
@@ -63,16 +66,18 @@ class RowMaker {
   }
   // `shape` is a copy, since the caller's may be that of a tensor, which moves when one is added.
   TensorId reshaped(TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
-    if (graph_.tensor(id).shape == shape) return id;
-    const TensorId to = tensor(graph_.tensor(id).name, shape);
-    out.push_back({graph_.tensor(to).name, Reshape{shape}, {}, {id}, {to}, reason.origin});
+    return graph_.tensor(id).shape == shape ? id : viewed(Reshape{shape}, id, shape, reason, out);
+  }
+  TensorId viewed(OpAttrs view, TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
+    const TensorId to = tensor(graph_.tensor(id).name, std::move(shape));
+    out.push_back({graph_.tensor(to).name, std::move(view), {}, {id}, {to}, reason.origin});
     return to;
   }
-  TensorId table(const std::string& name, const RowTable& table) {
+  TensorId table(const std::string& name, const RowTable& table) { return table_in(name, table, {static_cast<int64_t>(table.size())}); }
+  TensorId table_in(const std::string& name, const RowTable& table, const Shape& shape) {
     Bytes bytes(table.size() * sizeof(int64_t));
     if (!bytes.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
-    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, {static_cast<int64_t>(table.size())},
-                        std::move(bytes));
+    return add_constant(graph_, name + ".table" + std::to_string(graph_.tensors.size()), DType::i64, shape, std::move(bytes));
   }
 
  private:
@@ -90,12 +95,11 @@ struct MovedRows {
 
 class RowSinker {
  public:
-  explicit RowSinker(Graph graph) : graph_(std::move(graph)), make_(graph_) {}
+  explicit RowSinker(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), old_(graph_.rops), make_(graph_) {}
 
   Graph run(bool& changed) {
-    const std::vector<ROperator> old = graph_.rops;
-    for (const ROperator& rop : old) {
-      if (!sink_movement(rop) && !sink_work(rop)) emit(rop);
+    for (const ROperator& rop : old_) {
+      if (!sink_attention(rop) && !sink_movement(rop) && !sink_work(rop)) emit(rop);
     }
     changed = changed_;
     graph_.rops = std::move(out_);
@@ -307,13 +311,147 @@ class RowSinker {
     return make_.reshaped(from, shape_of(lead.base), rop, out_);
   }
 
+  // ---- attention ----
+
+  // Q, K or V of attention within windows: heads' columns of rows that are those of `base` by a table.
+  struct WindowOperand {
+    TensorId base;
+    RowTable table;
+    WindowHeads heads;
+  };
+
+  // Attention within windows that are cut out of rows by a table is done on the rows as they are, by that table. Where the heads' results
+  // have been put side by side, its result is rows of another tensor again.
+  bool sink_attention(const ROperator& rop) {
+    const TensorId made = rop.outputs[0];
+    if (const auto found = attended_.find(made); found != attended_.end()) {
+      if (found->second) define_rows(rop, *found->second);
+      return true;
+    }
+    if (!std::holds_alternative<Attention>(rop.attrs) || rop.inputs.size() > kAttentionRowTable) return false;
+    std::vector<WindowOperand> operands;  // Q, K and V
+    for (size_t i = 0; i < 3; ++i) {
+      const std::optional<WindowOperand> one = window_operand(rop.inputs[i], shape_of(made));
+      if (!one || (i > 0 && !(one->heads.same_parts(operands[0].heads) && one->table == operands[0].table))) return false;
+      operands.push_back(*one);
+    }
+    const WindowHeads& values = operands[2].heads;
+    if (values.heads * values.columns < kLeastRow || values.heads * values.columns % 4 != 0) return false;
+    std::optional<Shape> bias;
+    if (const TensorId given = bias_of(rop); given.valid()) {
+      bias = window_bias(shape_of(given), Shape(shape_of(made).begin(), shape_of(made).end() - 2), values.window_dimensions);
+      if (!bias) return false;
+    }
+    const std::optional<std::vector<TensorId>> joined = joined_heads(made, values);
+    if (!joined) return false;
+    const MovedRows rows{emit_attention(rop, operands, bias), operands[0].table, std::nullopt};
+    for (const TensorId id : *joined) attended_[id] = std::nullopt;  // nobody else reads these
+    attended_[joined->back()] = rows;
+    if (joined->back() == made) define_rows(rop, rows);
+    return true;
+  }
+
+  void define_rows(const ROperator& rop, const MovedRows& rows) {
+    define(rop, rows);
+    rows_[rop.outputs[0]] = rows;
+  }
+  static TensorId bias_of(const ROperator& rop) { return rop.inputs.size() > kAttentionBias ? rop.inputs[kAttentionBias] : TensorId(); }
+
+  // What an operand of attention with a result of shape `made` is of moved rows, if it is views of all of these.
+  std::optional<WindowOperand> window_operand(TensorId id, const Shape& made) const {
+    const Shape& shape = shape_of(id);
+    if (shape.size() != made.size() || !std::equal(shape.begin(), shape.end() - 2, made.begin())) return std::nullopt;
+    if (shape[shape.size() - 2] > kMostWindowRows || shape.back() > kMostHeadColumns) return std::nullopt;
+    std::vector<const ROperator*> views;
+    auto rows = rows_.find(id);
+    for (; rows == rows_.end() || rows->second.view; rows = rows_.find(id)) {
+      const auto maker = maker_.find(id);
+      if (maker == maker_.end() || !is_view(out_[maker->second].attrs)) return std::nullopt;
+      views.push_back(&out_[maker->second]);
+      id = views.back()->inputs[0];
+    }
+    if (!is_permutation(rows->second)) return std::nullopt;
+    std::optional<Placement> place = Placement{BufferId(), 0, row_major_strides(shape_of(id))};
+    for (size_t v = views.size(); v-- > 0 && place;) place = view_place(graph_, *views[v], *place);
+    const std::optional<WindowHeads> heads = place ? window_heads(shape, *place, shape_of(id).back()) : std::nullopt;
+    if (!heads || heads->windows * heads->rows != static_cast<int64_t>(rows->second.table.size())) return std::nullopt;
+    return WindowOperand{rows->second.base, rows->second.table, *heads};
+  }
+
+  // The result of attention and the views behind it, each the only reader of the one before, up to the one that has all heads side by side
+  // and lies row by row then.
+  std::optional<std::vector<TensorId>> joined_heads(TensorId made, const WindowHeads& values) const {
+    const int64_t elements = element_count(shape_of(made)), row = values.heads * values.columns;
+    std::vector<TensorId> found = {made};
+    std::optional<Placement> place = joined_place(shape_of(made), values.window_dimensions);
+    while (true) {
+      const Shape& shape = shape_of(found.back());
+      const bool is_whole = shape.size() >= 2 && shape.back() == row && element_count(shape) == elements;
+      if (is_whole && place->strides == row_major_strides(shape)) return found;
+      const std::vector<ROperatorId>& readers = uses_.consumers[found.back().index()];
+      if (readers.size() != 1 || uses_.is_output[found.back().index()]) return std::nullopt;
+      const ROperator& view = old_[readers[0].index()];
+      if (!is_view(view.attrs)) return std::nullopt;
+      place = view_place(graph_, view, *place);
+      if (!place) return std::nullopt;
+      found.push_back(view.outputs[0]);
+    }
+  }
+
+  // Attention by the operands' table, and its heads side by side: rows in the order of the operands' bases.
+  TensorId emit_attention(const ROperator& rop, const std::vector<WindowOperand>& operands, const std::optional<Shape>& bias) {
+    ROperator done = rop;
+    done.inputs.assign(kAttentionRowTable + 1, TensorId());
+    for (size_t i = 0; i < operands.size(); ++i) done.inputs[i] = heads_of(operands[i], rop);
+    if (bias) done.inputs[kAttentionBias] = in_windows(bias_of(rop), *bias, rop);
+    const WindowHeads& values = operands[2].heads;
+    const int64_t count = values.windows * values.rows;
+    done.inputs[kAttentionRowTable] = make_.table_in(graph_.tensor(rop.outputs[0]).name, operands[0].table, {values.windows, values.rows});
+    done.outputs = {make_.tensor(graph_.tensor(rop.outputs[0]).name, {values.heads, count, values.columns})};
+    done.name = graph_.tensor(done.outputs[0]).name;
+    const TensorId made = done.outputs[0];
+    out_.push_back(std::move(done));
+    const TensorId turned = make_.viewed(Transpose{{1, 0, 2}}, made, {count, values.heads, values.columns}, rop, out_);
+    Shape shape = shape_of(operands[0].base);
+    shape.back() = values.heads * values.columns;
+    return make_.reshaped(turned, shape, rop, out_);
+  }
+
+  // [heads,rows,columns] of all rows of the operand's base.
+  TensorId heads_of(const WindowOperand& operand, const ROperator& rop) {
+    const WindowHeads& heads = operand.heads;
+    Slice cut = whole_slice(shape_of(operand.base));
+    cut.starts.back() = heads.first;
+    cut.extents.back() = heads.heads * heads.columns;
+    const Shape shape = cut.extents;
+    const TensorId columns = shape == shape_of(operand.base) ? operand.base : make_.viewed(cut, operand.base, shape, rop, out_);
+    const int64_t count = heads.windows * heads.rows;
+    const TensorId divided = make_.reshaped(columns, {count, heads.heads, heads.columns}, rop, out_);
+    return make_.viewed(Transpose{{1, 0, 2}}, divided, {heads.heads, count, heads.columns}, rop, out_);
+  }
+
+  // The bias in this shape. A constant stays one.
+  TensorId in_windows(TensorId bias, const Shape& shape, const ROperator& rop) {
+    Shape padded = shape_of(bias);
+    padded.insert(padded.begin(), shape.size() - std::min(shape.size(), padded.size()), 1);
+    if (padded == shape) return bias;
+    if (!is_constant(graph_, bias)) return make_.reshaped(bias, shape, rop, out_);
+    Tensor constant = graph_.tensor(bias);
+    constant.name += ".windows" + std::to_string(graph_.tensors.size());
+    constant.shape = shape;
+    return add_tensor(graph_, std::move(constant));
+  }
+
   Graph graph_;
+  Uses uses_;  // of the graph as it was, whose rOperators are old_
+  std::vector<ROperator> old_;
   RowMaker make_;
   std::vector<ROperator> out_;
   std::map<TensorId, size_t> maker_;  // in out_
   std::map<TensorId, MovedRows> rows_;
   std::map<TensorId, MovedRows> left_;  // movements left to assign_layout; a further one that it could not do begins at their base
   std::map<std::pair<TensorId, RowTable>, TensorId> gathered_;
+  std::map<TensorId, std::optional<MovedRows>> attended_;  // results of attention that was sunk, and of views behind it: rows, or unused
   bool changed_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace tamp::passes {
 namespace {
 
-constexpr size_t kBias = 3;  // place in the inputs of an Attention
+constexpr size_t kBias = kAttentionBias;
 
 // A dimension of a constant's values: `before` times, `extent` runs of so many bytes follow each other.
 struct Runs {

@@ -278,8 +278,10 @@ class Bounds {
     }
     if (std::holds_alternative<Attention>(rop.attrs)) {  // a mean of the rows of V
       Bound bound = of(rop.inputs[2]);
-      const Shape& keys = graph_.tensor(rop.inputs[2]).shape;
-      bound.usual /= std::sqrt(static_cast<double>(std::max<int64_t>(1, keys[keys.size() - 2])));
+      const TensorId windows = operand(rop, kAttentionRowTable);
+      const Shape& rows = graph_.tensor(rop.inputs[2]).shape;
+      const int64_t keys = windows.valid() ? graph_.tensor(windows).shape[1] : rows[rows.size() - 2];
+      bound.usual /= std::sqrt(static_cast<double>(std::max<int64_t>(1, keys)));
       bound.elements = 0;
       bound.normalised = false;
       return bound;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <numbers>
 
 #include "kernels/args.h"
@@ -15,56 +16,88 @@ namespace {
 
 constexpr size_t kBatchRank = rk::kAttentionBatchRank;
 constexpr int64_t kRows = rk::kAttentionRows;
-enum Operand : size_t { kOut, kQ, kK, kV, kBias, kOperands };
+enum Operand : size_t { kOut, kQ, kK, kV, kBias, kTable, kOperands };
 
 struct MatrixStrides {
   int64_t row = 0, column = 0;
 };
 
 struct Heads {
-  std::array<TensorId, kOperands> tensors;  // the bias may be none
-  Loop batch;                               // one stride per operand
-  int64_t queries = 0, keys = 0, size = 0, values = 0;
+  std::array<TensorId, kOperands> tensors;  // the bias and the table may be none
+  Loop batch;                               // one stride per operand; with a table of several windows these are the outermost dimension
+  int64_t queries = 0, keys = 0, size = 0, values = 0;  // with a table: of a window
   std::array<MatrixStrides, kOperands> strides;
 
+  bool has_table() const { return tensors[kTable].valid(); }
   int64_t all() const { return loop_elements(batch); }
   int64_t blocks(int64_t groups) const { return ceil_div(queries, groups * kRows); }  // of a head
   // `heads`: of a rTask.
   int64_t rtasks(int64_t groups, int64_t heads = 1) const { return ceil_div(all(), heads) * blocks(groups); }
 };
 
+TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
+
 // The extents, which are known before tensors have places.
 Heads unplaced(const Graph& graph, const ROperator& rop) {
   const auto shape = [&](size_t i) -> const Shape& { return graph.tensor(rop.inputs[i]).shape; };
   Heads heads;
-  heads.tensors = {rop.outputs[0], rop.inputs[0], rop.inputs[1], rop.inputs[2], rop.inputs.size() > 3 ? rop.inputs[3] : TensorId()};
+  heads.tensors = {
+      rop.outputs[0], rop.inputs[0], rop.inputs[1], rop.inputs[2], operand(rop, kAttentionBias), operand(rop, kAttentionRowTable)};
   heads.queries = shape(0)[shape(0).size() - 2];
   heads.size = shape(0).back();
   heads.keys = shape(1)[shape(1).size() - 2];
   heads.values = shape(2).back();
+  const auto append = [&](int64_t extent) { heads.batch.push_back({extent, std::vector<int64_t>(kOperands, 0)}); };
+  if (heads.has_table()) {
+    append(shape(kAttentionRowTable)[0]);
+    heads.queries = heads.keys = shape(kAttentionRowTable)[1];
+  }
   const Shape& out = graph.tensor(rop.outputs[0]).shape;
-  for (size_t d = 0; d + 2 < out.size(); ++d) heads.batch.push_back({out[d], std::vector<int64_t>(kOperands, 0)});
+  for (size_t d = 0; d + 2 < out.size(); ++d) append(out[d]);
   return heads;
+}
+
+// The heads of a window in the order in which they lie. The windows stay outermost, although they have no strides of their own.
+Loop normalised_heads(Loop batch, bool has_windows) {
+  if (!has_windows) return normalised(std::move(batch));
+  const LoopDim windows = batch.front();
+  batch.erase(batch.begin());
+  batch = normalised(std::move(batch));
+  if (windows.extent != 1) batch.insert(batch.begin(), windows);
+  return batch;
 }
 
 Heads heads_of(const Graph& graph, const ROperator& rop) {
   Heads heads = unplaced(graph, rop);
-  const Shape& out = graph.tensor(rop.outputs[0]).shape;
+  const size_t windows = heads.has_table() ? 1 : 0;  // dimensions of them
   for (const Operand operand : {kOut, kQ, kK, kV, kBias}) {
     const TensorId id = heads.tensors[operand];
     if (!id.valid()) continue;
     const Tensor& tensor = graph.tensor(id);
-    Shape shape(out.begin(), out.end() - 2);
+    Shape shape = extents(heads.batch);
     if (operand == kBias)
       shape.insert(shape.end(), {heads.queries, heads.keys});
     else
       shape.insert(shape.end(), tensor.shape.end() - 2, tensor.shape.end());
+    if (operand != kBias) shape.erase(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(windows));
     const std::vector<int64_t> strides = broadcast_strides(tensor, shape);
-    for (size_t d = 0; d + 2 < strides.size(); ++d) heads.batch[d].strides[operand] = strides[d];
+    const size_t first = operand == kBias ? 0 : windows;
+    for (size_t d = 0; d + 2 < strides.size(); ++d) heads.batch[first + d].strides[operand] = strides[d];
     heads.strides[operand] = {strides[strides.size() - 2], strides.back()};
   }
-  heads.batch = normalised(heads.batch);
+  if (heads.has_table()) heads.batch[0].strides[kTable] = heads.queries;
+  heads.batch = normalised_heads(std::move(heads.batch), heads.has_table());
   return heads;
+}
+
+// The rows of all windows, one window behind the other.
+std::vector<int32_t> table_of(const Graph& graph, const ROperator& rop) {
+  const TensorId table = operand(rop, kAttentionRowTable);
+  if (!table.valid()) return {};
+  const int64_t* const rows = i64_data(graph.tensor(table));
+  std::vector<int32_t> out;
+  for (int64_t i = 0; i < element_count(graph.tensor(table).shape); ++i) out.push_back(static_cast<int32_t>(rows[i]));
+  return out;
 }
 
 // Whether a row is whole groups of four aligned elements.
@@ -88,22 +121,24 @@ int64_t padded_size(const Heads& heads) { return ceil_div(std::max(heads.size, h
 
 DType type_of(const Graph& graph, const Heads& heads, Operand operand) { return graph.tensor(heads.tensors[operand]).dtype; }
 
-// Whether the types are those that the body takes: Q, K and V have one type; each tensor may have 16 bits.
+// Whether the types are those that the body takes: Q, K and V have one type; each tensor may have 16 bits. A table is a constant.
 bool is_of_values(const Graph& graph, const ROperator& rop) {
+  const TensorId table = operand(rop, kAttentionRowTable);
   for (const TensorId id : reads_of(rop)) {
-    if (!is_plain_values(graph.tensor(id))) return false;
+    if (id == table ? graph.tensor(id).role != Role::constant : !is_plain_values(graph.tensor(id))) return false;
   }
   const auto in = [&](size_t i) { return graph.tensor(rop.inputs[i]).dtype; };
   return in(0) == in(1) && in(0) == in(2) && is_plain_values(graph.tensor(rop.outputs[0]));
 }
 
-// Appends the template arguments for types other than f32.
+// Appends the template arguments for types other than f32, and for a table, which comes behind all of them.
 void append_types(const Graph& graph, const Heads& heads, Phase& phase) {
   const DType in = type_of(graph, heads, kQ), out = type_of(graph, heads, kOut);
   const DType bias = heads.tensors[kBias].valid() ? type_of(graph, heads, kBias) : DType::f32;
-  if (!is_narrow(in) && !is_narrow(out) && !is_narrow(bias)) return;
+  if (!is_narrow(in) && !is_narrow(out) && !is_narrow(bias) && !heads.has_table()) return;
   phase.template_args.insert(phase.template_args.end(), {{"In", value_type(in)}, {"Out", value_type(out)}});
-  if (is_narrow(bias)) phase.template_args.push_back({"Bias", value_type(bias)});
+  if (is_narrow(bias) || heads.has_table()) phase.template_args.push_back({"Bias", value_type(bias)});
+  if (heads.has_table()) phase.template_args.push_back({"kTable", "true"});
 }
 
 // Whether the body and the vDevice can compute these heads.
@@ -123,39 +158,43 @@ double cycles_of(const Heads& heads, const VDevice& d, int64_t groups) {
 // The arguments of all bodies. `groups`: of 16 queries in a rTask; `of_rtask`: its heads, of `all`; attention_few's units instead of heads.
 std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask, int64_t all) {
   const auto batch = [&](Operand operand) { return array_arg(strides(heads.batch, operand), kBatchRank); };
-  return {{"out", arg(TensorArg{heads.tensors[kOut]})},
-          {"q", arg(TensorArg{heads.tensors[kQ]})},
-          {"k", arg(TensorArg{heads.tensors[kK]})},
-          {"v", arg(TensorArg{heads.tensors[kV]})},
-          {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
-          {"out_batch", batch(kOut)},
-          {"q_batch", batch(kQ)},
-          {"k_batch", batch(kK)},
-          {"v_batch", batch(kV)},
-          {"bias_batch", batch(kBias)},
-          {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
-          {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
-          {"heads", arg(of_rtask)},
-          {"all_heads", arg(all)},
-          {"queries", arg(heads.queries)},
-          {"keys", arg(heads.keys)},
-          {"size", arg(heads.size)},
-          {"values", arg(heads.values)},
-          {"out_m", arg(heads.strides[kOut].row)},
-          {"out_n", arg(heads.strides[kOut].column)},
-          {"q_m", arg(heads.strides[kQ].row)},
-          {"q_k", arg(heads.strides[kQ].column)},
-          {"k_n", arg(heads.strides[kK].row)},
-          {"k_k", arg(heads.strides[kK].column)},
-          {"v_n", arg(heads.strides[kV].row)},
-          {"v_columns", arg(heads.strides[kV].column)},
-          {"bias_m", arg(heads.strides[kBias].row)},
-          {"bias_n", arg(heads.strides[kBias].column)},
-          {"blocks", divisor_arg(heads.blocks(groups))},
-          {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
-          {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))},
-          {"weightless", arg(static_cast<int64_t>(std::get<Attention>(request.rop.attrs).weightless))}};
+  std::vector<Arg> args = {{"out", arg(TensorArg{heads.tensors[kOut]})},
+                           {"q", arg(TensorArg{heads.tensors[kQ]})},
+                           {"k", arg(TensorArg{heads.tensors[kK]})},
+                           {"v", arg(TensorArg{heads.tensors[kV]})},
+                           {"bias", heads.tensors[kBias].valid() ? arg(TensorArg{heads.tensors[kBias]}) : null_arg()},
+                           {"out_batch", batch(kOut)},
+                           {"q_batch", batch(kQ)},
+                           {"k_batch", batch(kK)},
+                           {"v_batch", batch(kV)},
+                           {"bias_batch", batch(kBias)},
+                           {"batch_divisors", divisors_arg(inner_extents(heads.batch), kBatchRank - 1)},
+                           {"batch_rank", arg(static_cast<int64_t>(heads.batch.size()))},
+                           {"heads", arg(of_rtask)},
+                           {"all_heads", arg(all)},
+                           {"queries", arg(heads.queries)},
+                           {"keys", arg(heads.keys)},
+                           {"size", arg(heads.size)},
+                           {"values", arg(heads.values)},
+                           {"out_m", arg(heads.strides[kOut].row)},
+                           {"out_n", arg(heads.strides[kOut].column)},
+                           {"q_m", arg(heads.strides[kQ].row)},
+                           {"q_k", arg(heads.strides[kQ].column)},
+                           {"k_n", arg(heads.strides[kK].row)},
+                           {"k_k", arg(heads.strides[kK].column)},
+                           {"v_n", arg(heads.strides[kV].row)},
+                           {"v_columns", arg(heads.strides[kV].column)},
+                           {"bias_m", arg(heads.strides[kBias].row)},
+                           {"bias_n", arg(heads.strides[kBias].column)},
+                           {"blocks", divisor_arg(heads.blocks(groups))},
+                           {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
+                           {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))},
+                           {"weightless", arg(static_cast<int64_t>(std::get<Attention>(request.rop.attrs).weightless))}};
+  if (heads.has_table()) args.insert(args.end(), {{"table", ArgValue{PackedArg{0}}}, {"table_batch", batch(kTable)}});
+  return args;
 }
+
+const char* name_end(const Heads& heads) { return heads.has_table() ? ", by a table>" : ">"; }
 
 // What a rTask of `groups` groups of queries of `of_rtask` heads does.
 Cost cost_of(const Request& request, const Heads& heads, int64_t groups, int64_t of_rtask, double cycles) {
@@ -195,7 +234,8 @@ RKernel rkernel_of(const Request& request, const Heads& heads, int64_t groups) {
   phase.cost = cost_of(request, heads, groups, 1, cycles_of(heads, request.vdevice, groups));
   RKernel rkernel;
   rkernel.family = "attention";
-  rkernel.name = "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? ">" : ", by elements>");
+  rkernel.name =
+      "attention<" + std::to_string(groups * kRows) + "x" + std::to_string(size) + (is_vectors ? "" : ", by elements") + name_end(heads);
   rkernel.config = {{"groups", groups}, {"heads", 1}};
   rkernel.phases = {phase};
   return rkernel;
@@ -339,7 +379,7 @@ RKernel few_rkernel_of(const Request& request, const Heads& heads, int64_t units
   phase.cost = cost_of(request, heads, 1, units, cycles);
   RKernel rkernel;
   rkernel.family = "attention";
-  rkernel.name = "attention_few<16x" + std::to_string(heads.keys) + ", " + std::to_string(units) + " a rTask>";
+  rkernel.name = "attention_few<16x" + std::to_string(heads.keys) + ", " + std::to_string(units) + " a rTask" + name_end(heads);
   rkernel.config = {{"groups", 1}, {"heads", 1}, {"units", units}};
   rkernel.phases = {phase};
   return rkernel;
@@ -384,13 +424,15 @@ std::vector<RKernel> offers(const Request& request) {
   for (int64_t groups = 1; groups <= rk::kAttentionWarps; groups *= 2) {
     if (groups == 1 || heads.queries > groups / 2 * kRows) out.push_back(rkernel_of(request, heads, groups));
   }
-  append_rows(request, heads, out);
-  append_once(request, heads, out);
+  if (!heads.has_table()) {
+    append_rows(request, heads, out);
+    append_once(request, heads, out);
+  }
   append_few(request, heads, out);
   return out;
 }
 
-// [row, row_end) of matrix number `batch` of an operand with `columns` columns.
+// Rows [row, row_end) of matrix number `batch` of an operand with `columns` columns.
 void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int64_t batch, int64_t row, int64_t row_end, int64_t columns,
                    std::vector<Region>& regions) {
   const TensorId id = heads.tensors[operand];
@@ -409,38 +451,53 @@ void append_matrix(const Graph& graph, const Heads& heads, Operand operand, int6
   append_nest_box(nest, operand, id, graph.tensor(id).place.offset, low, high, regions);
 }
 
+// The same of Q, K, V or Y, whose rows a table may name: neighbours among them are one box.
+void append_rows_of(const Graph& graph, const Heads& heads, const std::vector<int32_t>& table, Operand operand, int64_t batch, int64_t row,
+                    int64_t row_end, int64_t columns, std::vector<Region>& regions) {
+  if (table.empty()) return append_matrix(graph, heads, operand, batch, row, row_end, columns, regions);
+  const int64_t windows = static_cast<int64_t>(table.size()) / heads.queries, window = batch / (heads.all() / windows);
+  const int32_t* const rows = table.data() + window * heads.queries;
+  for (int64_t begin = row, end = row; begin < row_end; begin = end) {
+    while (end < row_end && rows[end] - rows[begin] == end - begin) ++end;
+    append_matrix(graph, heads, operand, batch, rows[begin], rows[begin] + (end - begin), columns, regions);
+  }
+}
+
 // Of rows [row, row_end) of a head.
-void append_head(const Graph& graph, const Heads& heads, int64_t head, int64_t row, int64_t row_end, Accesses& out) {
-  append_matrix(graph, heads, kOut, head, row, row_end, heads.values, out.writes);
-  append_matrix(graph, heads, kQ, head, row, row_end, heads.size, out.reads);
-  append_matrix(graph, heads, kK, head, 0, heads.keys, heads.size, out.reads);
-  append_matrix(graph, heads, kV, head, 0, heads.keys, heads.values, out.reads);
+void append_head(const Graph& graph, const Heads& heads, const std::vector<int32_t>& table, int64_t head, int64_t row, int64_t row_end,
+                 Accesses& out) {
+  append_rows_of(graph, heads, table, kOut, head, row, row_end, heads.values, out.writes);
+  append_rows_of(graph, heads, table, kQ, head, row, row_end, heads.size, out.reads);
+  append_rows_of(graph, heads, table, kK, head, 0, heads.keys, heads.size, out.reads);
+  append_rows_of(graph, heads, table, kV, head, 0, heads.keys, heads.values, out.reads);
   append_matrix(graph, heads, kBias, head, row, row_end, heads.keys, out.reads);
 }
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const Heads heads = heads_of(graph, rop);
+  const std::vector<int32_t> table = table_of(graph, rop);
   const int64_t groups = rkernel.config_value("groups"), blocks = heads.blocks(groups), rows = groups * kRows;
   const auto& config = rkernel.config;
   const auto units = std::find_if(config.begin(), config.end(), [](const auto& entry) { return entry.first == "units"; });
   if (units != config.end()) {
     for (int64_t unit = index * units->second; unit < std::min((index + 1) * units->second, heads.all() * blocks); ++unit) {
       const int64_t row = unit % blocks * rows;
-      append_head(graph, heads, unit / blocks, row, std::min(row + rows, heads.queries), out);
+      append_head(graph, heads, table, unit / blocks, row, std::min(row + rows, heads.queries), out);
     }
     return;
   }
   const int64_t row = index % blocks * rows, row_end = std::min(row + rows, heads.queries);
   const int64_t of_rtask = rkernel.config_value("heads"), first = index / blocks * of_rtask;
-  for (int64_t head = first; head < std::min(first + of_rtask, heads.all()); ++head) append_head(graph, heads, head, row, row_end, out);
+  for (int64_t head = first; head < std::min(first + of_rtask, heads.all()); ++head)
+    append_head(graph, heads, table, head, row, row_end, out);
 }
 
 // The whole rOperator on the vDevice before tensors have places: what the body can compute depends on extents only.
 std::optional<Estimate> estimate_unplaced(const Request& request) {
   const ROperator& rop = request.rop;
   if (!std::holds_alternative<Attention>(rop.attrs)) return std::nullopt;
-  for (const TensorId id : reads_of(rop)) {
-    if (request.graph.tensor(id).dtype != DType::f32) return std::nullopt;
+  for (size_t i = 0; i < std::min(rop.inputs.size(), kAttentionRowTable); ++i) {
+    if (rop.inputs[i].valid() && request.graph.tensor(rop.inputs[i]).dtype != DType::f32) return std::nullopt;
   }
   const Heads heads = unplaced(request.graph, rop);
   if (heads.batch.size() > kBatchRank || !is_possible(heads, request.vdevice, request.precision)) return std::nullopt;
@@ -449,10 +506,17 @@ std::optional<Estimate> estimate_unplaced(const Request& request) {
   return Estimate{d.edge_us + rounds * cycles_of(heads, d, 1) / (d.clock_ghz * 1e3)};
 }
 
+Bytes pack(const Graph& graph, const ROperator& rop, const RKernel&, int) {
+  const std::vector<int32_t> table = table_of(graph, rop);
+  Bytes bytes(table.size() * sizeof(int32_t));
+  if (!table.empty()) std::memcpy(bytes.data(), table.data(), bytes.size());
+  return bytes;
+}
+
 }  // namespace
 
 const Family& attention() {
-  static const Family family{"attention", offers, no_pack, accesses, estimate_unplaced};
+  static const Family family{"attention", offers, pack, accesses, estimate_unplaced};
   return family;
 }
 

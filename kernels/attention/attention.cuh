@@ -15,6 +15,10 @@
 //          so that a lane loads four neighbours of V, and the results of the four products are four neighbours of Y.
 //          Example: lane 13 (g = 3, t = 1) reads columns 12 to 15 of V's rows 2 and 3, and has columns 8 to 15 of Y's rows 3 and 11.
 //
+// With kTable a batch is one head of one window, whose queries and keys are rows of Q, K, V and Y by a table: number i of them, which has
+// row and column i of the window's bias, is row table[i]. The table is a constant, so that where the first rows lie is known before the
+// inputs are there. Example: two windows of four pixels of a map of 2 x 4; key 2 of window 1 is row table[1 * 4 + 2] = 6.
+//
 // Limits: Q, K and V have one type In, Y has type Out, the bias type Bias; each is fp32 or has 16 bits.
 #pragma once
 
@@ -40,6 +44,8 @@ struct AttentionArgs {
   uint32_t groups_log2;                                                      // of queries
   float scale;         // times log2(e), as are the scores, because the GPU has exp2 and not exp
   int32_t weightless;  // AttentionWeightless
+  TensorRef table;     // with kTable: int32, the rows of each window
+  int32_t table_batch[kAttentionBatchRank];
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -105,7 +111,9 @@ struct AttentionQueries {
 // Offsets of one batch.
 struct AttentionBatch {
   int64_t out = 0, q = 0, k = 0, v = 0, bias = 0;
+  int32_t table = 0;
 };
+template <bool kTable = false>
 RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t batch) {
   AttentionBatch at;
 #pragma unroll 1
@@ -117,6 +125,7 @@ RK_INLINE AttentionBatch attention_batch(const AttentionArgs& args, uint32_t bat
     at.k += static_cast<int64_t>(i) * args.k_batch[d];
     at.v += static_cast<int64_t>(i) * args.v_batch[d];
     at.bias += static_cast<int64_t>(i) * args.bias_batch[d];
+    if constexpr (kTable) at.table += static_cast<int32_t>(i) * args.table_batch[d];
   }
   return at;
 }
@@ -138,6 +147,20 @@ struct AttentionHead {
   int32_t m0, queries, keys, size, values;
   int32_t k_n, k_k, v_n, v_columns, bias_m, bias_n;
   float scale;
+  const int32_t* table;  // with kTable: of the window
+};
+
+// The rows that a lane loads of kAttentionWarpKeys keys, with kTable.
+struct AttentionKeyRows {
+  int32_t k, v[2];
+
+  template <class In, class Bias>
+  RK_INLINE void find(const AttentionHead<In, Bias>& head, int32_t first) {
+    const int group = lane_id() / 4, member = lane_id() % 4;
+    k = load_row_number(head.table + min(first + group, head.keys - 1));
+#pragma unroll
+    for (int e = 0; e < 2; ++e) v[e] = load_row_number(head.table + min(first + member * 2 + e, head.keys - 1));
+  }
 };
 
 // What a lane loads of kAttentionWarpKeys keys: parts of rows of K and V, and what is added to the scores of element e (as in
@@ -148,12 +171,12 @@ struct AttentionKeys {
   float added[4];
 };
 
-// Loads keys from `first` on. Where it cannot be seen in the results, rows behind the end are read as the last row: such keys get the
-// score -inf, such queries are not stored.
-template <int kSize, int kLie, class In, class Bias>
-RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, AttentionKeys<kSize, In>& to) {
+// Loads keys from `first` on, with kTable from the rows `rows`. Where it cannot be seen in the results, rows behind the end are read as the
+// last row: such keys get the score -inf, such queries are not stored.
+template <int kSize, int kLie, bool kTable, class In, class Bias>
+RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, const AttentionKeyRows& rows, AttentionKeys<kSize, In>& to) {
   const int group = lane_id() / 4, member = lane_id() % 4;
-  const In* const key = head.k + static_cast<int64_t>(min(first + group, head.keys - 1)) * head.k_n;
+  const In* const key = head.k + static_cast<int64_t>(kTable ? rows.k : min(first + group, head.keys - 1)) * head.k_n;
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) to.k[j] = attention_load<kLie>(key, head.k_k, j * 16 + member * 4, head.size);
 #pragma unroll
@@ -168,7 +191,7 @@ RK_INLINE void load_keys(const AttentionHead<In, Bias>& head, int32_t first, Att
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int32_t n = first + member * 2 + e;
-    const In* const row = head.v + static_cast<int64_t>(n) * head.v_n;
+    const In* const row = head.v + static_cast<int64_t>(kTable ? rows.v[e] : n) * head.v_n;
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
       to.v[e][c] = AttentionFour<In>{};  // zeros, since a weight of 0 times an infinity would be NaN
@@ -221,9 +244,10 @@ RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, cons
   }
 }
 
-// Puts columns [c0, c0 + attention_columns) of all warps' sums into shared memory, adds and stores them.
-template <class Veu, int kSize, int kLie, class Out>
-RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shared, int32_t m0, int c0, const AttentionSums<kSize>& sums) {
+// Puts columns [c0, c0 + attention_columns) of all warps' sums into shared memory, adds and stores them. `table`: with kTable.
+template <class Veu, int kSize, int kLie, bool kTable, class Out>
+RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, const int32_t* table, float* shared, int32_t m0, int c0,
+                                const AttentionSums<kSize>& sums) {
   constexpr int kColumns = AttentionSums<kSize>::kColumns, kPitch = AttentionSums<kSize>::kPitch, kRows = kAttentionRows;
   float* const largest = shared;  // [warp][row], as are the next two
   float* const sum = largest + kAttentionWarps * kRows;
@@ -270,7 +294,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shar
     const float inverse = attention_inverse(total, args.weightless);
     y = float4{y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
     if (attention_drops(total, args.weightless)) y = float4{0, 0, 0, 0};
-    Out* const to = out + static_cast<int64_t>(m) * args.out_m;
+    Out* const to = out + static_cast<int64_t>(kTable ? load_row_number(table + m) : m) * args.out_m;
     if constexpr (kLie != kElements) {
       store4(to + n, y);
     } else {
@@ -284,15 +308,15 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, float* shar
   if (c0 + kColumns < kSize) sync_compute<Veu>();  // all have read these columns before the next overwrite them
 }
 
-// kSize: a multiple of 32, at least as large as `size` and `values`. kLie: one of AttentionRows.
-template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float>
+// kSize: a multiple of 32, at least as large as `size` and `values`. kLie: one of AttentionRows. kTable: rows are those of a table.
+template <class Veu, int kSize, int kLie, class In = float, class Out = float, class Bias = float, bool kTable = false>
 RK_BODY void attention(const Task<Veu>& caller) {
   static_assert(kSize % 32 == 0 && kSize <= kAttentionLargestSize && Veu::kComputeThreads == kAttentionWarps * kWarp);
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const AttentionArgs& args = task.template arguments<AttentionArgs>();
   uint32_t block;
   const uint32_t batch = divide(task.index, args.blocks, block);
-  const AttentionBatch at = attention_batch(args, batch);
+  const AttentionBatch at = attention_batch<kTable>(args, batch);
   const int warps = kAttentionWarps >> args.groups_log2, warp = warp_id();  // of a group of queries
   const int32_t block0 = static_cast<int32_t>(block) * (kAttentionRows << args.groups_log2), m0 = block0 + warp / warps * kAttentionRows;
   const int group = lane_id() / 4, member = lane_id() % 4;
@@ -310,15 +334,26 @@ RK_BODY void attention(const Task<Veu>& caller) {
                                args.v_columns,
                                args.bias_m,
                                args.bias_n,
-                               args.scale};
+                               args.scale,
+                               nullptr};
   if (head.bias != nullptr) head.bias += at.bias;
+  int32_t queries[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) queries[r] = min(m0 + group + r * 8, head.queries - 1);
+  const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
+  AttentionKeyRows key_rows;
+  if constexpr (kTable) {
+    head.table = values_at<const int32_t>(task, args.table) + at.table;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) queries[r] = load_row_number(head.table + queries[r]);
+    key_rows.find(head, begin);
+  }
 
   task.await_inputs();
   AttentionQueries<In> q[kSize / 16];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const In* const row =
-        values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
+    const In* const row = values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(queries[r]) * args.q_m;
 #pragma unroll
     for (int j = 0; j < kSize / 16; ++j) q[j].set(r, attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size));
   }
@@ -336,12 +371,12 @@ RK_BODY void attention(const Task<Veu>& caller) {
       for (int e = 0; e < 4; ++e) sums.y[c][i][e] = 0.0f;
     }
   }
-  const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
   // (Loading the next keys ahead takes more registers than there are: with 124 bytes spilled a rTask took 15.2 us instead of 6.6.)
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
     AttentionKeys<kSize, In> keys;
-    load_keys<kSize, kLie>(head, first, keys);
+    load_keys<kSize, kLie, kTable>(head, first, key_rows, keys);
+    if constexpr (kTable) key_rows.find(head, first + step);
     add_keys(head, first, q, keys, sums);
   }
 #pragma unroll
@@ -354,7 +389,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
   float* const shared = task.template work_as<float>();
 #pragma unroll
   for (int c0 = 0; c0 < kSize; c0 += AttentionSums<kSize>::kColumns)
-    attention_finish<Veu, kSize, kLie>(args, out, shared, block0, c0, sums);
+    attention_finish<Veu, kSize, kLie, kTable>(args, out, head.table, shared, block0, c0, sums);
 }
 
 }  // namespace rk

@@ -20,6 +20,9 @@ RK_INLINE float attention_inverse(float sum, int32_t weightless) {
 // Whether the query gets zeros although its weighted sum is NaN.
 RK_INLINE bool attention_drops(float sum, int32_t weightless) { return weightless == kWeightlessZero && sum != sum; }
 
+// An entry of a table of rows, which nobody writes.
+RK_INLINE int32_t load_row_number(const int32_t* p) { return __float_as_int(load_weight1(reinterpret_cast<const float*>(p))); }
+
 // Four neighbours of a row as they lie in memory: float4, or uint2 where they have 16 bits each.
 template <class In>
 using AttentionFour = std::conditional_t<sizeof(In) == 2, uint2, float4>;
