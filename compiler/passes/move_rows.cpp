@@ -232,7 +232,9 @@ class RowSinker {
 
   // A Concat that joins rows of one base to longer rows becomes one Gather, instead of copies of copies.
   bool side_by_side(const ROperator& rop, const std::vector<MovedRows>& from) {
-    if (std::none_of(from.begin(), from.end(), [](const MovedRows& one) { return !one.view; })) return false;
+    const auto is_whole = [&](const MovedRows& one) { return is_counted(one.table, row_count(shape_of(one.base))); };
+    const bool copies = std::none_of(from.begin(), from.end(), is_whole);  // all are parts, which are copied even where strides say them
+    if (!copies && std::none_of(from.begin(), from.end(), [](const MovedRows& one) { return !one.view; })) return false;
     RowTable table;
     for (size_t r = 0; r < from[0].table.size(); ++r) {
       for (const MovedRows& one : from) table.push_back(one.table[r]);

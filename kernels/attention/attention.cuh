@@ -44,8 +44,8 @@ struct AttentionArgs {
   uint32_t groups_log2;                                                      // of queries
   float scale;         // times log2(e), as are the scores, because the GPU has exp2 and not exp
   int32_t weightless;  // AttentionWeightless
-  TensorRef table;     // with kTable: int32, the rows of each window
-  int32_t table_batch[kAttentionBatchRank];
+  TensorRef table{};   // with kTable: int32, the rows of each window
+  int32_t table_batch[kAttentionBatchRank]{};
 };
 static_assert(sizeof(AttentionArgs) <= 768, "an argument slot has 768 bytes");
 

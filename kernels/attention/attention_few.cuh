@@ -63,14 +63,13 @@ RK_BODY void attention_few(const Task<Veu>& caller) {
                   *const v = values_at<const In>(task, args.v) + at.v;
   Out* const out = values_at<Out>(task, args.out) + at.out;
   AttentionOnceRows<1, kGroups, In> rows;
-  const int group = lane_id() / 4, member = lane_id() % 4;
-  int32_t out_rows[2] = {m0 + group, m0 + 8 + group};
+  int32_t queries[2];  // with kTable
   if constexpr (kTable) {
     AttentionWindow window;
     window.load(values_at<const int32_t>(task, args.table) + at.table, args.keys);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) out_rows[r] = window.at(m0 + r * 8, group);
-    attention_few_find<kGroups>(args, window, out_rows, q, k, v, Held::kOfValues, rows);
+    for (int r = 0; r < 2; ++r) queries[r] = window.at(m0 + r * 8, lane_id() / 4);
+    attention_few_find<kGroups>(args, window, queries, q, k, v, Held::kOfValues, rows);
   } else {
     rows.find(args, q, k, v, m0, 0, Held::kOfValues);
   }
@@ -80,6 +79,7 @@ RK_BODY void attention_few(const Task<Veu>& caller) {
   held.load(args, rows, 0);
   if constexpr (kBias != kNoBias && !kKnownBias) added.load(args, values_at<const Bias>(task, args.bias) + at.bias, m0, 0);
   const AttentionOnceSums<kSize> made = attention_once_sums<kSize, 1, kGroups, kBias, In>(args, held, rows, added, 0, 0);
+  const int group = lane_id() / 4, member = lane_id() % 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int32_t m = m0 + r * 8 + group;
@@ -89,7 +89,7 @@ RK_BODY void attention_few(const Task<Veu>& caller) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) y[i] = drops ? 0.0f : made.y[i % 4][r * 2 + i / 4] * inverse;
     if (m < args.queries && (kWhole || member * 8 < args.values))
-      store8(out + (static_cast<int64_t>(out_rows[r]) * args.out_m + member * 8), y);
+      store8(out + (static_cast<int64_t>(kTable ? queries[r] : m) * args.out_m + member * 8), y);
   }
 }
 

@@ -2,12 +2,18 @@
 // reference over the stand-in.
 #include "kernels/attention/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
+#include <set>
 
 #include "compiler/ops/operator.h"
 #include "compiler/passes/assign_layout.h"
+#include "compiler/support/text.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -54,6 +60,58 @@ TEST_CASE("a query whose weights are not numbers gets NaN or zeros") {
   }
 }
 
+TEST_CASE("Attention by a table is within windows of the rows") {
+  CaseMaker maker("by hand");
+  const std::vector<float> ones(4, 1.0F);
+  const TensorId q = maker.input({1, 4, 1}, Lay::rows, ones), k = maker.input({1, 4, 1}, Lay::rows, ones),
+                 v = maker.input({1, 4, 1}, Lay::rows, {1, 2, 4, 8}),
+                 bias = maker.input({2, 1, 2, 2}, Lay::rows, {0, -kInfinite, 0, 0, 0, 0, -kInfinite, 0}),
+                 table = maker.indices({2, 2}, {2, 0, 1, 3});
+  const auto answer = [&](TensorId added) {
+    const Case c = maker.finish(Attention{}, {q, k, v, added, table}, maker.output({1, 4, 1}));
+    return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
+  };
+  check_near(answer(TensorId()), {2.5F, 5, 2.5F, 5});  // rows 2 and 0 see each other, and 1 and 3
+  check_near(answer(bias), {2.5F, 5, 4, 8});           // row 2, the first of its window, does not see row 0; row 3 sees only itself
+}
+
+TEST_CASE("Attention by a table is the attention of windows that are cut out") {
+  std::mt19937 random(3);
+  std::vector<int64_t> order(24);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  const std::vector<float> numbers = [&] {
+    std::uniform_real_distribution<float> draw(-1, 1);
+    std::vector<float> made(static_cast<size_t>(24 * 2 * 5));
+    for (float& x : made) x = draw(random);
+    return made;
+  }();
+  // Two heads, four windows of six rows: [heads,rows,columns], and [windows,heads,rows,columns] with the rows in the table's order.
+  const auto cut = [&](int64_t columns) {
+    std::vector<float> made;
+    for (size_t i = 0; i < 24 * 2; ++i) {
+      const auto row = static_cast<size_t>(order[i / 12 * 6 + i % 6]), head = i / 6 % 2, width = static_cast<size_t>(columns);
+      const auto first = numbers.begin() + static_cast<std::ptrdiff_t>((head * 24 + row) * width);
+      made.insert(made.end(), first, first + static_cast<std::ptrdiff_t>(width));
+    }
+    return made;
+  };
+  const std::vector<float> of_q(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(24 * 2 * 3));
+  CaseMaker maker("by a table");
+  const TensorId q = maker.input({2, 24, 3}, Lay::rows, of_q), v = maker.input({2, 24, 5}, Lay::rows, numbers),
+                 bias = maker.input({4, 1, 6, 6}), table = maker.indices({4, 6}, order), q2 = maker.input({4, 2, 6, 3}, Lay::rows, cut(3)),
+                 v2 = maker.input({4, 2, 6, 5}, Lay::rows, cut(5));
+  const auto answer = [&](const std::vector<TensorId>& inputs, const Shape& shape) {
+    const Case c = maker.finish(Attention{0.7F}, inputs, maker.output(shape));
+    return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
+  };
+  const std::vector<float> by_table = answer({q, q, v, bias, table}, {2, 24, 5}), windows = answer({q2, q2, v2, bias}, {4, 2, 6, 5});
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const size_t column = i % 5, row = static_cast<size_t>(order[i / 60 * 6 + i / 5 % 6]), head = i / 30 % 2;
+    CHECK(by_table[(head * 24 + row) * 5 + column] == windows[i]);
+  }
+}
+
 TEST_CASE("Attention says what does not fit") {
   const auto refused = [](const Shape& q, const Shape& k, const Shape& v, const Shape& bias) {
     ops::OperandList operands;
@@ -73,6 +131,37 @@ TEST_CASE("Attention says what does not fit") {
   CHECK_THAT(refused({2, 5, 8}, {2, 3, 8}, {2, 4, 4}, {}), Contains("K and V have different numbers of rows"));
   CHECK_THAT(refused({2, 5, 8}, {2, 3, 8}, {2, 3, 4}, {2, 2, 3}), Contains("does not broadcast to [2,5,3]"));
   CHECK_THAT(refused({8}, {2, 3, 8}, {2, 3, 4}, {}), Contains("input Q has shape [8], expected matrices"));
+}
+
+TEST_CASE("Attention says which table does not fit") {
+  const auto refused = [](const Shape& q, const Shape& k, const Shape& bias, const Shape& table, const std::vector<int64_t>& rows,
+                          DType dtype = DType::i64) {
+    Bytes bytes(rows.size() * sizeof(int64_t));
+    std::memcpy(bytes.data(), rows.data(), bytes.size());
+    ops::OperandList operands = {ops::Operand{{DType::f32, q}, nullptr}, ops::Operand{{DType::f32, k}, nullptr},
+                                 ops::Operand{{DType::f32, k}, nullptr}, ops::Operand{{DType::f32, bias}, nullptr},
+                                 ops::Operand{{dtype, table}, rows.empty() ? nullptr : &bytes}};
+    if (bias.empty()) operands[3] = std::nullopt;
+    try {
+      return "taken: " + shape_text(ops::infer(Attention{}, ops::Given(operands))[0].shape);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  };
+  const Shape rows = {2, 6, 8};
+  CHECK(refused(rows, rows, {}, {3, 2}, {0, 3, 1, 4, 2, 5}) == "taken: [2,6,8]");
+  CHECK(refused(rows, rows, {3, 1, 2, 2}, {3, 2}, {}) == "taken: [2,6,8]");
+  CHECK(refused(rows, rows, {2, 1, 2}, {3, 2}, {}) == "taken: [2,6,8]");
+  CHECK_THAT(refused(rows, rows, {2, 1, 2, 2}, {3, 2}, {}),
+             Contains("the bias has shape [2,1,2,2], which does not broadcast to [3,2,2,2]"));
+  CHECK_THAT(refused(rows, rows, {}, {6}, {}),
+             Contains("the rows of the windows have shape [6] of i64, expected [windows, rows of each] of i64"));
+  CHECK_THAT(refused(rows, rows, {}, {3, 2}, {}, DType::i32), Contains("have shape [3,2] of i32, expected"));
+  CHECK_THAT(refused(rows, rows, {}, {2, 2}, {}), Contains("have shape [2,2] of i64, but input Q has 6 rows"));
+  CHECK_THAT(refused(rows, {2, 7, 8}, {}, {3, 2}, {}), Contains("but input K has 7 rows"));
+  CHECK_THAT(refused(rows, rows, {}, {3, 2}, {0, 3, 1, 4, 2, 6}), Contains("the rows of the windows have row 6 of 6"));
+  CHECK_THAT(refused(rows, rows, {}, {3, 2}, {0, 3, 1, -1, 2, 5}), Contains("have row -1 of 6"));
+  CHECK_THAT(refused(rows, rows, {}, {3, 2}, {0, 3, 1, 4, 0, 5}), Contains("the rows of the windows have row 0 twice"));
 }
 TEST_CASE("heads are put side by side without a copy") {
   const Graph source = parse_graph(R"(
@@ -110,6 +199,52 @@ Case attention_case(const std::string& name, const Extents& e, Lay lay = Lay::ro
   std::vector<TensorId> inputs = {q, k, v};
   if (!bias.empty()) inputs.push_back(maker.input(bias));
   return maker.finish(Attention{scale}, inputs, maker.output(matrix(e.batch, e.queries, e.values), lay));
+}
+
+// Windows of `rows` rows of all that lie in memory, by a shuffled table. `side_by_side`: the heads of a row are neighbours, as behind a
+// product.
+struct Windowed {
+  int64_t windows, heads, rows, size, values;
+  Shape bias = {};
+  bool known_bias = false, side_by_side = true;
+};
+Case window_case(const std::string& name, const Windowed& w, Lay lay = Lay::rows) {
+  CaseMaker maker(name);
+  const int64_t count = w.windows * w.rows;
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 random(11);
+  std::shuffle(order.begin(), order.end(), random);
+  if (count > 8) std::sort(order.begin() + 2, order.begin() + 6);
+  const TensorId q = maker.input({w.heads, count, w.size}, lay), k = maker.input({w.heads, count, w.size}, lay),
+                 v = maker.input({w.heads, count, w.values}, lay), table = maker.indices({w.windows, w.rows}, order);
+  TensorId bias;
+  if (!w.bias.empty()) bias = w.known_bias ? maker.constant(w.bias) : maker.input(w.bias);
+  const TensorId out = maker.output({w.heads, count, w.values}, lay);
+  Case made = maker.finish(Attention{0.3F}, {q, k, v, bias, table}, out);
+  for (const TensorId id : {q, k, v, out}) {
+    Tensor& tensor = made.graph.tensor(id);
+    if (!w.side_by_side || lay != Lay::rows) continue;
+    const Shape& shape = tensor.shape;
+    for (const auto& [d, stride] : {std::pair{size_t{0}, shape[2]}, std::pair{size_t{1}, shape[0] * shape[2]}})
+      tensor.place.strides[d] = shape[d] == 1 ? 0 : stride;
+  }
+  return made;
+}
+
+std::vector<Case> window_cases() {
+  return {window_case("windows of seven rows", {3, 2, 7, 32, 32}),
+          window_case("windows with a bias each", {5, 3, 49, 32, 32, {5, 3, 49, 49}, true}),
+          window_case("windows that share a bias", {3, 2, 49, 24, 16, {2, 49, 49}, true}),
+          window_case("a bias of run time for each window", {4, 2, 20, 32, 32, {4, 1, 20, 20}}),
+          window_case("a bias of keys", {4, 2, 20, 32, 32, {4, 1, 1, 20}}),
+          window_case("64 rows, 24 columns", {2, 1, 64, 24, 24, {2, 1, 64, 64}, true}),
+          window_case("one window", {1, 3, 33, 32, 32, {1, 3, 33, 33}}),
+          window_case("one row of a window", {9, 2, 1, 8, 8}),
+          window_case("heads one behind the other", {3, 2, 18, 32, 32, {}, false, false}),
+          window_case("more rows and columns than a warp has", {2, 2, 70, 40, 56, {2, 1, 70, 70}}),
+          window_case("single elements by a table", {3, 2, 19, 7, 13, {1, 2, 19, 19}}),
+          window_case("everything reversed, by a table", {2, 2, 18, 16, 16}, Lay::reversed)};
 }
 
 std::vector<Case> attention_cases() {
@@ -176,6 +311,7 @@ std::vector<Case> attention_cases() {
   const TensorId q5 = large.input({2, 7, 32}, Lay::rows, whole(2 * 7 * 32, 5)),
                  k5 = large.input({2, 50, 32}, Lay::rows, whole(2 * 50 * 32, 7)), v5 = large.input({2, 50, 32});
   cases.push_back(large.finish(Attention{1}, {q5, k5, v5}, large.output({2, 7, 32})));
+  for (Case& c : window_cases()) cases.push_back(std::move(c));
   return cases;
 }
 
@@ -216,6 +352,12 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
         attention_case("a bias of all scores, five turns", {{1}, 131, 130, 32, 32}, Lay::rows, {131, 130})}) {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
   }
+  for (const Case& c : window_cases()) {
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
+  }
+  const Case windows = window_case("narrow rows by a table, results of 32 bits", {3, 2, 49, 32, 32});
+  cases.push_back(
+      narrowed(windows, {windows.graph.rops[0].inputs[0], windows.graph.rops[0].inputs[1], windows.graph.rops[0].inputs[2]}, DType::f16));
   const Case masked = attention_case("a narrow mask", {{2}, 5, 37, 32, 32}, Lay::rows, {2, 1, 37});
   const std::vector<TensorId>& inputs = masked.graph.rops[0].inputs;
   const TensorId out = masked.graph.rops[0].outputs[0];
@@ -285,6 +427,54 @@ TEST_CASE("up to 64 keys of 16 bits may be a warp's own, as Swin's windows have 
   CHECK(few({{4, 12}, 49, 65, 32, 32}).empty());
   CHECK(few({{4, 12}, 49, 49, 40, 32}).empty());
   CHECK(few({{4, 12}, 49, 49, 32, 32}, false).empty());
+}
+
+TEST_CASE("two bodies take the rows of windows by a table") {
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const auto offered = [&](const Windowed& w, bool is_narrow, Precision precision = Precision::fp16) {
+    Case c = window_case("offered", w);
+    const ROperator rop = c.graph.rops[0];
+    if (is_narrow) c = narrowed(c, {rop.inputs[0], rop.inputs[1], rop.inputs[2], rop.outputs[0]}, DType::f16);
+    std::set<std::string> bodies;
+    for (const RKernel& rkernel : kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, precision}))
+      bodies.insert(rkernel.phases[0].body);
+    return bodies;
+  };
+  using Bodies = std::set<std::string>;
+  CHECK(offered({64, 3, 49, 32, 32}, true) == Bodies{"rk::attention", "rk::attention_few"});
+  CHECK(offered({64, 3, 49, 32, 32}, false) == Bodies{"rk::attention"});
+  CHECK(offered({4, 3, 65, 32, 32}, true) == Bodies{"rk::attention"});
+  CHECK(offered({4, 3, 49, 128, 128}, true) == Bodies{"rk::attention"});
+  CHECK(offered({4, 3, 49, 32, 32}, false, Precision::fp32).empty());
+
+  // A table that is known at run time only is refused.
+  Case unknown = window_case("unknown", {4, 3, 49, 32, 32});
+  unknown.graph.tensor(unknown.graph.rops[0].inputs[kAttentionRowTable]).role = Role::input;
+  CHECK(kernels::attention().candidates({unknown.graph, unknown.graph.rops[0], vdevice, Precision::fp16}).empty());
+}
+
+TEST_CASE("a rTask by a table says which rows it reads and writes") {
+  CaseMaker maker("two windows of a map of two by four");
+  const TensorId q = maker.input({1, 8, 32}), k = maker.input({1, 8, 32}), v = maker.input({1, 8, 32}),
+                 table = maker.indices({2, 4}, {0, 1, 4, 5, 2, 3, 6, 7}), out = maker.output({1, 8, 32});
+  const Case c = maker.finish(Attention{}, {q, k, v, TensorId(), table}, out);
+  const VDevice vdevice = read_vdevice("h200").with_inputs();
+  const std::vector<RKernel> rkernels = kernels::attention().candidates({c.graph, c.graph.rops[0], vdevice, Precision::tf32});
+  REQUIRE(!rkernels.empty());
+  REQUIRE(rkernels[0].phases[0].rtasks == 2);
+  Accesses accesses;
+  kernels::attention().accesses(c.graph, c.graph.rops[0], rkernels[0], 0, 1, accesses);
+  const auto runs_of = [](const std::vector<Region>& regions, TensorId id) {
+    std::vector<std::pair<int64_t, int64_t>> runs;
+    for (const Region& region : regions) {
+      for (int64_t i = 0; region.tensor == id && i < region.run.count; ++i)
+        runs.emplace_back(region.run.offset + i * region.run.stride, region.run.length);
+    }
+    return runs;
+  };
+  const std::vector<std::pair<int64_t, int64_t>> second = {{64, 64}, {192, 64}};  // rows 2 and 3, and 6 and 7
+  CHECK(runs_of(accesses.writes, out) == second);
+  for (const TensorId id : {q, k, v}) CHECK(runs_of(accesses.reads, id) == second);
 }
 
 }  // namespace tamp::test
