@@ -20,20 +20,22 @@ Graph moved(const Graph& source) {
   return made;
 }
 
+// A map that is rolled by some pixels both ways.
+std::string rolled(const std::string& from, const std::string& to, int by) {
+  const std::string map = " -> f32[1,4,4,32]\n", s = std::to_string(by), rest = std::to_string(4 - by);
+  return to + "a = Slice(" + from + ") {starts=[0," + s + ",0,0]} -> f32[1," + rest + ",4,32]\n" +  //
+         to + "b = Slice(" + from + ") {starts=[0,0,0,0]} -> f32[1," + s + ",4,32]\n" +             //
+         to + "c = Concat(" + to + "a, " + to + "b) {axis=1}" + map +                               //
+         to + "d = Slice(" + to + "c) {starts=[0,0," + s + ",0]} -> f32[1,4," + rest + ",32]\n" +   //
+         to + "e = Slice(" + to + "c) {starts=[0,0,0,0]} -> f32[1,4," + s + ",32]\n" +              //
+         to + " = Concat(" + to + "d, " + to + "e) {axis=2}" + map;
+}
+
 // What a block of shifted windows does: rolled by one pixel both ways and cut into windows of 2 x 2, work on each window, and back.
 std::string block(const std::string& x, const std::string& y, const std::string& n, int shift) {
   const std::string map = " -> f32[1,4,4,32]\n", cut = " -> f32[1,2,2,2,2,32]\n", windows = " -> f32[4,4,32]\n";
-  const auto roll = [&](const std::string& from, const std::string& to, int by) {
-    const std::string s = std::to_string(by), rest = std::to_string(4 - by);
-    return n + to + "a = Slice(" + from + ") {starts=[0," + s + ",0,0]} -> f32[1," + rest + ",4,32]\n" +     //
-           n + to + "b = Slice(" + from + ") {starts=[0,0,0,0]} -> f32[1," + s + ",4,32]\n" +                //
-           n + to + "c = Concat(" + n + to + "a, " + n + to + "b) {axis=1}" + map +                          //
-           n + to + "d = Slice(" + n + to + "c) {starts=[0,0," + s + ",0]} -> f32[1,4," + rest + ",32]\n" +  //
-           n + to + "e = Slice(" + n + to + "c) {starts=[0,0,0,0]} -> f32[1,4," + s + ",32]\n" +             //
-           n + to + " = Concat(" + n + to + "d, " + n + to + "e) {axis=2}" + map;
-  };
   std::string text = n + "n = Normalize(" + x + ", g, b) {axes=[3]}" + map;
-  if (shift > 0) text += roll(n + "n", "r", shift);
+  if (shift > 0) text += rolled(n + "n", n + "r", shift);
   text += n + "v = Reshape(" + n + (shift > 0 ? "r)" : "n)") + cut + n + "t = Transpose(" + n + "v) {perm=[0,1,3,2,4,5]}" + cut +  //
           n + "f = Reshape(" + n + "t)" + windows +                                                                                //
           n + "q = MatMul(" + n + "f, w) {} -> f32[4,4,32]\n" +                                                                    //
@@ -41,7 +43,7 @@ std::string block(const std::string& x, const std::string& y, const std::string&
           n + "p = MatMul(" + n + "s, w) {}" + windows + n + "z = Elementwise(" + n + "p, b) {add(i0, i1)}" + windows +  //
           n + "u = Reshape(" + n + "z)" + cut + n + "k = Transpose(" + n + "u) {perm=[0,1,3,2,4,5]}" + cut + n + "m = Reshape(" + n + "k)" +
           map;
-  if (shift > 0) text += roll(n + "m", "o", 4 - shift);
+  if (shift > 0) text += rolled(n + "m", n + "o", 4 - shift);
   return text + y + " = Elementwise(" + x + ", " + n + (shift > 0 ? "o" : "m") + ") {add(i0, i1)}" + map;
 }
 
@@ -61,7 +63,230 @@ int count_tables(const Graph& graph) {
   return found;
 }
 
+// A block of Swin: what `block` does, with attention within each window, where `attended` makes its result, f32[4,4,32], of the windows'
+// rows, f32[4,4,32].
+std::string swin_block(const std::string& x, const std::string& y, const std::string& n, int shift, const std::string& attended) {
+  const std::string map = " -> f32[1,4,4,32]\n", cut = " -> f32[1,2,2,2,2,32]\n", windows = " -> f32[4,4,32]\n";
+  std::string text = n + "n = Normalize(" + x + ", g, b) {axes=[3]}" + map;
+  if (shift > 0) text += rolled(n + "n", n + "r", shift);
+  text += n + "v = Reshape(" + n + (shift > 0 ? "r)" : "n)") + cut + n + "t = Transpose(" + n + "v) {perm=[0,1,3,2,4,5]}" + cut + n +
+          "f = Reshape(" + n + "t)" + windows;
+  std::string inner = attended;
+  for (size_t at = 0; (at = inner.find('@', at)) != std::string::npos;) inner.replace(at, 1, n);
+  text += inner + n + "p = MatMul(" + n + "j, w) {}" + windows + n + "z = Elementwise(" + n + "p, b) {add(i0, i1)}" + windows + n +
+          "u = Reshape(" + n + "z)" + cut + n + "k = Transpose(" + n + "u) {perm=[0,1,3,2,4,5]}" + cut + n + "m = Reshape(" + n + "k)" +
+          map;
+  if (shift > 0) text += rolled(n + "m", n + "o", 4 - shift);
+  text += n + "s = Elementwise(" + x + ", " + n + (shift > 0 ? "o" : "m") + ") {add(i0, i1)}" + map;
+  return text + n + "l = Normalize(" + n + "s, g, b) {axes=[3]}" + map + n + "i = MatMul(" + n + "l, w) {}" + map + y + " = Elementwise(" +
+         n + "s, " + n + "i) {add(i0, i1)}" + map;
+}
+
+// Two heads of 16 columns; queries, keys and values are made by one product. "@" stands for what makes names unique.
+const char* const kHeads = R"(
+  @q = MatMul(@f, w3) {} -> f32[4,4,96]
+  @e = Elementwise(@q, b3) {add(i0, i1)} -> f32[4,4,96]
+  @h = Reshape(@e) -> f32[4,4,3,2,16]
+  @g = Transpose(@h) {perm=[2,0,3,1,4]} -> f32[3,4,2,4,16]
+  @q1 = Slice(@g) {starts=[0,0,0,0,0]} -> f32[1,4,2,4,16]
+  @q2 = Reshape(@q1) -> f32[4,2,4,16]
+  @k1 = Slice(@g) {starts=[1,0,0,0,0]} -> f32[1,4,2,4,16]
+  @k2 = Reshape(@k1) -> f32[4,2,4,16]
+  @k3 = Transpose(@k2) {perm=[0,1,3,2]} -> f32[4,2,16,4]
+  @k4 = Transpose(@k3) {perm=[0,1,3,2]} -> f32[4,2,4,16]
+  @v1 = Slice(@g) {starts=[2,0,0,0,0]} -> f32[1,4,2,4,16]
+  @v2 = Reshape(@v1) -> f32[4,2,4,16]
+)";
+const char* const kJoined = R"(
+  @y = Transpose(@a) {perm=[0,2,1,3]} -> f32[4,4,2,16]
+  @j = Reshape(@y) -> f32[4,4,32]
+)";
+const char* const kSwinOperands = R"(
+  w3 = const f32[32,96]
+  b3 = const f32[96]
+  pairs = const f32[1,2,4,4]
+  masked = const f32[4,2,4,4]
+)";
+
+std::string attention_of(const std::string& bias) {
+  return std::string(kHeads) + "  @a = Attention(@q2, @k4, @v2" + bias + ") {scale=0.25} -> f32[4,2,4,16]\n" + kJoined;
+}
+
+// The rows that each Attention takes by a table.
+std::vector<std::vector<int64_t>> attention_tables(const Graph& graph) {
+  std::vector<std::vector<int64_t>> found;
+  for (const ROperator& rop : graph.rops) {
+    if (!std::holds_alternative<Attention>(rop.attrs) || rop.inputs.size() <= kAttentionRowTable) continue;
+    const Tensor& table = graph.tensor(rop.inputs[kAttentionRowTable]);
+    found.emplace_back(i64_data(table), i64_data(table) + element_count(table.shape));
+  }
+  return found;
+}
+
 }  // namespace
+
+TEST_CASE("attention within shifted windows takes its rows by a table, and all else stays in the map's order") {
+  const Graph source = parse_graph(kOperands + std::string(kSwinOperands) + swin_block("x", "y", "1", 0, attention_of(", pairs")) +
+                                   swin_block("y", "h", "2", 1, attention_of(", masked")) + "outputs(h)\n");
+  const Graph made = moved(source);
+  CHECK(count_rops(made, "Concat") == 0);
+  CHECK(count_rops(made, "Gather") == 0);
+  CHECK(count_tables(made) == 0);
+  const std::vector<std::vector<int64_t>> tables = attention_tables(made);
+  REQUIRE(tables.size() == 2);
+  CHECK(tables[0] == std::vector<int64_t>{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15});
+  CHECK(tables[1] == std::vector<int64_t>{5, 6, 9, 10, 7, 4, 11, 8, 13, 14, 1, 2, 15, 12, 3, 0});
+  // Queries, keys and values are columns of the product's rows, and heads lie side by side again: nothing is copied.
+  const Graph placed = passes::assign_layout(made);
+  check_pass(source, placed);
+  for (const ROperator& rop : placed.rops) {
+    if (!std::holds_alternative<Attention>(rop.attrs)) continue;
+    for (size_t i = 0; i < 3; ++i) {
+      const Tensor& operand = placed.tensor(rop.inputs[i]);
+      CHECK(operand.shape == Shape{2, 16, 16});
+      CHECK(operand.place.strides == std::vector<int64_t>{16, 96, 1});
+      CHECK(operand.place.offset == static_cast<int64_t>(i) * 32);
+    }
+    CHECK(placed.tensor(rop.outputs[0]).place.strides == std::vector<int64_t>{16, 32, 1});
+  }
+}
+
+TEST_CASE("attention by a table is found however its heads are made") {
+  const auto tables = [](const std::string& attended, const std::string& constants = "") {
+    const Graph source =
+        parse_graph(kOperands + std::string(kSwinOperands) + constants + swin_block("x", "y", "1", 1, attended) + "outputs(y)\n");
+    const Graph made = moved(source);
+    check_pass(source, passes::assign_layout(made));
+    CHECK(count_rops(made, "Gather") + count_tables(made) == (attention_tables(made).empty() ? 3 : 0));
+    return attention_tables(made).size();
+  };
+  CHECK(tables(attention_of("")) == 1);
+  CHECK(tables(attention_of(", keys"), "keys = const f32[4,1,1,4]\n") == 1);
+  CHECK(tables(attention_of(", scores"), "scores = const f32[4,4]\n") == 1);
+  CHECK(tables(attention_of(", given"), "given = input f32[2,1,4]\n") == 1);
+  const std::string products = R"(
+    @q = MatMul(@f, w) {} -> f32[4,4,32]
+    @k = MatMul(@f, w) {} -> f32[4,4,32]
+    @e = MatMul(@f, w) {} -> f32[4,4,32]
+  )";
+  // Products of their own for queries, keys and values.
+  std::string several = products;
+  several.replace(several.find("@k ="), 4, "@K =");
+  for (const auto& [from, to] : {std::pair{"@q", "@q2"}, std::pair{"@K", "@k2"}, std::pair{"@e", "@v2"}}) {
+    several += fmt::format("{1}r = Reshape({0}) -> f32[4,4,2,16]\n{1} = Transpose({1}r) {{perm=[0,2,1,3]}} -> f32[4,2,4,16]\n", from, to);
+  }
+  CHECK(tables(several + "@a = Attention(@q2, @k2, @v2, masked) {} -> f32[4,2,4,16]\n" + kJoined) == 1);
+  // One head, without a dimension for it and with one, and views that are nothing.
+  std::string one = products;
+  one.replace(one.find("@k ="), 4, "@K =");
+  CHECK(tables(one + "@j = Attention(@q, @K, @e, mask) {} -> f32[4,4,32]\n", "mask = const f32[4,4,4]\n") == 1);
+  CHECK(tables(one + R"(
+    @q1 = Reshape(@q) -> f32[4,1,4,32]
+    @k1 = Reshape(@K) -> f32[4,1,4,32]
+    @v1 = Reshape(@e) -> f32[4,1,4,32]
+    @a = Attention(@q1, @k1, @v1, mask) {} -> f32[4,1,4,32]
+    @j = Reshape(@a) -> f32[4,4,32]
+  )",
+               "mask = const f32[1,1,4]\n") == 1);
+  // Windows in rows and columns of the map, each a dimension: [rows, columns, heads, pixels, columns of a head].
+  const auto grid = [](const std::string& bias) {
+    std::string text = kHeads;
+    for (const char* const operand : {"@q2", "@k4", "@v2"}) text += fmt::format("{0}g = Reshape({0}) -> f32[2,2,2,4,16]\n", operand);
+    return text + "@A = Attention(@q2g, @k4g, @v2g, " + bias + ") {} -> f32[2,2,2,4,16]\n@a = Reshape(@A) -> f32[4,2,4,16]\n" + kJoined;
+  };
+  CHECK(tables(grid("bias"), "bias = const f32[2,2,1,4,4]\n") == 1);
+  CHECK(tables(grid("bias"), "bias = const f32[2,4,4]\n") == 1);
+  CHECK(tables(grid("bias"), "bias = const f32[2,1,2,4,4]\n") == 0);  // differs from row to row of windows, but not within
+}
+
+TEST_CASE("attention whose rows no table says stays within windows") {
+  const auto stays = [](const std::string& attended, const std::string& constants = "", const std::string& outputs = "y") {
+    const Graph made = moved(parse_graph(kOperands + std::string(kSwinOperands) + constants + swin_block("x", "y", "1", 1, attended) +
+                                         "outputs(" + outputs + ")\n"));
+    CHECK(count_rops(made, "Attention") == 1);
+    return attention_tables(made).empty();
+  };
+  // Somebody else reads the result, or a view of it, in windows.
+  CHECK(stays(attention_of(""), "", "y, 1a"));
+  CHECK(stays(attention_of(""), "", "y, 1y"));
+  // The heads are put behind each other instead of side by side.
+  CHECK(stays(std::string(kHeads) + "@a = Attention(@q2, @k4, @v2) {} -> f32[4,2,4,16]\n@j = Reshape(@a) -> f32[4,4,32]\n"));
+  // Queries, keys and values of one head are neighbours.
+  CHECK(stays(R"(
+    @q = MatMul(@f, w3) {} -> f32[4,4,96]
+    @h = Reshape(@q) -> f32[4,4,2,3,16]
+    @g = Transpose(@h) {perm=[3,0,2,1,4]} -> f32[3,4,2,4,16]
+    @q1 = Slice(@g) {starts=[0,0,0,0,0]} -> f32[1,4,2,4,16]
+    @q2 = Reshape(@q1) -> f32[4,2,4,16]
+    @a = Attention(@q2, @q2, @q2) {} -> f32[4,2,4,16]
+  )" + std::string(kJoined)));
+  // Keys of other windows, half of the windows' rows as keys, and values that are the same for all windows.
+  const std::string others = R"(
+    @x1 = Slice(@v2) {starts=[1,0,0,0]} -> f32[3,2,4,16]
+    @x2 = Slice(@v2) {starts=[0,0,0,0]} -> f32[1,2,4,16]
+  )";
+  CHECK(stays(kHeads + others + "@x = Concat(@x1, @x2) {axis=0} -> f32[4,2,4,16]\n@a = Attention(@q2, @k4, @x) {} -> f32[4,2,4,16]\n" +
+              kJoined));
+  CHECK(stays(std::string(kHeads) + R"(
+    @x1 = Slice(@k4) {starts=[0,0,0,0]} -> f32[4,2,2,16]
+    @x2 = Slice(@v2) {starts=[0,0,2,0]} -> f32[4,2,2,16]
+    @a = Attention(@q2, @x1, @x2) {} -> f32[4,2,4,16]
+  )" + kJoined));
+  CHECK(stays(kHeads + others + "@a = Attention(@q2, @k4, @x2) {} -> f32[4,2,4,16]\n" + kJoined));
+}
+
+TEST_CASE("attention by a table is for windows that a warp can have, and for whole maps") {
+  const auto tables = [](int64_t pixels, int64_t size, const std::string& crop = "") {
+    const int64_t edge = 2 * pixels, all = pixels * pixels;
+    std::string text = fmt::format(R"(
+      i = input f32[1,{0},{0},32]
+      w = const f32[32,{2}]
+      p = const f32[{2},32]
+      n = Normalize(i) {{axes=[3]}} -> f32[1,{0},{0},32]
+    )",
+                                   edge, pixels, size);
+    text += crop.empty() ? fmt::format("v = Reshape(n) -> f32[1,2,{0},2,{0},32]\n", pixels) : crop;
+    const int64_t windows = crop.empty() ? 4 : 2;
+    text += fmt::format(R"(
+      t = Transpose(v) {{perm=[0,1,3,2,4,5]}} -> f32[1,{3},2,{0},{0},32]
+      f = Reshape(t) -> f32[{4},{1},32]
+      q = MatMul(f, w) {{}} -> f32[{4},{1},{2}]
+      r = Reshape(q) -> f32[{4},{1},1,{2}]
+      h = Transpose(r) {{perm=[0,2,1,3]}} -> f32[{4},1,{1},{2}]
+      a = Attention(h, h, h) {{}} -> f32[{4},1,{1},{2}]
+      b = Transpose(a) {{perm=[0,2,1,3]}} -> f32[{4},{1},1,{2}]
+      c = Reshape(b) -> f32[{4},{1},{2}]
+      y = MatMul(c, p) {{}} -> f32[{4},{1},32]
+      outputs(y)
+    )",
+                        pixels, all, size, windows / 2, windows);
+    return attention_tables(moved(parse_graph(text))).size();
+  };
+  CHECK(tables(8, 32) == 1);
+  CHECK(tables(9, 32) == 0);
+  CHECK(tables(2, 36) == 0);
+  // The upper windows alone: not all rows are in one.
+  CHECK(tables(2, 32, "s = Slice(n) {starts=[0,0,0,0]} -> f32[1,2,4,32]\nv = Reshape(s) -> f32[1,1,2,2,2,32]\n") == 0);
+}
+
+TEST_CASE("rows that are put side by side are one movement, and not a copy each") {
+  const Graph made = moved(parse_graph(std::string(kOperands) + R"(
+    a = Slice(x) {starts=[0,0,0,0], steps=[1,2,2,1]} -> f32[1,2,2,32]
+    c = Slice(x) {starts=[0,1,0,0], steps=[1,2,2,1]} -> f32[1,2,2,32]
+    d = Concat(a, c) {axis=3} -> f32[1,2,2,64]
+    outputs(d)
+  )"));
+  CHECK(count_rops(made, "Concat") == 0);
+  CHECK(count_rops(made, "Gather") + count_tables(made) == 1);
+  // A whole tensor is made where it is wanted.
+  const Graph source = parse_graph(std::string(kOperands) + R"(
+    z = Normalize(x) {axes=[3]} -> f32[1,4,4,32]
+    v = Reshape(z) -> f32[1,4,4,32]
+    d = Concat(z, v) {axis=3} -> f32[1,4,4,64]
+    outputs(d)
+  )");
+  CHECK(print(passes::move_rows(source)) == print(source));
+}
 
 TEST_CASE("windows are read by the normalisation in front of them, and sums stay in their order") {
   const Graph made = moved(parse_graph(kOperands + block("x", "y", "1", 1) + block("y", "h", "2", 0) + "outputs(h)\n"));
