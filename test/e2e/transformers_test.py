@@ -791,6 +791,65 @@ def test_attention_in_windows(tamp):
         assert len(chosen) == 1 and chosen[0].startswith("attention_few"), f"{shape} {precision}: {chosen}"
 
 
+def shifted_windows(images, edge, shift, channels, heads, window=7):
+    """Two blocks of Swin around a map: plain windows, then windows of the map rolled by `shift`, with a mask between its parts."""
+    net, size, across, rows = Net(channels), channels // heads, edge // window, window * window
+    map_shape, grid = (images, edge, edge, channels), (images, across, window, across, window, channels)
+
+    def rolled(x, by):
+        for axis in (1, 2):
+            parts = [net.add("Slice", x, net.ints(start), net.ints(end), net.ints(axis)) for start, end in ((by, edge), (0, by))]
+            x = net.add("Concat", *parts, axis=axis)
+        return x
+
+    def attention(x, by):
+        if by:
+            x = rolled(x, by)
+        cut = net.add("Transpose", net.add("Reshape", x, net.ints(*grid)), perm=[0, 1, 3, 2, 4, 5])
+        windows = images * across * across
+        qkv = net.linear(net.add("Reshape", cut, net.ints(windows, rows, channels)), channels, 3 * channels)
+        parts = net.add("Transpose", net.add("Reshape", qkv, net.ints(windows, rows, 3, heads, size)), perm=[2, 0, 3, 1, 4])
+        q, k, v = (net.add("Gather", parts, net.constant(i, np.int64), axis=0) for i in range(3))
+        scores = net.add("MatMul", net.add("Mul", q, net.constant(size ** -0.5)), net.add("Transpose", k, perm=[0, 1, 3, 2]))
+        bias = random(f"w{len(net.weights)}", 1, heads, rows, rows)
+        if by:
+            side = np.repeat([0, 1, 2], [edge - window, window - by, by])
+            part = (side[:, None] * 3 + side).reshape(across, window, across, window).transpose(0, 2, 1, 3).reshape(windows, rows)
+            bias = bias - 100 * (part[:, None, :, None] != part[:, None, None, :])
+        weights = net.add("Softmax", net.add("Add", scores, net.constant(bias)), axis=-1)
+        mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=[0, 2, 1, 3])
+        mixed = net.linear(net.add("Reshape", mixed, net.ints(windows, rows, channels)), channels, channels)
+        back = net.add("Transpose", net.add("Reshape", mixed, net.ints(*(grid[i] for i in (0, 1, 3, 2, 4, 5)))), perm=[0, 1, 3, 2, 4, 5])
+        back = net.add("Reshape", back, net.ints(*map_shape))
+        return rolled(back, edge - by) if by else back
+
+    x = net.linear("x", channels, channels)
+    for by in (0, shift):
+        x = net.add("Add", x, attention(net.norm(x), by))
+        x = net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), channels, 4 * channels)), 4 * channels, channels))
+    named(net, x)
+    return net.model([port("x", *map_shape)], [port("y", *map_shape)], opset=20, ir=9)
+
+
+def test_attention_in_shifted_windows(tamp):
+    """Attention takes the rows of its windows by a table. So all else stays in the map's order: no rows are gathered, and no normalisation
+    takes them by a table. Heads of 24 elements, which are less than a row of the body; two images without a shift."""
+    cases = [((1, 14, 3, 64, 2), "fp16", 5e-3, ["--races"], "attention_few"), ((1, 14, 3, 64, 2), "bf16", 4e-2, [], "attention_few"),
+             ((1, 14, 3, 64, 2), "tf32", 5e-3, ["--activations", "fp32"], "attention<"), ((1, 14, 3, 64, 2), "tf32", 5e-3, [], "attention"),
+             ((1, 12, 2, 48, 2, 6), "fp16", 5e-3, ["--execution", "graph"], "attention_few"), ((2, 14, 0, 64, 2), "fp16", 5e-3, [], "attention_few")]
+    for shape, precision, limit, options, body in cases:
+        check(tamp, shifted_windows(*shape), None, limit, precision, None, "--vdevice", "h200", *options)
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", *(option for option in options if option != "--races"))
+        made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+        assert all(rop["op"] != "Gather" for rop in made), f"{shape} {precision}: a Gather is left"
+        assert not any(rop["op"] == "Normalize" and "i64" in rop["signature"] for rop in made), f"{shape} {precision}: a Normalize has a table"
+        chosen = [rop["rkernel"] for rop in made if rop["op"] == "Attention"]
+        assert len(chosen) == 2 and all(name.startswith(body) and "by a table" in name for name in chosen), f"{shape} {precision}: {chosen}"
+    tamp("compile", "model.onnx", "-o", "made", "--precision", "fp32", "--vdevice", "h200")
+    made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+    assert all(rop["op"] != "Attention" for rop in made), "fp32 has no attention"
+
+
 def rops_of(tamp, *options):
     tamp("compile", "model.onnx", "-o", "made", *options)
     return [rop["op"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]]
