@@ -16,6 +16,14 @@ namespace tamp::passes {
 // moved behind rOperators that work on each row alone: normalisation along rows, products with constant weights, elementwise steps. There
 // it meets the next movement, and the two become one, or cancel. A movement that is left becomes a Gather with constant indices, or a
 // Normalize that reads its rows where they are. Runs after canonicalise.
+//
+// q, k, v = views of rows by table: f32[4,2,4,16]    =>  q', k', v' = views of the rows as they are: f32[2,16,16]
+// a = Attention(q, k, v, bias) -> f32[4,2,4,16]          a' = Attention(q', k', v', bias, table) -> f32[2,16,16]
+// y = Reshape(Transpose(a)) -> f32[4,4,32]               y = Gather(Reshape(Transpose(a')) -> f32[16,32], table)
+//
+// Attention within windows, of up to 64 rows and with heads of up to 32 columns, may be moved over, too: it takes the rows of each window
+// by a table. Needs: one table of all rows for Q, K and V, views in which windows and heads lie as passes/window_heads.h says, and a result
+// that is read by views alone which put its heads side by side.
 Graph move_rows(Graph graph);
 
 }  // namespace tamp::passes
