@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kLeastRow = 32;  // elements; shorter rows are no work for copies of rows
 constexpr int64_t kMostRows = int64_t{1} << 20;
-// Of attention by a table: rows of a window, and columns of a head. Larger ones are left to bodies that take no table, and are faster then.
+// Of attention by a table: rows of a window, and columns of a head. Larger ones have bodies of their own, which take no table.
 constexpr int64_t kMostWindowRows = 64, kMostHeadColumns = 32;
 
 using RowTable = std::vector<int64_t>;
@@ -66,7 +66,9 @@ class RowMaker {
   }
   // `shape` is a copy, since the caller's may be that of a tensor, which moves when one is added.
   TensorId reshaped(TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
-    return graph_.tensor(id).shape == shape ? id : viewed(Reshape{shape}, id, shape, reason, out);
+    if (graph_.tensor(id).shape == shape) return id;
+    const Reshape view{shape};
+    return viewed(view, id, std::move(shape), reason, out);
   }
   TensorId viewed(OpAttrs view, TensorId id, Shape shape, const ROperator& reason, std::vector<ROperator>& out) {
     const TensorId to = tensor(graph_.tensor(id).name, std::move(shape));
