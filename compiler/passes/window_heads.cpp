@@ -1,5 +1,7 @@
 #include "compiler/passes/window_heads.h"
 
+#include <utility>
+
 namespace tamp::passes {
 
 std::optional<WindowHeads> window_heads(const Shape& shape, const Placement& place, int64_t row) {
