@@ -337,23 +337,21 @@ RK_BODY void attention(const Task<Veu>& caller) {
                                args.scale,
                                nullptr};
   if (head.bias != nullptr) head.bias += at.bias;
-  int32_t queries[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) queries[r] = min(m0 + group + r * 8, head.queries - 1);
-  const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
+  int32_t queries[2];  // with kTable
   AttentionKeyRows key_rows;
   if constexpr (kTable) {
     head.table = values_at<const int32_t>(task, args.table) + at.table;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) queries[r] = load_row_number(head.table + queries[r]);
-    key_rows.find(head, begin);
+    for (int r = 0; r < 2; ++r) queries[r] = load_row_number(head.table + min(m0 + group + r * 8, head.queries - 1));
+    key_rows.find(head, warp % warps * kAttentionWarpKeys);
   }
 
   task.await_inputs();
   AttentionQueries<In> q[kSize / 16];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const In* const row = values_at<const In>(task, args.q) + at.q + static_cast<int64_t>(queries[r]) * args.q_m;
+    const In* const row = values_at<const In>(task, args.q) + at.q +
+                          static_cast<int64_t>(kTable ? queries[r] : min(m0 + group + r * 8, head.queries - 1)) * args.q_m;
 #pragma unroll
     for (int j = 0; j < kSize / 16; ++j) q[j].set(r, attention_load<kLie>(row, args.q_k, j * 16 + member * 4, head.size));
   }
@@ -371,6 +369,7 @@ RK_BODY void attention(const Task<Veu>& caller) {
       for (int e = 0; e < 4; ++e) sums.y[c][i][e] = 0.0f;
     }
   }
+  const int32_t begin = warp % warps * kAttentionWarpKeys, step = warps * kAttentionWarpKeys;
   // (Loading the next keys ahead takes more registers than there are: with 124 bytes spilled a rTask took 15.2 us instead of 6.6.)
 #pragma unroll 1
   for (int32_t first = begin; first < head.keys; first += step) {
