@@ -184,7 +184,8 @@ TEST_CASE("where one-tap products are all that counts, stages of inputs have one
   CHECK(stages(640).steps == 2);  // 10
   CHECK(stages(640).chunk_steps == 4);
   CHECK(stages(704).steps == 0);  // 11
-  CHECK(stages(512).steps == 0);  // 8 are too few
+  CHECK(stages(512).steps == 2);  // 8
+  CHECK(stages(128).steps == 2);  // 2, all in one stage
   vdevice.even_stages = false;
   CHECK(stages(768).steps == 0);
 }
