@@ -12,6 +12,7 @@
 #include "compiler/ops/ops.h"
 #include "compiler/passes/rewrite.h"
 #include "compiler/passes/row_work.h"
+#include "compiler/passes/take_rows.h"
 #include "compiler/passes/view_strides.h"
 #include "compiler/passes/window_heads.h"
 
@@ -477,14 +478,10 @@ class GatherLifter {
  private:
   bool lift(size_t at) {
     const ROperator gather = graph_.rops[at];
-    const auto* op = std::get_if<Gather>(&gather.attrs);
-    if (!op || op->axis != 0) return false;
+    if (!gathers_rows(graph_, gather)) return false;
     const Tensor &data = graph_.tensor(gather.inputs[0]), &indices = graph_.tensor(gather.inputs[1]);
-    if (data.shape.size() != 2 || indices.role != Role::constant || indices.dtype != DType::i64 || indices.shape.size() != 1) return false;
-    const int64_t* numbers = i64_data(indices);
     const int64_t count = indices.shape[0];
-    if (count > data.shape[0] || std::any_of(numbers, numbers + count, [&](int64_t n) { return n < 0 || n >= data.shape[0]; }))
-      return false;
+    if (count > data.shape[0]) return false;
 
     const std::optional<size_t> found = worker_behind(gather.inputs[0]);
     if (!found) return false;
@@ -550,10 +547,8 @@ Graph share_gathers(Graph graph) {
     const Shape &shape = graph.tensor(from).shape, &made = graph.tensor(to).shape;
     if (std::holds_alternative<Reshape>(rop.attrs) && !shape.empty() && !made.empty() && shape.back() == made.back())
       source[to.index()] = source[from.index()];
-    const auto* gather = std::get_if<Gather>(&rop.attrs);
-    if (!gather || gather->axis != 0 || shape.size() != 2) continue;
+    if (!gathers_rows(graph, rop)) continue;
     const Tensor& indices = graph.tensor(rop.inputs[1]);
-    if (indices.role != Role::constant || indices.dtype != DType::i64 || indices.shape.size() != 1) continue;
     if (std::find(graph.outputs.begin(), graph.outputs.end(), to) != graph.outputs.end()) continue;
     const int64_t* numbers = i64_data(indices);
     const auto [first, is_new] = known.try_emplace({source[from.index()], RowTable(numbers, numbers + indices.shape[0])}, to);
@@ -562,70 +557,6 @@ Graph share_gathers(Graph graph) {
   }
   return remove_dead(erase_rops(replacements.apply(std::move(graph)), dead));
 }
-
-// A Normalize of gathered rows reads them where they are; it may have several of them side by side in each of its rows.
-class SideBySide {
- public:
-  explicit SideBySide(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), make_(graph_) {}
-
-  Graph run() {
-    const std::vector<ROperator> old = graph_.rops;
-    for (const ROperator& rop : old) {
-      if (!takes_rows(rop)) out_.push_back(rop);
-    }
-    graph_.rops = std::move(out_);
-    return remove_dead(std::move(graph_));
-  }
-
- private:
-  bool takes_rows(const ROperator& rop) {
-    if (!std::holds_alternative<Normalize>(rop.attrs) || !row_work(graph_, rop)) return false;
-    const Shape shape = graph_.tensor(rop.outputs[0]).shape;
-    const std::optional<ROperator> gather = gather_behind(rop.inputs[0]);
-    if (!gather) return false;
-    const int64_t count = graph_.tensor(gather->inputs[1]).shape[0], columns = graph_.tensor(gather->inputs[0]).shape[1];
-    if (columns == 0 || shape.back() == 0 || shape.back() % columns != 0) return false;
-    const int64_t pieces = shape.back() / columns, rows = count / pieces;
-    ROperator done = rop;
-    done.attrs = for_rank(rop.attrs, 2);
-    done.inputs.resize(kNormalizeRows + 1);
-    done.inputs[0] = gather->inputs[0];
-    done.inputs[kNormalizeRows] = gather->inputs[1];
-    if (pieces > 1) {
-      const Tensor numbers = graph_.tensor(gather->inputs[1]);
-      done.inputs[kNormalizeRows] =
-          add_constant(graph_, numbers.name + ".rows" + std::to_string(pieces), DType::i64, {rows, pieces}, Bytes(*numbers.data));
-    }
-    done.outputs = {make_.tensor(graph_.tensor(rop.outputs[0]).name, {rows, shape.back()})};
-    done.origin.insert(done.origin.begin(), gather->origin.begin(), gather->origin.end());
-    out_.push_back(done);
-    out_.push_back({rop.name, Reshape{shape}, {}, done.outputs, rop.outputs, rop.origin});
-    return true;
-  }
-
-  // The Gather of rows of a matrix, by constant numbers, that makes these elements; Reshapes may stand between, and nothing else reads it.
-  std::optional<ROperator> gather_behind(TensorId id) const {
-    ROperatorId maker = uses_.maker_for_one(id);
-    while (maker.valid() && std::holds_alternative<Reshape>(graph_.rop(maker).attrs))
-      maker = uses_.maker_for_one(graph_.rop(maker).inputs[0]);
-    if (!maker.valid()) return std::nullopt;
-    const ROperator& rop = graph_.rop(maker);
-    const auto* gather = std::get_if<Gather>(&rop.attrs);
-    if (!gather || gather->axis != 0) return std::nullopt;
-    const Tensor &data = graph_.tensor(rop.inputs[0]), &indices = graph_.tensor(rop.inputs[1]);
-    const bool of_rows = data.shape.size() == 2 && data.dtype == DType::f32 && indices.role == Role::constant &&
-                         indices.dtype == DType::i64 && indices.shape.size() == 1;
-    if (!of_rows) return std::nullopt;
-    const int64_t *const first = i64_data(indices), *const last = first + indices.shape[0];
-    if (std::any_of(first, last, [&](int64_t row) { return row < 0 || row >= data.shape[0]; })) return std::nullopt;
-    return rop;
-  }
-
-  Graph graph_;
-  Uses uses_;
-  RowMaker make_;
-  std::vector<ROperator> out_;
-};
 
 }  // namespace
 
@@ -639,7 +570,7 @@ Graph move_rows(Graph graph) {
     again = lifter.step();
     moved = share_gathers(lifter.take());
   }
-  return SideBySide(std::move(moved)).run();
+  return take_rows(std::move(moved));
 }
 
 }  // namespace tamp::passes
