@@ -119,7 +119,7 @@ inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalize
 // the normalisation scales and shifts by is in B and in the bias. Else N(A) is A. The moments of each kMomentColumns neighbours of a row
 // are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. Inputs A[..,M,K], B[K,N] (with
 // trans_b [N,K]), bias[N]?, R? of Y's shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`) -> Y[..,M,N], moments[rows of Y,
-// N / kMomentColumns, 2]?.
+// N / kMomentColumns, 2]?. With `normalize` and without moments, whoever computes the product finds mean and deviation of A's rows itself.
 struct MomentMatMul {
   bool trans_b = false;
   float alpha = 1;
@@ -143,6 +143,30 @@ struct MomentMatMul {
 };
 inline constexpr int64_t kMomentColumns = 32;                                      // and of MomentConv
 inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4;  // places in its inputs
+
+// Two products of rows, one behind the other, as in the feed-forward part of a transformer's block: Z = act(N(X) * W1 + B1) * W2 + B2 + R.
+// With `normalize`, N(X) is X with its rows normalised along their last dimension, as Normalize does; what the normalisation scales and
+// shifts by is in W1 and B1. Else N(X) is X. Inputs X[..,M,K], W1[K,H], W2[H,N], B1[H]?, B2[N]?, R? of Z's shape -> Z[..,M,N], and with
+// keeps_moments the moments of Z's rows as MomentMatMul has them, [rows of Z, N / kMomentColumns, 2]. passes/fuse_feed_forward makes it.
+struct FeedForward {
+  ActivationCall activation{};
+  bool normalize = false, centered = true;
+  float epsilon = 1e-5F;
+  bool keeps_moments = false;
+  bool operator==(const FeedForward&) const = default;
+
+  static constexpr const char* kName = "FeedForward";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    f("", op.activation);
+    f("normalize", op.normalize, false);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon, 1e-5F);
+    f("keeps_moments", op.keeps_moments, false);
+  }
+};
+// Places in its inputs.
+inline constexpr size_t kFeedFirstWeights = 1, kFeedWeights = 2, kFeedFirstBias = 3, kFeedBias = 4, kFeedResidual = 5;
 
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
@@ -758,6 +782,7 @@ struct Scatter {
   X(MatMul)               \
   X(NormalizedMatMul)     \
   X(MomentMatMul)         \
+  X(FeedForward)          \
   X(Pool)                 \
   X(PoolIndices)          \
   X(MaxUnpool)            \

@@ -14,18 +14,10 @@ namespace {
 // The bias is C of the MatMul.
 MatMul plain_product(const MomentMatMul& op) { return {false, op.trans_b, op.alpha, 1}; }
 
-int64_t rows_of(const Shape& shape) { return element_count(shape) / std::max<int64_t>(1, shape.back()); }
-Shape moments_of(const Shape& shape) { return {rows_of(shape), shape.back() / kMomentColumns, 2}; }
-
-void check_columns(const char* operand, const Shape& shape) {
-  if (shape.back() % kMomentColumns != 0 || shape.back() == 0)
-    throw bad_input(std::string(operand) + " has shape " + shape_text(shape) + ", expected rows of a multiple of " +
-                    std::to_string(kMomentColumns));
-}
-
 // The operand's rows, normalised by the moments.
 Value normalised(const MomentMatMul& op, const Call& call) {
   const Value& a = call.input(0);
+  if (!call.has_input(kMomentMoments)) return normalised_rows(a, op.centered, op.epsilon);
   const Numbers<double> x(a), moments(call.input(kMomentMoments));
   const int64_t columns = a.shape.back(), parts = columns / kMomentColumns;
   std::vector<double> y(static_cast<size_t>(element_count(a.shape)));
@@ -43,14 +35,6 @@ Value normalised(const MomentMatMul& op, const Call& call) {
   return value_from(a.dtype, a.shape, y);
 }
 
-// Of the rows of a result that lies one row after the other.
-std::vector<double> moments_of_rows(const std::vector<double>& y) {
-  std::vector<double> moments;
-  for (size_t part = 0; part < y.size(); part += kMomentColumns)
-    append_moments([&](int64_t i) { return y[part + static_cast<size_t>(i)]; }, moments);
-  return moments;
-}
-
 }  // namespace
 
 TensorTypes infer(const MomentMatMul& op, const Given& given) {
@@ -63,8 +47,8 @@ TensorTypes infer(const MomentMatMul& op, const Given& given) {
     throw bad_input("bias has shape " + shape_text(given.shape(kMomentBias)) + ", expected " + shape_text({sum.shape.back()}));
   if (given.has(kMomentResidual) && given.shape(kMomentResidual) != sum.shape)
     throw bad_input("R has shape " + shape_text(given.shape(kMomentResidual)) + ", expected " + shape_text(sum.shape));
-  if (given.has(kMomentMoments) != op.normalize) throw bad_input("moments and attribute 'normalize' belong together");
-  if (op.normalize) {
+  if (given.has(kMomentMoments) && !op.normalize) throw bad_input("moments without attribute 'normalize'");
+  if (given.has(kMomentMoments)) {
     check_columns("A", given.shape(0));
     if (given.shape(kMomentMoments) != moments_of(given.shape(0)))
       throw bad_input("moments have shape " + shape_text(given.shape(kMomentMoments)) + ", expected " +

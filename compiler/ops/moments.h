@@ -1,10 +1,10 @@
-// Moments as MomentMatMul and MomentConv give them.
+// Moments of rows as MomentMatMul, MomentConv and FeedForward give them, and rows as the two products normalise them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "compiler/ir/ops.h"
+#include "compiler/ops/call.h"
 
 namespace tamp::ops {
 
@@ -17,5 +17,17 @@ void append_moments(const Value& value, std::vector<double>& moments) {
   moments.push_back(mean);
   moments.push_back(squares);
 }
+
+// Of the rows of a result that lies one row after the other.
+std::vector<double> moments_of_rows(const std::vector<double>& y);
+
+int64_t rows_of(const Shape& shape);
+Shape moments_of(const Shape& shape);
+
+// Error unless rows of `shape` are whole groups of kMomentColumns.
+void check_columns(const char* operand, const Shape& shape);
+
+// (x - mean) / sqrt(variance + epsilon) of each row; without `centered` the mean counts as 0.
+Value normalised_rows(const Value& x, bool centered, double epsilon);
 
 }  // namespace tamp::ops

@@ -1,0 +1,91 @@
+// FeedForward: two MatMuls with an activation between them, behind a normalisation of rows or none.
+#include <optional>
+
+#include "compiler/ops/moments.h"
+#include "compiler/ops/operator.h"
+#include "compiler/support/error.h"
+#include "compiler/support/text.h"
+
+namespace tamp::ops {
+namespace {
+
+// Columns of the product of `k` columns with the weights at `place`.
+int64_t columns_of(const Given& given, size_t place, const char* name, int64_t k) {
+  const Shape& w = given.shape(place);
+  if (w.size() != 2 || w[0] != k)
+    throw bad_input(std::string(name) + " has shape " + shape_text(w) + ", expected [" + std::to_string(k) + ",columns]");
+  return w[1];
+}
+
+void expect_shape(const Given& given, size_t i, const char* name, const Shape& shape) {
+  if (given.has(i) && given.shape(i) != shape)
+    throw bad_input(std::string(name) + " has shape " + shape_text(given.shape(i)) + ", expected " + shape_text(shape));
+}
+
+// rows * weights + bias, row by row.
+std::vector<double> product(const Call& call, const Numbers<double>& rows, int64_t count, int64_t k, size_t weights, size_t bias) {
+  const Numbers<double> w(call.input(weights));
+  const int64_t columns = call.input(weights).shape[1];
+  std::optional<Numbers<double>> b;
+  if (call.has_input(bias)) b.emplace(call.input(bias));
+  std::vector<double> y(static_cast<size_t>(count * columns));
+  for (int64_t row = 0; row < count; ++row) {
+    double* const to = y.data() + row * columns;
+    for (int64_t n = 0; n < columns; ++n) to[n] = b ? (*b)[n] : 0;
+    for (int64_t i = 0; i < k; ++i) {
+      const double value = rows[row * k + i];
+      for (int64_t n = 0; n < columns; ++n) to[n] += value * w[i * columns + n];
+    }
+  }
+  return y;
+}
+
+}  // namespace
+
+TensorTypes infer(const FeedForward& op, const Given& given) {
+  given.expect(3, kFeedResidual + 1);
+  if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
+  const int64_t hidden = columns_of(given, kFeedFirstWeights, "W1", given.shape(0).back()),
+                columns = columns_of(given, kFeedWeights, "W2", hidden);
+  TensorType z = given.type(0);
+  z.shape.back() = columns;
+  expect_shape(given, kFeedFirstBias, "B1", {hidden});
+  expect_shape(given, kFeedBias, "B2", {columns});
+  expect_shape(given, kFeedResidual, "R", z.shape);
+  if (!op.keeps_moments) return {z};
+  check_columns("the result", z.shape);
+  return {z, {z.dtype, moments_of(z.shape)}};
+}
+
+std::vector<Value> evaluate(const FeedForward& op, const Call& call) {
+  const Value& x = call.input(0);
+  const Value rows = op.normalize ? normalised_rows(x, op.centered, op.epsilon) : x;
+  const int64_t count = rows_of(x.shape), k = x.shape.back(), hidden = call.input(kFeedFirstWeights).shape[1];
+  std::vector<double> y = product(call, Numbers<double>(rows), count, k, kFeedFirstWeights, kFeedFirstBias);
+  for (double& value : y) value = activate(op.activation, value);
+  Shape between = x.shape;
+  between.back() = hidden;
+  const Value inner = value_from(x.dtype, between, y);
+  std::vector<double> z = product(call, Numbers<double>(inner), count, hidden, kFeedWeights, kFeedBias);
+  if (call.has_input(kFeedResidual)) {
+    const Numbers<double> residual(call.input(kFeedResidual));
+    for (size_t i = 0; i < z.size(); ++i) z[i] += residual[static_cast<int64_t>(i)];
+  }
+  std::vector<Value> results = {output_from(call, z)};
+  if (op.keeps_moments) {
+    const Tensor& moments = call.graph.tensor(call.rop.outputs[1]);
+    results.push_back(value_from(moments.dtype, moments.shape, moments_of_rows(z)));
+  }
+  return results;
+}
+
+Layout layout_of(const FeedForward&) { return Layout::row_major; }
+bool is_identity(const FeedForward&, const Shape&) { return false; }
+bool is_f32_only(const FeedForward&, DType) { return true; }
+int64_t own_work(const FeedForward& op, const Given& given, const TensorTypes& results) {
+  const int64_t rows = rows_of(results[0].shape), read = op.normalize ? 2 : 0;
+  return saturating_sum(saturating_product({rows, saturating_sum(given.elements(kFeedFirstWeights), given.elements(kFeedWeights))}),
+                        saturating_product({read, kWorkOfRead, given.elements(0)}));
+}
+
+}  // namespace tamp::ops
