@@ -283,14 +283,17 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
     if (prepared.vdevice.more_tiles && is_narrow && select::has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
     // There are no bodies by moments with such tiles.
     if (prepared.vdevice.more_tiles && select::has<MomentMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
+    // Its rows are operands of 16 bits, whatever lies in memory.
+    if (trial.precision == Precision::tf32 && !trial.narrow_activations && select::has<FeedForward>(unplaced))
+      return std::numeric_limits<double>::infinity();
     return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
   };
 }
 
 // Whether the second result are numbers about the first, moments or sums, which are fp32 in every precision.
 bool keeps_numbers(const ROperator& rop) {
-  return std::holds_alternative<MomentMatMul>(rop.attrs) || std::holds_alternative<MomentConv>(rop.attrs) ||
-         std::holds_alternative<SummedConv>(rop.attrs);
+  return std::holds_alternative<MomentMatMul>(rop.attrs) || std::holds_alternative<FeedForward>(rop.attrs) ||
+         std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<SummedConv>(rop.attrs);
 }
 
 // The rOperators whose results stay in fp32 although activations may lie in 16 bits.

@@ -20,6 +20,7 @@
 #include "kernels/elementwise/indexed_copy.h"
 #include "kernels/excite/excite.h"
 #include "kernels/excite/squeeze.h"
+#include "kernels/gemm/feed_forward.h"
 #include "kernels/gemm/gemv.h"
 #include "kernels/gemm/matmul_direct.h"
 #include "kernels/pool/max_unpool.h"
@@ -52,6 +53,7 @@ const std::vector<Family>& families() {
       depthwise_boxes(),  // the same with large filters, where the device copies boxes; with moments of its pixels, too
       separable_conv(),   // Conv with a prologue
       pointwise_pair(),   // two pointwise Convs
+      feed_forward(),     // two MatMuls with an activation between
       direct(),           // every other Conv
       matmul_direct(),    // MatMul of two activations
       attention(),        // two of them with a softmax between

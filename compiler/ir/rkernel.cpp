@@ -29,17 +29,21 @@ void append_runs(const std::vector<Axis>& axes, size_t first, int64_t offset, st
   }
 }
 
+// Without boxes a member's weights are a block of the ring, for all tiles.
+int64_t tiles_of_members(const Phase& phase) { return phase.boxes ? phase.boxes->tiles() : phase.ring.rtasks_per_block; }
+
 }  // namespace
 
-int64_t Phase::member_of(int64_t index) const { return cluster > 1 ? index / boxes->tiles() % cluster : 0; }
+int64_t Phase::member_of(int64_t index) const { return cluster > 1 ? index / tiles_of_members(*this) % cluster : 0; }
 
 int64_t Phase::shared_tile_of(int64_t index) const {
-  return cluster > 1 ? index / (boxes->tiles() * cluster) * boxes->tiles() + index % boxes->tiles() : index;
+  const int64_t tiles = tiles_of_members(*this);
+  return cluster > 1 ? index / (tiles * cluster) * tiles + index % tiles : index;
 }
 
 int64_t Phase::taken(int64_t i) const {
   if (cluster > 1) {
-    const int64_t tile = i / cluster, tiles = boxes->tiles();
+    const int64_t tile = i / cluster, tiles = tiles_of_members(*this);
     return (tile / tiles * cluster + i % cluster) * tiles + tile % tiles;
   }
   if (!boxes || boxes->blocks_beside == 1) return i;

@@ -8,6 +8,7 @@
 
 #include "compiler/passes/by_kind.h"
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/row_products.h"
 
 namespace tamp::passes {
 namespace {
@@ -27,29 +28,9 @@ struct Deferred {
 
 TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
-// Whether the result has its operand's elements in their order: a Reshape, or a Transpose that moves dimensions of one element alone.
-// Example: attention as PyTorch exports it for batch 1 turns [1,197,768] into [197,1,768].
-bool keeps_order(const Graph& graph, const ROperator& rop) {
-  if (std::holds_alternative<Reshape>(rop.attrs)) return true;
-  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
-  if (!transpose) return false;
-  std::vector<int64_t> longer;
-  for (const int64_t from : transpose->perm) {
-    if (graph.tensor(rop.inputs[0]).shape[static_cast<size_t>(from)] != 1) longer.push_back(from);
-  }
-  return std::is_sorted(longer.begin(), longer.end());
-}
-
-// A product of rows with constant weights.
-bool is_row_product(const Graph& graph, const ROperator& rop) {
-  const auto* matmul = std::get_if<MatMul>(&rop.attrs);
-  if (!matmul || matmul->trans_a || rop.inputs.size() != 2 || rop.epilogue.residual_after_activation) return false;
-  const Tensor &b = graph.tensor(rop.inputs[1]), &made = graph.tensor(rop.outputs[0]);
-  return is_f32_constant(graph, rop.inputs[1]) && b.shape.size() == 2 && made.dtype == DType::f32 &&
-         is_row_or_none(graph, rop.epilogue.bias, made.shape.back());
-}
 bool is_maker(const Graph& graph, const ROperator& rop) {
-  return is_row_product(graph, rop) && rop.epilogue.activation == Activation::none;
+  const bool is_feed_forward = std::holds_alternative<FeedForward>(rop.attrs) && graph.tensor(rop.outputs[0]).dtype == DType::f32;
+  return is_feed_forward || (is_row_product(graph, rop) && rop.epilogue.activation == Activation::none);
 }
 // A depthwise convolution of a map, whose pixels are rows.
 bool is_maker_of_pixels(const Graph& graph, const ROperator& rop) {
@@ -94,7 +75,8 @@ class DeferredMatcher {
 
  private:
   DeferredResidual residual_of_maker(const ROperator& maker) const {
-    TensorId residual = maker.epilogue.residual;
+    const bool is_feed_forward = std::holds_alternative<FeedForward>(maker.attrs);
+    TensorId residual = is_feed_forward ? input_or_none(maker, kFeedResidual) : maker.epilogue.residual;
     if (!residual.valid()) return DeferredResidual::none;
     while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
@@ -185,12 +167,17 @@ class Deferral {
     return moments;
   }
   TensorId keep_moments_of_product(ROperator& maker) {
+    const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
+    const Shape moments = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
+    if (auto* const feed = std::get_if<FeedForward>(&maker.attrs)) {
+      feed->keeps_moments = true;
+      return add_moments(maker, moments);
+    }
     MomentMatMul op = as_moment_matmul(maker);
     op.keeps_moments = true;
     maker.attrs = op;
     drop_missing(maker);
-    const Shape& shape = graph_.tensor(maker.outputs[0]).shape;
-    return add_moments(maker, {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2});
+    return add_moments(maker, moments);
   }
 
   void take_moments(ROperator& product, TensorId moments) {
@@ -204,7 +191,7 @@ class Deferral {
     product.inputs.resize(kMomentMoments + 1);
     const Shape shape = graph_.tensor(product.inputs[0]).shape;
     fold(product, op, input_or_none(normalize, 1), input_or_none(normalize, 2));
-    product.inputs[0] = in_shape(normalize.inputs[0], shape);
+    product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
     product.inputs[kMomentMoments] = moments;
     prepend_origin(product, normalize);
   }
@@ -232,19 +219,6 @@ class Deferral {
     const float* const scales = f32_data(graph_.tensor(scale));
     for (size_t i = 0; i < k * columns; ++i) scaled[i] *= scales[op.trans_b ? i % k : i / columns];
     product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
-  }
-
-  // The tensor, or a view of it, in this shape.
-  TensorId in_shape(TensorId id, const Shape& shape) {
-    if (graph_.tensor(id).shape == shape) return id;
-    ROperator reshape;
-    reshape.name = graph_.tensor(id).name + ".rows" + std::to_string(graph_.tensors.size());
-    reshape.attrs = Reshape{shape};
-    reshape.inputs = {id};
-    const TensorId view = add_like(graph_, id, reshape.name, shape);
-    reshape.outputs = {view};
-    views_.push_back(std::move(reshape));
-    return view;
   }
 
   Graph& graph_;

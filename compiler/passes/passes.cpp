@@ -11,6 +11,7 @@
 #include "compiler/passes/fuse_depthwise.h"
 #include "compiler/passes/fuse_elementwise.h"
 #include "compiler/passes/fuse_epilogue.h"
+#include "compiler/passes/fuse_feed_forward.h"
 #include "compiler/passes/fuse_prologue.h"
 #include "compiler/passes/group_queries.h"
 #include "compiler/passes/join_slices.h"
@@ -48,6 +49,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
   const auto rows = [estimator, graph_estimator](const Graph& graph) { return fuse_rows(graph, estimator, graph_estimator); };
+  const auto feed = [graph_estimator](Graph graph) { return fuse_feed_forward(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator](Graph graph) { return defer_normalize(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
@@ -86,6 +88,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"split_at_concats", split_at_concats},  // behind both: it wants whole chains, but not an activation that a convolution takes
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},              // the same
+      {"fuse_feed_forward", feed},             // before fuse_rows, which takes its products apart
       {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"pool_by_sums", pool},                  // the same

@@ -226,8 +226,8 @@ void verify_clusters(const RProgram& program, Violations& violations) {
       if (phase.cluster == 1) continue;
       const std::string who =
           fmt::format("'{}' phase {} rTask {}", printable(program.graph.rop(i.rtask.rop).name), i.rtask.phase, i.rtask.index);
-      if (phase.cluster != members || !phase.boxes || phase.boxes->splits != members ||
-          program.lanes.size() % static_cast<size_t>(members) != 0) {
+      const int64_t shares = phase.boxes ? phase.boxes->splits : phase.ring.blocks;
+      if (phase.cluster != members || shares != members || program.lanes.size() % static_cast<size_t>(members) != 0) {
         violations.add(fmt::format("{} is one of {} in a cluster; the program has clusters of {}", who, phase.cluster, members));
         continue;
       }

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <optional>
+#include <vector>
 
 namespace tamp::select {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 struct PlainProduct {
   int64_t channels, taps = 1, groups = 1;  // channels: of the input, of a group
   bool is_map = false;                     // channels are dimension 1 of the result, not the last one
+  int64_t columns = 0;                     // of what it makes, if that is not the rOperator's result
 };
 std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& rop) {
   const auto x = [&]() -> const Shape& { return graph.tensor(rop.inputs[0]).shape; };
@@ -27,6 +29,16 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   return PlainProduct{x()[x().size() - (matmul->trans_a ? 2 : 1)]};
 }
 
+// Both of a FeedForward, which counts as the two products that it stands for.
+std::vector<PlainProduct> plain_products(const Graph& graph, const ROperator& rop) {
+  if (std::holds_alternative<FeedForward>(rop.attrs)) {
+    const Shape& first = graph.tensor(rop.inputs[kFeedFirstWeights]).shape;
+    return {PlainProduct{.channels = first[0], .columns = first[1]}, PlainProduct{.channels = first[1]}};
+  }
+  const std::optional<PlainProduct> product = plain_product(graph, rop);
+  return product ? std::vector{*product} : std::vector<PlainProduct>();
+}
+
 // The products that wgmma can compute: one-tap convolutions and products with constants.
 struct OneTapProducts {
   double channels = 0, pixels = 0;  // of the input; of the output; on average
@@ -37,17 +49,18 @@ std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
   OneTapProducts sum;
   double products = 0, multiply_adds = 0;
   for (const ROperator& rop : graph.rops) {
-    const std::optional<PlainProduct> product = plain_product(graph, rop);
-    if (!product) continue;
-    const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product->channels);
-    multiply_adds += outputs * channels * static_cast<double>(product->taps);
-    if (product->taps != 1 || product->groups != 1) continue;
-    sum.channels += channels;
-    sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, product->is_map ? y[1] : y.back()));
-    sum.large_tiles += outputs / (128 * 192);
-    sum.share += outputs * channels;
-    ++products;
+    for (const PlainProduct& product : plain_products(graph, rop)) {
+      Shape y = graph.tensor(rop.outputs[0]).shape;
+      if (product.columns > 0) y.back() = product.columns;
+      const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product.channels);
+      multiply_adds += outputs * channels * static_cast<double>(product.taps);
+      if (product.taps != 1 || product.groups != 1) continue;
+      sum.channels += channels;
+      sum.pixels += outputs / static_cast<double>(std::max<int64_t>(1, product.is_map ? y[1] : y.back()));
+      sum.large_tiles += outputs / (128 * 192);
+      sum.share += outputs * channels;
+      ++products;
+    }
   }
   if (products == 0) return std::nullopt;
   return OneTapProducts{sum.channels / products, sum.pixels / products, sum.large_tiles / products,
@@ -79,10 +92,10 @@ bool has_rows_only(const Graph& graph) {
   bool any = false;
   for (const ROperator& rop : graph.rops) {
     if (std::holds_alternative<Recurrent>(rop.attrs)) return false;
-    const std::optional<PlainProduct> product = plain_product(graph, rop);
-    if (!product) continue;
+    const std::vector<PlainProduct> products = plain_products(graph, rop);
+    if (products.empty()) continue;
     const Shape& y = graph.tensor(rop.outputs[0]).shape;
-    if (product->is_map || element_count(y) != y.back()) return false;
+    if (products.front().is_map || element_count(y) != y.back()) return false;
     any = true;
   }
   return any;

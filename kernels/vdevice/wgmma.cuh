@@ -51,6 +51,8 @@ RK_INLINE void end_wide() {
 #define RK_SUMS_4(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define RK_SUMS_8(j) RK_SUMS_4(j), RK_SUMS_4(j + 1)
 #define RK_SUMS_16(j) RK_SUMS_8(j), RK_SUMS_8(j + 2)
+#define RK_REGISTERS_16_ALONE RK_REGISTERS_16
+#define RK_SUMS_16_ALONE RK_SUMS_16(0)
 #define RK_SUMS_24 RK_SUMS_16(0), RK_SUMS_8(4)
 #define RK_SUMS_32 RK_SUMS_24, RK_SUMS_8(6)
 #define RK_SUMS_40 RK_SUMS_32, RK_SUMS_8(8)
@@ -86,7 +88,8 @@ RK_INLINE void wide_tf32(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
                : RK_SUMS_##sums                                                                                                           \
                : "l"(a), "l"(b))
 #define RK_DEEP_ANY(type)                                                                             \
-  static_assert(EIGHTS >= 6 && EIGHTS <= 28 && (EIGHTS % 4 == 0 || EIGHTS <= 18) && EIGHTS % 2 == 0); \
+  static_assert(EIGHTS >= 4 && EIGHTS <= 28 && (EIGHTS % 4 == 0 || EIGHTS <= 18) && EIGHTS % 2 == 0); \
+  if constexpr (EIGHTS == 4) RK_DEEP(32, 16_ALONE, type, "%16, %17");                                 \
   if constexpr (EIGHTS == 6) RK_DEEP(48, 24, type, "%24, %25");                                       \
   if constexpr (EIGHTS == 8) RK_DEEP(64, 32, type, "%32, %33");                                       \
   if constexpr (EIGHTS == 10) RK_DEEP(80, 40, type, "%40, %41");                                      \
@@ -138,6 +141,7 @@ RK_INLINE void wide_bf16(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
 #undef RK_SUMS_40
 #undef RK_SUMS_32
 #undef RK_SUMS_24
+#undef RK_SUMS_16_ALONE
 #undef RK_SUMS_16
 #undef RK_SUMS_8
 #undef RK_SUMS_4
@@ -151,6 +155,7 @@ RK_INLINE void wide_bf16(float (&d)[EIGHTS][4], const uint32_t (&a)[4], uint64_t
 #undef RK_REGISTERS_40
 #undef RK_REGISTERS_32
 #undef RK_REGISTERS_24
+#undef RK_REGISTERS_16_ALONE
 #undef RK_REGISTERS_16
 
 }  // namespace rk

@@ -1,0 +1,167 @@
+#include "compiler/passes/fuse_feed_forward.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/by_kind.h"
+#include "compiler/passes/rewrite.h"
+#include "compiler/passes/row_products.h"
+#include "compiler/passes/sum_channels.h"
+
+namespace tamp::passes {
+namespace {
+
+constexpr double kLeastFeedGainUs = 2;  // a further body in the program costs what no estimate holds
+
+// Rows, columns of x, y and z, whether x is normalised, whether there is a residual.
+using FeedKind = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
+
+struct FeedMatch {
+  ROperatorId normalize;  // or none
+  size_t first, second;
+  FeedKind kind;
+};
+
+bool has_body(Activation activation) {
+  return activation == Activation::gelu || activation == Activation::gelu_tanh || activation == Activation::silu ||
+         activation == Activation::relu;
+}
+
+class FeedMatcher {
+ public:
+  explicit FeedMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+
+  std::optional<FeedMatch> match(size_t at) const {
+    const ROperator& second = graph_.rops[at];
+    if (!is_row_product(graph_, second) || second.epilogue.activation != Activation::none) return std::nullopt;
+    const TensorId residual = second.epilogue.residual;
+    const Shape& z = graph_.tensor(second.outputs[0]).shape;
+    if (residual.valid() && (graph_.tensor(residual).shape != z || graph_.tensor(residual).dtype != DType::f32)) return std::nullopt;
+    const ROperatorId maker = maker_of(second.inputs[0]);
+    if (!maker.valid() || !is_row_product(graph_, graph_.rop(maker))) return std::nullopt;
+    const ROperator& first = graph_.rop(maker);
+    if (!has_body(first.epilogue.activation) || first.epilogue.residual.valid()) return std::nullopt;
+    const int64_t inner = graph_.tensor(second.inputs[0]).shape.back(), columns = z.back(), k = graph_.tensor(first.inputs[0]).shape.back();
+    if (columns > kMostFeedColumns || k > kMostFeedColumns || columns == 0 || k == 0) return std::nullopt;
+    FeedMatch found{{}, maker.index(), at, {}};
+    const ROperatorId front = maker_of(first.inputs[0]);
+    if (front.valid() && normalizes_rows(graph_, graph_.rop(front))) found.normalize = front;
+    found.kind = {element_count(z) / columns, k, inner, columns, found.normalize.valid(), residual.valid()};
+    return found;
+  }
+
+ private:
+  // Who makes `rows`, apart from what keeps them; none where something else reads them, too.
+  ROperatorId maker_of(TensorId rows) const {
+    const int64_t columns = graph_.tensor(rows).shape.back();
+    for (;;) {
+      if (uses_.consumers[rows.index()].size() != 1 || uses_.is_output[rows.index()]) return {};
+      const ROperatorId maker = uses_.producer[rows.index()];
+      if (!maker.valid() || !keeps_order(graph_, graph_.rop(maker))) return maker;
+      rows = graph_.rop(maker).inputs[0];
+      if (graph_.tensor(rows).shape.empty() || graph_.tensor(rows).shape.back() != columns) return {};
+    }
+  }
+
+  const Graph& graph_;
+  Uses uses_;
+};
+
+std::vector<FeedMatch> matches_of(const Graph& graph) {
+  const FeedMatcher matcher(graph);
+  std::vector<FeedMatch> matches;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    if (std::optional<FeedMatch> match = matcher.match(i)) matches.push_back(*std::move(match));
+  }
+  return matches;
+}
+
+TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
+
+// The weights of a MatMul as [K, N], alpha times.
+std::vector<float> weights_by_k(const Graph& graph, const ROperator& product) {
+  const auto& matmul = std::get<MatMul>(product.attrs);
+  const Tensor& weights = graph.tensor(product.inputs[1]);
+  const float* const data = f32_data(weights);
+  const auto k = static_cast<size_t>(weights.shape[matmul.trans_b ? 1 : 0]), n = static_cast<size_t>(weights.shape[matmul.trans_b ? 0 : 1]);
+  std::vector<float> out(k * n);
+  for (size_t row = 0; row < k; ++row) {
+    for (size_t column = 0; column < n; ++column)
+      out[row * n + column] = matmul.alpha * data[matmul.trans_b ? column * k + row : row * n + column];
+  }
+  return out;
+}
+
+// Moves a normalisation's scale and shift into weights [K, N], and into the bias behind them.
+void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias) {
+  const size_t n = bias.size(), k = weights.size() / n;
+  if (shift.valid()) {
+    const float* const shifts = f32_data(graph.tensor(shift));
+    for (size_t column = 0; column < n; ++column) {
+      double sum = bias[column];
+      for (size_t row = 0; row < k; ++row) sum += static_cast<double>(shifts[row]) * weights[row * n + column];
+      bias[column] = static_cast<float>(sum);
+    }
+  }
+  if (!scale.valid()) return;
+  const float* const scales = f32_data(graph.tensor(scale));
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scales[i / n];
+}
+
+void fuse(Graph& graph, std::vector<ROperator>& views, const FeedMatch& match, std::vector<bool>& dead) {
+  const ROperator first = graph.rops[match.first];
+  const auto [rows, k, inner, columns, normalizes, adds] = match.kind;
+  std::vector<float> weights = weights_by_k(graph, first), bias(static_cast<size_t>(inner), 0.0F);
+  if (first.epilogue.bias.valid()) std::copy_n(f32_data(graph.tensor(first.epilogue.bias)), bias.size(), bias.begin());
+  FeedForward op;
+  op.activation = activation_call(first.epilogue);
+  TensorId x = first.inputs[0];
+  if (normalizes) {
+    const ROperator& normalize = graph.rop(match.normalize);
+    const auto& norm = std::get<Normalize>(normalize.attrs);
+    op.normalize = true;
+    op.centered = norm.centered;
+    op.epsilon = norm.epsilon;
+    x = normalize.inputs[0];
+    take_scale_and_shift(graph, input_or_none(normalize, 1), input_or_none(normalize, 2), weights, bias);
+    dead[match.normalize.index()] = true;
+  }
+  Shape shape = graph.tensor(graph.rops[match.second].outputs[0]).shape;
+  shape.back() = k;
+  x = in_shape(graph, views, x, shape);
+  ROperator& second = graph.rops[match.second];
+  const std::string name = second.name;
+  const TensorId first_weights = add_f32_constant(graph, name + ".first_weight", {k, inner}, weights);
+  const TensorId second_weights = add_f32_constant(graph, name + ".weight", {inner, columns}, weights_by_k(graph, second));
+  const TensorId first_bias = add_f32_constant(graph, name + ".first_bias", {inner}, bias);
+  prepend_origin(second, first);
+  if (normalizes) prepend_origin(second, graph.rop(match.normalize));
+  second.attrs = op;
+  second.inputs = {x, first_weights, second_weights, first_bias, second.epilogue.bias, second.epilogue.residual};
+  while (!second.inputs.back().valid()) second.inputs.pop_back();
+  second.epilogue = {};
+  dead[match.first] = true;
+}
+
+Graph with_feed_forwards(Graph graph, const std::vector<FeedMatch>& matches) {
+  std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
+  std::vector<bool> dead(graph.rops.size(), false);
+  for (const FeedMatch& match : matches) fuse(graph, views, match, dead);
+  graph = erase_rops(std::move(graph), dead);
+  graph.rops.insert(graph.rops.end(), views.begin(), views.end());
+  return remove_dead(sort_topologically(std::move(graph)));
+}
+
+}  // namespace
+
+Graph fuse_feed_forward(Graph graph, const GraphEstimator& estimator) {
+  if (!estimator) return graph;
+  return change_by_kind(
+      std::move(graph), estimator, kLeastFeedGainUs, matches_of,
+      [](const Graph& from, const std::vector<FeedMatch>& matches) { return std::optional(with_feed_forwards(from, matches)); });
+}
+
+}  // namespace tamp::passes

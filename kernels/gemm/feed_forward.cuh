@@ -1,0 +1,401 @@
+// FeedForward (compiler/ir/ops.h): two products of rows, one behind the other, on tensor cores.
+//   y[r][h] = act(bias[h] + sum over k of n(x)[r][k] * weight[k][h])
+//   z[r][c] = bias[c] + residual[r][c] + sum over h of y[r][h] * weight[h][c]
+// n(x) is x, or with NORMALIZES (x - mean) / sqrt(variance + epsilon) of its row.
+//
+// A rTask is a tile of 32 rows. It reads them whole, so it finds mean and variance itself; it keeps n(x) and y in shared memory as
+// operands, and so needs no other rTask's results. With MEMBERS 4 it is one of the four rTasks of a tile: the vEUs of a cluster have a
+// quarter of y's columns each, and with that a quarter of the sum over h. Each sends sums of the tile to the members that keep them
+// (kernels/vdevice/cluster.cuh); member m keeps rows m, m + 4, ..
+//
+// Columns of a product are the rows of an instruction (wgmma's operand A is the weights), rows of x its columns. A tile of columns is 64 of
+// them; the two warpgroups have every other tile. Where the number of tiles is odd, the second warpgroup computes the last tile once more,
+// so that both run the same code: wgmma wants that. Warp w of a warpgroup has 16 columns, and a lane two neighbours of them: column c of 16
+// is row c % 2 * 8 + c / 2 of the instruction.
+//
+// Operands lie in boxes of 64 k: rows of 128 bytes with permuted cells (kernels/vdevice/boxes.cuh). Weights come so, too: for the first
+// product box by box of a tile of 64 columns; where k ends with half a box, two tiles share one, the first in bytes 0 to 63 of each row,
+// the second behind. For the second product a box has all C columns. If C is no multiple of 64, the last tile reads rows behind its own,
+// whatever they are: its results of these are not used.
+//
+// Example: K 96, H 384, C 96, 256 threads. A chunk of the first product is two tiles: boxes of k 0 to 63 of either, and one with k 64 to 95
+// of both, 24 KB. Lane 13 of warp 5, which is warp 1 of warpgroup 1, has columns 64 + 16 + 2 * (13 / 4) = 86 and 87 of y, rows 2, 3, 10,
+// 11, .. 27; it stores them as pairs, at k 22 and 23 of box 1 of the second product's operand.
+#pragma once
+
+#include "kernels/conv/moments.cuh"
+#include "kernels/conv/numbers.cuh"
+#include "kernels/conv/staged_math.cuh"
+#include "kernels/gemm/feed_numbers.cuh"
+#include "kernels/vdevice/cluster.cuh"
+#include "kernels/vdevice/epilogue.cuh"
+
+namespace rk {
+
+struct FeedForwardArgs {
+  TensorRef in, residual, out, kept;      // residual, kept: or null
+  TensorRef constants;                    // the bias of y, of all members; behind it that of z
+  int32_t in_row, residual_row, out_row;  // elements from a row to the next
+  int32_t rows;                           // of all tiles
+  int32_t kept_parts;                     // moments of a row
+  float inverse_k, epsilon;
+  int32_t centered;  // 0: the mean is not taken away
+  Divisor tiles;
+};
+static_assert(sizeof(FeedForwardArgs) <= 768, "an argument slot has 768 bytes");
+
+// The same for the body.
+template <int K, int H, int C>
+struct FeedPlan {
+  static_assert(K % 32 == 0 && H % 64 == 0 && C % 32 == 0);
+  static constexpr FeedSizes kOf{K, H, C};
+  static constexpr bool kHalf = kOf.half();
+  static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes();
+  static constexpr int kSteps = (kTiles + 1) / 2;  // of a warpgroup
+  static constexpr int kOutTiles = kOf.out_tiles(), kOutSteps = (kOutTiles + 1) / 2, kOutBoxBytes = kOf.out_box_bytes();
+  static constexpr int kChunkBoxes = kOf.chunk_boxes(), kOutChunks = kOf.out_chunks(), kChunkBytes = kOf.chunk_bytes();
+  static constexpr int kInnerAt = kOf.inner_at(), kSumsAt = kOf.sums_at(), kReceivedAt = kOf.received_at(), kPitch = kOf.pitch();
+  // The tile of step i; the last one again where there is no other.
+  RK_INLINE static int tile(int i, int group) { return 2 * i + group < kTiles ? 2 * i + group : kTiles - 1; }
+  RK_INLINE static int out_tile(int i, int group) { return 2 * i + group < kOutTiles ? 2 * i + group : kOutTiles - 1; }
+};
+
+// Sums of a tile of 64 columns by 32 rows, of a warpgroup's thread. With wgmma add() only begins a product.
+template <class Value>
+struct FeedTile {
+  using Of = StagedMath<Narrow<Value, Value>>;
+  float sum[kFeedRows / 8][4];
+
+  RK_INLINE void clear() {
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
+    }
+  }
+  // Unit `weight_unit` (16 k) of the box of weights at byte `weights`, times unit `unit` of the box of rows at byte `rows`.
+  RK_INLINE void add(const char* stages, int weights, int weight_unit, const char* boxes, int rows, int unit) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    Of::multiply_deep(sum, wide_operand(stages, weights) + static_cast<uint64_t>(weight_unit * 2),
+                      wide_operand(boxes, rows) + static_cast<uint64_t>(unit * 2));
+#else
+    const int lane = lane_id(), column = warp_id() % 4 * 16 + lane % 16;
+    uint32_t a[4], b[4];
+    ldmatrix4(a, stages, weights + column * kFeedBoxRowBytes + (((weight_unit * 2 + lane / 16) ^ (column % 8)) << 4));
+#pragma unroll
+    for (int pair = 0; pair < kFeedRows / 16; ++pair) {
+      const int row = pair * 16 + lane / 16 * 8 + lane % 8;
+      ldmatrix4(b, boxes, rows + row * kFeedBoxRowBytes + (((unit * 2 + lane / 8 % 2) ^ (row % 8)) << 4));
+      const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+      Of::multiply(sum[pair * 2], a, first);
+      Of::multiply(sum[pair * 2 + 1], a, second);
+    }
+#endif
+  }
+  // The pair of columns of row 8 * j + 2 * (lane % 4) + e.
+  RK_INLINE float2 pair(int j, int e) const { return {sum[j][e], sum[j][e + 2]}; }
+};
+RK_INLINE void feed_begin() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  begin_wide();
+#endif
+}
+RK_INLINE void feed_commit() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  commit_wide();
+#endif
+}
+template <int LEFT>
+RK_INLINE void feed_wait() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  wait_wide<LEFT>();
+#endif
+}
+
+// Boxes of operands begin at a multiple of 1024 bytes.
+RK_INLINE char* feed_boxes(char* work) {
+#if defined(__CUDA_ARCH__)
+  return as_shared(work + ((0u - smem_address(work)) & 1023u));
+#else
+  return work;
+#endif
+}
+
+// y of two columns, as a pair of operands.
+template <class Value, int ACTIVATION>
+RK_INLINE uint32_t feed_activated(const float2& v, const float2& bias) {
+  const float2 x = {v.x + bias.x, v.y + bias.y};
+  if constexpr (ACTIVATION == kGelu && std::is_same_v<Value, Half>)
+    return gelu_halves(halves_of(x.x, x.y));
+  else if constexpr (ACTIVATION == kGelu)
+    return pair_of<Value>(gelu_coarse(x.x), gelu_coarse(x.y));
+  else if constexpr (ACTIVATION == kGeluTanh)
+    return pair_of<Value>(gelu_tanh_coarse(x.x), gelu_tanh_coarse(x.y));
+  else if constexpr (ACTIVATION == kSilu)
+    return pair_of<Value>(silu(x.x), silu(x.y));
+  else
+    return pair_of<Value>(relu(x.x), relu(x.y));
+}
+
+// The rows of x, of which eight threads have one: thread t of them channels 4 t to 4 t + 3 of each 32.
+template <class In, int K>
+struct FeedRows {
+  static constexpr int kVectors = K / 32;
+  Raw4<In> raw[kVectors];
+
+  RK_INLINE static int row() { return static_cast<int>(threadIdx.x) / 8; }
+  RK_INLINE static int part() { return static_cast<int>(threadIdx.x) % 8; }
+  // `from`: the thread's first channel of its row; null where there is no such row.
+  RK_INLINE void load(const In* from) {
+#pragma unroll
+    for (Raw4<In>& r : raw) r.clear_now();
+    if (from == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) raw[i] = load_raw4(from + i * 32);
+  }
+  // Leaves the rows in boxes as operands.
+  template <class Value, bool NORMALIZES>
+  RK_INLINE void store(char* boxes, float inverse_k, float epsilon, bool centered) const {
+    float4 x[kVectors];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) x[i] = raw[i].floats();
+    float mean = 0.0f, factor = 1.0f;
+    if constexpr (NORMALIZES) {
+      if (centered) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) sum += (x[i].x + x[i].y) + (x[i].z + x[i].w);
+        mean = sum_of_lanes<8>(sum) * inverse_k;
+      }
+      float squares = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        x[i] = {x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
+        squares += (x[i].x * x[i].x + x[i].y * x[i].y) + (x[i].z * x[i].z + x[i].w * x[i].w);
+      }
+      factor = rsqrtf(fmaf(sum_of_lanes<8>(squares), inverse_k, epsilon));
+    }
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int cell = i % 2 * 4 + part() / 2;
+      const int at = i / 2 * kFeedBoxBytes + row() * kFeedBoxRowBytes + ((cell ^ (row() % 8)) << 4) + part() % 2 * 8;
+      store_shared2(
+          boxes, at,
+          {float_of(pair_of<Value>(x[i].x * factor, x[i].y * factor)), float_of(pair_of<Value>(x[i].z * factor, x[i].w * factor))});
+    }
+  }
+};
+
+// Results of one thread: vectors of four neighbouring columns. All of a row's vectors are with neighbouring threads, so each eight lanes
+// have the 32 columns of one moment.
+template <class Veu, class Out, int C, int MEMBERS>
+struct FeedResults {
+  static constexpr int kRowVectors = C / 4, kKeptRows = kFeedRows / MEMBERS, kVectors = kKeptRows * kRowVectors;
+  static constexpr int kOwn = (kVectors + Veu::kComputeThreads - 1) / Veu::kComputeThreads;
+  static constexpr bool kAllExist = kVectors % Veu::kComputeThreads == 0;
+
+  float4 bias[kOwn];
+  Raw4<Out> residual[kOwn];
+
+  // Of vector i of the thread.
+  RK_INLINE static int vector(int i) { return static_cast<int>(threadIdx.x) + i * Veu::kComputeThreads; }
+  RK_INLINE static bool exists(int i) { return kAllExist || vector(i) < kVectors; }
+  RK_INLINE static int column(int i) { return vector(i) % kRowVectors * 4; }
+  // As `member` counts rows of the tile.
+  RK_INLINE static int row(int i, int member) { return vector(i) / kRowVectors * MEMBERS + member; }
+};
+
+template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, bool KEEPS, int ACTIVATION>
+RK_INLINE void feed_forward(const Task<Veu>& task) {
+  using Plan = FeedPlan<K, H, C>;
+  using Results = FeedResults<Veu, Out, C, MEMBERS>;
+  static_assert(Veu::kComputeThreads == 8 * kFeedRows && Veu::kWeightStages >= 2 && Plan::kChunkBytes <= Veu::kWeightStageBytes);
+  static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
+  const auto& args = task.template arguments<FeedForwardArgs>();
+  uint32_t tile;
+  const int member = static_cast<int>(divide(task.index, args.tiles, tile));
+  const int first_row = static_cast<int>(tile) * kFeedRows, rows = args.rows - first_row;
+  const int group = warp_id() / 4, warp = warp_id() % 4, lane = lane_id();
+  char* const boxes = feed_boxes(task.work);
+  char *const inner = boxes + Plan::kInnerAt, *const sums = boxes + Plan::kSumsAt;
+  [[maybe_unused]] char* const received = boxes + Plan::kReceivedAt;
+  WeightStages<Veu> weights = task.weight_stages();
+
+  // All that is known before the inputs are there.
+  [[maybe_unused]] ClusterExchange<Veu> exchange;
+  if constexpr (MEMBERS > 1) exchange.begin(member, (MEMBERS - 1) * Results::kVectors * 16);
+  const float* const constants = task.address(args.constants);
+  float2 bias[Plan::kSteps];
+#pragma unroll
+  for (int i = 0; i < Plan::kSteps; ++i) {
+    const uint2 v =
+        load_weight2(reinterpret_cast<const float2*>(constants + member * H + Plan::tile(i, group) * 64 + warp * 16 + lane / 4 * 2));
+    bias[i] = {float_of(v.x), float_of(v.y)};
+    known_now(bias[i].x);
+    known_now(bias[i].y);
+  }
+  Results results;
+  Out* to[Results::kOwn];
+  const Out* from[Results::kOwn];
+  const Out* const residual = values_at<Out>(task, args.residual);
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    const int column = Results::column(i), row = Results::row(i, member);
+    results.bias[i] = load_weight4(constants + MEMBERS * H + column);
+    results.residual[i].clear_now();
+    const bool exists = Results::exists(i) && row < rows;
+    to[i] = exists ? values_at<Out>(task, args.out) + (first_row + row) * args.out_row + column : nullptr;
+    from[i] = exists && residual != nullptr ? residual + (first_row + row) * args.residual_row + column : nullptr;
+    known_now(to[i]);
+    known_now(from[i]);
+  }
+  FeedRows<In, K> x;
+  const In* in = x.row() < rows ? values_at<In>(task, args.in) + (first_row + x.row()) * args.in_row + x.part() * 4 : nullptr;
+  known_now(in);
+  const float inverse_k = args.inverse_k, epsilon = args.epsilon;
+  const bool centered = args.centered != 0;
+
+  task.await_inputs();
+  x.load(in);
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    if (from[i] != nullptr) results.residual[i] = load_raw4(from[i]);
+  }
+  x.template store<Value, NORMALIZES>(boxes, inverse_k, epsilon, centered);
+  proxy_fence_shared();
+  sync_compute<Veu>();
+
+  // y of tile `i` of the warpgroup: what follows the sums of a lane, as pairs of k.
+  FeedTile<Value> hidden[Plan::kSteps];
+  const auto keep = [&](int i) {
+    const int of_tile = Plan::tile(i, group), cell = warp * 2 + lane / 16;
+    if (2 * i + group >= Plan::kTiles) return;  // the other warpgroup's
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int row = j * 8 + lane % 4 * 2 + e;
+        store_shared_word(inner, of_tile * kFeedBoxBytes + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4) + lane / 4 % 4 * 4,
+                          feed_activated<Value, ACTIVATION>(hidden[i].pair(j, e), bias[i]));
+      }
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < Plan::kSteps; ++i) {
+    hidden[i].clear();
+    weights.acquire();
+    const bool is_second = group == 1 && 2 * i + 1 < Plan::kTiles;  // of the step's two tiles
+    int at = weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0);
+    [[maybe_unused]] const int half_at = weights.base + 2 * Plan::kTileBytes, half_unit = is_second ? 2 : 0;
+    const WeightStages<Veu> first = weights;
+    if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
+      weights.pass();
+      weights.acquire();
+      if (is_second) at = weights.base;
+    }
+    feed_begin();
+#pragma unroll
+    for (int unit = 0; unit < Plan::kFullBoxes * 4; ++unit)
+      hidden[i].add(weights.stages, at + unit / 4 * kFeedWeightBoxBytes, unit % 4, boxes, unit / 4 * kFeedBoxBytes, unit % 4);
+#pragma unroll
+    for (int unit = 0; unit < (Plan::kHalf ? 2 : 0); ++unit)
+      hidden[i].add(weights.stages, half_at, half_unit + unit, boxes, Plan::kFullBoxes * kFeedBoxBytes, unit);
+    feed_commit();
+    if (i > 0) keep(i - 1);
+    feed_wait<0>();
+    if (first.stage != weights.stage) {
+      WeightStages<Veu> done = first;
+      done.release();
+    }
+    weights.release();
+  }
+  keep(Plan::kSteps - 1);
+  proxy_fence_shared();
+  sync_compute<Veu>();
+
+  FeedTile<Value> made[Plan::kOutSteps];
+#pragma unroll
+  for (FeedTile<Value>& m : made) m.clear();
+  WeightStages<Veu> held = weights;
+#pragma unroll
+  for (int chunk = 0; chunk < Plan::kOutChunks; ++chunk) {
+    weights.acquire();
+    feed_begin();
+#pragma unroll
+    for (int box = 0; box < Plan::kChunkBoxes; ++box) {
+#pragma unroll
+      for (int i = 0; i < Plan::kOutSteps; ++i) {
+        const int of_tile = Plan::out_tile(i, group);
+#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+        if (of_tile * 64 + warp * 16 >= C) continue;
+#endif
+#pragma unroll
+        for (int unit = 0; unit < 4; ++unit)
+          made[i].add(weights.stages, weights.base + box * Plan::kOutBoxBytes + of_tile * kFeedWeightBoxBytes, unit, inner,
+                      (chunk * Plan::kChunkBoxes + box) * kFeedBoxBytes, unit);
+      }
+    }
+    feed_commit();
+    if (chunk > 0) {
+      feed_wait<1>();
+      held.release();
+    }
+    weights.pass();
+  }
+  feed_wait<0>();
+  held.release();
+#pragma unroll
+  for (int i = 0; i < Plan::kOutSteps; ++i) {
+    const int column = Plan::out_tile(i, group) * 64 + warp * 16 + lane / 4 * 2;
+    if (2 * i + group >= Plan::kOutTiles || column >= C) continue;
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) store_shared2(sums, ((j * 8 + lane % 4 * 2 + e) * Plan::kPitch + column) * 4, made[i].pair(j, e));
+    }
+  }
+  sync_compute<Veu>();
+
+  float4 sum[Results::kOwn];
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    sum[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (Results::exists(i)) sum[i] = load_shared4(sums, (Results::row(i, member) * Plan::kPitch + Results::column(i)) * 4);
+  }
+  if constexpr (MEMBERS > 1) {
+    exchange.await_members();
+#pragma unroll
+    for (int other = 1; other < MEMBERS; ++other) {
+#pragma unroll
+      for (int i = 0; i < Results::kOwn; ++i) {
+        if (!Results::exists(i)) continue;
+        exchange.send(other, received + ((other - 1) * Results::kVectors + Results::vector(i)) * 16,
+                      load_shared4(sums, (Results::row(i, member ^ other) * Plan::kPitch + Results::column(i)) * 4));
+      }
+    }
+    exchange.template sent<false>();
+    exchange.await_received();
+    // The same sum, whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
+#pragma unroll
+    for (int i = 0; i < Results::kOwn; ++i) {
+      if (!Results::exists(i)) continue;
+      const auto part = [&](int other) { return load_shared4(received, ((other - 1) * Results::kVectors + Results::vector(i)) * 16); };
+      sum[i] = add4(add4(sum[i], part(1)), add4(part(2), part(3)));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    const float4 v = as_stored<Out>(add4(add4(sum[i], results.bias[i]), results.residual[i].floats()));
+    [[maybe_unused]] float2 moments;
+    if constexpr (KEEPS) moments = moments_of(v);
+    if (to[i] == nullptr) continue;
+    store4(to[i], v);
+    if constexpr (KEEPS) {
+      if (lane % 8 == 0)
+        *as_global(reinterpret_cast<float2*>(task.address(args.kept)) + (first_row + Results::row(i, member)) * args.kept_parts +
+                   Results::column(i) / kMomentColumns) = moments;
+    }
+  }
+}
+
+}  // namespace rk
