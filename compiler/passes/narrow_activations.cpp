@@ -37,6 +37,11 @@ class Narrowing {
       all += graph_.buffers[b].elements;
       narrow += graph_.buffers[b].narrowed ? graph_.buffers[b].elements : 0;
     }
+    for (const ROperator& rop : graph_.rops) {
+      const int64_t kept = kept_to_itself(rop);
+      all += kept;
+      narrow += kept;
+    }
     if (narrow * 2 < all) {
       for (const size_t b : tried_) set(b, DType::f32);
       settle_all();  // ports may be narrow still
@@ -52,6 +57,18 @@ class Narrowing {
       changes = false;
       for (const ROperator& rop : graph_.rops) changes |= settle(rop);
     }
+  }
+
+  // Elements of rows that a body keeps in shared memory, where they have 16 bits: those that a product normalises itself, and those between
+  // the two products of a FeedForward. As results of rOperators of their own they would be narrow, too.
+  int64_t kept_to_itself(const ROperator& rop) const {
+    const auto* const product = std::get_if<MomentMatMul>(&rop.attrs);
+    if (product && product->normalize && rop.inputs.size() <= kMomentMoments) return element_count(graph_.tensor(rop.inputs[0]).shape);
+    const auto* const feed = std::get_if<FeedForward>(&rop.attrs);
+    if (!feed) return 0;
+    const Shape& weights = graph_.tensor(rop.inputs[kFeedFirstWeights]).shape;
+    const int64_t rows = element_count(graph_.tensor(rop.inputs[0]).shape) / std::max<int64_t>(1, weights[0]);
+    return rows * (weights[1] + (feed->normalize ? weights[0] : 0));
   }
 
   // The type of an input or output for callers, where it is not the tensor's; else f32.

@@ -60,7 +60,21 @@ struct FeedPlan {
   RK_INLINE static int out_tile(int i, int group) { return 2 * i + group < kOutTiles ? 2 * i + group : kOutTiles - 1; }
 };
 
-// Sums of a tile of 64 columns by 32 rows, of a warpgroup's thread. With wgmma add() only begins a product.
+// A place among operands in shared memory, as an instruction takes it.
+struct FeedPlace {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  uint32_t at;
+  RK_INLINE FeedPlace(const char* base, int byte) : at(wide_place(base, byte)) {}
+  RK_INLINE void move(int bytes) { at += static_cast<uint32_t>(bytes) >> 4; }
+#else
+  const char* base;
+  int at;
+  RK_INLINE FeedPlace(const char* base_, int byte) : base(base_), at(byte) {}
+  RK_INLINE void move(int bytes) { at += bytes; }
+#endif
+};
+
+// Sums of a tile of 64 columns by 32 rows, of a warpgroup's thread. With wgmma add() only begins products.
 template <class Value>
 struct FeedTile {
   using Of = StagedMath<Narrow<Value, Value>>;
@@ -73,24 +87,29 @@ struct FeedTile {
       for (int e = 0; e < 4; ++e) known_now(sum[j][e] = 0.0f);
     }
   }
-  // Unit `weight_unit` (16 k) of the box of weights at byte `weights`, times unit `unit` of the box of rows at byte `rows`.
-  RK_INLINE void add(const char* stages, int weights, int weight_unit, const char* boxes, int rows, int unit) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    Of::multiply_deep(sum, wide_operand(stages, weights) + static_cast<uint64_t>(weight_unit * 2),
-                      wide_operand(boxes, rows) + static_cast<uint64_t>(unit * 2));
-#else
-    const int lane = lane_id(), column = warp_id() % 4 * 16 + lane % 16;
-    uint32_t a[4], b[4];
-    ldmatrix4(a, stages, weights + column * kFeedBoxRowBytes + (((weight_unit * 2 + lane / 16) ^ (column % 8)) << 4));
+  // The first UNITS units (16 k each) of the box of weights at `weights`, times those of the box of rows at `rows`. Half a box may begin at
+  // byte 64 of one.
+  template <int UNITS>
+  RK_INLINE void add(const FeedPlace& weights, const FeedPlace& rows) {
 #pragma unroll
-    for (int pair = 0; pair < kFeedRows / 16; ++pair) {
-      const int row = pair * 16 + lane / 16 * 8 + lane % 8;
-      ldmatrix4(b, boxes, rows + row * kFeedBoxRowBytes + (((unit * 2 + lane / 8 % 2) ^ (row % 8)) << 4));
-      const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-      Of::multiply(sum[pair * 2], a, first);
-      Of::multiply(sum[pair * 2 + 1], a, second);
-    }
+    for (int unit = 0; unit < UNITS; ++unit) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+      Of::multiply_deep(sum, wide_operand(weights.at + unit * 2, wide_pattern()), wide_operand(rows.at + unit * 2, wide_pattern()));
+#else
+      const int lane = lane_id(), column = warp_id() % 4 * 16 + lane % 16, first = weights.at & (kFeedBoxRowBytes - 1);
+      uint32_t a[4], b[4];
+      ldmatrix4(a, weights.base,
+                weights.at - first + column * kFeedBoxRowBytes + (((first / 16 + unit * 2 + lane / 16) ^ (column % 8)) << 4));
+#pragma unroll
+      for (int pair = 0; pair < kFeedRows / 16; ++pair) {
+        const int row = pair * 16 + lane / 16 * 8 + lane % 8;
+        ldmatrix4(b, rows.base, rows.at + row * kFeedBoxRowBytes + (((unit * 2 + lane / 8 % 2) ^ (row % 8)) << 4));
+        const uint32_t first_rows[2] = {b[0], b[1]}, second_rows[2] = {b[2], b[3]};
+        Of::multiply(sum[pair * 2], a, first_rows);
+        Of::multiply(sum[pair * 2 + 1], a, second_rows);
+      }
 #endif
+    }
   }
   // The pair of columns of row 8 * j + 2 * (lane % 4) + e.
   RK_INLINE float2 pair(int j, int e) const { return {sum[j][e], sum[j][e + 2]}; }
@@ -205,7 +224,7 @@ struct FeedResults {
   RK_INLINE static int row(int i, int member) { return vector(i) / kRowVectors * MEMBERS + member; }
 };
 
-template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, bool KEEPS, int ACTIVATION>
+template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, int ACTIVATION>
 RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
   using Results = FeedResults<Veu, Out, C, MEMBERS>;
@@ -252,6 +271,8 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   FeedRows<In, K> x;
   const In* in = x.row() < rows ? values_at<In>(task, args.in) + (first_row + x.row()) * args.in_row + x.part() * 4 : nullptr;
   known_now(in);
+  float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
+  const int kept_parts = args.kept_parts;
   const float inverse_k = args.inverse_k, epsilon = args.epsilon;
   const bool centered = args.centered != 0;
 
@@ -265,85 +286,87 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   proxy_fence_shared();
   sync_compute<Veu>();
 
-  // y of tile `i` of the warpgroup: what follows the sums of a lane, as pairs of k.
-  FeedTile<Value> hidden[Plan::kSteps];
-  const auto keep = [&](int i) {
-    const int of_tile = Plan::tile(i, group), cell = warp * 2 + lane / 16;
-    if (2 * i + group >= Plan::kTiles) return;  // the other warpgroup's
-#pragma unroll
-    for (int j = 0; j < kFeedRows / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int row = j * 8 + lane % 4 * 2 + e;
-        store_shared_word(inner, of_tile * kFeedBoxBytes + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4) + lane / 4 % 4 * 4,
-                          feed_activated<Value, ACTIVATION>(hidden[i].pair(j, e), bias[i]));
-      }
-    }
-  };
-#pragma unroll
-  for (int i = 0; i < Plan::kSteps; ++i) {
-    hidden[i].clear();
-    weights.acquire();
-    const bool is_second = group == 1 && 2 * i + 1 < Plan::kTiles;  // of the step's two tiles
-    int at = weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0);
-    [[maybe_unused]] const int half_at = weights.base + 2 * Plan::kTileBytes, half_unit = is_second ? 2 : 0;
-    const WeightStages<Veu> first = weights;
-    if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
-      weights.pass();
+  // Loops, since an instruction that runs for the first time costs four or five cycles: an SM fetches no more than 2 to 3 bytes a cycle.
+  {
+    FeedTile<Value> hidden;
+    int of_tile = group;
+#pragma unroll 1
+    for (int i = 0; i < Plan::kSteps; ++i, of_tile += 2) {
+      hidden.clear();
       weights.acquire();
-      if (is_second) at = weights.base;
-    }
-    feed_begin();
+      const bool is_second = group == 1 && of_tile < Plan::kTiles;  // of the step's two tiles
+      FeedPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
+      [[maybe_unused]] const FeedPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
+      WeightStages<Veu> first = weights;
+      if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
+        weights.pass();
+        weights.acquire();
+        if (is_second) at = FeedPlace(weights.stages, weights.base);
+      }
+      feed_begin();
 #pragma unroll
-    for (int unit = 0; unit < Plan::kFullBoxes * 4; ++unit)
-      hidden[i].add(weights.stages, at + unit / 4 * kFeedWeightBoxBytes, unit % 4, boxes, unit / 4 * kFeedBoxBytes, unit % 4);
+      for (int box = 0; box < Plan::kFullBoxes; ++box) {
+        hidden.template add<4>(at, x_at);
+        at.move(kFeedWeightBoxBytes);
+        x_at.move(kFeedBoxBytes);
+      }
+      if constexpr (Plan::kHalf) hidden.template add<2>(half_at, x_at);
+      feed_commit();
+      feed_wait<0>();
+      if (first.stage != weights.stage) first.release();
+      weights.release();
+      if (of_tile < Plan::kTiles) {  // else it is the other warpgroup's
+        const int cell = warp * 2 + lane / 16, to_tile = of_tile * kFeedBoxBytes + lane / 4 % 4 * 4;
 #pragma unroll
-    for (int unit = 0; unit < (Plan::kHalf ? 2 : 0); ++unit)
-      hidden[i].add(weights.stages, half_at, half_unit + unit, boxes, Plan::kFullBoxes * kFeedBoxBytes, unit);
-    feed_commit();
-    if (i > 0) keep(i - 1);
-    feed_wait<0>();
-    if (first.stage != weights.stage) {
-      WeightStages<Veu> done = first;
-      done.release();
+        for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int row = j * 8 + lane % 4 * 2 + e;
+            store_shared_word(inner, to_tile + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4),
+                              feed_activated<Value, ACTIVATION>(hidden.pair(j, e), bias[0]));
+          }
+        }
+      }
+#pragma unroll
+      for (int next = 1; next < Plan::kSteps; ++next) bias[next - 1] = bias[next];
     }
-    weights.release();
   }
-  keep(Plan::kSteps - 1);
   proxy_fence_shared();
   sync_compute<Veu>();
 
   FeedTile<Value> made[Plan::kOutSteps];
 #pragma unroll
   for (FeedTile<Value>& m : made) m.clear();
-  WeightStages<Veu> held = weights;
+  {
+    WeightStages<Veu> held = weights;
+    FeedPlace y_at(inner, 0);
+#pragma unroll 1
+    for (int chunk = 0; chunk < Plan::kOutChunks; ++chunk) {
+      weights.acquire();
+      FeedPlace at(weights.stages, weights.base + Plan::out_tile(0, group) * kFeedWeightBoxBytes);
+      feed_begin();
 #pragma unroll
-  for (int chunk = 0; chunk < Plan::kOutChunks; ++chunk) {
-    weights.acquire();
-    feed_begin();
+      for (int box = 0; box < Plan::kChunkBoxes; ++box) {
 #pragma unroll
-    for (int box = 0; box < Plan::kChunkBoxes; ++box) {
-#pragma unroll
-      for (int i = 0; i < Plan::kOutSteps; ++i) {
-        const int of_tile = Plan::out_tile(i, group);
+        for (int i = 0; i < Plan::kOutSteps; ++i) {
+          FeedPlace of_step = at;
+          of_step.move((Plan::out_tile(i, group) - Plan::out_tile(0, group)) * kFeedWeightBoxBytes);
 #if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-        if (of_tile * 64 + warp * 16 >= C) continue;
+          if (Plan::out_tile(i, group) * 64 + warp * 16 >= C) continue;
 #endif
-#pragma unroll
-        for (int unit = 0; unit < 4; ++unit)
-          made[i].add(weights.stages, weights.base + box * Plan::kOutBoxBytes + of_tile * kFeedWeightBoxBytes, unit, inner,
-                      (chunk * Plan::kChunkBoxes + box) * kFeedBoxBytes, unit);
+          made[i].template add<4>(of_step, y_at);
+        }
+        at.move(Plan::kOutBoxBytes);
+        y_at.move(kFeedBoxBytes);
       }
-    }
-    feed_commit();
-    if (chunk > 0) {
+      feed_commit();
       feed_wait<1>();
-      held.release();
+      if (held.stage != weights.stage) held.release();
+      weights.pass();
     }
-    weights.pass();
+    feed_wait<0>();
+    held.release();
   }
-  feed_wait<0>();
-  held.release();
 #pragma unroll
   for (int i = 0; i < Plan::kOutSteps; ++i) {
     const int column = Plan::out_tile(i, group) * 64 + warp * 16 + lane / 4 * 2;
@@ -386,15 +409,11 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
     const float4 v = as_stored<Out>(add4(add4(sum[i], results.bias[i]), results.residual[i].floats()));
-    [[maybe_unused]] float2 moments;
-    if constexpr (KEEPS) moments = moments_of(v);
-    if (to[i] == nullptr) continue;
-    store4(to[i], v);
-    if constexpr (KEEPS) {
-      if (lane % 8 == 0)
-        *as_global(reinterpret_cast<float2*>(task.address(args.kept)) + (first_row + Results::row(i, member)) * args.kept_parts +
-                   Results::column(i) / kMomentColumns) = moments;
-    }
+    if (to[i] != nullptr) store4(to[i], v);
+    if (kept == nullptr) continue;
+    const float2 moments = moments_of(v);
+    if (to[i] != nullptr && lane % 8 == 0)
+      *as_global(kept + (first_row + Results::row(i, member)) * kept_parts + Results::column(i) / kMomentColumns) = moments;
   }
 }
 
