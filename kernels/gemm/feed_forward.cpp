@@ -89,8 +89,9 @@ rk::FeedSizes sizes_of(const Feed& f, int64_t members) {
 int64_t tiles_of(const Feed& f) { return ceil_div(f.rows, rk::kFeedRows); }
 int64_t ring_bytes(const Feed& f, int64_t members) {
   const rk::FeedSizes s = sizes_of(f, members);
-  return members * s.all_chunks() * s.chunk_bytes();
+  return members * s.chunks() * s.chunk_bytes();
 }
+int64_t second_bytes(const Feed& f, int64_t members) { return members * sizes_of(f, members).second_bytes(); }
 
 // Sums of y and z are in registers, x as it comes, too: more of them would not fit.
 constexpr int64_t kMostColumns = 192, kMostInner = 512;
@@ -165,7 +166,8 @@ std::optional<DType> operands_of(const Request& request, const Feed& f) {
   return own;
 }
 
-// --- packed data: ring blocks, then the constants ------------------------------------------------------------------------
+// --- packed data: ring blocks, the second product's weights, the constants
+// ------------------------------------------------------------------------
 
 struct Packer {
   bool halves;
@@ -186,10 +188,10 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Packer packer{rkernel.config_value("halves") != 0};
   const rk::FeedSizes s = sizes_of(f, members);
   const int64_t inner = f.h / members, chunk_bytes = s.chunk_bytes();
-  Bytes bytes(static_cast<size_t>(ring_bytes(f, members) + (f.h + f.c) * 4));
+  Bytes bytes(static_cast<size_t>(ring_bytes(f, members) + second_bytes(f, members) + (f.h + f.c) * 4));
   const float *const first = f32_data(graph.tensor(f.first_weights)), *const second = f32_data(graph.tensor(f.weights));
   for (int64_t member = 0; member < members; ++member) {
-    std::byte* const ring = bytes.data() + member * s.all_chunks() * chunk_bytes;
+    std::byte* const ring = bytes.data() + member * s.chunks() * chunk_bytes;
     for (int64_t h = 0; h < inner; ++h) {
       const int64_t tile = h / 64, in_chunk = s.half() ? tile % 2 : 0;
       std::byte* const chunk = ring + (s.half() ? tile / 2 : tile) * chunk_bytes;
@@ -198,12 +200,11 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
         std::byte* const box = chunk + (is_half ? 2 * s.tile_bytes() : in_chunk * s.tile_bytes() + k / 64 * rk::kFeedWeightBoxBytes);
         packer.put(box, h % 64, k % 64 + (is_half ? in_chunk * 32 : 0), first[k * f.h + member * inner + h]);
       }
-      const int64_t number = h / 64;  // of the box of the second product
-      std::byte* const box = ring + (s.chunks() + number / s.chunk_boxes()) * chunk_bytes + number % s.chunk_boxes() * s.out_box_bytes();
+      std::byte* const box = bytes.data() + ring_bytes(f, members) + member * s.second_bytes() + h / 64 * s.out_box_bytes();
       for (int64_t c = 0; c < f.c; ++c) packer.put(box, c, h % 64, second[(member * inner + h) * f.c + c]);
     }
   }
-  std::byte* const constants = bytes.data() + ring_bytes(f, members);
+  std::byte* const constants = bytes.data() + ring_bytes(f, members) + second_bytes(f, members);
   if (f.first_bias.valid()) std::memcpy(constants, f32_data(graph.tensor(f.first_bias)), static_cast<size_t>(f.h * 4));
   if (f.bias.valid()) std::memcpy(constants + f.h * 4, f32_data(graph.tensor(f.bias)), static_cast<size_t>(f.c * 4));
   return bytes;
@@ -227,7 +228,6 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                          {"C", std::to_string(s.c)},
                          {"MEMBERS", std::to_string(members)},
                          {"NORMALIZES", flag(f.op.normalize)},
-                         {"KEEPS", flag(f.kept.valid())},
                          {"ACTIVATION", *activation_of(f.op.activation.kind)}};
   const auto tensor = [](TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); };
   phase.args_type = "rk::FeedForwardArgs";
@@ -235,7 +235,8 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                 {"residual", tensor(f.residual)},
                 {"out", tensor(f.z)},
                 {"kept", tensor(f.kept)},
-                {"constants", ArgValue{PackedArg{ring_bytes(f, members)}}},
+                {"second", ArgValue{PackedArg{ring_bytes(f, members)}}},
+                {"constants", ArgValue{PackedArg{ring_bytes(f, members) + second_bytes(f, members)}}},
                 {"in_row", arg(f.x_row)},
                 {"residual_row", arg(f.residual_row)},
                 {"out_row", arg(f.z_row)},
@@ -244,14 +245,15 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                 {"inverse_k", float_arg(1.0F / static_cast<float>(f.k))},
                 {"epsilon", float_arg(f.op.epsilon)},
                 {"centered", arg(int64_t{f.op.centered})},
+                {"turns", arg(int64_t{s.tiles() / s.turn_boxes()})},
                 {"tiles", divisor_arg(tiles_of(f))}};
   phase.rtasks = tiles_of(f) * members;
   phase.work_bytes = s.work_bytes(static_cast<int>(members));
   phase.awaits_inputs = true;
-  phase.ring = {s.chunk_bytes(), s.all_chunks(), tiles_of(f), members};
+  phase.ring = {s.chunk_bytes(), s.chunks(), tiles_of(f), members};
   phase.cluster = members;
   const auto cost = [&](const char* name) { return request.vdevice.cost(std::string("feed_forward.") + name); };
-  const double tile = rk::kFeedRows, weight_bytes = static_cast<double>(s.all_chunks()) * s.chunk_bytes();
+  const double tile = rk::kFeedRows, weight_bytes = static_cast<double>(s.chunks() * s.chunk_bytes() + s.second_bytes());
   phase.cost.flops = 2 * tile * s.h * (s.k + s.c);
   phase.cost.tensor_core = true;
   const double results = tile * s.c * static_cast<double>(bytes_of(z)) / static_cast<double>(members);

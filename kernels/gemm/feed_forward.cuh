@@ -15,7 +15,8 @@
 //
 // Operands lie in boxes of 64 k: rows of 128 bytes with permuted cells (kernels/vdevice/boxes.cuh). Weights come so, too: for the first
 // product box by box of a tile of 64 columns; where k ends with half a box, two tiles share one, the first in bytes 0 to 63 of each row,
-// the second behind. For the second product a box has all C columns. If C is no multiple of 64, the last tile reads rows behind its own,
+// the second behind. For the second product a box has all C columns, and all boxes are copied into the work space before the inputs are
+// there. If C is no multiple of 64, the last tile reads rows behind its own,
 // whatever they are: its results of these are not used.
 //
 // Example: K 96, H 384, C 96, 256 threads. A chunk of the first product is two tiles: boxes of k 0 to 63 of either, and one with k 64 to 95
@@ -34,12 +35,14 @@ namespace rk {
 
 struct FeedForwardArgs {
   TensorRef in, residual, out, kept;      // residual, kept: or null
+  TensorRef second;                       // weights of the second product: boxes of 64 columns of y, member after member
   TensorRef constants;                    // the bias of y, of all members; behind it that of z
   int32_t in_row, residual_row, out_row;  // elements from a row to the next
   int32_t rows;                           // of all tiles
   int32_t kept_parts;                     // moments of a row
   float inverse_k, epsilon;
   int32_t centered;  // 0: the mean is not taken away
+  int32_t turns;     // of the second product's loop: tiles / turn_boxes, which as a constant would be unrolled
   Divisor tiles;
 };
 static_assert(sizeof(FeedForwardArgs) <= 768, "an argument slot has 768 bytes");
@@ -53,8 +56,9 @@ struct FeedPlan {
   static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes();
   static constexpr int kSteps = (kTiles + 1) / 2;  // of a warpgroup
   static constexpr int kOutTiles = kOf.out_tiles(), kOutSteps = (kOutTiles + 1) / 2, kOutBoxBytes = kOf.out_box_bytes();
-  static constexpr int kChunkBoxes = kOf.chunk_boxes(), kOutChunks = kOf.out_chunks(), kChunkBytes = kOf.chunk_bytes();
-  static constexpr int kInnerAt = kOf.inner_at(), kSumsAt = kOf.sums_at(), kReceivedAt = kOf.received_at(), kPitch = kOf.pitch();
+  static constexpr int kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
+  static constexpr int kInnerBytes = kOf.inner_bytes(), kPitch = kOf.pitch();
+  static constexpr int kTurnBoxes = kOf.turn_boxes();
   // The tile of step i; the last one again where there is no other.
   RK_INLINE static int tile(int i, int group) { return 2 * i + group < kTiles ? 2 * i + group : kTiles - 1; }
   RK_INLINE static int out_tile(int i, int group) { return 2 * i + group < kOutTiles ? 2 * i + group : kOutTiles - 1; }
@@ -140,30 +144,42 @@ RK_INLINE char* feed_boxes(char* work) {
 #endif
 }
 
-// y of two columns, as a pair of operands.
+// Two columns of y, with their bias and before the activation, as they are kept while the next tile is multiplied. Where the activation
+// takes two halves at once, these: half as many registers.
 template <class Value, int ACTIVATION>
-RK_INLINE uint32_t feed_activated(const float2& v, const float2& bias) {
-  const float2 x = {v.x + bias.x, v.y + bias.y};
-  if constexpr (ACTIVATION == kGelu && std::is_same_v<Value, Half>)
-    return gelu_halves(halves_of(x.x, x.y));
-  else if constexpr (ACTIVATION == kGelu)
-    return pair_of<Value>(gelu_coarse(x.x), gelu_coarse(x.y));
-  else if constexpr (ACTIVATION == kGeluTanh)
-    return pair_of<Value>(gelu_tanh_coarse(x.x), gelu_tanh_coarse(x.y));
-  else if constexpr (ACTIVATION == kSilu)
-    return pair_of<Value>(silu(x.x), silu(x.y));
-  else
-    return pair_of<Value>(relu(x.x), relu(x.y));
-}
+struct FeedPair {
+  static constexpr bool kHalves = ACTIVATION == kGelu && std::is_same_v<Value, Half>;
+  std::conditional_t<kHalves, uint32_t, float2> values;
+
+  RK_INLINE void take(const float2& sums, const float2& bias) {
+    if constexpr (kHalves)
+      values = halves_of(sums.x + bias.x, sums.y + bias.y);
+    else
+      values = {sums.x + bias.x, sums.y + bias.y};
+  }
+  // As a pair of operands.
+  RK_INLINE uint32_t activated() const {
+    if constexpr (kHalves)
+      return gelu_halves(values);
+    else if constexpr (ACTIVATION == kGelu)
+      return pair_of<Value>(gelu_coarse(values.x), gelu_coarse(values.y));
+    else if constexpr (ACTIVATION == kGeluTanh)
+      return pair_of<Value>(gelu_tanh_coarse(values.x), gelu_tanh_coarse(values.y));
+    else if constexpr (ACTIVATION == kSilu)
+      return pair_of<Value>(silu(values.x), silu(values.y));
+    else
+      return pair_of<Value>(relu(values.x), relu(values.y));
+  }
+};
 
 // The rows of x, of which eight threads have one: thread t of them channels 4 t to 4 t + 3 of each 32.
 template <class In, int K>
 struct FeedRows {
   static constexpr int kVectors = K / 32;
+  int row, part;
   Raw4<In> raw[kVectors];
 
-  RK_INLINE static int row() { return static_cast<int>(threadIdx.x) / 8; }
-  RK_INLINE static int part() { return static_cast<int>(threadIdx.x) % 8; }
+  RK_INLINE explicit FeedRows(int thread) : row(thread / 8), part(thread % 8) {}
   // `from`: the thread's first channel of its row; null where there is no such row.
   RK_INLINE void load(const In* from) {
 #pragma unroll
@@ -196,8 +212,8 @@ struct FeedRows {
     }
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const int cell = i % 2 * 4 + part() / 2;
-      const int at = i / 2 * kFeedBoxBytes + row() * kFeedBoxRowBytes + ((cell ^ (row() % 8)) << 4) + part() % 2 * 8;
+      const int cell = i % 2 * 4 + part / 2;
+      const int at = i / 2 * kFeedBoxBytes + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4) + part % 2 * 8;
       store_shared2(
           boxes, at,
           {float_of(pair_of<Value>(x[i].x * factor, x[i].y * factor)), float_of(pair_of<Value>(x[i].z * factor, x[i].w * factor))});
@@ -205,44 +221,51 @@ struct FeedRows {
   }
 };
 
-// Results of one thread: vectors of four neighbouring columns. All of a row's vectors are with neighbouring threads, so each eight lanes
-// have the 32 columns of one moment.
-template <class Veu, class Out, int C, int MEMBERS>
+// Results of one thread: four neighbouring columns of each 32, or with four members of each 128, of one row. Eight threads that are
+// neighbours have the 32 columns of one moment. Example: with four members and C 192, thread 173 has 173 / 8 % 8 = row 5 of the eight that
+// the member keeps, and 173 / 64 * 32 + 173 % 8 * 4 = columns 84 to 87; there are no columns 212 to 215.
+template <class Veu, int C, int MEMBERS>
 struct FeedResults {
-  static constexpr int kRowVectors = C / 4, kKeptRows = kFeedRows / MEMBERS, kVectors = kKeptRows * kRowVectors;
-  static constexpr int kOwn = (kVectors + Veu::kComputeThreads - 1) / Veu::kComputeThreads;
-  static constexpr bool kAllExist = kVectors % Veu::kComputeThreads == 0;
+  static constexpr int kKeptRows = kFeedRows / MEMBERS, kStep = 32 * MEMBERS, kOwn = (C + kStep - 1) / kStep;
+  static constexpr int kVectors = kKeptRows * C / 4;
+  static_assert(Veu::kComputeThreads == 8 * kFeedRows);
 
-  float4 bias[kOwn];
-  Raw4<Out> residual[kOwn];
+  int kept_row, column;
 
-  // Of vector i of the thread.
-  RK_INLINE static int vector(int i) { return static_cast<int>(threadIdx.x) + i * Veu::kComputeThreads; }
-  RK_INLINE static bool exists(int i) { return kAllExist || vector(i) < kVectors; }
-  RK_INLINE static int column(int i) { return vector(i) % kRowVectors * 4; }
-  // As `member` counts rows of the tile.
-  RK_INLINE static int row(int i, int member) { return vector(i) / kRowVectors * MEMBERS + member; }
+  RK_INLINE explicit FeedResults(int thread) : kept_row(thread / 8 % kKeptRows), column(thread / (8 * kKeptRows) * 32 + thread % 8 * 4) {}
+  RK_INLINE bool exists(int i) const { return C % kStep == 0 || column + i * kStep < C; }
+  // Of the tile.
+  RK_INLINE int row(int member) const { return kept_row * MEMBERS + member; }
 };
 
 template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, int ACTIVATION>
 RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
-  using Results = FeedResults<Veu, Out, C, MEMBERS>;
+  using Results = FeedResults<Veu, C, MEMBERS>;
   static_assert(Veu::kComputeThreads == 8 * kFeedRows && Veu::kWeightStages >= 2 && Plan::kChunkBytes <= Veu::kWeightStageBytes);
   static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
   const auto& args = task.template arguments<FeedForwardArgs>();
   uint32_t tile;
   const int member = static_cast<int>(divide(task.index, args.tiles, tile));
   const int first_row = static_cast<int>(tile) * kFeedRows, rows = args.rows - first_row;
-  const int group = warp_id() / 4, warp = warp_id() % 4, lane = lane_id();
-  char* const boxes = feed_boxes(task.work);
-  char *const inner = boxes + Plan::kInnerAt, *const sums = boxes + Plan::kSumsAt;
-  [[maybe_unused]] char* const received = boxes + Plan::kReceivedAt;
+  // Not threadIdx.x itself: what depends on nothing else would be computed in front of the program's loop, and spilled there.
+  const int thread = computed_now(static_cast<int>(threadIdx.x));
+  const int group = thread / (4 * kWarp), warp = thread / kWarp % 4, lane = thread % kWarp;
+  const Results results(thread);
+  char *const second = feed_boxes(task.work), *const boxes = second + Plan::kSecondBytes, *const inner = boxes + Plan::kRowsBytes;
+  char* const sums = second;
+  [[maybe_unused]] char* const received = inner + Plan::kInnerBytes;
   WeightStages<Veu> weights = task.weight_stages();
 
   // All that is known before the inputs are there.
   [[maybe_unused]] ClusterExchange<Veu> exchange;
   if constexpr (MEMBERS > 1) exchange.begin(member, (MEMBERS - 1) * Results::kVectors * 16);
+  {
+    const char* const from = reinterpret_cast<const char*>(task.address(args.second)) + member * Plan::kSecondBytes;
+#pragma unroll 6
+    for (int i = thread * 16; i < Plan::kSecondBytes; i += Veu::kComputeThreads * 16) cp_async16(second + i, from + i, true);
+    cp_async_commit();
+  }
   const float* const constants = task.address(args.constants);
   float2 bias[Plan::kSteps];
 #pragma unroll
@@ -253,84 +276,92 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
     known_now(bias[i].x);
     known_now(bias[i].y);
   }
-  Results results;
-  Out* to[Results::kOwn];
-  const Out* from[Results::kOwn];
-  const Out* const residual = values_at<Out>(task, args.residual);
+  const int own_row = results.row(member), column = results.column;
+  float4 out_bias[Results::kOwn];
+  Raw4<Out> residual[Results::kOwn];
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
-    const int column = Results::column(i), row = Results::row(i, member);
-    results.bias[i] = load_weight4(constants + MEMBERS * H + column);
-    results.residual[i].clear_now();
-    const bool exists = Results::exists(i) && row < rows;
-    to[i] = exists ? values_at<Out>(task, args.out) + (first_row + row) * args.out_row + column : nullptr;
-    from[i] = exists && residual != nullptr ? residual + (first_row + row) * args.residual_row + column : nullptr;
-    known_now(to[i]);
-    known_now(from[i]);
+    out_bias[i] = load_weight4(constants + MEMBERS * H + (results.exists(i) ? column + i * Results::kStep : 0));
+    residual[i].clear_now();
   }
-  FeedRows<In, K> x;
-  const In* in = x.row() < rows ? values_at<In>(task, args.in) + (first_row + x.row()) * args.in_row + x.part() * 4 : nullptr;
+  Out* const to = own_row < rows ? values_at<Out>(task, args.out) + (first_row + own_row) * args.out_row + column : nullptr;
+  const Out* from = values_at<Out>(task, args.residual);
+  if (from != nullptr) from = own_row < rows ? from + (first_row + own_row) * args.residual_row + column : nullptr;
+  FeedRows<In, K> x(thread);
+  const In* in = x.row < rows ? values_at<In>(task, args.in) + (first_row + x.row) * args.in_row + x.part * 4 : nullptr;
   known_now(in);
-  float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
-  const int kept_parts = args.kept_parts;
   const float inverse_k = args.inverse_k, epsilon = args.epsilon;
   const bool centered = args.centered != 0;
+  const int turns = args.turns;
 
   task.await_inputs();
   x.load(in);
+  if (from != nullptr) {
 #pragma unroll
-  for (int i = 0; i < Results::kOwn; ++i) {
-    if (from[i] != nullptr) results.residual[i] = load_raw4(from[i]);
+    for (int i = 0; i < Results::kOwn; ++i) {
+      if (results.exists(i)) residual[i] = load_raw4(from + i * Results::kStep);
+    }
   }
   x.template store<Value, NORMALIZES>(boxes, inverse_k, epsilon, centered);
   proxy_fence_shared();
   sync_compute<Veu>();
 
   // Loops, since an instruction that runs for the first time costs four or five cycles: an SM fetches no more than 2 to 3 bytes a cycle.
+  // What a tile's sums become is computed while the products of the next one are made.
   {
     FeedTile<Value> hidden;
+    FeedPair<Value, ACTIVATION> done[kFeedRows / 8][2];
     int of_tile = group;
 #pragma unroll 1
-    for (int i = 0; i < Plan::kSteps; ++i, of_tile += 2) {
-      hidden.clear();
-      weights.acquire();
-      const bool is_second = group == 1 && of_tile < Plan::kTiles;  // of the step's two tiles
-      FeedPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
-      [[maybe_unused]] const FeedPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
+    for (int i = 0; i <= Plan::kSteps; ++i, of_tile += 2) {
       WeightStages<Veu> first = weights;
-      if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
-        weights.pass();
+      if (i < Plan::kSteps) {
+        hidden.clear();
         weights.acquire();
-        if (is_second) at = FeedPlace(weights.stages, weights.base);
-      }
-      feed_begin();
+        const bool is_second = group == 1 && of_tile < Plan::kTiles;  // of the step's two tiles
+        FeedPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
+        [[maybe_unused]] const FeedPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
+        if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
+          weights.pass();
+          weights.acquire();
+          if (is_second) at = FeedPlace(weights.stages, weights.base);
+        }
+        feed_begin();
 #pragma unroll
-      for (int box = 0; box < Plan::kFullBoxes; ++box) {
-        hidden.template add<4>(at, x_at);
-        at.move(kFeedWeightBoxBytes);
-        x_at.move(kFeedBoxBytes);
+        for (int box = 0; box < Plan::kFullBoxes; ++box) {
+          hidden.template add<4>(at, x_at);
+          at.move(kFeedWeightBoxBytes);
+          x_at.move(kFeedBoxBytes);
+        }
+        if constexpr (Plan::kHalf) hidden.template add<2>(half_at, x_at);
+        feed_commit();
       }
-      if constexpr (Plan::kHalf) hidden.template add<2>(half_at, x_at);
-      feed_commit();
-      feed_wait<0>();
-      if (first.stage != weights.stage) first.release();
-      weights.release();
-      if (of_tile < Plan::kTiles) {  // else it is the other warpgroup's
-        const int cell = warp * 2 + lane / 16, to_tile = of_tile * kFeedBoxBytes + lane / 4 % 4 * 4;
+      if (i > 0 && of_tile < Plan::kTiles + 2) {  // else it is the other warpgroup's
+        const int cell = warp * 2 + lane / 16, to_tile = (of_tile - 2) * kFeedBoxBytes + lane / 4 % 4 * 4;
 #pragma unroll
         for (int j = 0; j < kFeedRows / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int row = j * 8 + lane % 4 * 2 + e;
-            store_shared_word(inner, to_tile + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4),
-                              feed_activated<Value, ACTIVATION>(hidden.pair(j, e), bias[0]));
+            store_shared_word(inner, to_tile + row * kFeedBoxRowBytes + ((cell ^ (row % 8)) << 4), done[j][e].activated());
           }
         }
       }
+      feed_wait<0>();
+#pragma unroll
+      for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) done[j][e].take(hidden.pair(j, e), bias[0]);
+      }
 #pragma unroll
       for (int next = 1; next < Plan::kSteps; ++next) bias[next - 1] = bias[next];
+      if (i < Plan::kSteps) {
+        if (first.stage != weights.stage) first.release();
+        weights.release();
+      }
     }
   }
+  cp_async_wait<0>();
   proxy_fence_shared();
   sync_compute<Veu>();
 
@@ -338,15 +369,12 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
 #pragma unroll
   for (FeedTile<Value>& m : made) m.clear();
   {
-    WeightStages<Veu> held = weights;
-    FeedPlace y_at(inner, 0);
+    FeedPlace y_at(inner, 0), at(second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
 #pragma unroll 1
-    for (int chunk = 0; chunk < Plan::kOutChunks; ++chunk) {
-      weights.acquire();
-      FeedPlace at(weights.stages, weights.base + Plan::out_tile(0, group) * kFeedWeightBoxBytes);
+    for (int left = turns; left > 0; --left) {
       feed_begin();
 #pragma unroll
-      for (int box = 0; box < Plan::kChunkBoxes; ++box) {
+      for (int box = 0; box < Plan::kTurnBoxes; ++box) {
 #pragma unroll
         for (int i = 0; i < Plan::kOutSteps; ++i) {
           FeedPlace of_step = at;
@@ -360,13 +388,10 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
         y_at.move(kFeedBoxBytes);
       }
       feed_commit();
-      feed_wait<1>();
-      if (held.stage != weights.stage) held.release();
-      weights.pass();
     }
     feed_wait<0>();
-    held.release();
   }
+  sync_compute<Veu>();  // sums lie where the second product's weights were
 #pragma unroll
   for (int i = 0; i < Plan::kOutSteps; ++i) {
     const int column = Plan::out_tile(i, group) * 64 + warp * 16 + lane / 4 * 2;
@@ -379,21 +404,25 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   }
   sync_compute<Veu>();
 
+  // Sums of row `row` of the tile.
+  const auto sum_at = [&](int row, int i) { return load_shared4(sums, (row * Plan::kPitch + column + i * Results::kStep) * 4); };
   float4 sum[Results::kOwn];
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
     sum[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (Results::exists(i)) sum[i] = load_shared4(sums, (Results::row(i, member) * Plan::kPitch + Results::column(i)) * 4);
+    if (results.exists(i)) sum[i] = sum_at(own_row, i);
   }
   if constexpr (MEMBERS > 1) {
+    // Where a member gets sums from member own ^ other.
+    const auto place = [&](int other, int i) {
+      return received + (((other - 1) * Results::kKeptRows + results.kept_row) * C + column + i * Results::kStep) * 4;
+    };
     exchange.await_members();
 #pragma unroll
     for (int other = 1; other < MEMBERS; ++other) {
 #pragma unroll
       for (int i = 0; i < Results::kOwn; ++i) {
-        if (!Results::exists(i)) continue;
-        exchange.send(other, received + ((other - 1) * Results::kVectors + Results::vector(i)) * 16,
-                      load_shared4(sums, (Results::row(i, member ^ other) * Plan::kPitch + Results::column(i)) * 4));
+        if (results.exists(i)) exchange.send(other, place(other, i), sum_at(results.row(member ^ other), i));
       }
     }
     exchange.template sent<false>();
@@ -401,19 +430,23 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
     // The same sum, whoever adds: (0 + 1) + (2 + 3), or for member 3 (3 + 2) + (1 + 0).
 #pragma unroll
     for (int i = 0; i < Results::kOwn; ++i) {
-      if (!Results::exists(i)) continue;
-      const auto part = [&](int other) { return load_shared4(received, ((other - 1) * Results::kVectors + Results::vector(i)) * 16); };
+      if (!results.exists(i)) continue;
+      const auto part = [&](int other) { return load_shared4(place(other, i), 0); };
       sum[i] = add4(add4(sum[i], part(1)), add4(part(2), part(3)));
     }
   }
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
-    const float4 v = as_stored<Out>(add4(add4(sum[i], results.bias[i]), results.residual[i].floats()));
-    if (to[i] != nullptr) store4(to[i], v);
-    if (kept == nullptr) continue;
-    const float2 moments = moments_of(v);
-    if (to[i] != nullptr && lane % 8 == 0)
-      *as_global(kept + (first_row + Results::row(i, member)) * kept_parts + Results::column(i) / kMomentColumns) = moments;
+    sum[i] = as_stored<Out>(add4(add4(sum[i], out_bias[i]), residual[i].floats()));
+    if (to != nullptr && results.exists(i)) store4(to + i * Results::kStep, sum[i]);
+  }
+  float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
+  if (kept == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    const float2 moments = moments_of(sum[i]);
+    if (to != nullptr && lane % 8 == 0 && results.exists(i))
+      *as_global(kept + (first_row + own_row) * args.kept_parts + (column + i * Results::kStep) / kMomentColumns) = moments;
   }
 }
 

@@ -16,25 +16,21 @@ struct FeedSizes {
   constexpr int tiles() const { return h / 64; }
   constexpr int tile_bytes() const { return full_boxes() * kFeedWeightBoxBytes; }
   constexpr int chunks() const { return half() ? (tiles() + 1) / 2 : tiles(); }
-  constexpr int first_chunk_bytes() const { return half() ? 2 * tile_bytes() + kFeedWeightBoxBytes : tile_bytes(); }
-  // The second one: boxes of 64 columns of y, two in a chunk where that is no longer than 24 KB.
+  constexpr int chunk_bytes() const { return half() ? 2 * tile_bytes() + kFeedWeightBoxBytes : tile_bytes(); }
+  // The second one: boxes of 64 columns of y.
   constexpr int out_tiles() const { return (c + 63) / 64; }
   constexpr int out_box_bytes() const { return c * kFeedBoxRowBytes; }
-  constexpr int chunk_boxes() const { return c <= 96 && tiles() % 2 == 0 ? 2 : 1; }
-  constexpr int out_chunks() const { return tiles() / chunk_boxes(); }
-  constexpr int chunk_bytes() const {
-    return first_chunk_bytes() > chunk_boxes() * out_box_bytes() ? first_chunk_bytes() : chunk_boxes() * out_box_bytes();
-  }
-  constexpr int all_chunks() const { return chunks() + out_chunks(); }
+  constexpr int turn_boxes() const { return c <= 64 * 2 && tiles() % 2 == 0 ? 2 : 1; }  // of a turn of the loop
+  constexpr int second_bytes() const { return tiles() * out_box_bytes(); }
 
-  // Shared memory: x, y, sums of z (a row has four more, so that a half-warp's stores of two columns hit each bank once), and what the
-  // other members of a cluster send; 1 KB more, since boxes begin at a multiple of that.
-  constexpr int inner_at() const { return (full_boxes() + (half() ? 1 : 0)) * kFeedBoxBytes; }
-  constexpr int sums_at() const { return inner_at() + tiles() * kFeedBoxBytes; }
+  // Shared memory: the second product's weights (then sums of z, which also lie over x where these are longer; a row has four more, so that
+  // a half-warp's stores of two columns hit each bank once), x, y, and what the other members of a cluster send; 1 KB more, since boxes
+  // begin at a multiple of that.
+  constexpr int rows_bytes() const { return (full_boxes() + (half() ? 1 : 0)) * kFeedBoxBytes; }
+  constexpr int inner_bytes() const { return tiles() * kFeedBoxBytes; }
   constexpr int pitch() const { return c + 4; }
-  constexpr int received_at() const { return sums_at() + kFeedRows * pitch() * 4; }
   constexpr int work_bytes(int members) const {
-    return 1024 + received_at() + (members > 1 ? (members - 1) * (kFeedRows / members) * c * 4 : 0);
+    return 1024 + second_bytes() + rows_bytes() + inner_bytes() + (members > 1 ? (members - 1) * (kFeedRows / members) * c * 4 : 0);
   }
 };
 
