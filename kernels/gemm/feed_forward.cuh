@@ -311,6 +311,13 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   {
     FeedTile<Value> hidden;
     FeedPair<Value, ACTIVATION> done[kFeedRows / 8][2];
+    // Registers that may be read before they are written would be live in the whole program, in front of every other body's call.
+    hidden.clear();
+#pragma unroll
+    for (int j = 0; j < kFeedRows / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) done[j][e].take({0.0f, 0.0f}, {0.0f, 0.0f});
+    }
     int of_tile = group;
 #pragma unroll 1
     for (int i = 0; i <= Plan::kSteps; ++i, of_tile += 2) {
