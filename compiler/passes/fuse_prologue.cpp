@@ -79,10 +79,9 @@ class PrologueMatcher {
     if (uses_.is_output[rows.index()]) return false;
     for (const ROperatorId reader : uses_.consumers[rows.index()]) {
       const ROperator& rop = graph_.rop(reader);
-      if (std::holds_alternative<Reshape>(rop.attrs)) {
-        const Shape& shape = graph_.tensor(rop.outputs[0]).shape;
-        if (shape.empty() || shape.back() != k || !collect_products(rop.outputs[0], k, products)) return false;
-      } else if (is_product_of(rows, rop)) {
+      if (keeps_order(graph_, rop)) {
+        if (!collect_products(rop.outputs[0], k, products)) return false;
+      } else if (is_product_of(rows, rop) && graph_.tensor(rows).shape.back() == k) {
         products.push_back(reader.index());
       } else {
         return false;

@@ -104,6 +104,17 @@ bool normalizes_rows(const Graph& graph, const ROperator& rop) {
   return is_row_or_none(graph, operand(1), x.shape.back()) && is_row_or_none(graph, operand(2), x.shape.back());
 }
 
+bool keeps_order(const Graph& graph, const ROperator& rop) {
+  if (std::holds_alternative<Reshape>(rop.attrs)) return true;
+  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
+  if (!transpose) return false;
+  std::vector<int64_t> longer;
+  for (const int64_t from : transpose->perm) {
+    if (graph.tensor(rop.inputs[0]).shape[static_cast<size_t>(from)] != 1) longer.push_back(from);
+  }
+  return std::is_sorted(longer.begin(), longer.end());
+}
+
 void prepend_origin(ROperator& rop, const ROperator& first) {
   rop.origin.insert(rop.origin.begin(), first.origin.begin(), first.origin.end());
 }

@@ -37,6 +37,10 @@ bool is_row_or_none(const Graph& graph, TensorId id, int64_t columns);
 // Whether it is a Normalize of f32 along the last dimension alone, row by row as they lie, with a scale and shift as is_row_or_none.
 bool normalizes_rows(const Graph& graph, const ROperator& rop);
 
+// Whether the result has its operand's elements in their order: a Reshape, or a Transpose that moves dimensions of one element alone.
+// Example: attention as PyTorch exports it for batch 1 turns [1,197,768] into [197,1,768].
+bool keeps_order(const Graph& graph, const ROperator& rop);
+
 // Puts the ONNX nodes of `first` before those of `rop` in rop.origin.
 void prepend_origin(ROperator& rop, const ROperator& first);
 

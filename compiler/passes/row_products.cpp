@@ -1,21 +1,8 @@
 #include "compiler/passes/row_products.h"
 
-#include <algorithm>
-
 #include "compiler/passes/rewrite.h"
 
 namespace tamp::passes {
-
-bool keeps_order(const Graph& graph, const ROperator& rop) {
-  if (std::holds_alternative<Reshape>(rop.attrs)) return true;
-  const auto* transpose = std::get_if<Transpose>(&rop.attrs);
-  if (!transpose) return false;
-  std::vector<int64_t> longer;
-  for (const int64_t from : transpose->perm) {
-    if (graph.tensor(rop.inputs[0]).shape[static_cast<size_t>(from)] != 1) longer.push_back(from);
-  }
-  return std::is_sorted(longer.begin(), longer.end());
-}
 
 bool is_row_product(const Graph& graph, const ROperator& rop) {
   const auto* matmul = std::get_if<MatMul>(&rop.attrs);

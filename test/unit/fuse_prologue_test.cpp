@@ -135,6 +135,19 @@ TEST_CASE("a chain in front of a normalisation, views, and other normalisations"
   CHECK(count_rops(views, "PrologueMatMul") == 4);
   CHECK(count_rops(passes::assign_layout(views), "Reshape") == 0);
 
+  // As a classifier behind a pooling has them: dimensions of one element in another order.
+  const Graph classifier = fused(R"(
+    x = input f32[1,1,1,768]
+    w = const f32[10,768]
+    n = Normalize(x) {axes=[3], epsilon=0.001} -> f32[1,1,1,768]
+    t = Transpose(n) {perm=[0,3,1,2]} -> f32[1,768,1,1]
+    r = Reshape(t) -> f32[1,768]
+    y = MatMul(r, w) {trans_b=1} -> f32[1,10]
+    outputs(y)
+  )");
+  CHECK(count_rops(classifier, "PrologueMatMul") == 1);
+  CHECK(count_rops(passes::assign_layout(classifier), "Reshape") == 0);
+
   CHECK(made_of(replaced(kLayer, "Normalize(x, g, h) {axes=[1]", "Normalize(x, g) {axes=[1], centered=0")) == 4);
   CHECK(made_of(replaced(kLayer, "Normalize(x, g, h)", "Normalize(x)")) == 4);
 }
