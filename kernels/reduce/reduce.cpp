@@ -193,11 +193,13 @@ RKernel sum_rkernel_of(const Request& request, const Rows& rows, int64_t lanes) 
   phase.args_type = "rk::ReduceSumArgs";
   phase.args = sum_args(rop, rows, 4);
   phase.rtasks = ceil_div(rows.rows(), lanes);
-  phase.work_bytes = request.vdevice.compute_threads / 32 * lanes * 16;
+  phase.awaits_inputs = true;
+  phase.work_bytes = 2 * request.vdevice.compute_threads / 32 * lanes * 16;
   phase.cost.activation_bytes =
       4 * static_cast<double>(lanes) * (types.in_bytes() * static_cast<double>(rows.reduced_elements()) + types.out_bytes());
   // A turn is a trip to L2 by all threads of a rTask; the first is in VDevice::rtask_us.
   phase.cost.latency_us = request.vdevice.cost("reduce.sum_turn_us") * static_cast<double>(sum_turns(rows, lanes, request.vdevice) - 1);
+  phase.cost.early_us = request.vdevice.cost("reduce.sum_early_us");
   RKernel rkernel;
   rkernel.family = "reduce";
   rkernel.name = "reduce_sum<" + std::to_string(phase.rtasks) + ">";
