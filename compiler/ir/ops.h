@@ -369,6 +369,26 @@ struct MomentConv {
   }
 };
 
+// A Conv whose pixels are normalised: S = conv(X, W) + B, and Y is S normalised along its channels, as Normalize does. X[N,C,H,W],
+// W[M,C,KH,KW], B[M]?, scale[M]?, shift[M]? -> Y[N,M,OH,OW]. M is a multiple of four. passes/normalize_patches makes it.
+struct NormalizedConv {
+  std::vector<int64_t> kernel, strides, dilations;
+  std::vector<int64_t> pads_begin, pads_end;
+  bool centered = true;
+  float epsilon = 1e-5F;
+  bool operator==(const NormalizedConv&) const = default;
+
+  static constexpr const char* kName = "NormalizedConv";
+  template <class Self, class F>
+  static void fields(Self& op, F&& f) {
+    window_fields(op, f);
+    f("centered", op.centered, true);
+    f("epsilon", op.epsilon, 1e-5F);
+  }
+};
+// Places in its inputs.
+inline constexpr size_t kPatchBias = 2, kPatchScale = 3, kPatchShift = 4;
+
 // Two pointwise convolutions, one behind the other: Y = first(conv(X, FW) + FB + R), Z = second(conv(Y, W) + B). X[N,C,H,W], FW[M,C,1,1],
 // W[K,M,1,1], FB[M]?, B[K]?, R[N,M,H,W]? -> Z[N,K,H,W], and Y[N,M,H,W] where keeps_first says so. M and K are multiples of four.
 // passes/pair_pointwise makes it.
@@ -792,6 +812,7 @@ struct Scatter {
   X(StepAttention)        \
   X(SummedConv)           \
   X(MomentConv)           \
+  X(NormalizedConv)       \
   X(PooledMatMul)         \
   X(PrologueMatMul)       \
   X(PointwisePair)        \

@@ -6,6 +6,8 @@
 #include <optional>
 #include <variant>
 
+#include "compiler/passes/memory_order.h"
+
 namespace tamp::passes {
 namespace {
 
@@ -126,7 +128,8 @@ bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
   return is_any(
       static_cast<std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, StepAttention, SummedConv, MomentConv,
-                               PooledMatMul, PrologueMatMul, PointwisePair, ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
+                               NormalizedConv, PooledMatMul, PrologueMatMul, PointwisePair, ChannelSqueeze, ChannelExcite, Recurrent>*>(
+          nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -270,6 +273,13 @@ class Bounds {
   Bound bound_of(const ROperator& rop, size_t output) {
     if (graph_.tensor(rop.outputs[output]).dtype != DType::f32) return {};
     if (const auto* op = std::get_if<Normalize>(&rop.attrs)) return of_normalize(rop, *op);
+    if (std::holds_alternative<NormalizedConv>(rop.attrs)) {
+      const Tensor& map = graph_.tensor(rop.outputs[0]);
+      const int64_t channels = map.shape[1];
+      Bound bound = normalised(static_cast<double>(channels), operand(rop, kPatchScale), operand(rop, kPatchShift));
+      if (map.place.strides != channels_last_strides(map.shape, 1) || map.place.offset % channels != 0) bound.elements = 0;
+      return bound;
+    }
     if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) {
       if (output != 0) return {};
       Bound bound = normalised(static_cast<double>(graph_.tensor(rop.outputs[0]).shape.back()), rop.inputs[kNormalizedScale],

@@ -19,6 +19,7 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   const auto convolved = [&](const auto& conv) { return PlainProduct{x()[1] / conv.group, element_count(conv.kernel), conv.group, true}; };
   if (const auto* conv = std::get_if<Conv>(&rop.attrs)) return convolved(*conv);
   if (const auto* conv = std::get_if<SummedConv>(&rop.attrs)) return convolved(*conv);
+  if (const auto* conv = std::get_if<NormalizedConv>(&rop.attrs)) return PlainProduct{x()[1], element_count(conv->kernel), 1, true};
   if (const auto* conv = std::get_if<MomentConv>(&rop.attrs)) return PlainProduct{1, element_count(conv->kernel), x()[1], true};
   if (std::holds_alternative<PooledMatMul>(rop.attrs)) return PlainProduct{.channels = x()[1], .is_map = true};
   if (std::holds_alternative<NormalizedMatMul>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs))
@@ -104,8 +105,8 @@ bool has_rows_only(const Graph& graph) {
 }  // namespace
 
 bool has_boxes(const Graph& graph, Precision precision) {
-  return precision != Precision::fp32 &&
-         (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<MomentConv>(graph) || has<PointwisePair>(graph));
+  return precision != Precision::fp32 && (!has<Recurrent>(graph) || has<Conv>(graph) || has<SummedConv>(graph) || has<MomentConv>(graph) ||
+                                          has<NormalizedConv>(graph) || has<PointwisePair>(graph));
 }
 
 // Of the multiply-adds that one-tap products have in a program that is these and little else (VDevice::even_stages). On an H200 in fp16

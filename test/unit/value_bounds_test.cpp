@@ -229,4 +229,25 @@ TEST_CASE("copies carry what they copy, if their readers round it") {
   CHECK_FALSE(added.may("n"));
 }
 
+TEST_CASE("pixels that a convolution normalises are bounded as rows of a normalisation are") {
+  const char* const stem = R"(
+    x = input f32[1,3,8,8]
+    w = const f32[64,3,4,4]
+    b = const f32[64]
+    s = const f32[64]
+    v = const f32[64,8]
+    u = const f32[8,4]
+    m = NormalizedConv(x, w, b, s) {kernel=[4,4], strides=[4,4]} -> f32[1,64,2,2]
+    n = Transpose(m) {perm=[0,2,3,1]} -> f32[1,2,2,64]
+    h = MatMul(n, v) -> f32[1,2,2,8]
+    y = MatMul(h, u) -> f32[1,2,2,4]
+    outputs(y)
+  )";
+  CHECK(Model(stem).may("m"));
+  CHECK(Model(stem).may("h"));
+  CHECK_FALSE(Model(stem).times("s", 1e6F).may("m"));
+  CHECK_FALSE(Model(stem).may_compute("m"));  // it multiplies the image, which is not bounded
+  CHECK(Model(stem).may_compute("h"));
+}
+
 }  // namespace
