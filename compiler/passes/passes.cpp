@@ -19,6 +19,7 @@
 #include "compiler/passes/lift_recurrences.h"
 #include "compiler/passes/merge_duplicates.h"
 #include "compiler/passes/move_rows.h"
+#include "compiler/passes/normalize_patches.h"
 #include "compiler/passes/pair_pointwise.h"
 #include "compiler/passes/pool_by_sums.h"
 #include "compiler/passes/recognise_activations.h"
@@ -51,6 +52,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto rows = [estimator, graph_estimator](const Graph& graph) { return fuse_rows(graph, estimator, graph_estimator); };
   const auto feed = [graph_estimator](Graph graph) { return fuse_feed_forward(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator](Graph graph) { return defer_normalize(std::move(graph), graph_estimator); };
+  const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };
   const auto place = [cell, placed_estimator](Graph graph) { return assign_layout(std::move(graph), cell, placed_estimator); };
@@ -91,6 +93,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"fuse_feed_forward", feed},             // before fuse_rows, which takes its products apart
       {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
+      {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
       {"pool_by_sums", pool},                  // the same
       {"pair_pointwise", pair},                // the same; behind pool_by_sums, which looks for plain convolutions
       {"assign_layout", place},                // last: tensors keep their numbers and places from here on

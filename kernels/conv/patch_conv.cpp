@@ -1,4 +1,4 @@
-// Host side of patch_conv.cuh: the packed weights, what the candidates cost, and what a rTask touches. rTask t is
+// Host side of patch_conv.cuh and patch_normalize.cuh: the packed weights, what the candidates cost, and what a rTask touches. rTask t is
 // ((n_block * images + image) * tiles_h + tile_y) * tiles_w + tile_x, so that the rTasks of one ring block follow each other.
 #include "kernels/conv/patch_conv.h"
 
@@ -37,6 +37,21 @@ PatchPlan config_of(const RKernel& rkernel) {
   const auto value = [&](const char* key) { return rkernel.config_value(key); };
   return {value("m_tiles"), value("n_tiles"), value("warps_m"), value("warps_k"),     value("cell"),       value("plain"),
           value("tile_h"),  value("tile_w"),  value("pitch"),   value("chunk_steps"), value("part_pixels")};
+}
+
+// The Conv that a NormalizedConv is without its normalisation; else the rOperator.
+ROperator plain_conv(const ROperator& rop) {
+  const auto* const op = std::get_if<NormalizedConv>(&rop.attrs);
+  if (op == nullptr) return rop;
+  ROperator conv = rop;
+  conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end};
+  conv.inputs.resize(2);
+  if (rop.inputs.size() > kPatchBias) conv.epilogue.bias = rop.inputs[kPatchBias];
+  return conv;
+}
+
+std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop) {
+  return product_of(graph, plain_conv(rop), Activations::narrow);
 }
 
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
@@ -105,16 +120,32 @@ int64_t ring_bytes(const Product& p, const PatchPlan& c) {
   return patch_blocks(p, c) * patch_chunks(p, c) * c.chunk_steps * c.step_bytes();
 }
 
+int64_t bias_bytes(const Product& p, const PatchPlan& c) { return patch_blocks(p, c) * c.block() * 4; }
+
+// The bias, and behind it what a normalisation multiplies by and adds: one of each for every channel, padded to whole blocks.
+std::vector<float> channel_values(const Graph& graph, const ROperator& rop, const Product& p, const PatchPlan& c) {
+  const auto padded = static_cast<size_t>(bias_bytes(p, c) / 4);
+  std::vector<float> values = bias_of(graph, p);
+  values.resize(padded, 0.0F);
+  if (!std::holds_alternative<NormalizedConv>(rop.attrs)) return values;
+  for (const size_t input : {kPatchScale, kPatchShift}) {
+    std::vector<float> of_channels(padded, input == kPatchScale ? 1.0F : 0.0F);
+    if (rop.inputs.size() > input && rop.inputs[input].valid())
+      std::copy_n(f32_data(graph.tensor(rop.inputs[input])), p.channels, of_channels.begin());
+    values.insert(values.end(), of_channels.begin(), of_channels.end());
+  }
+  return values;
+}
+
 Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int) {
-  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
+  const std::optional<Product> product = patch_product_of(graph, rop);
   TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
   const Product& p = *product;
   const PatchPlan c = config_of(rkernel);
   const std::vector<Slot> slots = slots_of(p);
   const float* const data = f32_data(graph.tensor(p.weights));
-  std::vector<float> bias = bias_of(graph, p);
-  bias.resize(static_cast<size_t>(patch_blocks(p, c) * c.block()), 0.0F);
-  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + bias.size() * 4);
+  const std::vector<float> of_channels = channel_values(graph, rop, p, c);
+  Bytes bytes(static_cast<size_t>(ring_bytes(p, c)) + of_channels.size() * 4);
   for (int64_t block = 0; block < patch_blocks(p, c); ++block) {
     for (int64_t s = 0; s < patch_steps(p); ++s) {
       std::byte* const chunk = bytes.data() + (block * patch_chunks(p, c) + s / c.chunk_steps) * c.chunk_steps * c.step_bytes();
@@ -124,7 +155,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
                 reinterpret_cast<float*>(weights));
     }
   }
-  std::memcpy(bytes.data() + ring_bytes(p, c), bias.data(), bias.size() * 4);
+  std::memcpy(bytes.data() + ring_bytes(p, c), of_channels.data(), of_channels.size() * 4);
   return bytes;
 }
 
@@ -160,11 +191,11 @@ ArgValue epilogue(const ROperator& rop, const Product& p, const PatchPlan& c) {
                           arg(int64_t{p.residual_after_activation}), float_arg(low), float_arg(high)}};
 }
 
-std::vector<Arg> args_of(const Request& request, const Product& p, const PatchPlan& c) {
+std::vector<Arg> args_of(const Request& request, const ROperator& conv, const Product& p, const PatchPlan& c) {
   return {
       {"in", arg(TensorArg{p.in})},
       {"out", arg(TensorArg{p.out})},
-      {"epilogue", epilogue(request.rop, p, c)},
+      {"epilogue", epilogue(conv, p, c)},
       {"in_strides", array_arg(to_vector(p.in_strides))},
       {"out_strides", array_arg(to_vector(p.out_strides))},
       {"in_h", arg(p.in_extent[0])},
@@ -216,7 +247,25 @@ Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType
   return cost;
 }
 
+// Makes the phase one of patch_normalize.
+void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c, Phase& phase) {
+  const VDevice& vdevice = request.vdevice;
+  phase.header = "kernels/conv/patch_normalize.cuh";
+  phase.body = "rk::patch_normalize";
+  const auto plain = std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "PLAIN"; });
+  *plain = {"CENTRED", op.centered ? "true" : "false"};
+  phase.args_type = "rk::PatchNormalizeArgs";
+  phase.args = {{"conv", struct_arg(std::move(phase.args))},
+                {"scale", ArgValue{PackedArg{ring_bytes(p, c) + bias_bytes(p, c)}}},
+                {"shift", ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}}},
+                {"inverse_channels", float_arg(1.0F / static_cast<float>(p.channels))},
+                {"epsilon", float_arg(op.epsilon)}};
+  phase.cost.latency_us += vdevice.cost("patch_conv.normalize_cycles") / (vdevice.clock_ghz * 1e3);
+}
+
 RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c) {
+  const auto* const normalized = std::get_if<NormalizedConv>(&request.rop.attrs);
+  const ROperator conv = plain_conv(request.rop);
   Phase phase;
   phase.header = "kernels/conv/patch_conv.cuh";
   phase.body = "rk::patch_conv";
@@ -226,29 +275,33 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c)
   const DType values = request.graph.tensor(p.out).dtype;
   if (is_narrow(values)) phase.template_args.emplace_back("Out", value_type(values));
   phase.args_type = "rk::PatchConvArgs";
-  phase.args = args_of(request, p, c);
+  phase.args = args_of(request, conv, p, c);
   phase.rtasks = patch_blocks(p, c) * p.pixels[0] * tiles_of_image(p, c);
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
   phase.cost = cost_of(request.vdevice, p, c, values);
+  if (normalized != nullptr) add_normalisation(request, *normalized, p, c, phase);
   RKernel rkernel;
   rkernel.family = "patch_conv";
-  rkernel.name = fmt::format("patch_conv<{}x{} pixels, {} channels{}>", c.tile_h, c.tile_w, c.block(),
-                             c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "");
+  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h,
+                             c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "");
   rkernel.config = to_pairs(c);
   rkernel.phases = {phase};
   return rkernel;
 }
 
 std::vector<RKernel> list_candidates(const Request& request) {
-  if (!std::holds_alternative<Conv>(request.rop.attrs)) return {};
+  const bool normalizes = std::holds_alternative<NormalizedConv>(request.rop.attrs);
+  if (!std::holds_alternative<Conv>(request.rop.attrs) && !normalizes) return {};
   const VDevice& vdevice = request.vdevice;
   if (request.precision == Precision::fp32 || !vdevice.tf32 || vdevice.compute_threads != kPatchWarps * 32) return {};
-  const std::optional<Product> p = product_of(request.graph, request.rop, Activations::narrow);
+  const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
+  if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
-    plan.plain = is_plain(request.graph, request.rop, *p) ? 1 : 0;
+    if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
+    plan.plain = is_plain(request.graph, plain_conv(request.rop), *p) ? 1 : 0;
     rkernels.push_back(rkernel_of(request, *p, plan));
   }
   return rkernels;
@@ -257,7 +310,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
 // --- accesses ----------------------------------------------------------------------------------------------------------
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
-  const std::optional<Product> product = product_of(graph, rop, Activations::narrow);
+  const std::optional<Product> product = patch_product_of(graph, rop);
   TAMP_CHECK(product.has_value(), "patch_conv of '" + rop.name + "'");
   const Product& p = *product;
   const PatchPlan c = config_of(rkernel);

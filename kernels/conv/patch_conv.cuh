@@ -258,22 +258,17 @@ struct PatchFinish {
   }
 };
 
-// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b]. Out: the type of
-// the results and the residual in memory.
-template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool PLAIN, class Out = float>
-RK_BODY void patch_conv(const Task<Veu>& caller) {
-  using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
+template <class Product, class Finish, int WARPS_K, int CELL, class Veu, class Args>
+RK_INLINE void patch_product(const Task<Veu>& task, const Args& all, const PatchConvArgs& args) {
   static_assert(Veu::kComputeThreads == Product::kWarps * kWarp);
-  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
-  const PatchConvArgs& args = task.template arguments<PatchConvArgs>();
   char* const patch = as_shared(task.work);
   const PatchPlace place = patch_place(args, task.index);
   copy_patch<CELL>(args, place, task.address(args.in), patch);
   cp_async_commit();
 
   // What depends on no copy is done while the copies are in flight.
-  PatchFinish<Product, PLAIN, Out> finish;
-  finish.start(task, args, place);
+  Finish finish;
+  finish.start(task, all, place);
   Product product;
   product.place(args, patch, place.x - patch_column<CELL>(place));
   product.clear();
@@ -297,6 +292,16 @@ RK_BODY void patch_conv(const Task<Veu>& caller) {
     sync_compute<Veu>();
     finish.template store<WARPS_K>(args, place, patch, first, part_pixels);
   }
+}
+
+// PLAIN: no residual, aligned vectors of channels, and an activation that is none or a clip to [epilogue.a, epilogue.b]. Out: the type of
+// the results and the residual in memory.
+template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool PLAIN, class Out = float>
+RK_BODY void patch_conv(const Task<Veu>& caller) {
+  using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
+  const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
+  const PatchConvArgs& args = task.template arguments<PatchConvArgs>();
+  patch_product<Product, PatchFinish<Product, PLAIN, Out>, WARPS_K, CELL>(task, args, args);
 }
 
 }  // namespace rk

@@ -223,6 +223,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("batch_norm", nets.batch_norm, ["--precision", "fp16"], "staged_conv_fp16"),
     ("narrow", nets.inception, ["--vdevice", "h200", "--precision", "fp16"], "staged_conv_fp16 pool"),
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
+    ("patches", transformers.stem, ["--vdevice", "h200"], "patch_normalize staged_conv"),
+    ("narrow_patches", transformers.stem, ["--vdevice", "h200", "--precision", "fp16"], "patch_normalize staged_conv_fp16"),
     ("stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "tf32"], "patch_strip_tf32"),
     ("narrow_stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "fp16"], "patch_strip_fp16"),
     ("bottlenecks", bottlenecks, ["--vdevice", "h200"], "pointwise_pair_tf32"),

@@ -762,6 +762,30 @@ def test_normalisation_by_moments_of_pixels(tamp):
         assert "MomentConv" not in rops and rops.count("Normalize") == 3, rops
 
 
+def stem(channels=96, images=1, reads=False):
+    """How ConvNeXt and Swin begin: a convolution of patches whose pixels are normalised. `reads`: something else reads the convolution, too."""
+    net = Net(channels)
+    patches = net.add("Conv", "x", net.weight(channels, 3, 4, 4), net.weight(channels, scale=0.1), strides=[4, 4])
+    rows = net.norm(net.add("Transpose", patches, perm=[0, 2, 3, 1]))
+    rows = net.linear(net.add("Gelu", net.linear(rows, channels, 4 * channels)), 4 * channels, channels)
+    if reads:
+        rows = net.add("Add", rows, net.add("Transpose", patches, perm=[0, 2, 3, 1]))
+    named(net, rows)
+    return net.model([port("x", images, 3, 52, 76)], [port("y", images, 13, 19, channels)], opset=20, ir=9)
+
+
+def test_normalisation_behind_patches(tamp):
+    """The convolution normalises its pixels itself where it alone is read by the normalisation, and on tensor cores."""
+    for precision, tolerance in [("fp16", 5e-3), ("tf32", 5e-3), ("bf16", 4e-2)]:
+        check(tamp, stem(), None, tolerance, precision, None, "--vdevice", "h200", "--records", "none")
+        rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200", "--records", "none")
+        assert "NormalizedConv" in rops and "Normalize" not in rops, (precision, rops)
+    check(tamp, stem(images=2), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
+    check(tamp, stem(reads=True), None, 5e-3, "fp16", None, "--vdevice", "h200")
+    assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+
+
 def window_blocks(windows, rows, channels, heads, masked=False):
     """A block of Swin, without the reordering around it: attention within each window, a bias for each pair of its rows, or for each window."""
     net, size = Net(channels), channels // heads

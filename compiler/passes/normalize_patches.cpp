@@ -1,0 +1,80 @@
+#include "compiler/passes/normalize_patches.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/rewrite.h"
+
+namespace tamp::passes {
+namespace {
+
+constexpr double kLeastPatchGainUs = 0.3;  // a further body in the program costs what no estimate holds
+
+struct NormalizedPatches {
+  size_t conv, transpose, normalize;
+};
+
+// A convolution that is nothing but a product with constants and a bias.
+bool is_plain_conv(const Graph& graph, const ROperator& rop) {
+  const auto* const conv = std::get_if<Conv>(&rop.attrs);
+  if (!conv || has_prologue(*conv) || conv->group != 1 || rop.inputs.size() != 2 || !is_f32_constant(graph, rop.inputs[1])) return false;
+  const Tensor& made = graph.tensor(rop.outputs[0]);
+  return made.dtype == DType::f32 && made.shape.size() == 4 && made.shape[1] % 4 == 0 && made.shape[1] > 0 &&
+         is_row_or_none(graph, rop.epilogue.bias, made.shape[1]) && !rop.epilogue.residual.valid() &&
+         rop.epilogue.activation == Activation::none;
+}
+
+std::optional<NormalizedPatches> match(const Graph& graph, const Uses& uses, size_t at) {
+  const ROperator& normalize = graph.rops[at];
+  if (!normalizes_rows(graph, normalize)) return std::nullopt;
+  const ROperatorId rows = uses.maker_for_one(normalize.inputs[0]);
+  const auto* const transpose = rows.valid() ? std::get_if<Transpose>(&graph.rop(rows).attrs) : nullptr;
+  if (!transpose || transpose->perm != std::vector<int64_t>{0, 2, 3, 1}) return std::nullopt;
+  const ROperatorId conv = uses.maker_for_one(graph.rop(rows).inputs[0]);
+  if (!conv.valid() || !is_plain_conv(graph, graph.rop(conv))) return std::nullopt;
+  return NormalizedPatches{conv.index(), rows.index(), at};
+}
+
+Graph with_normalized(Graph graph, const NormalizedPatches& found) {
+  ROperator &conv = graph.rops[found.conv], &transpose = graph.rops[found.transpose];
+  const ROperator normalize = graph.rops[found.normalize];
+  const auto plain = std::get<Conv>(conv.attrs);
+  const auto& norm = std::get<Normalize>(normalize.attrs);
+  conv.attrs = NormalizedConv{plain.kernel, plain.strides, plain.dilations, plain.pads_begin, plain.pads_end, norm.centered, norm.epsilon};
+  const auto factor = [&](size_t i) { return normalize.inputs.size() > i ? normalize.inputs[i] : TensorId(); };
+  conv.inputs.insert(conv.inputs.end(), {conv.epilogue.bias, factor(1), factor(2)});
+  while (!conv.inputs.back().valid()) conv.inputs.pop_back();
+  conv.epilogue = {};
+  conv.origin.insert(conv.origin.end(), normalize.origin.begin(), normalize.origin.end());
+  const Tensor& rows = graph.tensor(normalize.outputs[0]);
+  const TensorId map = add_like(graph, conv.outputs[0], rows.name + ".map", Shape(graph.tensor(conv.outputs[0]).shape));
+  conv.outputs = {map};
+  transpose.inputs = {map};
+  transpose.outputs = normalize.outputs;
+  std::vector<bool> dead(graph.rops.size(), false);
+  dead[found.normalize] = true;
+  return remove_dead(erase_rops(std::move(graph), dead));
+}
+
+}  // namespace
+
+Graph normalize_patches(Graph graph, const GraphEstimator& estimator) {
+  if (!estimator) return graph;
+  std::optional<double> now_us;
+  for (size_t at = 0; at < graph.rops.size(); ++at) {
+    const std::optional<NormalizedPatches> found = match(graph, uses_of(graph), at);
+    if (!found) continue;
+    Graph made = with_normalized(graph, *found);
+    if (!now_us) now_us = estimator(graph);
+    const double us = estimator(made);
+    if (us > *now_us - kLeastPatchGainUs) continue;
+    now_us = us;
+    graph = std::move(made);
+    --at;
+  }
+  return graph;
+}
+
+}  // namespace tamp::passes

@@ -1,0 +1,177 @@
+// NormalizedConv: the reference against values worked out by hand, what is refused, the pass that makes it, and patch_normalize against the
+// reference over the stand-in, at sizes that fit no tile.
+#include "compiler/passes/normalize_patches.h"
+#include "kernels/conv/patch_conv.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/arrays.h"
+#include "test/support/case_folder.h"
+#include "test/support/check_pass.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+struct Row {
+  const char* name;
+  Shape in;
+  int64_t channels;
+  std::vector<int64_t> kernel = {4, 4}, strides = {4, 4}, pads_begin = {0, 0}, pads_end = {0, 0};
+  size_t operands = 5;  // of image, weights, bias, scale, shift
+  bool centered = true;
+  Lay out_lay = Lay::channels_last;
+};
+
+Case case_of(const Row& row) {
+  CaseMaker maker(row.name);
+  Shape made = {row.in[0], row.channels, 0, 0};
+  for (size_t d = 0; d < 2; ++d) made[d + 2] = (row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - row.kernel[d]) / row.strides[d] + 1;
+  std::vector<TensorId> inputs = {maker.input(row.in, Lay::rows), maker.constant({row.channels, row.in[1], row.kernel[0], row.kernel[1]})};
+  while (inputs.size() < row.operands) inputs.push_back(maker.constant({row.channels}));
+  const TensorId y = maker.output(made, row.out_lay);
+  return maker.finish(NormalizedConv{row.kernel, row.strides, {1, 1}, row.pads_begin, row.pads_end, row.centered, 0.01F}, inputs, y);
+}
+
+std::vector<Row> rows() {
+  return {
+      {.name = "one pixel", .in = {1, 3, 4, 4}, .channels = 32},
+      {.name = "a stem", .in = {1, 3, 20, 52}, .channels = 96},
+      {.name = "columns that copies of 16 bytes do not end at", .in = {2, 3, 13, 27}, .channels = 96},
+      {.name = "four channels", .in = {1, 3, 12, 16}, .channels = 4},
+      {.name = "channels that are no whole tile", .in = {1, 3, 12, 36}, .channels = 44},
+      {.name = "without a bias and factors", .in = {1, 2, 9, 14}, .channels = 16, .operands = 2},
+      {.name = "without a shift", .in = {1, 3, 16, 16}, .channels = 64, .operands = 4},
+      {.name = "by the mean square", .in = {1, 3, 16, 24}, .channels = 64, .centered = false},
+      {.name = "windows that overlap",
+       .in = {1, 3, 19, 22},
+       .channels = 48,
+       .kernel = {7, 7},
+       .strides = {2, 2},
+       .pads_begin = {3, 3},
+       .pads_end = {3, 3}},
+      {.name = "padded pixels", .in = {1, 3, 12, 20}, .channels = 36, .out_lay = Lay::padded},
+  };
+}
+
+VDevice device() {
+  VDevice vdevice = read_vdevice("cpu");
+  vdevice.sms = 4;
+  return vdevice;
+}
+
+std::vector<RKernel> bodies_of(const Case& c, Precision precision = Precision::tf32) {
+  return kernels::patch_conv().candidates({c.graph, c.graph.rops[0], device(), precision});
+}
+
+const std::string kStem = R"(
+  x = input f32[1,3,12,20]
+  w = const f32[32,3,4,4]
+  b = const f32[32]
+  g = const f32[32]
+  h = const f32[32]
+  v = const f32[32,8]
+  c = Conv(x, w) {kernel=[4,4], strides=[4,4]} epilogue{bias=b} -> f32[1,32,3,5]
+  t = Transpose(c) {perm=[0,2,3,1]} -> f32[1,3,5,32]
+  n = Normalize(t, g, h) {axes=[3], epsilon=0.001} -> f32[1,3,5,32]
+  y = MatMul(n, v) -> f32[1,3,5,8]
+  outputs(y)
+)";
+
+Graph normalized(const std::string& text, double gain_us = 1) {
+  const Graph source = parse_graph(text);
+  Graph made = passes::normalize_patches(source, [&](const Graph& graph) { return 100 - gain_us * count_rops(graph, "NormalizedConv"); });
+  check_pass(source, made);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("NormalizedConv normalises the channels of each pixel") {
+  CaseMaker maker("by hand");
+  const TensorId x = maker.input({1, 1, 1, 2}, Lay::rows, {1, 10}), w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 1, 3, 3}),
+                 bias = maker.constant({4}, Lay::rows, {0, 0, 0, 0}), scale = maker.constant({4}, Lay::rows, {1, 2, 1, 2}),
+                 shift = maker.constant({4}, Lay::rows, {0, 0, 5, 5}), y = maker.output({1, 4, 1, 2});
+  NormalizedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, true, 0};
+  const Case c = maker.finish(op, {x, w, bias, scale, shift}, y);
+  const auto results = ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; });
+  check_near(floats_of(results[0]), {-1, -1, -2, -2, 6, 6, 7, 7});
+}
+
+TEST_CASE("NormalizedConv says what does not fit") {
+  const auto refused = [](const std::vector<Shape>& shapes) {
+    ops::OperandList operands;
+    for (const Shape& shape : shapes) operands.push_back(ops::Operand{{DType::f32, shape}, nullptr});
+    try {
+      ops::infer(NormalizedConv{{4, 4}, {4, 4}, {1, 1}, {0, 0}, {0, 0}}, operands);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  CHECK(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {16}, {16}}) == "taken");
+  CHECK_THAT(refused({{1, 3, 8}, {16, 3, 4}}), Contains("input X has shape [1,3,8], expected [N,C,H,W]"));
+  CHECK_THAT(refused({{1, 3, 8, 8}, {18, 3, 4, 4}}), Contains("expected a multiple of 4 filters"));
+  CHECK_THAT(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {8}}), Contains("operand 3 has shape [8], expected [16]"));
+}
+
+TEST_CASE("a convolution takes the normalisation of its pixels") {
+  const Graph made = normalized(kStem);
+  CHECK(count_rops(made, "NormalizedConv") == 1);
+  CHECK(count_rops(made, "Conv") + count_rops(made, "Normalize") == 0);
+  CHECK(std::get<NormalizedConv>(made.rops[0].attrs).epsilon == 0.001F);
+  CHECK(count_rops(normalized(swapped(kStem, "Normalize(t, g, h)", "Normalize(t)")), "NormalizedConv") == 1);
+  CHECK(count_rops(normalized(kStem, 0.1), "NormalizedConv") == 0);
+  const Graph source = parse_graph(kStem);
+  CHECK(print(passes::normalize_patches(source, {})) == print(source));
+  const struct {
+    const char* why;
+    std::string text;
+  } others[] = {
+      {"an activation", swapped(kStem, "epilogue{bias=b}", "epilogue{bias=b, act=relu}")},
+      {"somebody else reads the map", swapped(kStem, "outputs(y)", "outputs(y, c)")},
+      {"somebody else reads the rows", swapped(kStem, "outputs(y)", "outputs(y, t)")},
+      {"weights of run time", swapped(kStem, "w = const", "w = input")},
+      {"a scale of run time", swapped(kStem, "g = const", "g = input")},
+      {"pixels in another order", swapped(swapped(swapped(kStem, "perm=[0,2,3,1]} -> f32[1,3,5,32]", "perm=[0,3,2,1]} -> f32[1,5,3,32]"),
+                                                  "-> f32[1,3,5,32]", "-> f32[1,5,3,32]"),
+                                          "-> f32[1,3,5,8]", "-> f32[1,5,3,8]")},
+  };
+  for (const auto& other : others) {
+    INFO(other.why);
+    CHECK(count_rops(normalized(other.text), "NormalizedConv") == 0);
+  }
+}
+
+TEST_CASE("pixels are normalised where a rTask has all channels, on tensor cores, and where four are one access") {
+  const Row usual = {.name = "usual", .in = {1, 3, 16, 24}, .channels = 96};
+  CHECK_FALSE(bodies_of(case_of(usual)).empty());
+  CHECK(bodies_of(case_of(usual), Precision::fp32).empty());
+  CHECK(bodies_of(case_of({.name = "192 channels", .in = {1, 3, 16, 24}, .channels = 192})).empty());
+  CHECK(bodies_of(case_of({.name = "result in rows", .in = {1, 3, 16, 24}, .channels = 96, .out_lay = Lay::rows})).empty());
+  for (const RKernel& body : bodies_of(case_of(usual))) CHECK(body.phases[0].body == "rk::patch_normalize");
+}
+
+TEST_CASE("normalised convolutions of patches agree with the reference") {
+  std::vector<Case> cases;
+  for (const Row& row : rows()) cases.push_back(case_of(row));
+  for (const Case& c : cases) {
+    INFO(c.name);
+    CHECK_FALSE(bodies_of(c).empty());
+  }
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_patch_normalize");
+  std::vector<Case> all = cases;
+  for (const Case& c : narrowed(cases, false, true)) all.push_back(c);
+  for (const std::string& problem : run_heavy_cases(all, {kernels::patch_conv()}, {device(), Precision::tf32, 2e-2}, root, folder.path()))
+    FAIL_CHECK(problem);
+  const CaseFolder bf16("tamp_patch_normalize_bf16");
+  std::vector<Case> bfloats;
+  for (Case& c : cases) {
+    const TensorId y = c.graph.rops[0].outputs[0];
+    bfloats.push_back(narrowed(std::move(c), {y}, DType::bf16));
+  }
+  for (const std::string& problem : run_heavy_cases(bfloats, {kernels::patch_conv()}, {device(), Precision::bf16, 5e-2}, root, bf16.path()))
+    FAIL_CHECK(problem);
+}
+
+}  // namespace tamp::test
