@@ -119,7 +119,7 @@ inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalize
 // the normalisation scales and shifts by is in B and in the bias. Else N(A) is A. The moments of each kMomentColumns neighbours of a row
 // are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. Inputs A[..,M,K], B[K,N] (with
 // trans_b [N,K]), bias[N]?, R? of Y's shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`) -> Y[..,M,N], moments[rows of Y,
-// N / kMomentColumns, 2]?. With `normalize` and without moments, whoever computes the product finds mean and deviation of A's rows itself.
+// N / kMomentColumns, 2]?.
 struct MomentMatMul {
   bool trans_b = false;
   float alpha = 1;

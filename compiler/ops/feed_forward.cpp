@@ -1,4 +1,5 @@
 // FeedForward: two MatMuls with an activation between them, behind a normalisation of rows or none.
+#include <cmath>
 #include <optional>
 
 #include "compiler/ops/moments.h"
@@ -38,6 +39,24 @@ std::vector<double> product(const Call& call, const Numbers<double>& rows, int64
     }
   }
   return y;
+}
+
+// (x - mean) / sqrt(variance + epsilon) of each row; without `centered` the mean counts as 0.
+Value normalised_rows(const Value& x, bool centered, double epsilon) {
+  const Numbers<double> values(x);
+  const int64_t columns = x.shape.back();
+  std::vector<double> y(static_cast<size_t>(element_count(x.shape)));
+  for (int64_t row = 0; row < rows_of(x.shape); ++row) {
+    const int64_t begin = row * columns, end = begin + columns;
+    double mean = 0, squares = 0;
+    if (centered) {
+      for (int64_t i = begin; i < end; ++i) mean += values[i] / static_cast<double>(columns);
+    }
+    for (int64_t i = begin; i < end; ++i) squares += (values[i] - mean) * (values[i] - mean);
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
+    for (int64_t i = begin; i < end; ++i) y[static_cast<size_t>(i)] = (values[i] - mean) * factor;
+  }
+  return value_from(x.dtype, x.shape, y);
 }
 
 }  // namespace

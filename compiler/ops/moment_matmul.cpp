@@ -17,7 +17,6 @@ MatMul plain_product(const MomentMatMul& op) { return {false, op.trans_b, op.alp
 // The operand's rows, normalised by the moments.
 Value normalised(const MomentMatMul& op, const Call& call) {
   const Value& a = call.input(0);
-  if (!call.has_input(kMomentMoments)) return normalised_rows(a, op.centered, op.epsilon);
   const Numbers<double> x(a), moments(call.input(kMomentMoments));
   const int64_t columns = a.shape.back(), parts = columns / kMomentColumns;
   std::vector<double> y(static_cast<size_t>(element_count(a.shape)));
@@ -47,8 +46,8 @@ TensorTypes infer(const MomentMatMul& op, const Given& given) {
     throw bad_input("bias has shape " + shape_text(given.shape(kMomentBias)) + ", expected " + shape_text({sum.shape.back()}));
   if (given.has(kMomentResidual) && given.shape(kMomentResidual) != sum.shape)
     throw bad_input("R has shape " + shape_text(given.shape(kMomentResidual)) + ", expected " + shape_text(sum.shape));
-  if (given.has(kMomentMoments) && !op.normalize) throw bad_input("moments without attribute 'normalize'");
-  if (given.has(kMomentMoments)) {
+  if (given.has(kMomentMoments) != op.normalize) throw bad_input("moments and attribute 'normalize' belong together");
+  if (op.normalize) {
     check_columns("A", given.shape(0));
     if (given.shape(kMomentMoments) != moments_of(given.shape(0)))
       throw bad_input("moments have shape " + shape_text(given.shape(kMomentMoments)) + ", expected " +

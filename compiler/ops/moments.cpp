@@ -1,7 +1,6 @@
 #include "compiler/ops/moments.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "compiler/support/error.h"
@@ -23,23 +22,6 @@ void check_columns(const char* operand, const Shape& shape) {
   if (shape.back() % kMomentColumns != 0 || shape.back() == 0)
     throw bad_input(std::string(operand) + " has shape " + shape_text(shape) + ", expected rows of a multiple of " +
                     std::to_string(kMomentColumns));
-}
-
-Value normalised_rows(const Value& x, bool centered, double epsilon) {
-  const Numbers<double> values(x);
-  const int64_t columns = x.shape.back();
-  std::vector<double> y(static_cast<size_t>(element_count(x.shape)));
-  for (int64_t row = 0; row < rows_of(x.shape); ++row) {
-    const int64_t begin = row * columns, end = begin + columns;
-    double mean = 0, squares = 0;
-    if (centered) {
-      for (int64_t i = begin; i < end; ++i) mean += values[i] / static_cast<double>(columns);
-    }
-    for (int64_t i = begin; i < end; ++i) squares += (values[i] - mean) * (values[i] - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
-    for (int64_t i = begin; i < end; ++i) y[static_cast<size_t>(i)] = (values[i] - mean) * factor;
-  }
-  return value_from(x.dtype, x.shape, y);
 }
 
 }  // namespace tamp::ops

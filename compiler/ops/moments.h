@@ -1,10 +1,10 @@
-// Moments of rows as MomentMatMul, MomentConv and FeedForward give them, and rows as the two products normalise them.
+// Moments of rows as MomentMatMul, MomentConv and FeedForward give them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "compiler/ops/call.h"
+#include "compiler/ir/graph.h"
 
 namespace tamp::ops {
 
@@ -26,8 +26,5 @@ Shape moments_of(const Shape& shape);
 
 // Error unless rows of `shape` are whole groups of kMomentColumns.
 void check_columns(const char* operand, const Shape& shape);
-
-// (x - mean) / sqrt(variance + epsilon) of each row; without `centered` the mean counts as 0.
-Value normalised_rows(const Value& x, bool centered, double epsilon);
 
 }  // namespace tamp::ops

@@ -59,11 +59,9 @@ class Narrowing {
     }
   }
 
-  // Elements of rows that a body keeps in shared memory, where they have 16 bits: those that a product normalises itself, and those between
-  // the two products of a FeedForward. As results of rOperators of their own they would be narrow, too.
+  // Elements of rows that a FeedForward keeps in shared memory, where they have 16 bits. As results of rOperators of their own they would
+  // be narrow, too.
   int64_t kept_to_itself(const ROperator& rop) const {
-    const auto* const product = std::get_if<MomentMatMul>(&rop.attrs);
-    if (product && product->normalize && rop.inputs.size() <= kMomentMoments) return element_count(graph_.tensor(rop.inputs[0]).shape);
     const auto* const feed = std::get_if<FeedForward>(&rop.attrs);
     if (!feed) return 0;
     const Shape& weights = graph_.tensor(rop.inputs[kFeedFirstWeights]).shape;
