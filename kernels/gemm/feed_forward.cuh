@@ -24,6 +24,7 @@
 // 11, .. 27; it stores them as pairs, at k 22 and 23 of box 1 of the second product's operand.
 #pragma once
 
+#include "kernels/conv/channels4.cuh"
 #include "kernels/conv/moments.cuh"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/staged_math.cuh"
