@@ -1,0 +1,423 @@
+// FeedForward: the reference against values worked out by hand, what is refused, the pass that makes it (whether that is faster is the
+// estimator's to say), and the device body against the reference over the stand-in.
+#include "kernels/gemm/feed_forward.h"
+
+#include "compiler/passes/defer_normalize.h"
+#include "compiler/passes/fuse_feed_forward.h"
+#include "test/kernels/heavy_bench.h"
+#include "test/support/case_folder.h"
+#include "test/support/check_pass.h"
+#include "test/support/onnx_model.h"
+
+namespace tamp::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::vector<float> answer(const Case& c, size_t output = 0) {
+  return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[output]);
+}
+
+}  // namespace
+
+TEST_CASE("FeedForward multiplies twice, with an activation between") {
+  const auto made = [](const std::vector<float>& row, const FeedForward& op) {
+    CaseMaker maker("by hand");
+    const TensorId x = maker.input({1, 2}, Lay::rows, row), w1 = maker.constant({2, 2}, Lay::rows, {1, 0, 0, -1}),
+                   w2 = maker.constant({2, 1}, Lay::rows, {2, 5}), b1 = maker.constant({2}, Lay::rows, {0, 1}),
+                   b2 = maker.constant({1}, Lay::rows, {0.5F}), r = maker.input({1, 1}, Lay::rows, {10});
+    return answer(maker.finish(op, {x, w1, w2, b1, b2, r}, maker.output({1, 1})));
+  };
+  const ActivationCall relu{Activation::relu};
+  check_near(made({1, 2}, {relu}), {12.5F});                       // y is 1 and relu(-1)
+  check_near(made({1, 2}, {}), {7.5F});                            // y is 1 and -1
+  check_near(made({7, 3}, {relu, true, true, 0}), {22.5F});        // mean 5, deviation 2: y is 1 and 2
+  check_near(made({7, 3}, {relu, true, false, 0}), {15.314304F});  // the root of 29: y is 1.299867 and 1 - 0.557086
+  check_near(made({7, 3}, {relu, true, true, 12}), {19});          // deviation 4: y is 0.5 and 1.5
+}
+
+TEST_CASE("FeedForward gives the moments of each 32 columns, with the residual") {
+  CaseMaker maker("moments");
+  std::vector<float> weights(64, 1.0F);
+  for (size_t i = 0; i < 16; ++i) weights[i] = 3;
+  const TensorId x = maker.input({1, 1}, Lay::rows, {2}), w1 = maker.constant({1, 1}, Lay::rows, {1}),
+                 w2 = maker.constant({1, 64}, Lay::rows, weights), r = maker.input({1, 64}, Lay::rows, std::vector<float>(64, 1.0F));
+  const TensorId z = maker.output({1, 64}), moments = maker.output({1, 2, 2});
+  FeedForward op{{Activation::relu}};
+  op.keeps_moments = true;
+  Case c = maker.finish(op, {x, w1, w2, TensorId(), TensorId(), r}, z);
+  c.graph.rops[0].outputs.push_back(moments);
+  // Sixteen values of 7 and sixteen of 3: mean 5, each 2 apart. Then 32 of 3.
+  check_near(answer(c, 1), {5, 128, 3, 0});
+}
+
+TEST_CASE("FeedForward says what does not fit") {
+  const auto refused = [](const std::vector<Shape>& shapes, bool keeps_moments = false) {
+    ops::OperandList operands;
+    for (const Shape& shape : shapes)
+      operands.push_back(shape.empty() ? std::nullopt : std::optional(ops::Operand{{DType::f32, shape}, nullptr}));
+    FeedForward op;
+    op.keeps_moments = keeps_moments;
+    try {
+      ops::infer(op, operands);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const Shape x = {2, 3, 5}, w1 = {5, 8}, w2 = {8, 64};
+  CHECK(refused({x, w1, w2}) == "taken");
+  CHECK(refused({x, w1, w2, {8}, {}, {2, 3, 64}}, true) == "taken");
+  CHECK(refused({x, w1, {8, 48}}) == "taken");
+  CHECK_THAT(refused({x, {2, 5, 8}, w2}), Contains("W1 has shape [2,5,8], expected [5,columns]"));
+  CHECK_THAT(refused({x, {6, 8}, w2}), Contains("W1 has shape [6,8], expected [5,columns]"));
+  CHECK_THAT(refused({x, w1, {5, 64}}), Contains("W2 has shape [5,64], expected [8,columns]"));
+  CHECK_THAT(refused({x, w1, w2, {64}}), Contains("B1 has shape [64], expected [8]"));
+  CHECK_THAT(refused({x, w1, w2, {8}, {1}}), Contains("B2 has shape [1], expected [64]"));
+  CHECK_THAT(refused({x, w1, w2, {}, {}, {3, 64}}), Contains("R has shape [3,64], expected [2,3,64]"));
+  CHECK_THAT(refused({x, w1, {8, 48}}, true), Contains("the result has shape [2,3,48], expected rows of a multiple of 32"));
+  CHECK(refused({x, w1}) != "taken");
+}
+
+// --- the pass ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+double gained(const Graph& graph, double us) { return 100 - us * (count_rops(graph, "FeedForward") + count_rops(graph, "MomentMatMul")); }
+double faster(const Graph& graph) { return gained(graph, 10); }
+
+Graph fused(const std::string& text, const GraphEstimator& estimator = faster) {
+  const Graph source = parse_graph(text);
+  Graph made = passes::fuse_feed_forward(source, estimator);
+  check_pass(source, made);
+  return made;
+}
+int count(const std::string& text) { return count_rops(fused(text), "FeedForward"); }
+
+const std::string kBlock = R"(
+  x = input f32[2,3,32]
+  g = const f32[32]
+  h = const f32[32]
+  v = const f32[32,64]
+  c = const f32[64]
+  w = const f32[32,64]
+  d = const f32[32]
+  n = Normalize(x, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,32]
+  y = MatMul(n, v) {alpha=0.5} epilogue{bias=c, act=gelu} -> f32[2,3,64]
+  z = MatMul(y, w) {trans_b=1, alpha=0.25} epilogue{bias=d, residual=x} -> f32[2,3,32]
+  outputs(z)
+)";
+const std::string kNormalize = "  n = Normalize(x, g, h) {axes=[2], epsilon=0.001} -> f32[2,3,32]\n";
+
+// Without the normalisation, which was of x.
+std::string plain(const std::string& text) { return swapped(swapped(text, kNormalize, ""), "MatMul(n, v)", "MatMul(x, v)"); }
+
+}  // namespace
+
+TEST_CASE("a normalisation and two products become one rOperator") {
+  const Graph made = fused(kBlock);
+  REQUIRE(made.rops.size() == 1);
+  const auto& op = std::get<FeedForward>(made.rops[0].attrs);
+  CHECK(op == FeedForward{{Activation::gelu}, true, true, 0.001F, false});
+  CHECK(made.rops[0].inputs.size() == kFeedResidual + 1);
+  CHECK(made.rops[0].inputs[kFeedResidual] == made.rops[0].inputs[0]);
+  CHECK(made.rops[0].name == parse_graph(kBlock).rops[2].name);
+  CHECK(made.tensor(made.rops[0].inputs[kFeedFirstWeights]).shape == Shape{32, 64});
+  CHECK(made.tensor(made.rops[0].inputs[kFeedWeights]).shape == Shape{64, 32});
+  for (const std::string normalize : {"Normalize(x)", "Normalize(x, g)"})
+    CHECK(count(swapped(kBlock, "Normalize(x, g, h)", normalize)) == 1);
+  const Graph uncentered = fused(swapped(kBlock, "Normalize(x, g, h) {axes=[2]", "Normalize(x, g) {axes=[2], centered=0"));
+  CHECK(!std::get<FeedForward>(uncentered.rops[0].attrs).centered);
+}
+
+TEST_CASE("two products without a normalisation, biases or a residual become one rOperator") {
+  const Graph made = fused(plain(kBlock));
+  REQUIRE(made.rops.size() == 1);
+  CHECK(!std::get<FeedForward>(made.rops[0].attrs).normalize);
+  for (const char* epilogue : {"epilogue{bias=d}", "epilogue{residual=x}", ""}) {
+    for (const char* activation : {"epilogue{bias=c, act=silu}", "epilogue{act=relu}", "epilogue{act=gelu_tanh}"}) {
+      INFO(epilogue << " " << activation);
+      const std::string text = swapped(swapped(kBlock, "epilogue{bias=d, residual=x}", epilogue), "epilogue{bias=c, act=gelu}", activation);
+      CHECK(count(text) == 1);
+      CHECK(count(plain(text)) == 1);
+    }
+  }
+}
+
+TEST_CASE("views may lie between the parts of a FeedForward") {
+  const std::string text =
+      swapped(kBlock, "y = MatMul(n, v) {alpha=0.5} epilogue{bias=c, act=gelu} -> f32[2,3,64]", R"(m = Reshape(n) -> f32[6,32]
+  o = MatMul(m, v) {alpha=0.5} epilogue{bias=c, act=gelu} -> f32[6,64]
+  y = Reshape(o) -> f32[2,3,64])");
+  const Graph made = fused(text);
+  CHECK(count_rops(made, "FeedForward") == 1);
+  CHECK(count_rops(made, "MatMul") == 0);
+  CHECK(count_rops(made, "Normalize") == 0);
+}
+
+TEST_CASE("a normalisation that something else reads stays in front of a FeedForward") {
+  for (const std::string& text : {swapped(kBlock, "outputs(z)", "outputs(z, n)"), swapped(kBlock, "residual=x", "residual=n"),
+                                  swapped(kBlock, "outputs(z)", "q = MatMul(n, v) -> f32[2,3,64]\n  outputs(z, q)")}) {
+    const Graph made = fused(text);
+    CHECK(count_rops(made, "Normalize") == 1);
+    REQUIRE(count_rops(made, "FeedForward") == 1);
+    for (const ROperator& rop : made.rops) {
+      if (const auto* op = std::get_if<FeedForward>(&rop.attrs)) CHECK(!op->normalize);
+    }
+  }
+}
+
+TEST_CASE("products stay apart where they are another thing, or no gain") {
+  std::string wide = kBlock;
+  for (size_t at; (at = wide.find("32]")) != std::string::npos;) wide.replace(at, 3, "224]");
+  for (size_t at; (at = wide.find("f32[32,")) != std::string::npos;) wide.replace(at, 7, "f32[224,");
+  const struct {
+    const char* why;
+    std::string text;
+  } rows[] = {
+      {"y is an output", swapped(kBlock, "outputs(z)", "outputs(z, y)")},
+      {"y is read besides", swapped(kBlock, "outputs(z)", "q = MatMul(y, w) {trans_b=1} -> f32[2,3,32]\n  outputs(z, q)")},
+      {"no activation", swapped(kBlock, "bias=c, act=gelu", "bias=c")},
+      {"an activation without a body", swapped(kBlock, "act=gelu", "act=sigmoid")},
+      {"an activation behind", swapped(kBlock, "residual=x}", "residual=x, act=relu}")},
+      {"weights of run time", swapped(kBlock, "w = const f32[32,64]", "w = input f32[32,64]")},
+      {"first weights of run time", swapped(kBlock, "v = const f32[32,64]", "v = input f32[32,64]")},
+      {"wide rows", wide},
+  };
+  for (const auto& row : rows) {
+    INFO(row.why);
+    Graph made;
+    try {
+      made = fused(row.text);
+    } catch (const std::exception& error) {
+      FAIL(error.what());
+    }
+    CHECK(count_rops(made, "FeedForward") == 0);
+  }
+  const auto slower = [](const Graph& graph) { return gained(graph, -5); };
+  const auto hardly_faster = [](const Graph& graph) { return gained(graph, 1); };
+  for (const GraphEstimator& estimator : {GraphEstimator(slower), GraphEstimator(hardly_faster), GraphEstimator()})
+    CHECK(print(fused(kBlock, estimator)) == print(parse_graph(kBlock)));
+}
+
+TEST_CASE("a FeedForward in front of a normalisation keeps moments") {
+  const Graph source = fused(swapped(kBlock, "outputs(z)", R"(u = const f32[32,8]
+  o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
+  q = MatMul(o, u) -> f32[2,3,8]
+  outputs(q, z))"));
+  REQUIRE(count_rops(source, "FeedForward") == 1);
+  const Graph made = passes::defer_normalize(source, faster);
+  check_pass(source, made);
+  CHECK(count_rops(made, "Normalize") == 0);
+  REQUIRE(made.rops.size() == 2);
+  CHECK(std::get<FeedForward>(made.rops[0].attrs).keeps_moments);
+  REQUIRE(made.rops[0].outputs.size() == 2);
+  CHECK(made.tensor(made.rops[0].outputs[1]).shape == Shape{6, 1, 2});
+  CHECK(made.rops[1].inputs[kMomentMoments] == made.rops[0].outputs[1]);
+}
+
+// --- the body ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct FeedCase {
+  int64_t rows, k, h, c;
+  FeedForward op{{Activation::gelu}, true, true, 1e-3F, false};
+  bool has_biases = true, has_residual = true;
+  Lay lay = Lay::rows;                      // of x, z and the residual
+  DType in = DType::f32, out = DType::f32;  // of x; of z and the residual
+  std::vector<float> values{};              // of x
+};
+
+Case feed_case(const std::string& name, const FeedCase& e) {
+  CaseMaker maker(name);
+  const TensorId x = e.values.empty() ? maker.input({e.rows, e.k}, e.lay) : maker.input({e.rows, e.k}, e.lay, e.values);
+  const auto weights = [&](int64_t k, int64_t columns) {
+    const float edge = std::sqrt(3.0F / static_cast<float>(k));
+    maker.set_range(-edge, edge);
+    return maker.constant({k, columns});
+  };
+  std::vector<TensorId> inputs = {x, weights(e.k, e.h), weights(e.h, e.c)};
+  maker.set_range(-1, 1);
+  inputs.push_back(e.has_biases ? maker.constant({e.h}) : TensorId());
+  inputs.push_back(e.has_biases ? maker.constant({e.c}) : TensorId());
+  if (e.has_residual) inputs.push_back(maker.input({e.rows, e.c}, e.lay));
+  const TensorId residual = e.has_residual ? inputs.back() : TensorId();
+  while (!inputs.back().valid()) inputs.pop_back();
+  const TensorId z = maker.output({e.rows, e.c}, e.lay),
+                 moments = e.op.keeps_moments ? maker.output({e.rows, e.c / kMomentColumns, 2}) : TensorId();
+  Case c = maker.finish(e.op, inputs, z);
+  if (moments.valid()) {
+    c.graph.rops[0].outputs.push_back(moments);
+    c.graph.outputs.push_back(moments);
+  }
+  if (e.in != DType::f32) c = narrowed(std::move(c), {x}, e.in);
+  if (e.out != DType::f32) c = narrowed(std::move(c), e.has_residual ? std::vector{residual, z} : std::vector{z}, e.out);
+  return c;
+}
+
+FeedForward with(Activation activation, bool normalize = true, bool keeps_moments = false, bool centered = true) {
+  return {{activation}, normalize, centered, 1e-3F, keeps_moments};
+}
+
+std::vector<Case> feed_cases(DType in, DType out) {
+  const auto made = [&](const std::string& name, FeedCase e) {
+    e.in = in;
+    e.out = out;
+    return feed_case(name, e);
+  };
+  const bool plain = in != DType::f32 || out != DType::f32;  // in tf32 there are bodies that normalise alone
+  return {
+      made("half boxes, part of a tile", {77, 96, 384, 96}),
+      made("half boxes, a row", {1, 96, 384, 96}),
+      made("whole boxes", {33, 64, 128, 64, with(Activation::silu)}),
+      made("whole boxes, a whole tile", {32, 64, 128, 64, with(Activation::relu, !plain), false}),
+      made("as small as it can be", {31, 32, 64, 32, with(Activation::gelu_tanh, true, true)}),
+      made("as small as it can be, without residual", {33, 32, 64, 32, with(Activation::gelu, !plain), true, false}),
+      made("whole boxes, tiles of z that are not whole", {33, 192, 256, 160, with(Activation::gelu, !plain, true)}),
+      made("an odd number of tiles that share boxes", {33, 96, 192, 96, with(Activation::gelu_tanh)}),
+      made("an odd number of tiles of whole boxes", {7, 128, 320, 96, with(Activation::relu), false, false}),
+      made("nothing added", {5, 128, 128, 32, with(Activation::silu, !plain), false, false}),
+      made("parts of wider rows", {33, 96, 128, 64, with(Activation::gelu, true, true), true, true, Lay::slice}),
+      made("the root of the mean square", {9, 64, 64, 96, with(Activation::gelu, true, false, false)}),
+  };
+}
+
+VDevice small_device(bool wide = true) {
+  VDevice vdevice = read_vdevice("h200").with_inputs();
+  vdevice.sms = 5;
+  vdevice.wide_products = vdevice.even_stages = wide;
+  return vdevice;
+}
+VDevice clusters() {
+  VDevice vdevice = read_vdevice("h200").with_clusters();
+  vdevice.wide_products = vdevice.even_stages = true;
+  return vdevice;
+}
+
+std::vector<RKernel> bodies_of(const Case& c, const VDevice& vdevice, Precision precision) {
+  return kernels::feed_forward().candidates({c.graph, c.graph.rops[0], vdevice, precision});
+}
+
+void run(const std::vector<Case>& cases, Precision precision, double limit) {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_feed_forward");
+  for (const std::string& problem :
+       run_heavy_cases(cases, {kernels::feed_forward()}, {small_device(), precision, limit}, root, folder.path()))
+    FAIL_CHECK(problem);
+}
+
+std::vector<float> equal_values(int64_t count) { return std::vector<float>(static_cast<size_t>(count), 3.3F); }
+
+}  // namespace
+
+TEST_CASE("FeedForward agrees with the reference in tf32") {
+  std::vector<Case> cases = feed_cases(DType::f32, DType::f32);
+  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, DType::f32, DType::f32,
+                                                     equal_values(11 * 96)}));
+  run(cases, Precision::tf32, 1e-2);
+}
+
+TEST_CASE("FeedForward agrees with the reference in fp16") {
+  std::vector<Case> cases = feed_cases(DType::f16, DType::f16);
+  for (const auto& [in, out] : {std::pair{DType::f32, DType::f32}, std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}})
+    cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, in != out), true, true, Lay::rows, in, out}));
+  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, DType::f16, DType::f16,
+                                                     equal_values(11 * 96)}));
+  run(cases, Precision::fp16, 1e-2);
+}
+
+TEST_CASE("FeedForward agrees with the reference in bf16") {
+  std::vector<Case> cases = feed_cases(DType::bf16, DType::bf16);
+  cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, false), true, true, Lay::rows, DType::f32, DType::bf16}));
+  run(cases, Precision::bf16, 5e-2);
+}
+
+TEST_CASE("bodies of a FeedForward are there where it fits one round, by wgmma alone") {
+  const VDevice vdevice = small_device();
+  const auto count = [&](const FeedCase& e, Precision precision = Precision::tf32) {
+    return bodies_of(feed_case("c", e), vdevice, precision).size();
+  };
+  CHECK(count({33, 96, 384, 96}) == 1);
+  CHECK(count({160, 96, 384, 96}) == 1);
+  CHECK(count({161, 96, 384, 96}) == 0);  // more tiles than vEUs
+  CHECK(count({33, 96, 384, 96}, Precision::fp32) == 0);
+  CHECK(bodies_of(feed_case("c", {33, 96, 384, 96}), small_device(false), Precision::tf32).empty());
+  CHECK(count({33, 48, 384, 96}) == 0);
+  CHECK(count({33, 96, 96, 96}) == 0);
+  CHECK(count({33, 96, 384, 80}) == 0);
+  CHECK(count({33, 96, 768, 96}) == 0);
+  CHECK(count({33, 224, 64, 96}) == 0);
+  CHECK(count({33, 160, 128, 96}) == 0);   // a chunk of weights is longer than a stage
+  CHECK(count({33, 128, 512, 192}) == 0);  // more work space than there is
+  CHECK(count({33, 96, 384, 96, with(Activation::sigmoid)}) == 0);
+  CHECK(count({33, 96, 384, 96, with(Activation::gelu, false)}) == 0);  // halves may not hold what was not normalised
+  CHECK(count({33, 96, 384, 96, with(Activation::gelu, false)}, Precision::fp16) == 1);
+  CHECK(count({33, 96, 384, 96, {}, true, true, Lay::reversed}) == 0);
+  FeedCase bfloats{33, 96, 384, 96};
+  bfloats.in = DType::bf16;
+  CHECK(count(bfloats, Precision::fp16) == 0);
+  CHECK(count(bfloats, Precision::bf16) == 1);
+}
+
+TEST_CASE("weights that halves do not hold have no body") {
+  for (const float value : {1e-6F, 1e6F}) {
+    CaseMaker maker("weights");
+    std::vector<float> values(96 * 64, 0.1F);
+    for (size_t k = 0; k < 96; ++k) values[k * 64 + 5] = value;
+    const TensorId x = maker.input({9, 96}), first = maker.constant({96, 64}, Lay::rows, values), second = maker.constant({64, 32});
+    const Case c = maker.finish(with(Activation::gelu), {x, first, second}, maker.output({9, 32}));
+    CHECK(bodies_of(c, small_device(), Precision::tf32).empty());
+  }
+}
+
+TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fourth row") {
+  FeedCase e{69, 192, 768, 192};
+  e.op.keeps_moments = true;
+  const Case c = feed_case("cluster", e);
+  const std::vector<RKernel> bodies = bodies_of(c, clusters(), Precision::tf32);
+  REQUIRE(bodies.size() == 1);  // 768 columns are too many for one
+  const Phase& phase = bodies[0].phases[0];
+  CHECK(phase.cluster == 4);
+  CHECK(phase.rtasks == 3 * 4);
+  CHECK(phase.ring.rtasks_per_block * phase.ring.blocks == phase.rtasks);
+  CHECK(phase.work_bytes <= clusters().work_bytes() + clusters().input_stages * clusters().input_stage_bytes);
+  const ROperator& rop = c.graph.rops[0];
+  const int64_t stored = 5 + 64;
+  std::vector<int> written(static_cast<size_t>(stored), 0), kept(static_cast<size_t>(stored), 0);
+  for (int64_t t = 0; t < phase.rtasks; ++t) {
+    const int64_t tile = t % 3, member = t / 3, rows = tile < 2 ? 32 : 5;
+    Accesses accesses;
+    kernels::feed_forward().accesses(c.graph, rop, bodies[0], 0, t, accesses);
+    for (const Region& region : accesses.writes) {
+      const bool is_z = region.tensor == rop.outputs[0];
+      const int64_t columns = is_z ? 192 : 2 * 192 / kMomentColumns;
+      CHECK(region.run.length == columns);
+      for (int64_t i = 0; i < region.run.count; ++i) {
+        const int64_t at = region.run.offset + i * region.run.stride, row = at / columns;
+        CHECK(at % columns == 0);
+        CHECK(row / 32 == tile);
+        CHECK(row % 4 == member);
+        (is_z ? written : kept).at(static_cast<size_t>(row)) += 1;
+      }
+    }
+    for (const Region& region : accesses.reads) {
+      if (region.tensor == rop.inputs[0]) {
+        CHECK(region.run.offset == tile * 32 * 192);
+        CHECK(region.run.count * region.run.length == rows * 192);
+      } else {
+        CHECK(region.tensor == rop.inputs[kFeedResidual]);
+        CHECK(region.run.offset == (tile * 32 + member) * 192);
+      }
+    }
+  }
+  CHECK(written == std::vector<int>(static_cast<size_t>(stored), 1));
+  CHECK(kept == written);
+  // A small one can be of one or of four.
+  const Case small = feed_case("both", {33, 64, 256, 32});
+  CHECK(bodies_of(small, clusters(), Precision::tf32).size() == 2);
+  CHECK(bodies_of(small, small_device(), Precision::tf32).size() == 1);
+  CHECK(bodies_of(feed_case("no quarters", {33, 64, 192, 32}), clusters(), Precision::tf32).size() == 1);
+}
+
+}  // namespace tamp::test
