@@ -678,6 +678,38 @@ def test_normalisation_by_moments(tamp):
     assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
+def feed_forwards(hidden, rows, blocks=1, norm=False):
+    """Feed-forward parts behind a product of long sums, since such a program's products are by wgmma. `norm`: a product behind that normalises,
+    too."""
+    net = Net(hidden)
+    x = net.linear("x", 1024, hidden)
+    for _ in range(blocks):
+        x = net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), hidden, 4 * hidden)), 4 * hidden, hidden))
+    named(net, net.linear(net.norm(x), hidden, hidden) if norm else x)
+    return net.model([port("x", *rows, 1024)], [port("y", *rows, hidden)], opset=20, ir=9)
+
+
+def test_feed_forward_as_one_level(tamp):
+    """A normalisation and the two products behind it become one body, that of a vEU alone or that of a cluster, where these are too large for
+    one; in 16 bits it says moments of what it makes. Not in fp32, not where activations stay in fp32, and not where products are not by
+    wgmma."""
+    limits = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 4e-2}
+    for hidden, rows, blocks, norm in [(96, (1, 64), 1, False), (96, (1, 77), 2, True), (192, (1, 69), 2, True)]:
+        for precision, limit in limits.items():
+            races = ["--races"] * (norm and precision != "bf16")
+            check(tamp, feed_forwards(hidden, rows, blocks, norm), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
+            tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
+            made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "FeedForward"]
+            body = f"feed_forward_{'bf16' if precision == 'bf16' else 'fp16'}<32 rows, {hidden} x {4 * hidden} x {hidden}"
+            assert len(chosen) == blocks and all(name.startswith(body) for name in chosen), f"{hidden} {precision}: {chosen}"
+            assert all((", cluster" in name) == (hidden == 192) for name in chosen), chosen
+            assert ("moments" in chosen[-1]) == (norm and precision != "tf32"), chosen
+    check(tamp, feed_forwards(96, (1, 64)), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
+        assert "FeedForward" not in rops_of(tamp, "--precision", *options), options
+
+
 def test_splits_of_a_product_on_a_cluster(tamp):
     """The members of a cluster share the k of a product of long sums, and add up what they have in each other's shared memory: with moments
     of the results or without, also where a tile has fewer rows than the body, and where a thread keeps two rows of a tile, so that what
