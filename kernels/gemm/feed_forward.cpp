@@ -13,7 +13,7 @@
 #include "compiler/ir/over_inputs.h"
 #include "kernels/args.h"
 #include "kernels/conv/numbers.cuh"
-#include "kernels/gemm/feed_numbers.cuh"
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {

@@ -28,7 +28,7 @@
 #include "kernels/conv/moments.cuh"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/conv/staged_math.cuh"
-#include "kernels/gemm/feed_numbers.cuh"
+#include "kernels/gemm/numbers.cuh"
 #include "kernels/vdevice/cluster.cuh"
 #include "kernels/vdevice/epilogue.cuh"
 
