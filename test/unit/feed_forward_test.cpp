@@ -224,7 +224,7 @@ struct FeedCase {
   int64_t rows, k, h, c;
   FeedForward op{{Activation::gelu}, true, true, 1e-3F, false};
   bool has_biases = true, has_residual = true;
-  Lay lay = Lay::rows;                      // of x, z and the residual
+  Lay lay = Lay::rows, z_lay = Lay::rows;   // of x and the residual; of z
   DType in = DType::f32, out = DType::f32;  // of x; of z and the residual
   std::vector<float> values{};              // of x
 };
@@ -244,7 +244,7 @@ Case feed_case(const std::string& name, const FeedCase& e) {
   if (e.has_residual) inputs.push_back(maker.input({e.rows, e.c}, e.lay));
   const TensorId residual = e.has_residual ? inputs.back() : TensorId();
   while (!inputs.back().valid()) inputs.pop_back();
-  const TensorId z = maker.output({e.rows, e.c}, e.lay),
+  const TensorId z = maker.output({e.rows, e.c}, e.z_lay),
                  moments = e.op.keeps_moments ? maker.output({e.rows, e.c / kMomentColumns, 2}) : TensorId();
   Case c = maker.finish(e.op, inputs, z);
   if (moments.valid()) {
@@ -279,6 +279,8 @@ std::vector<Case> feed_cases(DType in, DType out) {
       made("an odd number of tiles of whole boxes", {7, 128, 320, 96, with(Activation::relu), false, false}),
       made("nothing added", {5, 128, 128, 32, with(Activation::silu, !plain), false, false}),
       made("parts of wider rows", {33, 96, 128, 64, with(Activation::gelu, true, true), true, true, Lay::slice}),
+      made("rows that become a part of wider ones",
+           {33, 64, 64, 96, with(Activation::gelu, true, true), true, true, Lay::rows, Lay::slice}),
       made("the root of the mean square", {9, 64, 64, 96, with(Activation::gelu, true, false, false)}),
   };
 }
@@ -313,23 +315,24 @@ std::vector<float> equal_values(int64_t count) { return std::vector<float>(stati
 
 TEST_CASE("FeedForward agrees with the reference in tf32") {
   std::vector<Case> cases = feed_cases(DType::f32, DType::f32);
-  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, DType::f32, DType::f32,
-                                                     equal_values(11 * 96)}));
+  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, Lay::rows, DType::f32,
+                                                     DType::f32, equal_values(11 * 96)}));
   run(cases, Precision::tf32, 1e-2);
 }
 
 TEST_CASE("FeedForward agrees with the reference in fp16") {
   std::vector<Case> cases = feed_cases(DType::f16, DType::f16);
   for (const auto& [in, out] : {std::pair{DType::f32, DType::f32}, std::pair{DType::f16, DType::f32}, std::pair{DType::f32, DType::f16}})
-    cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, in != out), true, true, Lay::rows, in, out}));
-  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, DType::f16, DType::f16,
-                                                     equal_values(11 * 96)}));
+    cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, in != out), true, true, Lay::rows, Lay::rows, in, out}));
+  cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, Lay::rows, DType::f16,
+                                                     DType::f16, equal_values(11 * 96)}));
   run(cases, Precision::fp16, 1e-2);
 }
 
 TEST_CASE("FeedForward agrees with the reference in bf16") {
   std::vector<Case> cases = feed_cases(DType::bf16, DType::bf16);
-  cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, false), true, true, Lay::rows, DType::f32, DType::bf16}));
+  cases.push_back(
+      feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, false), true, true, Lay::rows, Lay::rows, DType::f32, DType::bf16}));
   run(cases, Precision::bf16, 5e-2);
 }
 
