@@ -235,7 +235,7 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("attention", nets.attention, [], "matmul_direct softmax"),
     ("transformer", transformers.vit, ["--vdevice", "h200"], "attention normalize<rows staged_conv_fp16"),
     ("feed_forward", lambda: transformers.feed_forwards(96, (1, 77)), ["--vdevice", "h200"], "feed_forward_fp16"),
-    ("feed_forward_on_clusters", lambda: transformers.feed_forwards(192, (1, 69)), ["--vdevice", "h200", "--precision", "bf16", "--records", "none"], "feed_forward_bf16"),
+    ("feed_forward_on_clusters", lambda: transformers.feed_forwards(192, (1, 69), 2), ["--vdevice", "h200", "--precision", "bf16", "--records", "none"], "feed_forward_bf16"),
     ("wide_transformer", transformers.vit, ["--vdevice", "h200", "--activations", "fp32"], "attention normalize<rows staged_conv_tf32"),
     ("transformer_graph", transformers.vit, ["--vdevice", "h200", "--execution", "graph"], "attention normalize<rows"),
     ("decoder_step", transformers.decoder_step, ["--vdevice", "h200"], "attention_step<64,"),
