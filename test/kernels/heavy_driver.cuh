@@ -36,6 +36,7 @@ struct Param {
   uint64_t bases[kBases];
   const void* args;
   uint32_t args_words, first, last, body, chunk_bytes, chunks, rtasks_per_block, blocks, packed, repeats;
+  uint32_t over_inputs;  // not 0: the body's work begins where the input stages begin
   rk::InputCopy input;
   const rk::TensorMap* map;
 };
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(320, 1) kernel(const __grid_constant__ Param p
     rk::Task<Veu> task{};
     task.index = rtask_of_veu(param, i);
     task.args = control.args;
-    task.work = input_stages + Veu::kInputStages * Veu::kInputStageBytes;
+    task.work = input_stages + (param.over_inputs != 0 ? 0 : Veu::kInputStages * Veu::kInputStageBytes);
     task.bases = control.bases;
     task.weights = {stages, control.full, control.empty, chunk};
     task.inputs = {input_stages, control.input_full, control.input_empty, input_chunk};
@@ -184,11 +185,13 @@ void launch(const PhaseRow& row, const std::vector<Buffer>& buffers, void* args,
     check(cudaMemcpy(map, &encoded, sizeof encoded, cudaMemcpyHostToDevice));
     param.map = map;
   }
-  const size_t bytes = static_cast<size_t>(kControl + Veu::kWeightStages * Veu::kWeightStageBytes +
-                                           Veu::kInputStages * Veu::kInputStageBytes + row.work_bytes);
+  constexpr int64_t kMostBytes = 227 * 1024, kInputBytes = Veu::kInputStages * Veu::kInputStageBytes;
+  int64_t bytes = kControl + Veu::kWeightStages * Veu::kWeightStageBytes + kInputBytes + row.work_bytes;
+  param.over_inputs = row.input.boxes == 0 && bytes > kMostBytes ? 1 : 0;
+  if (param.over_inputs != 0) bytes -= kInputBytes;
   check(cudaFuncSetAttribute(kernel<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   void* arguments[] = {&param};
-  check(cudaLaunchKernel(kernel<Program>, dim3(veus), dim3(kThreads), arguments, bytes, nullptr));
+  check(cudaLaunchKernel(kernel<Program>, dim3(veus), dim3(kThreads), arguments, static_cast<size_t>(bytes), nullptr));
   check(cudaDeviceSynchronize());
   check(cudaFree(map));
 }
