@@ -18,11 +18,6 @@ int64_t columns_of(const Given& given, size_t place, const char* name, int64_t k
   return w[1];
 }
 
-void expect_shape(const Given& given, size_t i, const char* name, const Shape& shape) {
-  if (given.has(i) && given.shape(i) != shape)
-    throw bad_input(std::string(name) + " has shape " + shape_text(given.shape(i)) + ", expected " + shape_text(shape));
-}
-
 // rows * weights + bias, row by row.
 std::vector<double> product(const Call& call, const Numbers<double>& rows, int64_t count, int64_t k, size_t weights, size_t bias) {
   const Numbers<double> w(call.input(weights));
@@ -68,9 +63,9 @@ TensorTypes infer(const FeedForward& op, const Given& given) {
                 columns = columns_of(given, kFeedWeights, "W2", hidden);
   TensorType z = given.type(0);
   z.shape.back() = columns;
-  expect_shape(given, kFeedFirstBias, "B1", {hidden});
-  expect_shape(given, kFeedBias, "B2", {columns});
-  expect_shape(given, kFeedResidual, "R", z.shape);
+  given.expect_shape(kFeedFirstBias, "B1", {hidden});
+  given.expect_shape(kFeedBias, "B2", {columns});
+  given.expect_shape(kFeedResidual, "R", z.shape);
   if (!op.keeps_moments) return {z};
   check_columns("the result", z.shape);
   return {z, {z.dtype, moments_of(z.shape)}};

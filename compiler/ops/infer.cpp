@@ -21,6 +21,11 @@ void Given::expect(size_t least, size_t most) const {
   }
 }
 
+void Given::expect_shape(size_t i, const char* name, const Shape& shape) const {
+  if (has(i) && this->shape(i) != shape)
+    throw bad_input(std::string(name) + " has shape " + shape_text(this->shape(i)) + ", expected " + shape_text(shape));
+}
+
 void Given::expect_entries(const std::vector<int64_t>& list, const char* attribute, size_t rank) const {
   if (list.size() == rank) return;
   throw bad_input(std::string("attribute '") + attribute + "' has " + std::to_string(list.size()) + " entries for " + std::to_string(rank) +

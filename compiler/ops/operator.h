@@ -30,6 +30,8 @@ class Given {
   // Error unless there are at least `least` operands, none of the first `least` left out, and at most `most`.
   void expect(size_t least, size_t most) const;
   void expect(size_t exactly) const { expect(exactly, exactly); }
+  // Error if operand `i` is there and has another shape.
+  void expect_shape(size_t i, const char* name, const Shape& shape) const;
   // One entry for each dimension of the first operand (or `rank` of them).
   void expect_entries(const std::vector<int64_t>& list, const char* attribute, size_t rank) const;
 

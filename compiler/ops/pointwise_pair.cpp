@@ -17,11 +17,6 @@ TensorType convolved(const Given& given, const TensorType& x, size_t weights, co
   return {x.dtype, {x.shape[0], w[0], x.shape[2], x.shape[3]}};
 }
 
-void expect_shape(const Given& given, size_t i, const char* name, const Shape& shape) {
-  if (given.has(i) && given.shape(i) != shape)
-    throw bad_input(std::string(name) + " has shape " + shape_text(given.shape(i)) + ", expected " + shape_text(shape));
-}
-
 // act(conv(x, w) + b + r); `made` has the result's type and shape.
 Value convolve(const Call& call, const Tensor& made, const Value& x, size_t weights, size_t bias, const Value* residual,
                const ActivationCall& activation) {
@@ -54,9 +49,9 @@ TensorTypes infer(const PointwisePair& op, const Given& given) {
   if (given.rank(0) != 4) throw bad_input("input X has shape " + shape_text(given.shape(0)) + ", expected [N,C,H,W]");
   const TensorType x = {given.dtype(0), given.shape(0)}, y = convolved(given, x, kPairFirstWeights, "FW"),
                    z = convolved(given, y, kPairWeights, "W");
-  expect_shape(given, kPairFirstBias, "FB", {y.shape[1]});
-  expect_shape(given, kPairBias, "B", {z.shape[1]});
-  expect_shape(given, kPairResidual, "R", y.shape);
+  given.expect_shape(kPairFirstBias, "FB", {y.shape[1]});
+  given.expect_shape(kPairBias, "B", {z.shape[1]});
+  given.expect_shape(kPairResidual, "R", y.shape);
   return op.keeps_first ? TensorTypes{z, y} : TensorTypes{z};
 }
 

@@ -26,8 +26,6 @@ struct Deferred {
   DeferredKind kind;
 };
 
-TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
-
 bool is_maker(const Graph& graph, const ROperator& rop) {
   const bool is_feed_forward = std::holds_alternative<FeedForward>(rop.attrs) && graph.tensor(rop.outputs[0]).dtype == DType::f32;
   return is_feed_forward || (is_row_product(graph, rop) && rop.epilogue.activation == Activation::none);

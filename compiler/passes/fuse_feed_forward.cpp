@@ -25,7 +25,7 @@ struct FeedMatch {
   FeedKind kind;
 };
 
-bool has_body(Activation activation) {
+bool has_feed_body(Activation activation) {
   return activation == Activation::gelu || activation == Activation::gelu_tanh || activation == Activation::silu ||
          activation == Activation::relu;
 }
@@ -43,7 +43,7 @@ class FeedMatcher {
     const ROperatorId maker = maker_of(second.inputs[0]);
     if (!maker.valid() || !is_row_product(graph_, graph_.rop(maker))) return std::nullopt;
     const ROperator& first = graph_.rop(maker);
-    if (!has_body(first.epilogue.activation) || first.epilogue.residual.valid()) return std::nullopt;
+    if (!has_feed_body(first.epilogue.activation) || first.epilogue.residual.valid()) return std::nullopt;
     const int64_t inner = graph_.tensor(second.inputs[0]).shape.back(), columns = z.back(), k = graph_.tensor(first.inputs[0]).shape.back();
     if (columns > kMostFeedColumns || k > kMostFeedColumns || columns == 0 || k == 0) return std::nullopt;
     FeedMatch found{{}, maker.index(), at, {}};
@@ -70,7 +70,7 @@ class FeedMatcher {
   Uses uses_;
 };
 
-std::vector<FeedMatch> matches_of(const Graph& graph) {
+std::vector<FeedMatch> feed_forwards_of(const Graph& graph) {
   const FeedMatcher matcher(graph);
   std::vector<FeedMatch> matches;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
@@ -78,8 +78,6 @@ std::vector<FeedMatch> matches_of(const Graph& graph) {
   }
   return matches;
 }
-
-TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.inputs.size() ? rop.inputs[i] : TensorId(); }
 
 // The weights of a MatMul as [K, N], alpha times.
 std::vector<float> weights_by_k(const Graph& graph, const ROperator& product) {
@@ -111,7 +109,7 @@ void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, st
   for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scales[i / n];
 }
 
-void fuse(Graph& graph, std::vector<ROperator>& views, const FeedMatch& match, std::vector<bool>& dead) {
+void fuse_feed_forward_at(Graph& graph, std::vector<ROperator>& views, const FeedMatch& match, std::vector<bool>& dead) {
   const ROperator first = graph.rops[match.first];
   const auto [rows, k, inner, columns, normalizes, adds] = match.kind;
   std::vector<float> weights = weights_by_k(graph, first), bias(static_cast<size_t>(inner), 0.0F);
@@ -149,7 +147,7 @@ void fuse(Graph& graph, std::vector<ROperator>& views, const FeedMatch& match, s
 Graph with_feed_forwards(Graph graph, const std::vector<FeedMatch>& matches) {
   std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
   std::vector<bool> dead(graph.rops.size(), false);
-  for (const FeedMatch& match : matches) fuse(graph, views, match, dead);
+  for (const FeedMatch& match : matches) fuse_feed_forward_at(graph, views, match, dead);
   graph = erase_rops(std::move(graph), dead);
   graph.rops.insert(graph.rops.end(), views.begin(), views.end());
   return remove_dead(sort_topologically(std::move(graph)));
@@ -160,7 +158,7 @@ Graph with_feed_forwards(Graph graph, const std::vector<FeedMatch>& matches) {
 Graph fuse_feed_forward(Graph graph, const GraphEstimator& estimator) {
   if (!estimator) return graph;
   return change_by_kind(
-      std::move(graph), estimator, kLeastFeedGainUs, matches_of,
+      std::move(graph), estimator, kLeastFeedGainUs, feed_forwards_of,
       [](const Graph& from, const std::vector<FeedMatch>& matches) { return std::optional(with_feed_forwards(from, matches)); });
 }
 
