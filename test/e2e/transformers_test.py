@@ -651,8 +651,8 @@ def test_normalisation_in_a_product(tamp):
     assert "NormalizedMatMul" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
-def products_and_norms(pre, rows=(2, 19), hidden=192, wide=768):
-    """Products with normalisations between them. `pre`: their sums are the next residuals, else the normalised rows are."""
+def products_and_norms(pre, rows=(2, 19), hidden=256, wide=1024):
+    """Products with normalisations between them, too wide for a FeedForward. `pre`: their sums are the next residuals, else the normalised rows are."""
     net = Net(hidden)
     x = net.linear("x", hidden, hidden)
     x = x if pre else net.norm(x)
@@ -749,11 +749,11 @@ def test_boxes_behind_sums_over_the_input_stages(tamp):
 
 def test_rows_of_equal_values_by_moments(tamp):
     """Rows that are all 3.3, which fp16 does not hold: normalised they are nothing but the shift."""
-    net, hidden = Net(192), 192
+    net, hidden = Net(256), 256
     x = net.linear("x", hidden, hidden)
     for _ in range(3):
         same = net.add("Add", net.add("MatMul", x, net.constant(np.zeros((hidden, hidden), np.float32))), net.constant(np.full(hidden, 3.3, np.float32)))
-        x = net.linear(net.add("Gelu", net.linear(net.norm(same), hidden, 768)), 768, hidden)
+        x = net.linear(net.add("Gelu", net.linear(net.norm(same), hidden, 1024)), 1024, hidden)
     named(net, x)
     check(tamp, net.model([port("x", 2, 19, hidden)], [port("y", 2, 19, hidden)], opset=20, ir=9), None, 5e-3, "fp16", None, "--vdevice", "h200")
     assert "MomentMatMul" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
