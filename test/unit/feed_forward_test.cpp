@@ -4,6 +4,7 @@
 
 #include "compiler/passes/defer_normalize.h"
 #include "compiler/passes/fuse_feed_forward.h"
+#include "compiler/select/fit_vdevice.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -421,6 +422,32 @@ TEST_CASE("members of a cluster share a tile of a FeedForward, and keep every fo
   CHECK(bodies_of(small, clusters(), Precision::tf32).size() == 2);
   CHECK(bodies_of(small, small_device(), Precision::tf32).size() == 1);
   CHECK(bodies_of(feed_case("no quarters", {33, 64, 192, 32}), clusters(), Precision::tf32).size() == 1);
+}
+
+TEST_CASE("a program is fitted as if a FeedForward were its two products") {
+  // On average the two sum over 480 channels, which is enough for products by wgmma; 192 are not.
+  const Graph feed = parse_graph(R"(
+  x = input f32[28,192]
+  v = const f32[192,768]
+  w = const f32[768,192]
+  z = FeedForward(x, v, w) {act=gelu} -> f32[28,192]
+  outputs(z)
+)");
+  const Graph products = parse_graph(R"(
+  x = input f32[28,192]
+  v = const f32[192,768]
+  w = const f32[768,192]
+  y = MatMul(x, v) epilogue{act=gelu} -> f32[28,768]
+  z = MatMul(y, w) -> f32[28,192]
+  outputs(z)
+)");
+  const VDevice one = select::fitted(feed, read_vdevice("h200"), Precision::fp16),
+                two = select::fitted(products, read_vdevice("h200"), Precision::fp16);
+  CHECK(two.wide_products);
+  CHECK(two.even_stages);
+  CHECK(one.wide_products == two.wide_products);
+  CHECK(one.even_stages == two.even_stages);
+  CHECK(one.more_tiles == two.more_tiles);
 }
 
 }  // namespace tamp::test
