@@ -117,16 +117,18 @@ inline constexpr size_t kNormalizedBias = 2, kNormalizedResidual = 3, kNormalize
 // A MatMul beside a normalisation that has no rOperator of its own (passes/defer_normalize): Y = act(alpha * N(A) * op(B) + bias + R). With
 // `normalize`, N(A) is A with its rows normalised along their last dimension, as Normalize does, by moments of A that are an operand; what
 // the normalisation scales and shifts by is in B and in the bias. Else N(A) is A. The moments of each kMomentColumns neighbours of a row
-// are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. Inputs A[..,M,K], B[K,N] (with
-// trans_b [N,K]), bias[N]?, R? of Y's shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`) -> Y[..,M,N], moments[rows of Y,
-// N / kMomentColumns, 2]?.
+// are their mean and the sum of the squares around it; with keeps_moments those of Y are the second result. With keeps_rounded Y is the
+// third result once more, for a product that reads it in 16 bits though Y lies in fp32; that product has it as `rounded` beside A, which
+// it reads where 16 bits hold too little of a row (docs/adr/0045). Inputs A[..,M,K], B[K,N] (with trans_b [N,K]), bias[N]?, R? of Y's
+// shape, moments[rows of A, K / kMomentColumns, 2] (with `normalize`), rounded? of A's shape -> Y[..,M,N], moments[rows of Y, N /
+// kMomentColumns, 2]?, rounded? of Y's shape.
 struct MomentMatMul {
   bool trans_b = false;
   float alpha = 1;
   ActivationCall activation{};
   bool normalize = false, centered = true;
   float epsilon = 1e-5F;
-  bool keeps_moments = false;
+  bool keeps_moments = false, keeps_rounded = false;  // keeps_rounded: beside moments
   bool operator==(const MomentMatMul&) const = default;
 
   static constexpr const char* kName = "MomentMatMul";
@@ -139,20 +141,26 @@ struct MomentMatMul {
     f("centered", op.centered, true);
     f("epsilon", op.epsilon, 1e-5F);
     f("keeps_moments", op.keeps_moments, false);
+    f("keeps_rounded", op.keeps_rounded, false);
   }
 };
-inline constexpr int64_t kMomentColumns = 32;                                      // and of MomentConv
-inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4;  // places in its inputs
+inline constexpr int64_t kMomentColumns = 32;  // and of MomentConv
+// Places in its inputs, and in the results of both.
+inline constexpr size_t kMomentBias = 2, kMomentResidual = 3, kMomentMoments = 4, kMomentRounded = 5;
+inline constexpr size_t kKeptMoments = 1, kKeptRounded = 2;
 
 // Two products of rows, one behind the other, as in the feed-forward part of a transformer's block: Z = act(N(X) * W1 + B1) * W2 + B2 + R.
 // With `normalize`, N(X) is X with its rows normalised along their last dimension, as Normalize does; what the normalisation scales and
-// shifts by is in W1 and B1. Else N(X) is X. Inputs X[..,M,K], W1[K,H], W2[H,N], B1[H]?, B2[N]?, R? of Z's shape -> Z[..,M,N], and with
+// shifts by is in W1 and B1. Else N(X) is X. With normalize_result the rows of Z are normalised in the same way, scaled and shifted. Inputs
+// X[..,M,K], W1[K,H], W2[H,N], B1[H]?, B2[N]?, R? of Z's shape, scale[N]?, shift[N]? (of normalize_result) -> Z[..,M,N], and with
 // keeps_moments the moments of Z's rows as MomentMatMul has them, [rows of Z, N / kMomentColumns, 2]. passes/fuse_feed_forward makes it.
 struct FeedForward {
   ActivationCall activation{};
   bool normalize = false, centered = true;
   float epsilon = 1e-5F;
   bool keeps_moments = false;
+  bool normalize_result = false, result_centered = true;
+  float result_epsilon = 1e-5F;
   bool operator==(const FeedForward&) const = default;
 
   static constexpr const char* kName = "FeedForward";
@@ -163,10 +171,14 @@ struct FeedForward {
     f("centered", op.centered, true);
     f("epsilon", op.epsilon, 1e-5F);
     f("keeps_moments", op.keeps_moments, false);
+    f("normalize_result", op.normalize_result, false);
+    f("result_centered", op.result_centered, true);
+    f("result_epsilon", op.result_epsilon, 1e-5F);
   }
 };
 // Places in its inputs.
-inline constexpr size_t kFeedFirstWeights = 1, kFeedWeights = 2, kFeedFirstBias = 3, kFeedBias = 4, kFeedResidual = 5;
+inline constexpr size_t kFeedFirstWeights = 1, kFeedWeights = 2, kFeedFirstBias = 3, kFeedBias = 4, kFeedResidual = 5, kFeedScale = 6,
+                        kFeedShift = 7;
 
 enum class PoolKind : uint8_t { max, average };
 // Y = pool(X), X[N,C,spatial..] with one or two spatial dimensions; the frontend pools along more of them one after another. With ceil_mode
@@ -355,17 +367,20 @@ inline constexpr size_t kSummedBias = 2, kSummedResidual = 3;  // their places i
 
 // A depthwise Conv that gives the moments of its pixels as well, for the MomentMatMul behind it: Y = conv(X, W) + B. X[N,C,H,W],
 // W[C,1,KH,KW], B[C]? -> Y[N,C,OH,OW], moments[N * OH * OW, C / kMomentColumns, 2], row by row in the order of N, OH, OW whatever the order
-// of Y. C is a multiple of kMomentColumns. Example: of a map of 14 x 14 pixels with 384 channels, row 15 of the moments is pixel (1, 1),
-// and its part 2 is mean and squares of channels 64 to 95. passes/defer_normalize makes it.
+// of Y, and with keeps_rounded Y once more, as MomentMatMul has it. C is a multiple of kMomentColumns. Example: of a map of 14 x 14 pixels
+// with 384 channels, row 15 of the moments is pixel (1, 1), and its part 2 is mean and squares of channels 64 to 95. passes/defer_normalize
+// makes it.
 struct MomentConv {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;
+  bool keeps_rounded = false;
   bool operator==(const MomentConv&) const = default;
 
   static constexpr const char* kName = "MomentConv";
   template <class Self, class F>
   static void fields(Self& op, F&& f) {
     window_fields(op, f);
+    f("keeps_rounded", op.keeps_rounded, false);
   }
 };
 

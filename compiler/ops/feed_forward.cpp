@@ -1,6 +1,7 @@
-// FeedForward: two MatMuls with an activation between them, behind a normalisation of rows or none.
+// FeedForward: two MatMuls with an activation between them, behind a normalisation of rows or none, and in front of one or none.
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "compiler/ops/moments.h"
 #include "compiler/ops/operator.h"
@@ -37,11 +38,11 @@ std::vector<double> product(const Call& call, const Numbers<double>& rows, int64
 }
 
 // (x - mean) / sqrt(variance + epsilon) of each row; without `centered` the mean counts as 0.
-Value normalised_rows(const Value& x, bool centered, double epsilon) {
-  const Numbers<double> values(x);
-  const int64_t columns = x.shape.back();
-  std::vector<double> y(static_cast<size_t>(element_count(x.shape)));
-  for (int64_t row = 0; row < rows_of(x.shape); ++row) {
+template <class Values>
+std::vector<double> normalised_rows(const Values& values, const Shape& shape, bool centered, double epsilon) {
+  const int64_t columns = shape.back();
+  std::vector<double> y(static_cast<size_t>(element_count(shape)));
+  for (int64_t row = 0; row < rows_of(shape); ++row) {
     const int64_t begin = row * columns, end = begin + columns;
     double mean = 0, squares = 0;
     if (centered) {
@@ -51,13 +52,28 @@ Value normalised_rows(const Value& x, bool centered, double epsilon) {
     const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
     for (int64_t i = begin; i < end; ++i) y[static_cast<size_t>(i)] = (values[i] - mean) * factor;
   }
-  return value_from(x.dtype, x.shape, y);
+  return y;
+}
+
+// The rows of the result, normalised, scaled and shifted.
+std::vector<double> normalised_result(const FeedForward& op, const Call& call, const std::vector<double>& z) {
+  const Numbers<double> values(value_from(DType::f32, call.output().shape, z));
+  std::vector<double> y = normalised_rows(values, call.output().shape, op.result_centered, op.result_epsilon);
+  const auto for_columns = [&](size_t place, const auto& change) {
+    if (!call.has_input(place)) return;
+    const Numbers<double> numbers(call.input(place));
+    const size_t columns = static_cast<size_t>(call.output().shape.back());
+    for (size_t i = 0; i < y.size(); ++i) change(y[i], numbers[static_cast<int64_t>(i % columns)]);
+  };
+  for_columns(kFeedScale, [](double& value, double scale) { value *= scale; });
+  for_columns(kFeedShift, [](double& value, double shift) { value += shift; });
+  return y;
 }
 
 }  // namespace
 
 TensorTypes infer(const FeedForward& op, const Given& given) {
-  given.expect(3, kFeedResidual + 1);
+  given.expect(3, kFeedShift + 1);
   if (given.rank(0) < 1) throw bad_input("X has shape " + shape_text(given.shape(0)) + ", expected rows");
   const int64_t hidden = columns_of(given, kFeedFirstWeights, "W1", given.shape(0).back()),
                 columns = columns_of(given, kFeedWeights, "W2", hidden);
@@ -66,6 +82,11 @@ TensorTypes infer(const FeedForward& op, const Given& given) {
   given.expect_shape(kFeedFirstBias, "B1", {hidden});
   given.expect_shape(kFeedBias, "B2", {columns});
   given.expect_shape(kFeedResidual, "R", z.shape);
+  given.expect_shape(kFeedScale, "scale", {columns});
+  given.expect_shape(kFeedShift, "shift", {columns});
+  if (!op.normalize_result && (given.has(kFeedScale) || given.has(kFeedShift)))
+    throw bad_input("scale and shift want attribute 'normalize_result'");
+  if (op.normalize_result && op.keeps_moments) throw bad_input("attributes 'normalize_result' and 'keeps_moments' exclude each other");
   if (!op.keeps_moments) return {z};
   check_columns("the result", z.shape);
   return {z, {z.dtype, moments_of(z.shape)}};
@@ -73,7 +94,7 @@ TensorTypes infer(const FeedForward& op, const Given& given) {
 
 std::vector<Value> evaluate(const FeedForward& op, const Call& call) {
   const Value& x = call.input(0);
-  const Value rows = op.normalize ? normalised_rows(x, op.centered, op.epsilon) : x;
+  const Value rows = op.normalize ? value_from(x.dtype, x.shape, normalised_rows(Numbers<double>(x), x.shape, op.centered, op.epsilon)) : x;
   const int64_t count = rows_of(x.shape), k = x.shape.back(), hidden = call.input(kFeedFirstWeights).shape[1];
   std::vector<double> y = product(call, Numbers<double>(rows), count, k, kFeedFirstWeights, kFeedFirstBias);
   for (double& value : y) value = activate(op.activation, value);
@@ -85,6 +106,7 @@ std::vector<Value> evaluate(const FeedForward& op, const Call& call) {
     const Numbers<double> residual(call.input(kFeedResidual));
     for (size_t i = 0; i < z.size(); ++i) z[i] += residual[static_cast<int64_t>(i)];
   }
+  if (op.normalize_result) z = normalised_result(op, call, z);
   std::vector<Value> results = {output_from(call, z)};
   if (op.keeps_moments) {
     const Tensor& moments = call.graph.tensor(call.rop.outputs[1]);

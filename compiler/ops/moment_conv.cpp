@@ -1,4 +1,6 @@
 // MomentConv: a depthwise Conv with its bias, and the moments of its pixels.
+#include <tuple>
+
 #include "compiler/ops/moments.h"
 #include "compiler/ops/operator.h"
 #include "compiler/ops/window.h"
@@ -24,6 +26,7 @@ TensorTypes infer(const MomentConv& op, const Given& given) {
   if (y[1] % kMomentColumns != 0 || y[1] == 0)
     throw bad_input("X has " + std::to_string(y[1]) + " channels, expected a multiple of " + std::to_string(kMomentColumns));
   types.push_back({given.dtype(0), {y[0] * y[2] * y[3], y[1] / kMomentColumns, 2}});
+  if (op.keeps_rounded) types.push_back(types[0]);
   return types;
 }
 
@@ -37,9 +40,15 @@ std::vector<Value> evaluate(const MomentConv& op, const Call& call) {
     const int64_t row = at / parts, first = (row / pixels * y[1] + at % parts * kMomentColumns) * pixels + row % pixels;
     append_moments([&](int64_t i) { return values[first + i * pixels]; }, moments);
   }
-  const Tensor& made = call.graph.tensor(call.rop.outputs[1]);
+  const auto& [graph, outputs] = std::tie(call.graph, call.rop.outputs);
   std::vector<Value> results = {std::move(convolved)};
-  results.push_back(value_from(made.dtype, made.shape, moments));
+  results.push_back(value_from(graph.tensor(outputs[kKeptMoments]).dtype, graph.tensor(outputs[kKeptMoments]).shape, moments));
+  if (op.keeps_rounded) {
+    const Tensor& rounded = graph.tensor(outputs[kKeptRounded]);
+    const Numbers<double> y_values(results[0]);
+    results.push_back(
+        value_from(rounded.dtype, rounded.shape, std::vector<double>(y_values.data(), y_values.data() + element_count(rounded.shape))));
+  }
   return results;
 }
 

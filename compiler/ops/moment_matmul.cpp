@@ -37,7 +37,7 @@ Value normalised(const MomentMatMul& op, const Call& call) {
 }  // namespace
 
 TensorTypes infer(const MomentMatMul& op, const Given& given) {
-  given.expect(2, kMomentMoments + 1);
+  given.expect(2, kMomentRounded + 1);
   if (given.rank(1) != 2) throw bad_input("B has shape " + shape_text(given.shape(1)) + ", expected one matrix");
   OperandList product = given.all();
   product.resize(2);
@@ -53,9 +53,13 @@ TensorTypes infer(const MomentMatMul& op, const Given& given) {
       throw bad_input("moments have shape " + shape_text(given.shape(kMomentMoments)) + ", expected " +
                       shape_text(moments_of(given.shape(0))));
   }
+  given.expect_shape(kMomentRounded, "rounded", given.shape(0));
+  if (op.keeps_rounded && !op.keeps_moments) throw bad_input("attribute 'keeps_rounded' wants 'keeps_moments'");
   if (!op.keeps_moments) return {sum};
   check_columns("the result", sum.shape);
-  return {sum, {sum.dtype, moments_of(sum.shape)}};
+  TensorTypes results = {sum, {sum.dtype, moments_of(sum.shape)}};
+  if (op.keeps_rounded) results.push_back(sum);
+  return results;
 }
 
 std::vector<Value> evaluate(const MomentMatMul& op, const Call& call) {
@@ -75,8 +79,12 @@ std::vector<Value> evaluate(const MomentMatMul& op, const Call& call) {
   for (double& value : y) value = activate(op.activation, value);
   std::vector<Value> results = {output_from(call, y)};
   if (op.keeps_moments) {
-    const Tensor& moments = call.graph.tensor(call.rop.outputs[1]);
+    const Tensor& moments = call.graph.tensor(call.rop.outputs[kKeptMoments]);
     results.push_back(value_from(moments.dtype, moments.shape, moments_of_rows(y)));
+  }
+  if (op.keeps_rounded) {
+    const Tensor& rounded = call.graph.tensor(call.rop.outputs[kKeptRounded]);
+    results.push_back(value_from(rounded.dtype, rounded.shape, y));
   }
   return results;
 }
