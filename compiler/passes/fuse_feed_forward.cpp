@@ -15,6 +15,7 @@ namespace tamp::passes {
 namespace {
 
 constexpr double kLeastFeedGainUs = 2;  // a further body in the program costs what no estimate holds
+constexpr double kLeastResultGainUs = 0.5;
 
 // Rows, columns of x, y and z, whether x is normalised, whether there is a residual.
 using FeedKind = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
@@ -144,6 +145,72 @@ void fuse_feed_forward_at(Graph& graph, std::vector<ROperator>& views, const Fee
   dead[match.first] = true;
 }
 
+// A normalisation of the rows that a FeedForward makes, which nothing else reads.
+struct ResultMatch {
+  size_t feed, normalize;
+  std::tuple<int64_t, int64_t> kind;  // rows, columns
+};
+
+// Whether the second Transpose undoes the first.
+bool undoes(const Transpose& first, const Transpose& second) {
+  for (size_t d = 0; d < second.perm.size(); ++d) {
+    if (first.perm[static_cast<size_t>(second.perm[d])] != static_cast<int64_t>(d)) return false;
+  }
+  return true;
+}
+
+// Who makes `rows`, apart from two Transposes of which one undoes the other, as around pixels that are a map in between; none where
+// something else reads what lies between.
+ROperatorId maker_of_rows(const Graph& graph, const Uses& uses, TensorId rows) {
+  const auto only_maker = [&](TensorId id) {
+    return uses.consumers[id.index()].size() == 1 && !uses.is_output[id.index()] ? uses.producer[id.index()] : ROperatorId();
+  };
+  const auto transpose_of = [&](ROperatorId id) { return id.valid() ? std::get_if<Transpose>(&graph.rop(id).attrs) : nullptr; };
+  const ROperatorId maker = only_maker(rows);
+  const auto* const second = transpose_of(maker);
+  if (second == nullptr) return maker;
+  const ROperatorId before = only_maker(graph.rop(maker).inputs[0]);
+  const auto* const first = transpose_of(before);
+  return first != nullptr && undoes(*first, *second) ? only_maker(graph.rop(before).inputs[0]) : ROperatorId();
+}
+
+std::vector<ResultMatch> normalised_results_of(const Graph& graph) {
+  const Uses uses = uses_of(graph);
+  std::vector<ResultMatch> matches;
+  for (size_t i = 0; i < graph.rops.size(); ++i) {
+    const ROperator& rop = graph.rops[i];
+    if (!normalizes_rows(graph, rop)) continue;
+    const TensorId rows = rop.inputs[0];
+    const ROperatorId maker = maker_of_rows(graph, uses, rows);
+    const auto* const feed = maker.valid() ? std::get_if<FeedForward>(&graph.rop(maker).attrs) : nullptr;
+    if (feed == nullptr || feed->normalize_result) continue;
+    const Shape& shape = graph.tensor(rows).shape;
+    matches.push_back({maker.index(), i, {element_count(shape) / shape.back(), shape.back()}});
+  }
+  return matches;
+}
+
+Graph with_normalised_results(Graph graph, const std::vector<ResultMatch>& matches) {
+  std::vector<bool> dead(graph.rops.size(), false);
+  for (const ResultMatch& match : matches) {
+    ROperator& feed = graph.rops[match.feed];
+    const ROperator& normalize = graph.rops[match.normalize];
+    const auto& norm = std::get<Normalize>(normalize.attrs);
+    auto& op = std::get<FeedForward>(feed.attrs);
+    op.normalize_result = true;
+    op.result_centered = norm.centered;
+    op.result_epsilon = norm.epsilon;
+    feed.inputs.resize(kFeedScale);
+    feed.inputs.push_back(input_or_none(normalize, 1));
+    feed.inputs.push_back(input_or_none(normalize, 2));
+    while (!feed.inputs.back().valid()) feed.inputs.pop_back();
+    feed.outputs[0] = normalize.outputs[0];
+    feed.origin.insert(feed.origin.end(), normalize.origin.begin(), normalize.origin.end());
+    dead[match.normalize] = true;
+  }
+  return remove_dead(erase_rops(std::move(graph), dead));
+}
+
 Graph with_feed_forwards(Graph graph, const std::vector<FeedMatch>& matches) {
   std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
   std::vector<bool> dead(graph.rops.size(), false);
@@ -157,9 +224,12 @@ Graph with_feed_forwards(Graph graph, const std::vector<FeedMatch>& matches) {
 
 Graph fuse_feed_forward(Graph graph, const GraphEstimator& estimator) {
   if (!estimator) return graph;
-  return change_by_kind(
+  graph = change_by_kind(
       std::move(graph), estimator, kLeastFeedGainUs, feed_forwards_of,
       [](const Graph& from, const std::vector<FeedMatch>& matches) { return std::optional(with_feed_forwards(from, matches)); });
+  return change_by_kind(
+      std::move(graph), estimator, kLeastResultGainUs, normalised_results_of,
+      [](const Graph& from, const std::vector<ResultMatch>& matches) { return std::optional(with_normalised_results(from, matches)); });
 }
 
 }  // namespace tamp::passes

@@ -25,7 +25,7 @@ TensorId operand(const ROperator& rop, size_t i) { return i < rop.inputs.size() 
 
 struct Feed {
   FeedForward op;
-  TensorId x, first_weights, weights, first_bias, bias, residual, z, kept;  // kept: the moments of z, or none
+  TensorId x, first_weights, weights, first_bias, bias, residual, scale, shift, z, kept;  // kept: the moments of z, or none
   int64_t rows = 0, k = 0, h = 0, c = 0;
   int64_t x_row = 0, z_row = 0, residual_row = 0;  // elements from a row to the next
 };
@@ -60,9 +60,11 @@ std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
   f.first_bias = operand(rop, kFeedFirstBias);
   f.bias = operand(rop, kFeedBias);
   f.residual = operand(rop, kFeedResidual);
+  f.scale = operand(rop, kFeedScale);
+  f.shift = operand(rop, kFeedShift);
   f.z = rop.outputs[0];
   if (op->keeps_moments) f.kept = rop.outputs[1];
-  for (const TensorId id : {f.first_weights, f.weights, f.first_bias, f.bias}) {
+  for (const TensorId id : {f.first_weights, f.weights, f.first_bias, f.bias, f.scale, f.shift}) {
     if (id.valid() && !is_f32_constant(graph, id)) return std::nullopt;
   }
   f.k = graph.tensor(f.first_weights).shape[0];
@@ -77,7 +79,10 @@ std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
     *stride = *found;
   }
   if (f.kept.valid() && (!is_plain_f32(graph.tensor(f.kept)) || !is_row_major(graph.tensor(f.kept)))) return std::nullopt;
-  if (f.residual.valid() && graph.tensor(f.residual).dtype != graph.tensor(f.z).dtype) return std::nullopt;
+  if (f.residual.valid()) {
+    const DType added = graph.tensor(f.residual).dtype;
+    if (added != graph.tensor(f.z).dtype && !(op->normalize_result && added == DType::f32)) return std::nullopt;
+  }
   return f;
 }
 
@@ -91,6 +96,7 @@ int64_t ring_bytes(const Feed& f, int64_t members) {
   const rk::FeedSizes s = sizes_of(f, members);
   return members * s.chunks() * s.chunk_bytes();
 }
+int64_t result_bytes(const Feed& f) { return f.op.normalize_result ? 2 * f.c * 4 : 0; }  // scale and shift
 int64_t second_bytes(const Feed& f, int64_t members) { return members * sizes_of(f, members).second_bytes(); }
 
 // Sums of y and z are in registers, x as it comes, too: more of them would not fit.
@@ -157,6 +163,8 @@ std::optional<DType> operands_of(const Request& request, const Feed& f) {
   }
   if (!has_narrow_activations(request.precision)) return std::nullopt;
   const DType own = request.precision == Precision::fp16 ? DType::f16 : DType::bf16;
+  // In a program of tf32 the normalised result may be narrow, and then the rOperator is asked for in fp16.
+  if (own == DType::f16 && f.op.normalize_result && x == DType::f32 && !halves_keep_all(graph, f)) return std::nullopt;
   for (const DType type : {x, z}) {
     if (type != DType::f32 && type != own) return std::nullopt;
   }
@@ -188,7 +196,7 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   const Packer packer{rkernel.config_value("halves") != 0};
   const rk::FeedSizes s = sizes_of(f, members);
   const int64_t inner = f.h / members, chunk_bytes = s.chunk_bytes();
-  Bytes bytes(static_cast<size_t>(ring_bytes(f, members) + second_bytes(f, members) + (f.h + f.c) * 4));
+  Bytes bytes(static_cast<size_t>(ring_bytes(f, members) + second_bytes(f, members) + (f.h + f.c) * 4 + result_bytes(f)));
   const float *const first = f32_data(graph.tensor(f.first_weights)), *const second = f32_data(graph.tensor(f.weights));
   for (int64_t member = 0; member < members; ++member) {
     std::byte* const ring = bytes.data() + member * s.chunks() * chunk_bytes;
@@ -207,6 +215,12 @@ Bytes pack(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int
   std::byte* const constants = bytes.data() + ring_bytes(f, members) + second_bytes(f, members);
   if (f.first_bias.valid()) std::memcpy(constants, f32_data(graph.tensor(f.first_bias)), static_cast<size_t>(f.h * 4));
   if (f.bias.valid()) std::memcpy(constants + f.h * 4, f32_data(graph.tensor(f.bias)), static_cast<size_t>(f.c * 4));
+  if (!f.op.normalize_result) return bytes;
+  std::vector<float> scale(static_cast<size_t>(f.c), 1.0F), shift(static_cast<size_t>(f.c), 0.0F);
+  if (f.scale.valid()) std::copy_n(f32_data(graph.tensor(f.scale)), f.c, scale.begin());
+  if (f.shift.valid()) std::copy_n(f32_data(graph.tensor(f.shift)), f.c, shift.begin());
+  std::memcpy(constants + (f.h + f.c) * 4, scale.data(), static_cast<size_t>(f.c * 4));
+  std::memcpy(constants + (f.h + 2 * f.c) * 4, shift.data(), static_cast<size_t>(f.c * 4));
   return bytes;
 }
 
@@ -229,6 +243,9 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                          {"MEMBERS", std::to_string(members)},
                          {"NORMALIZES", flag(f.op.normalize)},
                          {"ACTIVATION", *activation_of(f.op.activation.kind)}};
+  if (f.op.normalize_result) phase.template_args.emplace_back("NORMALIZES_RESULT", "true");
+  if (f.residual.valid() && graph.tensor(f.residual).dtype != z)
+    phase.template_args.emplace_back("Added", value_type(graph.tensor(f.residual).dtype));
   const auto tensor = [](TensorId id) { return id.valid() ? arg(TensorArg{id}) : null_arg(); };
   phase.args_type = "rk::FeedForwardArgs";
   phase.args = {{"in", tensor(f.x)},
@@ -245,6 +262,9 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
                 {"inverse_k", float_arg(1.0F / static_cast<float>(f.k))},
                 {"epsilon", float_arg(f.op.epsilon)},
                 {"centered", arg(int64_t{f.op.centered})},
+                {"inverse_c", float_arg(1.0F / static_cast<float>(f.c))},
+                {"result_epsilon", float_arg(f.op.result_epsilon)},
+                {"result_centered", arg(int64_t{f.op.result_centered})},
                 {"turns", arg(int64_t{s.tiles() / s.turn_boxes()})},
                 {"tiles", divisor_arg(tiles_of(f))}};
   phase.rtasks = tiles_of(f) * members;
@@ -261,6 +281,7 @@ Phase phase_of(const Request& request, const Feed& f, int64_t members, DType ope
   phase.cost.weight_bytes = weight_bytes / cost("shared_reads");
   phase.cost.calibrated_cycles = cost("fixed_cycles") + cost("inner_cycles") * s.h + cost("weight_byte_cycles") * weight_bytes;
   if (members > 1) phase.cost.calibrated_cycles += cost("cluster_cycles");
+  if (f.op.normalize_result) phase.cost.calibrated_cycles += cost("result_cycles");
   return phase;
 }
 
@@ -279,7 +300,10 @@ std::vector<RKernel> offers(const Request& request) {
     RKernel rkernel;
     rkernel.family = "feed_forward";
     rkernel.name = fmt::format("feed_forward_{}<{} rows, {} x {} x {}{}{}>", *operands == DType::f16 ? "fp16" : "bf16", rk::kFeedRows, f->k,
-                               f->h, f->c, members > 1 ? ", cluster" : "", f->kept.valid() ? ", moments" : "");
+                               f->h, f->c, members > 1 ? ", cluster" : "",
+                               f->kept.valid()          ? ", moments"
+                               : f->op.normalize_result ? ", normalized"
+                                                        : "");
     rkernel.config = {{"members", members}, {"halves", *operands == DType::f16 ? 1 : 0}};
     rkernel.phases = {phase_of(request, *f, members, *operands)};
     rkernels.push_back(std::move(rkernel));

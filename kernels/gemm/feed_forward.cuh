@@ -1,7 +1,8 @@
 // FeedForward (compiler/ir/ops.h): two products of rows, one behind the other, on tensor cores.
 //   y[r][h] = act(bias[h] + sum over k of n(x)[r][k] * weight[k][h])
 //   z[r][c] = bias[c] + residual[r][c] + sum over h of y[r][h] * weight[h][c]
-// n(x) is x, or with NORMALIZES (x - mean) / sqrt(variance + epsilon) of its row.
+// n(x) is x, or with NORMALIZES (x - mean) / sqrt(variance + epsilon) of its row. With NORMALIZES_RESULT z is normalised in the same way,
+// scaled and shifted.
 //
 // A rTask is a tile of 32 rows. It reads them whole, so it finds mean and variance itself; it keeps n(x) and y in shared memory as
 // operands, and so needs no other rTask's results. With MEMBERS 4 it is one of the four rTasks of a tile: the vEUs of a cluster have a
@@ -37,13 +38,15 @@ namespace rk {
 struct FeedForwardArgs {
   TensorRef in, residual, out, kept;      // residual, kept: or null
   TensorRef second;                       // weights of the second product: boxes of 64 columns of y, member after member
-  TensorRef constants;                    // the bias of y, of all members; behind it that of z
+  TensorRef constants;                    // the bias of y, of all members; behind it that of z; its scale and shift (NORMALIZES_RESULT)
   int32_t in_row, residual_row, out_row;  // elements from a row to the next
   int32_t rows;                           // of all tiles
   int32_t kept_parts;                     // moments of a row
   float inverse_k, epsilon;
   int32_t centered;  // 0: the mean is not taken away
-  int32_t turns;     // of the second product's loop: tiles / turn_boxes, which as a constant would be unrolled
+  float inverse_c, result_epsilon;
+  int32_t result_centered;
+  int32_t turns;  // of the second product's loop: tiles / turn_boxes, which as a constant would be unrolled
   Divisor tiles;
 };
 static_assert(sizeof(FeedForwardArgs) <= 768, "an argument slot has 768 bytes");
@@ -239,7 +242,52 @@ struct FeedResults {
   RK_INLINE int row(int member) const { return kept_row * MEMBERS + member; }
 };
 
-template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, int ACTIVATION>
+// Normalises, scales and shifts the rows of which the threads have results, `sum`: each 32 columns of a row give their mean and the squares
+// around it, which are combined by Chan's formula in the same order everywhere. With four members the columns of a row are other warps', so
+// the moments are shared in shared memory at `free`.
+template <class Veu, int C, int MEMBERS>
+RK_INLINE void feed_normalize(float4 (&sum)[FeedResults<Veu, C, MEMBERS>::kOwn], const FeedResults<Veu, C, MEMBERS>& results,
+                              const float4 (&scale)[FeedResults<Veu, C, MEMBERS>::kOwn],
+                              const float4 (&shift)[FeedResults<Veu, C, MEMBERS>::kOwn], char* free, float inverse_c, float epsilon,
+                              bool centered) {
+  using Results = FeedResults<Veu, C, MEMBERS>;
+  constexpr int kParts = C / kMomentColumns;
+  float2 part[kParts];
+  if constexpr (MEMBERS == 1) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) part[i] = moments_of(sum[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Results::kOwn; ++i) {
+      const float2 own = moments_of(sum[i]);
+      if (results.column % kMomentColumns == 0 && results.exists(i))
+        store_shared2(free, (results.kept_row * kParts + (results.column + i * Results::kStep) / kMomentColumns) * 8, own);
+    }
+    sync_compute<Veu>();
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) part[i] = load_shared2(free, (results.kept_row * kParts + i) * 8);
+  }
+  float mean = 0.0f, squares = 0.0f;
+  if (centered) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) mean += part[i].x;
+    mean *= 1.0f / kParts;
+  }
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    const float apart = part[i].x - mean;
+    squares += fmaf(kMomentColumns * apart, apart, part[i].y);
+  }
+  const float factor = rsqrtf(fmaf(squares, inverse_c, epsilon));
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
+    sum[i] = {fmaf((sum[i].x - mean) * factor, scale[i].x, shift[i].x), fmaf((sum[i].y - mean) * factor, scale[i].y, shift[i].y),
+              fmaf((sum[i].z - mean) * factor, scale[i].z, shift[i].z), fmaf((sum[i].w - mean) * factor, scale[i].w, shift[i].w)};
+  }
+}
+
+template <class Veu, class In, class Value, class Out, int K, int H, int C, int MEMBERS, bool NORMALIZES, int ACTIVATION,
+          bool NORMALIZES_RESULT = false, class Added = Out>
 RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
   using Results = FeedResults<Veu, C, MEMBERS>;
@@ -279,14 +327,14 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   }
   const int own_row = results.row(member), column = results.column;
   float4 out_bias[Results::kOwn];
-  Raw4<Out> residual[Results::kOwn];
+  Raw4<Added> residual[Results::kOwn];
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
     out_bias[i] = load_weight4(constants + MEMBERS * H + (results.exists(i) ? column + i * Results::kStep : 0));
     residual[i].clear_now();
   }
   Out* const to = own_row < rows ? values_at<Out>(task, args.out) + (first_row + own_row) * args.out_row + column : nullptr;
-  const Out* from = values_at<Out>(task, args.residual);
+  const Added* from = values_at<Added>(task, args.residual);
   if (from != nullptr) from = own_row < rows ? from + (first_row + own_row) * args.residual_row + column : nullptr;
   FeedRows<In, K> x(thread);
   const In* in = x.row < rows ? values_at<In>(task, args.in) + (first_row + x.row) * args.in_row + x.part * 4 : nullptr;
@@ -376,6 +424,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   FeedTile<Value> made[Plan::kOutSteps];
 #pragma unroll
   for (FeedTile<Value>& m : made) m.clear();
+  [[maybe_unused]] float4 scale[Results::kOwn], shift[Results::kOwn];
   {
     FeedPlace y_at(inner, 0), at(second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
 #pragma unroll 1
@@ -396,6 +445,14 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
         y_at.move(kFeedBoxBytes);
       }
       feed_commit();
+    }
+    if constexpr (NORMALIZES_RESULT) {
+#pragma unroll
+      for (int i = 0; i < Results::kOwn; ++i) {
+        const float* const at = constants + MEMBERS * H + C + (results.exists(i) ? column + i * Results::kStep : 0);
+        scale[i] = load_weight4(at);
+        shift[i] = load_weight4(at + C);
+      }
     }
     feed_wait<0>();
   }
@@ -445,9 +502,16 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   }
 #pragma unroll
   for (int i = 0; i < Results::kOwn; ++i) {
-    sum[i] = as_stored<Out>(add4(add4(sum[i], out_bias[i]), residual[i].floats()));
+    sum[i] = add4(add4(sum[i], out_bias[i]), residual[i].floats());
+    if constexpr (!NORMALIZES_RESULT) sum[i] = as_stored<Out>(sum[i]);
+  }
+  if constexpr (NORMALIZES_RESULT)
+    feed_normalize<Veu, C, MEMBERS>(sum, results, scale, shift, boxes, args.inverse_c, args.result_epsilon, args.result_centered != 0);
+#pragma unroll
+  for (int i = 0; i < Results::kOwn; ++i) {
     if (to != nullptr && results.exists(i)) store4(to + i * Results::kStep, sum[i]);
   }
+  if constexpr (NORMALIZES_RESULT) return;
   float2* const kept = reinterpret_cast<float2*>(task.address(args.kept));
   if (kept == nullptr) return;
 #pragma unroll

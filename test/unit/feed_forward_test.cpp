@@ -37,6 +37,22 @@ TEST_CASE("FeedForward multiplies twice, with an activation between") {
   check_near(made({7, 3}, {relu, true, true, 12}), {19});          // deviation 4: y is 0.5 and 1.5
 }
 
+TEST_CASE("FeedForward normalises its result, with the residual") {
+  const auto made = [](FeedForward op) {
+    CaseMaker maker("result");
+    const TensorId x = maker.input({1, 1}, Lay::rows, {2}), w1 = maker.constant({1, 1}, Lay::rows, {1}),
+                   w2 = maker.constant({1, 4}, Lay::rows, {1, 2, 2, 3}), r = maker.input({1, 4}, Lay::rows, {1, 1, 1, 1}),
+                   scale = maker.constant({4}, Lay::rows, {1, 1, 10, 1}), shift = maker.constant({4}, Lay::rows, {0, 0, 5, 1});
+    op.activation = {Activation::relu};
+    op.normalize_result = true;
+    op.result_epsilon = 0;
+    return answer(maker.finish(op, {x, w1, w2, TensorId(), TensorId(), r, scale, shift}, maker.output({1, 4})));
+  };
+  // 3, 5, 5 and 7: mean 5, variance 2; mean square 27.
+  check_near(made({}), {-1.4142136F, 0, 5, 2.4142136F});
+  check_near(made({.result_centered = false}), {0.57735027F, 0.96225045F, 14.6225045F, 2.3471506F});
+}
+
 TEST_CASE("FeedForward gives the moments of each 32 columns, with the residual") {
   CaseMaker maker("moments");
   std::vector<float> weights(64, 1.0F);
@@ -77,6 +93,7 @@ TEST_CASE("FeedForward says what does not fit") {
   CHECK_THAT(refused({x, w1, w2, {8}, {1}}), Contains("B2 has shape [1], expected [64]"));
   CHECK_THAT(refused({x, w1, w2, {}, {}, {3, 64}}), Contains("R has shape [3,64], expected [2,3,64]"));
   CHECK_THAT(refused({x, w1, {8, 48}}, true), Contains("the result has shape [2,3,48], expected rows of a multiple of 32"));
+  CHECK_THAT(refused({x, w1, w2, {}, {}, {}, {64}}), Contains("scale and shift want attribute 'normalize_result'"));
   CHECK(refused({x, w1}) != "taken");
 }
 
@@ -217,6 +234,39 @@ TEST_CASE("a FeedForward in front of a normalisation keeps moments") {
   CHECK(made.rops[1].inputs[kMomentMoments] == made.rops[0].outputs[1]);
 }
 
+TEST_CASE("a normalisation that alone reads what a FeedForward makes is the FeedForward's") {
+  const std::string text = swapped(kBlock, "outputs(z)", R"(o = Normalize(z, h, g) {axes=[2], epsilon=0.01} -> f32[2,3,32]
+  outputs(o))");
+  const auto by_results = [](double us) {
+    return [us](const Graph& graph) { return 100 - 10 * count_rops(graph, "FeedForward") - us * (1 - count_rops(graph, "Normalize")); };
+  };
+  const Graph made = fused(text, by_results(5));
+  REQUIRE(made.rops.size() == 1);
+  const auto& op = std::get<FeedForward>(made.rops[0].attrs);
+  CHECK((op.normalize_result && op.result_centered && op.result_epsilon == 0.01F && op.epsilon == 0.001F));
+  REQUIRE(made.rops[0].inputs.size() == kFeedShift + 1);
+  CHECK(made.tensor(made.rops[0].inputs[kFeedScale]).name == "h");
+  CHECK(made.tensor(made.rops[0].inputs[kFeedShift]).name == "g");
+  // Rows that are a map in between.
+  const auto as_map = [&](const char* back) {
+    return swapped(text, "  o = Normalize(z, h, g)", std::string(R"(  p = Transpose(z) {perm=[2,0,1]} -> f32[32,2,3]
+  s = Transpose(p) {perm=)") + back + R"(} -> f32[2,3,32]
+  o = Normalize(s, h, g))");
+  };
+  CHECK(count_rops(fused(as_map("[1,2,0]"), by_results(5)), "Normalize") == 0);
+  CHECK(count_rops(fused(swapped(as_map("[1,2,0]"), "outputs(o)", "outputs(o, p)"), by_results(5)), "Normalize") == 1);
+  CHECK(count_rops(fused(swapped(swapped(as_map("[2,1,0]"), "-> f32[2,3,32]\n  o =", "-> f32[3,2,32]\n  o ="),
+                                 "epsilon=0.01} -> f32[2,3,32]", "epsilon=0.01} -> f32[3,2,32]"),
+                         by_results(5)),
+                   "Normalize") == 1);
+  for (const std::string& other :
+       {swapped(text, "outputs(o)", "outputs(o, z)"),
+        swapped(swapped(text, "axes=[2], epsilon=0.01", "axes=[1], epsilon=0.01"), "Normalize(z, h, g)", "Normalize(z)"),
+        swapped(text, "  outputs(o)", "  q = MatMul(z, v) -> f32[2,3,64]\n  outputs(o, q)")})
+    CHECK(count_rops(fused(other, by_results(5)), "Normalize") == 1);
+  CHECK(count_rops(fused(text, by_results(0)), "Normalize") == 1);
+}
+
 // --- the body ----------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -228,6 +278,7 @@ struct FeedCase {
   Lay lay = Lay::rows, z_lay = Lay::rows;   // of x and the residual; of z
   DType in = DType::f32, out = DType::f32;  // of x; of z and the residual
   std::vector<float> values{};              // of x
+  bool narrow_residual = true;              // as z
 };
 
 Case feed_case(const std::string& name, const FeedCase& e) {
@@ -244,6 +295,11 @@ Case feed_case(const std::string& name, const FeedCase& e) {
   inputs.push_back(e.has_biases ? maker.constant({e.c}) : TensorId());
   if (e.has_residual) inputs.push_back(maker.input({e.rows, e.c}, e.lay));
   const TensorId residual = e.has_residual ? inputs.back() : TensorId();
+  if (e.op.normalize_result) {
+    inputs.resize(kFeedScale);
+    inputs.push_back(maker.constant({e.c}));
+    inputs.push_back(maker.constant({e.c}));
+  }
   while (!inputs.back().valid()) inputs.pop_back();
   const TensorId z = maker.output({e.rows, e.c}, e.z_lay),
                  moments = e.op.keeps_moments ? maker.output({e.rows, e.c / kMomentColumns, 2}) : TensorId();
@@ -253,10 +309,18 @@ Case feed_case(const std::string& name, const FeedCase& e) {
     c.graph.outputs.push_back(moments);
   }
   if (e.in != DType::f32) c = narrowed(std::move(c), {x}, e.in);
-  if (e.out != DType::f32) c = narrowed(std::move(c), e.has_residual ? std::vector{residual, z} : std::vector{z}, e.out);
+  if (e.out != DType::f32)
+    c = narrowed(std::move(c), e.has_residual && e.narrow_residual ? std::vector{residual, z} : std::vector{z}, e.out);
   return c;
 }
 
+FeedForward normalising_result(bool centered = true) {
+  FeedForward op{{Activation::gelu}, true, true, 1e-3F, false};
+  op.normalize_result = true;
+  op.result_centered = centered;
+  op.result_epsilon = 1e-2F;
+  return op;
+}
 FeedForward with(Activation activation, bool normalize = true, bool keeps_moments = false, bool centered = true) {
   return {{activation}, normalize, centered, 1e-3F, keeps_moments};
 }
@@ -283,6 +347,9 @@ std::vector<Case> feed_cases(DType in, DType out) {
       made("rows that become a part of wider ones",
            {33, 64, 64, 96, with(Activation::gelu, true, true), true, true, Lay::rows, Lay::slice}),
       made("the root of the mean square", {9, 64, 64, 96, with(Activation::gelu, true, false, false)}),
+      made("a normalised result", {33, 96, 128, 96, normalising_result()}),
+      made("a normalised result, parts of wider rows", {37, 64, 64, 160, normalising_result(false), true, true, Lay::slice, Lay::slice}),
+      made("a normalised result with nothing added", {31, 32, 64, 32, normalising_result(), false, false}),
   };
 }
 
@@ -327,6 +394,11 @@ TEST_CASE("FeedForward agrees with the reference in fp16") {
     cases.push_back(feed_case("mixed", {33, 96, 128, 64, with(Activation::gelu, in != out), true, true, Lay::rows, Lay::rows, in, out}));
   cases.push_back(feed_case("rows of equal values", {11, 96, 128, 96, with(Activation::gelu), true, true, Lay::rows, Lay::rows, DType::f16,
                                                      DType::f16, equal_values(11 * 96)}));
+  // As in a program of tf32, whose normalised results alone are narrow.
+  FeedCase result{33, 96, 128, 64, normalising_result()};
+  result.out = DType::f16;
+  result.narrow_residual = false;
+  cases.push_back(feed_case("a narrow result beside a residual that is not", result));
   run(cases, Precision::fp16, 1e-2);
 }
 
