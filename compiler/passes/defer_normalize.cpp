@@ -47,7 +47,7 @@ bool makes_rows_of_pixels(const ROperator& rop) {
 
 class DeferredMatcher {
  public:
-  explicit DeferredMatcher(const Graph& graph) : graph_(graph), uses_(uses_of(graph)) {}
+  DeferredMatcher(const Graph& graph, bool rounds) : graph_(graph), uses_(uses_of(graph)), rounds_(rounds) {}
 
   std::optional<Deferred> match(size_t at) const {
     const ROperator& rop = graph_.rops[at];
@@ -59,6 +59,7 @@ class DeferredMatcher {
     if (!maker.valid()) return std::nullopt;
     const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
     if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    if (rounds_ && std::holds_alternative<FeedForward>(graph_.rop(maker).attrs)) return std::nullopt;
     if (rows > kMostDeferredRows) return std::nullopt;
     Deferred found{maker.index(), at, {}, {}};
     collect_products(rop.outputs[0], columns, found.products);
@@ -106,10 +107,11 @@ class DeferredMatcher {
 
   const Graph& graph_;
   Uses uses_;
+  bool rounds_;
 };
 
-std::vector<Deferred> deferrals_of(const Graph& graph) {
-  const DeferredMatcher matcher(graph);
+std::vector<Deferred> deferrals_of(const Graph& graph, bool rounds) {
+  const DeferredMatcher matcher(graph, rounds);
   std::vector<bool> taken(graph.rops.size(), false);
   std::vector<Deferred> matches;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
@@ -124,11 +126,19 @@ std::vector<Deferred> deferrals_of(const Graph& graph) {
 // Makes the products on both sides of one Normalize MomentMatMuls, and a convolution in front of it a MomentConv.
 class Deferral {
  public:
-  Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match) : graph_(graph), views_(views), match_(match) {}
+  Deferral(Graph& graph, std::vector<ROperator>& views, const Deferred& match, bool rounds)
+      : graph_(graph), views_(views), match_(match), rounds_(rounds) {}
 
   void apply() {
-    const TensorId moments = keep_moments(graph_.rops[match_.maker]);
-    for (const size_t product : match_.products) take_moments(graph_.rops[product], moments);
+    ROperator& maker = graph_.rops[match_.maker];
+    const TensorId moments = keep_moments(maker);
+    TensorId rounded;
+    if (rounds_) {
+      const Tensor& made = graph_.tensor(maker.outputs[0]);
+      rounded = add_like(graph_, maker.outputs[0], made.name + ".rounded", made.shape);
+      maker.outputs.push_back(rounded);
+    }
+    for (const size_t product : match_.products) take_moments(graph_.rops[product], moments, rounded);
   }
 
  private:
@@ -153,7 +163,7 @@ class Deferral {
   TensorId keep_moments(ROperator& maker) {
     const auto* const conv = std::get_if<Conv>(&maker.attrs);
     if (!conv) return keep_moments_of_product(maker);
-    maker.attrs = MomentConv{conv->kernel, conv->strides, conv->dilations, conv->pads_begin, conv->pads_end};
+    maker.attrs = MomentConv{conv->kernel, conv->strides, conv->dilations, conv->pads_begin, conv->pads_end, rounds_};
     if (maker.epilogue.bias.valid()) maker.inputs.push_back(maker.epilogue.bias);
     maker.epilogue = {};
     const Shape& map = graph_.tensor(maker.outputs[0]).shape;
@@ -173,12 +183,13 @@ class Deferral {
     }
     MomentMatMul op = as_moment_matmul(maker);
     op.keeps_moments = true;
+    op.keeps_rounded = rounds_;
     maker.attrs = op;
     drop_missing(maker);
     return add_moments(maker, moments);
   }
 
-  void take_moments(ROperator& product, TensorId moments) {
+  void take_moments(ROperator& product, TensorId moments, TensorId rounded) {
     const ROperator& normalize = graph_.rops[match_.normalize];
     const auto& norm = std::get<Normalize>(normalize.attrs);
     MomentMatMul op = as_moment_matmul(product);
@@ -191,6 +202,7 @@ class Deferral {
     fold(product, op, input_or_none(normalize, 1), input_or_none(normalize, 2));
     product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
     product.inputs[kMomentMoments] = moments;
+    if (rounded.valid()) product.inputs.push_back(in_shape(graph_, views_, rows_of_made(rounded), shape));
     prepend_origin(product, normalize);
   }
 
@@ -219,25 +231,44 @@ class Deferral {
     product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
   }
 
+  // What the maker made, with its pixels as rows.
+  TensorId rows_of_made(TensorId made) {
+    if (!std::holds_alternative<MomentConv>(graph_.rops[match_.maker].attrs)) return made;
+    const Shape& map = graph_.tensor(made).shape;
+    const TensorId rows = add_like(graph_, made, graph_.tensor(made).name + ".rows", {map[0], map[2], map[3], map[1]});
+    ROperator view;
+    view.name = graph_.tensor(rows).name;
+    view.attrs = Transpose{{0, 2, 3, 1}};
+    view.inputs = {made};
+    view.outputs = {rows};
+    views_.push_back(std::move(view));
+    return rows;
+  }
+
   Graph& graph_;
   std::vector<ROperator>& views_;
   const Deferred& match_;
+  bool rounds_;
 };
 
-Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches) {
+Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches, bool rounds) {
   std::vector<ROperator> views;  // added in the end, since rOperators have numbers until then
-  for (const Deferred& match : matches) Deferral(graph, views, match).apply();
+  for (const Deferred& match : matches) Deferral(graph, views, match, rounds).apply();
   graph.rops.insert(graph.rops.end(), views.begin(), views.end());
   return remove_dead(sort_topologically(std::move(graph)));
 }
 
 }  // namespace
 
-Graph defer_normalize(Graph graph, const GraphEstimator& estimator) {
+Graph defer_normalize(Graph graph, const GraphEstimator& estimator, bool rounds) {
   if (!estimator) return graph;
-  return change_by_kind(
-      std::move(graph), estimator, kLeastDeferredGainUs, deferrals_of,
-      [](const Graph& from, const std::vector<Deferred>& matches) { return std::optional(with_deferrals(from, matches)); });
+  for (const bool rounded : {false, true}) {
+    if (rounded && !rounds) continue;
+    graph = change_by_kind(
+        std::move(graph), estimator, kLeastDeferredGainUs, [&](const Graph& from) { return deferrals_of(from, rounded); },
+        [&](const Graph& from, const std::vector<Deferred>& matches) { return std::optional(with_deferrals(from, matches, rounded)); });
+  }
+  return graph;
 }
 
 }  // namespace tamp::passes

@@ -17,7 +17,13 @@ namespace tamp::passes {
 // more than kMostDeferredRows rows: larger products are bound by arithmetic, and levels matter little to them. Keeps: answers, names,
 // origins. Does nothing where `estimator` is empty. All normalisations of a kind (rows, columns, columns of the products behind) are
 // changed, or none: none where the graph is not estimated to be clearly faster with the change.
-Graph defer_normalize(Graph graph, const GraphEstimator& estimator);
+//
+// `rounds`: the program is tf32. Where values are known to be bounded it has the above; else rows stay in fp32, and the products read them
+// in 16 bits (docs/adr/0045):
+//   s, m, h = MomentMatMul(a, w, b, r) {keeps_moments, keeps_rounded}
+//   y = MomentMatMul(s, scale * v, c + shift * v, -, m, h) {act=gelu, normalize}
+// There is no FeedForward in front then.
+Graph defer_normalize(Graph graph, const GraphEstimator& estimator, bool rounds = false);
 
 inline constexpr int64_t kMostDeferredRows = 4000;
 

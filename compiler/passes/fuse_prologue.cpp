@@ -211,14 +211,14 @@ Graph fused_rows(const Graph& graph, const Estimator& estimator, const GraphEsti
 
 }  // namespace
 
-Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs) {
+Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs, bool rounds) {
   Graph fused = fused_rows(graph, estimator, graphs);
   if (!has_any<NormalizedMatMul>(fused)) return fused;
   // A normalisation that is no part of the product in front may be none of its own either (defer_normalize). So what counts is the time
   // behind that pass.
-  const Graph deferred = defer_normalize(graph, graphs);
+  const Graph deferred = defer_normalize(graph, graphs, rounds);
   if (!has_any<MomentMatMul>(deferred)) return fused;
-  return graphs(deferred) < graphs(defer_normalize(fused, graphs)) ? graph : fused;
+  return graphs(deferred) < graphs(defer_normalize(fused, graphs, rounds)) ? graph : fused;
 }
 
 }  // namespace tamp::passes

@@ -25,6 +25,6 @@ inline constexpr int64_t kMostPrologueRows = 8;
 
 // fuse_prologue and fuse_normalize. A normalisation between two products of few rows can become part of either: of both orders of the two
 // passes the one is taken whose graph is estimated to be faster.
-Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs);
+Graph fuse_rows(const Graph& graph, const Estimator& estimator, const GraphEstimator& graphs, bool rounds = false);
 
 }  // namespace tamp::passes

@@ -46,7 +46,7 @@ class Preference {
     for (const TensorId id : graph_.outputs) is_output[id.index()] = true;
     for (const ROperator& rop : graph_.rops) {
       for (const TensorId id : rop.outputs) {
-        const bool is_moments = std::holds_alternative<MomentConv>(rop.attrs) && id == rop.outputs[1];
+        const bool is_moments = std::holds_alternative<MomentConv>(rop.attrs) && id == rop.outputs[kKeptMoments];
         if (!is_output[id.index()] && !is_moments) strides_[id.index()] = of_result(rop, graph_.tensor(id).shape);
       }
     }

@@ -42,16 +42,18 @@
 namespace tamp::passes {
 
 std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const GraphEstimator& graph_estimator,
-                           const PlacedEstimator& placed_estimator) {
+                           const PlacedEstimator& placed_estimator, bool rounds) {
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
   const auto step = [estimator](Graph graph) { return step_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
-  const auto rows = [estimator, graph_estimator](const Graph& graph) { return fuse_rows(graph, estimator, graph_estimator); };
+  const auto rows = [estimator, graph_estimator, rounds](const Graph& graph) {
+    return fuse_rows(graph, estimator, graph_estimator, rounds);
+  };
   const auto feed = [graph_estimator](Graph graph) { return fuse_feed_forward(std::move(graph), graph_estimator); };
-  const auto defer = [graph_estimator](Graph graph) { return defer_normalize(std::move(graph), graph_estimator); };
+  const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
   const auto pool = [estimator, graph_estimator](Graph graph) { return pool_by_sums(std::move(graph), estimator, graph_estimator); };

@@ -16,8 +16,8 @@ struct Pass {
 };
 
 // The passes that must run before rKernels can be chosen; after the last one every tensor is placed. Without an estimator the passes that
-// need it do nothing. `cell` and `placed_estimator`: as of assign_layout.
+// need it do nothing. `cell` and `placed_estimator`: as of assign_layout; `rounds`: as of defer_normalize.
 std::vector<Pass> pipeline(const Estimator& estimator = {}, int64_t cell = 4, const GraphEstimator& graph_estimator = {},
-                           const PlacedEstimator& placed_estimator = {});
+                           const PlacedEstimator& placed_estimator = {}, bool rounds = false);
 
 }  // namespace tamp::passes

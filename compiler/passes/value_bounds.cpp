@@ -104,8 +104,9 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
 
 std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop) {
   if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
-  if (weights_of(graph, rop)) return {rop.inputs[0]};
-  return {};
+  if (!weights_of(graph, rop)) return {};
+  const TensorId rounded = std::holds_alternative<MomentMatMul>(rop.attrs) ? operand(rop, kMomentRounded) : TensorId();
+  return {rounded.valid() ? rounded : rop.inputs[0]};
 }
 
 namespace {
@@ -163,7 +164,8 @@ class Bounds {
   bool is_normalised(size_t buffer) const { return buffers_[buffer] && buffers_[buffer]->normalised; }
   // Whether a product may round its operands and its weights to fp16.
   bool may_compute(const ROperator& rop) {
-    if (!is_product(rop)) return true;
+    // A MomentConv multiplies in fp32, and bodies of a FeedForward look at its weights themselves.
+    if (!is_product(rop) || std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<FeedForward>(rop.attrs)) return true;
     const std::vector<TensorId> operands = rounded_operands(graph_, rop);
     const auto fits_half = [&](TensorId id) { return fits(of(id)); };
     if (operands.empty() || !std::all_of(operands.begin(), operands.end(), fits_half)) return false;
@@ -270,14 +272,31 @@ class Bounds {
     return bound;
   }
 
+  // Rows that their reader knows to be rounded, and reads otherwise where that loses something.
+  static Bound of_rounded() {
+    Bound bound;
+    bound.magnitude = kLargest;
+    bound.usual = 1;
+    return bound;
+  }
+
   Bound bound_of(const ROperator& rop, size_t output) {
     if (graph_.tensor(rop.outputs[output]).dtype != DType::f32) return {};
+    const bool gives_rounded = std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<MomentMatMul>(rop.attrs);
+    if (gives_rounded && output == kKeptRounded) return of_rounded();
     if (const auto* op = std::get_if<Normalize>(&rop.attrs)) return of_normalize(rop, *op);
     if (std::holds_alternative<NormalizedConv>(rop.attrs)) {
       const Tensor& map = graph_.tensor(rop.outputs[0]);
       const int64_t channels = map.shape[1];
       Bound bound = normalised(static_cast<double>(channels), operand(rop, kPatchScale), operand(rop, kPatchShift));
       if (map.place.strides != channels_last_strides(map.shape, 1) || map.place.offset % channels != 0) bound.elements = 0;
+      return bound;
+    }
+    if (const auto* op = std::get_if<FeedForward>(&rop.attrs)) {
+      if (!op->normalize_result) return {};
+      const Tensor& z = graph_.tensor(rop.outputs[0]);
+      Bound bound = normalised(static_cast<double>(z.shape.back()), operand(rop, kFeedScale), operand(rop, kFeedShift));
+      if (!lies_in_rows(z, bound.elements)) bound.elements = 0;
       return bound;
     }
     if (std::holds_alternative<NormalizedMatMul>(rop.attrs)) {

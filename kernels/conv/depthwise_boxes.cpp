@@ -26,7 +26,7 @@ constexpr int64_t kMostElements = int64_t{1} << 26;  // of a tensor, so that 32-
 // The rOperator, and how it is cut.
 struct Tiled {
   Window window;
-  TensorId weights, bias, kept;  // kept: the moments
+  TensorId weights, bias, kept, rounded;  // kept: the moments
   DType in = DType::f32, out = DType::f32;
   int64_t columns = 0, rows = 0;  // of a tile
 
@@ -47,7 +47,7 @@ ROperator plain_conv(const ROperator& rop, int64_t channels) {
   ROperator conv = rop;
   conv.attrs = Conv{op->kernel, op->strides, op->dilations, op->pads_begin, op->pads_end, channels};
   conv.inputs.resize(2);
-  conv.outputs.resize(1);
+  conv.outputs.resize(1);  // apart from moments and what is rounded
   if (rop.inputs.size() > 2) conv.epilogue.bias = rop.inputs[2];
   return conv;
 }
@@ -76,7 +76,8 @@ std::optional<Tiled> tiled_of(const Graph& graph, const ROperator& rop) {
   for (const TensorId id : {t.weights, t.bias}) {
     if (id.valid() && (graph.tensor(id).role != Role::constant || graph.tensor(id).dtype != DType::f32)) return std::nullopt;
   }
-  if (keeps) t.kept = rop.outputs[1];
+  if (keeps) t.kept = rop.outputs[kKeptMoments];
+  if (keeps && rop.outputs.size() > kKeptRounded) t.rounded = rop.outputs[kKeptRounded];
   t.in = in.dtype;
   t.out = out.dtype;
   return t;
@@ -92,6 +93,11 @@ bool takes_places(const Graph& graph, const Tiled& t) {
   if (w.out_strides[1] != 1 || w.out_strides[0] % 4 != 0 || w.out_strides[2] % 4 != 0 || w.out_strides[3] % 4 != 0 ||
       out.place.offset % 4 != 0)
     return false;
+  if (t.rounded.valid()) {
+    const Tensor& rounded = graph.tensor(t.rounded);
+    const bool lies_alike = rounded.place.strides == out.place.strides && rounded.place.offset % 4 == 0;
+    if (t.out != DType::f32 || rounded.dtype != DType::f16 || !is_plain_values(rounded) || !lies_alike) return false;
+  }
   return !t.kept.valid() || (w.channels % kMomentColumns == 0 && is_plain_f32(graph.tensor(t.kept)) && is_row_major(graph.tensor(t.kept)));
 }
 
@@ -130,9 +136,11 @@ Phase phase_of(const Request& request, const Tiled& t) {
                          {"kKeeps", t.kept.valid() ? "true" : "false"},
                          {"In", value_type(t.in)},
                          {"Out", value_type(t.out)}};
+  if (t.rounded.valid()) phase.template_args.emplace_back("kRounds", "true");
   phase.args_type = "rk::DepthwiseBoxesArgs";
   phase.args = {{"out", arg(TensorArg{w.out})},
                 {"kept", t.kept.valid() ? arg(TensorArg{t.kept}) : null_arg()},
+                {"rounded", t.rounded.valid() ? arg(TensorArg{t.rounded}) : null_arg()},
                 {"out_strides", array_arg({w.out_strides[0], w.out_strides[2], w.out_strides[3]})},
                 {"channels", arg(w.channels)},
                 {"grid_h", arg(w.out_height)},
@@ -153,7 +161,7 @@ Phase phase_of(const Request& request, const Tiled& t) {
   const auto cost = [&](const char* name) { return d.cost(std::string("depthwise_boxes.") + name); };
   const double copied = static_cast<double>(phase.boxes->copied_bytes()), results = static_cast<double>(t.rows * t.columns * t.channels());
   phase.cost.flops = results * 2 * static_cast<double>(kTaps * kTaps);
-  phase.cost.activation_bytes = copied + results * static_cast<double>(bytes_of(t.out));
+  phase.cost.activation_bytes = copied + results * static_cast<double>(bytes_of(t.out) + (t.rounded.valid() ? 2 : 0));
   phase.cost.weight_bytes = static_cast<double>(t.block_floats() * 4);
   const int64_t rows_of_filter = ceil_div(kTaps, int64_t{1} << t.parts_log2());  // of a thread
   phase.cost.calibrated_cycles = cost("fixed_cycles") + (t.kept.valid() ? cost("moments_cycles") : 0) +
@@ -165,7 +173,10 @@ Phase phase_of(const Request& request, const Tiled& t) {
 RKernel rkernel_of(const Request& request, const Tiled& t) {
   RKernel rkernel;
   rkernel.family = "depthwise_boxes";
-  rkernel.name = fmt::format("depthwise_boxes<{}, {}x{} pixels{}>", kTaps, t.rows, t.columns, t.kept.valid() ? ", moments" : "");
+  rkernel.name = fmt::format("depthwise_boxes<{}, {}x{} pixels{}>", kTaps, t.rows, t.columns,
+                             !t.kept.valid()     ? ""
+                             : t.rounded.valid() ? ", moments, rounded"
+                                                 : ", moments");
   rkernel.config = {{"columns", t.columns}, {"rows", t.rows}};
   rkernel.phases = {phase_of(request, t)};
   return rkernel;
@@ -221,7 +232,9 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const int64_t first_c = index / t.tiles() * t.channels(), last_c = std::min(first_c + t.channels(), w.channels);
   const int64_t first_h = tile / t.tiles_w() % t.tiles_h() * t.rows, last_h = std::min(first_h + t.rows, w.out_height);
   const int64_t first_w = tile % t.tiles_w() * t.columns, last_w = std::min(first_w + t.columns, w.out_width);
-  append_box(graph, w.out, {image, first_c, first_h, first_w}, {image + 1, last_c, last_h, last_w}, out.writes);
+  for (const TensorId id : {w.out, t.rounded}) {
+    if (id.valid()) append_box(graph, id, {image, first_c, first_h, first_w}, {image + 1, last_c, last_h, last_w}, out.writes);
+  }
   const auto inside = [](int64_t at, int64_t extent) { return std::clamp<int64_t>(at, 0, extent); };
   append_box(graph, w.in, {image, first_c, inside(first_h - w.pad[0], w.height), inside(first_w - w.pad[1], w.width)},
              {image + 1, last_c, inside(first_h - w.pad[0] + boxes.box_h, w.height), inside(first_w - w.pad[1] + boxes.box_w, w.width)},

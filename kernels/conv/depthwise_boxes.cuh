@@ -12,7 +12,7 @@
 // shared memory, where each slot takes those of some pixels.
 //
 // Where kKeeps says so, the 16 lanes that have 32 neighbouring channels give the moments of each pixel as well (kernels/conv/moments.cuh),
-// for the normalisation behind the convolution.
+// for the normalisation behind the convolution; and where kRounds says so, results of fp32 are stored a second time, in fp16.
 //
 // Example: 7 taps, inputs of 16 bits, tiles of 2 x 7, 4 parts. A box is 8 x 16 pixels. Warp 6 is slot 6: part 2 of row 1, so it has rows 2
 // and 6 of the filter, and in the end pixels 2 and 6. Its lane 13 has channels 26 and 27 of the box. For row 2 of the filter it reads rows
@@ -27,6 +27,7 @@ namespace rk {
 
 struct DepthwiseBoxesArgs {
   TensorRef out, kept;     // kept: moments [pixel][part]{mean, squares} of the results' pixels, or none
+  TensorRef rounded;       // as out, or none
   int32_t out_strides[3];  // elements: image, row, column
   int32_t channels;        // of the map
   int32_t grid_h, grid_w;  // of the results
@@ -38,7 +39,7 @@ struct DepthwiseBoxesArgs {
 };
 static_assert(sizeof(DepthwiseBoxesArgs) <= 768, "an argument slot has 768 bytes");
 
-template <class Veu, int kTaps, int kPixels, bool kKeeps, class In, class Out>
+template <class Veu, int kTaps, int kPixels, bool kKeeps, class In, class Out, bool kRounds>
 struct DepthwiseTile {
   static constexpr int kSeen = kPixels + kTaps - 1;                                             // columns of the box that are of use
   static constexpr int kChannels = kBoxRowBytes / static_cast<int>(sizeof(In));                 // of the box
@@ -52,6 +53,7 @@ struct DepthwiseTile {
   int pixel_stride, kept_stride;              // from a pixel to the next
   char* sums;                                 // of the row's part 0
   Out* out;                                   // of the row's first pixel
+  Half* rounded;
   float2* kept;
 
   RK_INLINE void start(const Task<Veu>& task, const DepthwiseBoxesArgs& args) {
@@ -69,6 +71,10 @@ struct DepthwiseTile {
     pixels = row < args.tile_h && h < args.grid_h && map_channel < args.channels ? min(args.grid_w - w, kPixels) : 0;
     pixel_stride = args.out_strides[2];
     out = values_at<Out>(task, args.out) + (image * args.out_strides[0] + h * args.out_strides[1] + w * pixel_stride + map_channel);
+    if constexpr (kRounds) {
+      rounded = values_at<Half>(task, args.rounded) + (out - values_at<Out>(task, args.out));
+      known_now(rounded);
+    }
     if constexpr (kKeeps) {
       kept_stride = args.kept_parts;
       kept = reinterpret_cast<float2*>(task.address(args.kept)) +
@@ -132,7 +138,10 @@ struct DepthwiseTile {
           v[j] = as_stored<Out>(v[j]);
         else
           v[j] = {fminf(fmaxf(v[j].x, args.clip.low), args.clip.high), fminf(fmaxf(v[j].y, args.clip.low), args.clip.high)};
-        if (p < pixels) store2(out + p * pixel_stride, v[j]);
+        if (p < pixels) {
+          store2(out + p * pixel_stride, v[j]);
+          if constexpr (kRounds) store2(rounded + p * pixel_stride, v[j]);
+        }
       }
       if constexpr (kKeeps) {
         const PixelMoments own = moments_of_pixels(v);
@@ -143,9 +152,9 @@ struct DepthwiseTile {
   }
 };
 
-template <class Veu, int kTaps, int kPixels, bool kKeeps, class In, class Out>
+template <class Veu, int kTaps, int kPixels, bool kKeeps, class In, class Out, bool kRounds = false>
 RK_BODY void depthwise_boxes(const Task<Veu>& task) {
-  using Tile = DepthwiseTile<Veu, kTaps, kPixels, kKeeps, In, Out>;
+  using Tile = DepthwiseTile<Veu, kTaps, kPixels, kKeeps, In, Out, kRounds>;
   const auto& args = task.template arguments<DepthwiseBoxesArgs>();
   WeightStages<Veu> weights = task.weight_stages();
   InputStages<Veu> inputs = task.input_stages();

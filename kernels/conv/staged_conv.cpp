@@ -224,18 +224,24 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
   return in.place.offset % cell == 0 && p.in_strides[0] % cell == 0 && p.in_strides[2] % cell == 0 && p.in_strides[3] % cell == 0;
 }
 
+bool keeps_rounded(const ROperator& rop) {
+  const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
+  return op != nullptr && op->keeps_rounded;
+}
+
 // None where there is no second phase for so many splits.
 std::optional<RKernel> rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
   RKernel rkernel;
   rkernel.family = "staged_conv";
   rkernel.name =
-      fmt::format("staged_conv_{}<{}x{}{}{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
+      fmt::format("staged_conv_{}<{}x{}{}{}{}{}{}{}>", name_of(static_cast<Precision>(c.precision)), s.channels(),
                   c.tile_h == 1 ? std::to_string(c.tile_w) : fmt::format("({}x{})", c.tile_h, c.tile_w), c.pairs != 0 ? ", pairs" : "",
                   c.cluster != 0 ? ", cluster"
                   : c.splits > 1 ? fmt::format(", split {}", c.splits)
                                  : "",
-                  c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "");
+                  c.normalized != 0 ? ", normalized" : "", c.parts != 0 ? ", by moments" : "", c.moments != 0 ? ", moments" : "",
+                  keeps_rounded(request.rop) ? ", rounded" : "");
   rkernel.config = to_pairs(c);
   rkernel.phases.push_back(product_phase(request, p, c));
   if (c.has_second_phase()) {
@@ -306,7 +312,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
-  if (!may_share_in_cluster(vdevice, p, c)) return;
+  if (!may_share_in_cluster(vdevice, p, c) || keeps_rounded(request.rop)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;

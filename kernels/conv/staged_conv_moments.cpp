@@ -10,7 +10,16 @@ namespace tamp::kernels::staged {
 namespace {
 
 TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
-TensorId kept_moments(const ROperator& rop) { return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[1] : TensorId(); }
+TensorId kept_moments(const ROperator& rop) {
+  return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[kKeptMoments] : TensorId();
+}
+TensorId kept_rounded(const ROperator& rop) {
+  return std::get<MomentMatMul>(rop.attrs).keeps_rounded ? rop.outputs[kKeptRounded] : TensorId();
+}
+// The rows of which the product reads others that are rounded.
+TensorId exact_rows(const ROperator& rop) {
+  return rop.inputs.size() > kMomentRounded && rop.inputs[kMomentRounded].valid() ? rop.inputs[0] : TensorId();
+}
 
 // Of a row.
 int64_t parts_of(const Graph& graph, TensorId moments) { return graph.tensor(moments).shape[1]; }
@@ -27,6 +36,7 @@ bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, 
   if (rk::staged_rounds(static_cast<int>(shape.channels()), static_cast<int>(shape.pixels())) > 1) return false;
   c.moments = kept_moments(rop).valid() ? 1 : 0;
   if (c.moments != 0 && shape.channels() % kMomentColumns != 0) return false;
+  if (exact_rows(rop).valid() && c.deep == 0) return false;  // compute_again reads weights in rows
   const TensorId taken = taken_moments(rop);
   if (!taken.valid()) return true;
   constexpr auto kThreads = static_cast<int>(rk::kComputeWarps * rk::kWarp);
@@ -43,7 +53,17 @@ bool takes_moments(const Request& request, const Product& p) {
   }
   const Grid g = grid_of(p);
   if (!p.narrow_in || g.h != 1 || g.images != 1 || p.groups != 1 || p.taps() != 1 || request.vdevice.compute_threads != 256) return false;
+  if (const TensorId exact = exact_rows(request.rop); exact.valid()) {
+    const Tensor& rows = graph.tensor(exact);
+    const bool lies_in_rows = is_plain_f32(rows) && is_row_major(rows) && rows.place.offset % 4 == 0;
+    if (!lies_in_rows || graph.tensor(p.in).dtype != DType::f16 || kept_moments(request.rop).valid()) return false;
+  }
   if (!kept_moments(request.rop).valid()) return true;
+  if (const TensorId id = kept_rounded(request.rop); id.valid()) {
+    const Tensor &rounded = graph.tensor(id), &out = graph.tensor(p.out);
+    const bool lies_alike = rounded.place.strides == out.place.strides && rounded.place.offset % 4 == 0;
+    if (p.narrow_out || rounded.dtype != DType::f16 || !is_plain_values(rounded) || !lies_alike) return false;
+  }
   const Epilogue epilogue = plain_product(request.rop).epilogue;
   const bool adds_as_stored = !p.residual.valid() || (vector_of(graph, p.residual, p.residual_strides, p.channels) > 0 &&
                                                       g.residual_strides[3] == g.out_strides[3]);
@@ -54,6 +74,7 @@ void take_moment_args(const Request& request, const Product& p, const Config& c,
   const auto* const op = std::get_if<MomentMatMul>(&request.rop.attrs);
   const TensorId taken = op != nullptr ? taken_moments(request.rop) : TensorId();
   const TensorId kept = op != nullptr ? kept_moments(request.rop) : TensorId();
+  const TensorId exact = op != nullptr ? exact_rows(request.rop) : TensorId();
   ArgList conv;
   for (Arg& a : phase.args) conv.push_back(std::move(a.value));
   phase.args_type = "rk::MomentConvArgs";
@@ -64,7 +85,12 @@ void take_moment_args(const Request& request, const Product& p, const Config& c,
                 {"kept_parts", arg(c.moments != 0 ? parts_of(request.graph, kept) : int64_t{0})},
                 {"inverse_k", float_arg(1.0F / static_cast<float>(p.in_channels))},
                 {"epsilon", float_arg(op != nullptr ? op->epsilon : 0.0F)},
-                {"centered", arg(int64_t{op != nullptr && op->centered})}};
+                {"centered", arg(int64_t{op != nullptr && op->centered})},
+                {"exact", tensor_or_null(exact)},
+                {"weights", exact.valid() ? ArgValue{PackedArg{0}} : null_arg()},
+                {"exact_cells", arg(exact.valid() ? p.in_channels / 8 : int64_t{0})},
+                {"block_cells", arg(exact.valid() ? blocks_of(p, c).chunks * c.chunk_steps * step_bytes_of(c) / 16 : int64_t{0})},
+                {"rounded", tensor_or_null(op != nullptr ? kept_rounded(request.rop) : TensorId())}};
   if (op != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 
@@ -77,6 +103,10 @@ void add_moments(const Request& request, const Product& p, const Config& c, Phas
   phase.template_args.emplace_back("PARTS", std::to_string(c.parts));
   const int64_t sharers = c.parts != 0 ? parts_of(request.graph, taken_moments(request.rop)) / c.parts : 1;
   phase.template_args.emplace_back("SHARERS", std::to_string(sharers));
+  if (kept_rounded(request.rop).valid()) phase.template_args.emplace_back("ROUNDS", "true");
+  if (!exact_rows(request.rop).valid()) return;
+  phase.template_args.emplace_back("ROUNDS", "false");
+  phase.template_args.emplace_back("EXACT", "true");
 }
 
 void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p, const Config& c, int64_t index, Accesses& out) {
@@ -89,6 +119,12 @@ void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p,
     return Region{id, {graph.tensor(id).place.offset + first_row * row + from * 2, last_row - first_row, row, (to - from) * 2}};
   };
   if (const TensorId id = taken_moments(rop); id.valid()) out.reads.push_back(moments(id, first, last, 0, parts_of(graph, id)));
+  if (const TensorId id = exact_rows(rop); id.valid()) {
+    const int64_t k = p.in_channels;
+    out.reads.push_back(Region{id, {graph.tensor(id).place.offset + first * k, last - first, k, k}});
+  }
+  if (const TensorId id = kept_rounded(rop); id.valid())
+    append_rows(p, id, graph.tensor(id).place.offset, p.out_strides, first, last, begin, end, out.writes);
   const TensorId id = kept_moments(rop);
   if (!id.valid()) return;
   using Pieces = std::vector<std::pair<int64_t, int64_t>>;

@@ -36,7 +36,9 @@ ROperator without_sums(const ROperator& rop) {
 
 ROperator without_moments(const ROperator& rop) {
   const auto& op = std::get<MomentMatMul>(rop.attrs);
-  return product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
+  ROperator product = product_within(rop, MatMul{false, op.trans_b, op.alpha, 1}, op.activation, kMomentBias, kMomentResidual);
+  if (rop.inputs.size() > kMomentRounded) product.inputs[0] = rop.inputs[kMomentRounded];
+  return product;
 }
 
 }  // namespace

@@ -678,33 +678,36 @@ def test_normalisation_by_moments(tamp):
     assert "MomentMatMul" not in rops_of(tamp, "--precision", "fp32", "--vdevice", "h200")
 
 
-def feed_forwards(hidden, rows, blocks=1, norm=False):
+def feed_forwards(hidden, rows, blocks=1, norm=False, residual=False):
     """Feed-forward parts behind a product of long sums, since such a program's products are by wgmma. `norm`: a product behind that normalises,
-    too."""
+    too. `residual`: what the last part makes is added to that product."""
     net = Net(hidden)
     x = net.linear("x", 1024, hidden)
     for _ in range(blocks):
         x = net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), hidden, 4 * hidden)), 4 * hidden, hidden))
-    named(net, net.linear(net.norm(x), hidden, hidden) if norm else x)
+    y = net.linear(net.norm(x), hidden, hidden) if norm else x
+    named(net, net.add("Add", x, y) if residual else y)
     return net.model([port("x", *rows, 1024)], [port("y", *rows, hidden)], opset=20, ir=9)
 
 
 def test_feed_forward_as_one_level(tamp):
     """A normalisation and the two products behind it become one body, that of a vEU alone or that of a cluster, where these are too large for
-    one; in 16 bits it says moments of what it makes. Not in fp32, not where activations stay in fp32, and not where products are not by
+    one; in 16 bits it says moments of what it makes, and where only a normalisation reads that, it normalises it. Not in fp32, not where activations stay in fp32, and not where products are not by
     wgmma."""
     limits = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 4e-2}
-    for hidden, rows, blocks, norm in [(96, (1, 64), 1, False), (96, (1, 77), 2, True), (192, (1, 69), 2, True)]:
+    for hidden, rows, blocks, norm, residual in [(96, (1, 64), 1, False, False), (96, (1, 77), 2, True, True), (192, (1, 69), 2, True, True),
+                                                 (96, (1, 71), 1, True, False), (192, (1, 66), 1, True, False)]:
         for precision, limit in limits.items():
             races = ["--races"] * (norm and precision != "bf16")
-            check(tamp, feed_forwards(hidden, rows, blocks, norm), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
+            check(tamp, feed_forwards(hidden, rows, blocks, norm, residual), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
             tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
             made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
             chosen = [rop["rkernel"] for rop in made if rop["op"] == "FeedForward"]
             body = f"feed_forward_{'bf16' if precision == 'bf16' else 'fp16'}<32 rows, {hidden} x {4 * hidden} x {hidden}"
             assert len(chosen) == blocks and all(name.startswith(body) for name in chosen), f"{hidden} {precision}: {chosen}"
             assert all((", cluster" in name) == (hidden == 192) for name in chosen), chosen
-            assert ("moments" in chosen[-1]) == (norm and precision != "tf32"), chosen
+            assert ("moments" in chosen[-1]) == (residual and precision != "tf32"), chosen
+            assert ("normalized" in chosen[-1]) == (norm and not residual), chosen
     check(tamp, feed_forwards(96, (1, 64)), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
         assert "FeedForward" not in rops_of(tamp, "--precision", *options), options
@@ -761,13 +764,13 @@ def test_rows_of_equal_values_by_moments(tamp):
     assert "MomentConv" in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
-def pixel_blocks(channels, height, width, images=1, same=None):
+def pixel_blocks(channels, height, width, images=1, same=None, taps_scale=0.2):
     """ConvNeXt's blocks: a depthwise convolution, a normalisation of each pixel and two products, with a factor for each channel. `same`: what
     each convolution makes, everywhere."""
     net = Net(channels)
     x = net.add("Conv", "x", net.weight(channels, channels, 1, 1), net.weight(channels, scale=0.1))
     for _ in range(3):
-        taps = net.weight(channels, 1, 7, 7, scale=0.2) if same is None else net.constant(np.zeros((channels, 1, 7, 7), np.float32))
+        taps = net.weight(channels, 1, 7, 7, scale=taps_scale) if same is None else net.constant(np.zeros((channels, 1, 7, 7), np.float32))
         bias = net.weight(channels, scale=0.1) if same is None else net.constant(np.full(channels, same, np.float32))
         filtered = net.add("Conv", x, taps, bias, group=channels, pads=[3, 3, 3, 3])
         rows = net.norm(net.add("Transpose", filtered, perm=[0, 2, 3, 1]))
@@ -779,7 +782,7 @@ def pixel_blocks(channels, height, width, images=1, same=None):
 
 def test_normalisation_by_moments_of_pixels(tamp):
     """A depthwise convolution in front of a normalisation says what the product behind needs; 96 channels fill one and a half boxes, and 13 x 17
-    pixels no tile. In tf32 its results are not known to be bounded, so the normalisation stays."""
+    pixels no tile. In tf32 its results are not known to be bounded: they stay in fp32, and the product reads them rounded."""
     for channels, images in [(96, 1), (128, 2)]:
         made = pixel_blocks(channels, 13, 17, images)
         check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", *["--races"] * (images == 1))
@@ -788,10 +791,20 @@ def test_normalisation_by_moments_of_pixels(tamp):
         tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200", says="results in fp16, in fp32: none")  # moments are no activations
     check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     check(tamp, made, None, 4e-2, "bf16", None, "--vdevice", "h200")
-    check(tamp, made, None, 5e-3, "tf32", None, "--vdevice", "h200")
-    for options in [("--precision", "tf32"), ("--precision", "fp32")]:
+    check(tamp, made, None, 5e-3, "tf32", None, "--vdevice", "h200", "--races")
+    rops = rops_of(tamp, "--precision", "tf32", "--vdevice", "h200")
+    assert rops.count("MomentConv") == 3 and "Normalize" not in rops, rops
+    for options in [("--precision", "tf32", "--activations", "fp32"), ("--precision", "fp32")]:
         rops = rops_of(tamp, *options, "--vdevice", "h200")
         assert "MomentConv" not in rops and rops.count("Normalize") == 3, rops
+
+
+def test_pixels_that_fp16_does_not_hold(tamp):
+    """In tf32 a pixel whose values are too large for fp16, or all but equal, is read from fp32."""
+    for changed in [{"taps_scale": 1e6}, {"same": 3.3}, {"taps_scale": 1e-7}]:
+        check(tamp, pixel_blocks(256, 7, 9, **changed), None, 5e-3, "tf32", None, "--vdevice", "h200")
+        rops = rops_of(tamp, "--precision", "tf32", "--vdevice", "h200")
+        assert "MomentConv" in rops, (changed, rops)
 
 
 def stem(channels=96, images=1, reads=False):

@@ -18,10 +18,14 @@ using Catch::Matchers::Contains;
 
 double gained_by_moments(const Graph& graph, double us) { return 100 - us * count_rops(graph, "MomentMatMul"); }
 double faster_by_moments(const Graph& graph) { return gained_by_moments(graph, 10); }
+// Moments of rows that are not rounded have no body.
+double faster_by_rounding(const Graph& graph) {
+  return gained_by_moments(graph, print(graph).find("keeps_rounded") == std::string::npos ? -1 : 10);
+}
 
-Graph deferred(const std::string& text, const GraphEstimator& estimator = faster_by_moments) {
+Graph deferred(const std::string& text, const GraphEstimator& estimator = faster_by_moments, bool rounds = false) {
   const Graph source = parse_graph(text);
-  Graph made = passes::defer_normalize(source, estimator);
+  Graph made = passes::defer_normalize(source, estimator, rounds);
   check_pass(source, made);
   return made;
 }
@@ -111,6 +115,9 @@ TEST_CASE("MomentMatMul says what does not fit") {
   CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}}), Contains("belong together"));
   CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {2, 3, 2, 2}}), Contains("moments have shape [2,3,2,2], expected [6,2,2]"));
   CHECK_THAT(refused(takes, {{2, 3, 48}, {48, 5}, {}, {}, {6, 1, 2}}), Contains("A has shape [2,3,48]"));
+  CHECK(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}, {2, 3, 64}}) == "taken");
+  CHECK_THAT(refused(takes, {{2, 3, 64}, {64, 5}, {}, {}, {6, 2, 2}, {6, 64}}), Contains("rounded has shape [6,64], expected [2,3,64]"));
+  CHECK_THAT(refused(MomentMatMul{.keeps_rounded = true}, {{2, 3, 5}, {5, 64}}), Contains("'keeps_rounded' wants 'keeps_moments'"));
 }
 
 TEST_CASE("a normalisation between products becomes moments beside them") {
@@ -125,6 +132,20 @@ TEST_CASE("a normalisation between products becomes moments beside them") {
   CHECK(behind.activation == ActivationCall{Activation::gelu});
   CHECK(made.rops[1].name == parse_graph(kSumGoesOn).rops[2].name);
   CHECK(made.rops[1].origin.size() >= 1);
+}
+
+TEST_CASE("in tf32 the product behind a normalisation reads rows that the product in front has rounded") {
+  const Graph made = deferred(kSumGoesOn, faster_by_rounding, true);
+  const ROperator &front = made.rops[0], &behind = made.rops[1];
+  CHECK(std::get<MomentMatMul>(front.attrs).keeps_rounded);
+  REQUIRE(front.outputs.size() == 3);
+  REQUIRE(behind.inputs.size() == kMomentRounded + 1);
+  CHECK(behind.inputs[0] == front.outputs[0]);
+  CHECK(behind.inputs[kMomentRounded] == front.outputs[kKeptRounded]);
+  // Where rows as they are have a body, there is nothing to round.
+  const Graph as_they_are = deferred(kSumGoesOn, faster_by_moments, true);
+  CHECK_FALSE(std::get<MomentMatMul>(as_they_are.rops[0].attrs).keeps_rounded);
+  CHECK(count_rops(deferred(kSumGoesOn, faster_by_rounding), "MomentMatMul") == 0);
 }
 
 TEST_CASE("a normalisation that something else reads stays beside the products") {
@@ -238,10 +259,25 @@ Case moment_case(const std::string& name, const MomentSizes& e) {
   return narrowed(std::move(c), {y}, DType::f16);
 }
 
+// Results, and their residual, of f32, with a result of f16 beside them.
+Case rounded_case(const std::string& name, const MomentSizes& e) {
+  CaseMaker maker(name);
+  const TensorId a = maker.input({e.rows, e.k}), y = maker.output({e.rows, e.columns}),
+                 moments = maker.output({e.rows, e.columns / kMomentColumns, 2}), rounded = maker.output({e.rows, e.columns});
+  const std::vector<TensorId> inputs = {a, maker.constant({e.k, e.columns}), maker.constant({e.columns}), maker.input({e.rows, e.columns})};
+  Case c = maker.finish(MomentMatMul{.keeps_moments = true, .keeps_rounded = true}, inputs, y);
+  for (const TensorId id : {moments, rounded}) {
+    c.graph.rops[0].outputs.push_back(id);
+    c.graph.outputs.push_back(id);
+  }
+  return narrowed(std::move(c), {a, rounded}, DType::f16);
+}
+
 std::vector<Case> moment_cases() {
   return {
       moment_case("keeps moments", {19, 96, 64, false}),
       moment_case("keeps moments of one part, no residual", {7, 64, 32, false, true, false, false}),
+      rounded_case("keeps moments and rounds", {19, 96, 64, false}),
       moment_case("takes moments", {19, 96, 72, true, false, false}),
       moment_case("takes many moments, transposed weights", {9, 768, 40, true, false, true, true, true, true}),
       moment_case("takes and keeps", {13, 192, 96}),
@@ -249,6 +285,52 @@ std::vector<Case> moment_cases() {
       moment_case("an activation behind", {21, 128, 136, true, false, false, true, true, false, {Activation::gelu}}),
       moment_case("a residual that is a part of wider rows", {21, 128, 136, true, false, true, true, true, false, {}, Lay::slice}),
       moment_case("a clamp behind", {21, 128, 136, true, false, true, true, true, false, {Activation::relu}}),
+  };
+}
+
+// Rows of f32 and the same rows rounded to f16, of all kinds that f16 holds too little of (each second one), and of kinds that it holds.
+Case exact_case(const std::string& name, const MomentSizes& e) {
+  std::vector<float> rows, moments;
+  for (int64_t row = 0; row < e.rows; ++row) {
+    // Too large; small beside their mean; all equal; too small; of all sizes, but not too large.
+    const struct {
+      float scale, mean;
+    } kinds[] = {{1e6F, 0}, {1, 1}, {1e-3F, 1}, {20, -30}, {0, 0.125F}, {1e3F, 500}, {1e-9F, 0}, {0.1F, 0}};
+    const auto& kind = kinds[row % 8];
+    for (int64_t part = 0; part < e.k / kMomentColumns; ++part) {
+      double mean = 0, squares = 0;
+      const size_t first = rows.size();
+      for (int64_t i = 0; i < kMomentColumns; ++i) {
+        const auto spread = static_cast<float>((part * 7 + i * 5 + row) % 11 - 5) / 3;
+        rows.push_back(kind.mean + kind.scale * spread);
+        mean += rows.back() / static_cast<double>(kMomentColumns);
+      }
+      for (size_t i = first; i < rows.size(); ++i) squares += (rows[i] - mean) * (rows[i] - mean);
+      moments.push_back(static_cast<float>(mean));
+      moments.push_back(static_cast<float>(squares));
+    }
+  }
+  CaseMaker maker(name);
+  const TensorId a = maker.input({e.rows, e.k}, Lay::rows, rows), b = maker.constant({e.k, e.columns});
+  const std::vector<TensorId> inputs = {a,
+                                        b,
+                                        maker.constant({e.columns}),
+                                        e.has_residual ? maker.input({e.rows, e.columns}, e.residual) : TensorId(),
+                                        maker.input({e.rows, e.k / kMomentColumns, 2}, Lay::rows, moments),
+                                        maker.input({e.rows, e.k}, Lay::rows, rows)};
+  const TensorId y = maker.output({e.rows, e.columns});
+  const MomentMatMul op{.activation = e.activation, .normalize = true, .centered = e.centered, .epsilon = 1e-12F};
+  Case c = narrowed(maker.finish(op, inputs, y), {inputs[kMomentRounded]}, DType::f16);
+  if (e.has_residual) c = narrowed(std::move(c), {inputs[kMomentResidual]}, DType::f16);
+  return narrowed(std::move(c), {y}, DType::f16);
+}
+std::vector<Case> exact_cases() {
+  return {
+      exact_case("rows that f16 does not hold", {19, 96, 72, true, false, false}),
+      exact_case("the same with a residual and many k", {70, 768, 136, true, false, true, true, true, false, {Activation::relu}}),
+      exact_case("a part of wider rows", {21, 128, 64, true, false, true, true, true, false, {}, Lay::slice}),
+      exact_case("behind gelu", {21, 64, 128, true, false, false, true, true, false, {Activation::gelu}}),
+      exact_case("by the root of the mean square", {9, 64, 64, true, false, false, true, false}),
   };
 }
 
@@ -270,6 +352,14 @@ TEST_CASE("products beside a normalisation agree with the reference in fp16") {
   const CaseFolder folder("tamp_moments");
   for (const std::string& problem :
        run_heavy_cases(moment_cases(), {kernels::staged_conv()}, {small_device(true), Precision::fp16, 3e-2}, root, folder.path()))
+    FAIL_CHECK(problem);
+}
+
+TEST_CASE("products read rows of fp32 where fp16 holds too little of them") {
+  const std::filesystem::path root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  const CaseFolder folder("tamp_exact_rows");
+  for (const std::string& problem :
+       run_heavy_cases(exact_cases(), {kernels::staged_conv()}, {small_device(true), Precision::fp16, 2e-2}, root, folder.path()))
     FAIL_CHECK(problem);
 }
 
