@@ -7,7 +7,7 @@
 // a member may send when this one still multiplies. What comes for further ones lies in their place, so it is sent when its receiver has
 // its own sums in registers, which it says while the first ones are on their way.
 //
-// KEEPS: the moments of the results are stored, as by moment_conv.cuh.
+// KEEPS: the moments of the results are stored, as by moment_conv.cuh. ROUNDS: the results are stored a second time, in fp16.
 //
 // Example: 64 channels by 64 rows, k = 3072, 256 threads. Member 2 multiplies k 1536 to 2303. A row of threads' pixels are 16 (256 threads
 // of 4 channels each), so a thread has sums of four pixels: thread 37 those of rows 2, 18, 34 and 50, channels 20 to 23. Member 2 keeps row
@@ -19,7 +19,7 @@
 
 namespace rk {
 
-template <class Veu, class Product, bool KEEPS>
+template <class Veu, class Product, bool KEEPS, bool ROUNDS>
 struct ClusterResults {
   static constexpr int kMembers = kClusterMembers;
   static constexpr int kThreads = Veu::kComputeThreads, kChannelThreads = Product::kChannels / 4,
@@ -37,6 +37,7 @@ struct ClusterResults {
 
   using Value = typename Product::Of::Out;
   using Added = typename Product::Of::Added;
+  static_assert(!ROUNDS || (KEEPS && sizeof(Value) == 4));
 
   float4 bias;
   Raw4<Added> residual[kOwn];
@@ -48,6 +49,7 @@ struct ClusterResults {
   char* work;
   const Added* added;
   float2* kept;
+  Half* rounded;
   ClusterExchange<Veu> exchange;
 
   // Of output i of the thread, where member m keeps m, m + 4, ..
@@ -72,6 +74,7 @@ struct ClusterResults {
     added = args.way == kAddedWay ? staged_residual<Added>(task, args, tile, channel) : nullptr;
     if constexpr (KEEPS) {
       const MomentConvArgs& own = task.template arguments<MomentConvArgs>();
+      if constexpr (ROUNDS) rounded = values_at<Half>(task, own.rounded) + (out - values_at<Value>(task, args.out));
       kept_parts = own.kept_parts;
       kept = reinterpret_cast<float2*>(task.address(own.kept)) +
              ((static_cast<int>(tile.w) + pixel(member)) * kept_parts + channel / kMomentColumns);
@@ -138,6 +141,7 @@ struct ClusterResults {
       const float2 moments = moments_of(stored);
       if (to[k] < 0) return;
       store4(out + to[k], stored);
+      if constexpr (ROUNDS) store4(rounded + to[k], stored);
       if (threadIdx.x % 8 == 0) *as_global(kept + k * (kMembers * kPixelThreads * kept_parts)) = moments;
     } else {
       if (to[k] >= 0) store4(out + to[k], v);
@@ -145,15 +149,15 @@ struct ClusterResults {
   }
 };
 
-template <bool KEEPS>
+template <bool KEEPS, bool ROUNDS>
 struct ClusterKind {
   template <class Veu, class Product>
-  using Results = ClusterResults<Veu, Product, KEEPS>;
+  using Results = ClusterResults<Veu, Product, KEEPS, ROUNDS>;
 };
 
-template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS>
+template <class Veu, class Math, int MT, int NT, int WARPS_M, int WARPS_N, int STAGE_STEPS, bool KEEPS, bool ROUNDS = false>
 RK_INLINE void cluster_conv(const Task<Veu>& task) {
-  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, ClusterKind<KEEPS>>::run(task);
+  StagedWay<Veu, Math, MT, NT, WARPS_M, WARPS_N, STAGE_STEPS, ClusterKind<KEEPS, ROUNDS>>::run(task);
 }
 
 }  // namespace rk

@@ -224,11 +224,6 @@ bool boxes_can_be_cut(const Graph& graph, const Product& p) {
   return in.place.offset % cell == 0 && p.in_strides[0] % cell == 0 && p.in_strides[2] % cell == 0 && p.in_strides[3] % cell == 0;
 }
 
-bool keeps_rounded(const ROperator& rop) {
-  const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
-  return op != nullptr && op->keeps_rounded;
-}
-
 // None where there is no second phase for so many splits.
 std::optional<RKernel> rkernel_of(const Request& request, const Product& p, const Config& c) {
   const Shape& s = shape_of(c);
@@ -312,7 +307,7 @@ void append_splits(const Request& request, const Product& p, Config c, std::vect
 // The rKernel of a shape with its tile whose splits are the members of a cluster, if there can be one.
 void append_cluster(const Request& request, const Product& p, Config c, std::vector<RKernel>& rkernels) {
   const VDevice& vdevice = request.vdevice;
-  if (!may_share_in_cluster(vdevice, p, c) || keeps_rounded(request.rop)) return;
+  if (!may_share_in_cluster(vdevice, p, c)) return;
   c.cluster = 1;
   const rk::ResultsWay way = way_of(request.graph, plain_product(request.rop), p, c, /*wide=*/true);
   if (way != rk::kPlainWay && way != rk::kAddedWay) return;

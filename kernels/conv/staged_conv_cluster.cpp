@@ -50,6 +50,7 @@ void share_in_cluster(const Request& request, const Product& p, const Config& c,
   phase.body = "rk::cluster_conv";
   if (c.stage_steps == 0) phase.template_args.emplace_back("STAGE_STEPS", "0");
   phase.template_args.emplace_back("KEEPS", c.moments != 0 ? "true" : "false");
+  if (keeps_rounded(request.rop)) phase.template_args.emplace_back("ROUNDS", "true");
   phase.cluster = rk::kClusterMembers;
   phase.work_bytes += kReceivedBytes;
   const auto cost = [&](const char* name) { return request.vdevice.cost(std::string("staged_conv.") + name); };

@@ -7,15 +7,19 @@
 #include "kernels/conv/staged_conv_pack.h"
 
 namespace tamp::kernels::staged {
+
+bool keeps_rounded(const ROperator& rop) {
+  const auto* const op = std::get_if<MomentMatMul>(&rop.attrs);
+  return op != nullptr && op->keeps_rounded;
+}
+
 namespace {
 
 TensorId taken_moments(const ROperator& rop) { return rop.inputs.size() > kMomentMoments ? rop.inputs[kMomentMoments] : TensorId(); }
 TensorId kept_moments(const ROperator& rop) {
   return std::get<MomentMatMul>(rop.attrs).keeps_moments ? rop.outputs[kKeptMoments] : TensorId();
 }
-TensorId kept_rounded(const ROperator& rop) {
-  return std::get<MomentMatMul>(rop.attrs).keeps_rounded ? rop.outputs[kKeptRounded] : TensorId();
-}
+TensorId kept_rounded(const ROperator& rop) { return keeps_rounded(rop) ? rop.outputs[kKeptRounded] : TensorId(); }
 // The rows of which the product reads others that are rounded.
 TensorId exact_rows(const ROperator& rop) {
   return rop.inputs.size() > kMomentRounded && rop.inputs[kMomentRounded].valid() ? rop.inputs[0] : TensorId();
@@ -90,7 +94,7 @@ void take_moment_args(const Request& request, const Product& p, const Config& c,
                 {"weights", exact.valid() ? ArgValue{PackedArg{0}} : null_arg()},
                 {"exact_cells", arg(exact.valid() ? p.in_channels / 8 : int64_t{0})},
                 {"block_cells", arg(exact.valid() ? blocks_of(p, c).chunks * c.chunk_steps * step_bytes_of(c) / 16 : int64_t{0})},
-                {"rounded", tensor_or_null(op != nullptr ? kept_rounded(request.rop) : TensorId())}};
+                {"rounded", tensor_or_null(kept_rounded(request.rop))}};
   if (op != nullptr) phase.cost.calibrated_cycles += request.vdevice.cost("staged_conv.moments_cycles");
 }
 
@@ -123,13 +127,13 @@ void moment_accesses(const Graph& graph, const ROperator& rop, const Product& p,
     const int64_t k = p.in_channels;
     out.reads.push_back(Region{id, {graph.tensor(id).place.offset + first * k, last - first, k, k}});
   }
-  if (const TensorId id = kept_rounded(rop); id.valid())
-    append_rows(p, id, graph.tensor(id).place.offset, p.out_strides, first, last, begin, end, out.writes);
-  const TensorId id = kept_moments(rop);
+  const TensorId id = kept_moments(rop), rounded = kept_rounded(rop);
   if (!id.valid()) return;
   using Pieces = std::vector<std::pair<int64_t, int64_t>>;
-  for (const auto& [from, to] : c.cluster != 0 ? kept_rows(c, block % c.splits, first, last) : Pieces{{first, last}})
+  for (const auto& [from, to] : c.cluster != 0 ? kept_rows(c, block % c.splits, first, last) : Pieces{{first, last}}) {
     out.writes.push_back(moments(id, from, to, begin / kMomentColumns, end / kMomentColumns));
+    if (rounded.valid()) append_rows(p, rounded, graph.tensor(rounded).place.offset, p.out_strides, from, to, begin, end, out.writes);
+  }
 }
 
 }  // namespace tamp::kernels::staged

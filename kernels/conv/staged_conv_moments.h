@@ -6,6 +6,8 @@
 
 namespace tamp::kernels::staged {
 
+bool keeps_rounded(const ROperator& rop);  // whether it is a MomentMatMul with a rounded result
+
 // Makes `c` the config of a body beside a normalisation; false where the shape has none.
 bool take_moments(const Graph& graph, const ROperator& rop, const Shape& shape, Config& c);
 

@@ -719,19 +719,20 @@ def test_splits_of_a_product_on_a_cluster(tamp):
     comes for the second lies where the member's own sums were, and sums over the input stages; and twice in a program, since what members count
     goes on. A program in clusters has the vEUs that clusters fill."""
     width = 768
-    for rows, keeps, tile in [(100, True, "64x50"), (197, False, "64x99")]:
+    for rows, keeps, tile, precision in [(100, True, "64x50", "fp16"), (100, True, "64x50", "tf32"), (197, False, "64x99", "fp16")]:
         net = Net(width)
         s = "x"
         for _ in range(1 if keeps else 2):
             s = net.add("Add", s, net.linear(net.add("Gelu", net.linear(net.norm(s), width, 3072)), 3072, width))
         named(net, net.linear(net.norm(s), width, width) if keeps else s)
         made = net.model([port("x", 1, rows, width)], [port("y", 1, rows, width)], opset=20, ir=9)
-        check(tamp, made, None, 5e-3, "fp16", None, "--vdevice", "h200", "--records", "none", "--races")
-        tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h200", "--records", "none")
+        check(tamp, made, None, 5e-3, precision, None, "--vdevice", "h200", "--records", "none", "--races")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
         program = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())
         source = (tamp.folder / "made" / "model.cu").read_text()
         chosen = [rop["rkernel"] for rop in program["rops"]]
         assert sum(f"<{tile}, cluster" in (name or "") for name in chosen) == (1 if keeps else 2), chosen
+        assert any("cluster, moments, rounded" in (name or "") for name in chosen) == (precision == "tf32"), chosen
         assert "__cluster_dims__(4, 1, 1)" in source and "kCluster = 4;" in source
         assert f"kProductsOverInputs = {'false' if keeps else 'true'};" in source  # 99 rows do not fit three stages
     tamp("compile", "model.onnx", "-o", "made", "--precision", "fp16", "--vdevice", "h100")
