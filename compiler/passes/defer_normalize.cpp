@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kLeastDeferredGainUs = 2;  // a further body in the program costs what no estimate holds
 
+// Which rows, and how the products read them: all of them as they are; those that may be bounded as they are; all of them rounded.
+enum class DeferredRows : uint8_t { all, bounded, rounded };
+
 enum class DeferredResidual : uint8_t { none, input, inside };  // an input of the model may lie in another type than the results
 
 // Rows, columns, k of the product in front (of a convolution its taps, negative), its residual, columns of the products behind.
@@ -47,7 +50,7 @@ bool makes_rows_of_pixels(const ROperator& rop) {
 
 class DeferredMatcher {
  public:
-  DeferredMatcher(const Graph& graph, bool rounds) : graph_(graph), uses_(uses_of(graph)), rounds_(rounds) {}
+  DeferredMatcher(const Graph& graph, DeferredRows rows) : graph_(graph), uses_(uses_of(graph)), rows_(rows) {}
 
   std::optional<Deferred> match(size_t at) const {
     const ROperator& rop = graph_.rops[at];
@@ -59,7 +62,9 @@ class DeferredMatcher {
     if (!maker.valid()) return std::nullopt;
     const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
     if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
-    if (rounds_ && std::holds_alternative<FeedForward>(graph_.rop(maker).attrs)) return std::nullopt;
+    const bool is_feed_forward = std::holds_alternative<FeedForward>(graph_.rop(maker).attrs);
+    if (rows_ == DeferredRows::rounded && is_feed_forward) return std::nullopt;
+    if (rows_ == DeferredRows::bounded && (of_pixels || is_feed_forward || adds_unbounded(graph_.rop(maker)))) return std::nullopt;
     if (rows > kMostDeferredRows) return std::nullopt;
     Deferred found{maker.index(), at, {}, {}};
     collect_products(rop.outputs[0], columns, found.products);
@@ -73,6 +78,17 @@ class DeferredMatcher {
   }
 
  private:
+  // Whether the residual is not known to be normalised. A sum of such rows is not bounded (passes/value_bounds).
+  bool adds_unbounded(const ROperator& maker) const {
+    TensorId residual = maker.epilogue.residual;
+    if (!residual.valid()) return false;
+    while (uses_.producer[residual.index()].valid() && keeps_order(graph_, graph_.rop(uses_.producer[residual.index()])))
+      residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
+    const ROperatorId from = uses_.producer[residual.index()];
+    if (!from.valid()) return graph_.tensor(residual).role != Role::constant;
+    const OpAttrs& attrs = graph_.rop(from).attrs;
+    return !std::holds_alternative<Normalize>(attrs) && !std::holds_alternative<NormalizedMatMul>(attrs);
+  }
   DeferredResidual residual_of_maker(const ROperator& maker) const {
     const bool is_feed_forward = std::holds_alternative<FeedForward>(maker.attrs);
     TensorId residual = is_feed_forward ? input_or_none(maker, kFeedResidual) : maker.epilogue.residual;
@@ -107,11 +123,11 @@ class DeferredMatcher {
 
   const Graph& graph_;
   Uses uses_;
-  bool rounds_;
+  DeferredRows rows_;
 };
 
-std::vector<Deferred> deferrals_of(const Graph& graph, bool rounds) {
-  const DeferredMatcher matcher(graph, rounds);
+std::vector<Deferred> deferrals_of(const Graph& graph, DeferredRows rows) {
+  const DeferredMatcher matcher(graph, rows);
   std::vector<bool> taken(graph.rops.size(), false);
   std::vector<Deferred> matches;
   for (size_t i = 0; i < graph.rops.size(); ++i) {
@@ -262,12 +278,14 @@ Graph with_deferrals(Graph graph, const std::vector<Deferred>& matches, bool rou
 
 Graph defer_normalize(Graph graph, const GraphEstimator& estimator, bool rounds) {
   if (!estimator) return graph;
-  for (const bool rounded : {false, true}) {
-    if (rounded && !rounds) continue;
+  const auto change = [&](DeferredRows rows) {
+    const bool rounded = rows == DeferredRows::rounded;
     graph = change_by_kind(
-        std::move(graph), estimator, kLeastDeferredGainUs, [&](const Graph& from) { return deferrals_of(from, rounded); },
+        std::move(graph), estimator, kLeastDeferredGainUs, [&](const Graph& from) { return deferrals_of(from, rows); },
         [&](const Graph& from, const std::vector<Deferred>& matches) { return std::optional(with_deferrals(from, matches, rounded)); });
-  }
+  };
+  change(rounds ? DeferredRows::bounded : DeferredRows::all);
+  if (rounds) change(DeferredRows::rounded);
   return graph;
 }
 
