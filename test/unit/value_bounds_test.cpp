@@ -250,4 +250,39 @@ TEST_CASE("pixels that a convolution normalises are bounded as rows of a normali
   CHECK(Model(stem).may_compute("h"));
 }
 
+TEST_CASE("rows that are read rounded may be fp16, the same rows beside them may not") {
+  const Model model(R"(
+    x = input f32[16,64]
+    w = const f32[64,64]
+    v = const f32[64,8]
+    s, m, h = MomentMatMul(x, w) {keeps_moments=1, keeps_rounded=1} -> f32[16,64], f32[16,2,2], f32[16,64]
+    y = MomentMatMul(s, v, none, none, m, h) {normalize=1} -> f32[16,8]
+    outputs(y)
+  )");
+  CHECK(model.may("h"));
+  CHECK_FALSE(model.may("s"));
+  CHECK_FALSE(model.may("m"));
+  CHECK(model.may_compute("y"));
+  CHECK_FALSE(model.may_compute("s"));
+}
+
+TEST_CASE("what a FeedForward normalises is bounded by its scale") {
+  const char* const text = R"(
+    x = input f32[16,32]
+    a = const f32[32,64]
+    b = const f32[64,32]
+    g = const f32[32]
+    h = const f32[32]
+    v = const f32[32,8]
+    z = FeedForward(x, a, b, none, none, x, g, h) {act=gelu, normalize=1, normalize_result=1} -> f32[16,32]
+    y = MatMul(z, v) -> f32[16,8]
+    outputs(y)
+  )";
+  CHECK(Model(text).may("z"));
+  CHECK_FALSE(Model(text).times("g", 1e6F).may("z"));
+  const std::string plain = text;
+  const size_t at = plain.find(", normalize_result=1");
+  CHECK_FALSE(Model(std::string(plain).erase(at, 20).replace(plain.find(", g, h)"), 6, "")).may("z"));
+}
+
 }  // namespace
