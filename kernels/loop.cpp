@@ -79,6 +79,20 @@ void merge(Loop& loop) {
   }
 }
 
+std::optional<int64_t> row_stride(const Tensor& tensor, int64_t vector) {
+  const std::vector<int64_t>& strides = tensor.place.strides;
+  if (tensor.shape.empty() || strides.back() != 1 || tensor.place.offset % vector != 0) return std::nullopt;
+  int64_t stride = 0, next = 0;
+  for (size_t d = tensor.shape.size() - 1; d-- > 0;) {
+    if (tensor.shape[d] == 1) continue;
+    if (stride != 0 && strides[d] != next) return std::nullopt;
+    if (stride == 0) stride = strides[d];
+    next = strides[d] * tensor.shape[d];
+  }
+  if (stride == 0) stride = tensor.shape.back();  // a single row
+  return stride % vector == 0 && stride > 0 ? std::optional(stride) : std::nullopt;
+}
+
 Loop normalised(Loop loop) {
   drop_units(loop);
   std::stable_sort(loop.begin(), loop.end(),

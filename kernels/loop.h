@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "compiler/ir/graph.h"
@@ -24,6 +25,10 @@ std::vector<int64_t> inner_extents(const Loop& loop);  // extents but the outerm
 
 // Strides with which a placed tensor is walked in the shape `to`, to which it broadcasts.
 std::vector<int64_t> broadcast_strides(const Tensor& tensor, const Shape& to);
+
+// Elements from one row to the next, through all dimensions but the last; none where rows do not lie so, or not in whole vectors of so many
+// elements.
+std::optional<int64_t> row_stride(const Tensor& tensor, int64_t vector);
 
 // Removes extents of 1, puts the dimensions in the order of operand 0's strides, and merges them.
 Loop normalised(Loop loop);

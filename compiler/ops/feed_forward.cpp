@@ -1,11 +1,9 @@
 // FeedForward: two MatMuls with an activation between them, behind a normalisation of rows or none, and in front of one or none.
-#include <cmath>
-#include <optional>
 #include <vector>
 
 #include "compiler/ops/moments.h"
 #include "compiler/ops/operator.h"
-#include "compiler/support/error.h"
+#include "compiler/ops/row_products.h"
 #include "compiler/support/text.h"
 
 namespace tamp::ops {
@@ -19,51 +17,16 @@ int64_t columns_of(const Given& given, size_t place, const char* name, int64_t k
   return w[1];
 }
 
-// rows * weights + bias, row by row.
-std::vector<double> product(const Call& call, const Numbers<double>& rows, int64_t count, int64_t k, size_t weights, size_t bias) {
-  const Numbers<double> w(call.input(weights));
-  const int64_t columns = call.input(weights).shape[1];
-  std::optional<Numbers<double>> b;
-  if (call.has_input(bias)) b.emplace(call.input(bias));
-  std::vector<double> y(static_cast<size_t>(count * columns));
-  for (int64_t row = 0; row < count; ++row) {
-    double* const to = y.data() + row * columns;
-    for (int64_t n = 0; n < columns; ++n) to[n] = b ? (*b)[n] : 0;
-    for (int64_t i = 0; i < k; ++i) {
-      const double value = rows[row * k + i];
-      for (int64_t n = 0; n < columns; ++n) to[n] += value * w[i * columns + n];
-    }
-  }
-  return y;
-}
-
-// (x - mean) / sqrt(variance + epsilon) of each row; without `centered` the mean counts as 0.
-template <class Values>
-std::vector<double> normalised_rows(const Values& values, const Shape& shape, bool centered, double epsilon) {
-  const int64_t columns = shape.back();
-  std::vector<double> y(static_cast<size_t>(element_count(shape)));
-  for (int64_t row = 0; row < rows_of(shape); ++row) {
-    const int64_t begin = row * columns, end = begin + columns;
-    double mean = 0, squares = 0;
-    if (centered) {
-      for (int64_t i = begin; i < end; ++i) mean += values[i] / static_cast<double>(columns);
-    }
-    for (int64_t i = begin; i < end; ++i) squares += (values[i] - mean) * (values[i] - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(columns) + epsilon);
-    for (int64_t i = begin; i < end; ++i) y[static_cast<size_t>(i)] = (values[i] - mean) * factor;
-  }
-  return y;
-}
-
 // The rows of the result, normalised, scaled and shifted.
 std::vector<double> normalised_result(const FeedForward& op, const Call& call, const std::vector<double>& z) {
-  const Numbers<double> values(value_from(DType::f32, call.output().shape, z));
-  std::vector<double> y = normalised_rows(values, call.output().shape, op.result_centered, op.result_epsilon);
+  const Shape& shape = call.output().shape;
+  const Value rows = normalised_rows(value_from(DType::f32, shape, z), op.result_centered, op.result_epsilon);
+  const Numbers<double> normalised(rows);
+  std::vector<double> y(normalised.data(), normalised.data() + element_count(shape));
   const auto for_columns = [&](size_t place, const auto& change) {
     if (!call.has_input(place)) return;
     const Numbers<double> numbers(call.input(place));
-    const size_t columns = static_cast<size_t>(call.output().shape.back());
-    for (size_t i = 0; i < y.size(); ++i) change(y[i], numbers[static_cast<int64_t>(i % columns)]);
+    for (size_t i = 0; i < y.size(); ++i) change(y[i], numbers[static_cast<int64_t>(i) % shape.back()]);
   };
   for_columns(kFeedScale, [](double& value, double scale) { value *= scale; });
   for_columns(kFeedShift, [](double& value, double shift) { value += shift; });
@@ -94,14 +57,14 @@ TensorTypes infer(const FeedForward& op, const Given& given) {
 
 std::vector<Value> evaluate(const FeedForward& op, const Call& call) {
   const Value& x = call.input(0);
-  const Value rows = op.normalize ? value_from(x.dtype, x.shape, normalised_rows(Numbers<double>(x), x.shape, op.centered, op.epsilon)) : x;
+  const Value rows = op.normalize ? normalised_rows(x, op.centered, op.epsilon) : x;
   const int64_t count = rows_of(x.shape), k = x.shape.back(), hidden = call.input(kFeedFirstWeights).shape[1];
-  std::vector<double> y = product(call, Numbers<double>(rows), count, k, kFeedFirstWeights, kFeedFirstBias);
+  std::vector<double> y = product_of_rows(call, Numbers<double>(rows), count, k, kFeedFirstWeights, kFeedFirstBias);
   for (double& value : y) value = activate(op.activation, value);
   Shape between = x.shape;
   between.back() = hidden;
   const Value inner = value_from(x.dtype, between, y);
-  std::vector<double> z = product(call, Numbers<double>(inner), count, hidden, kFeedWeights, kFeedBias);
+  std::vector<double> z = product_of_rows(call, Numbers<double>(inner), count, hidden, kFeedWeights, kFeedBias);
   if (call.has_input(kFeedResidual)) {
     const Numbers<double> residual(call.input(kFeedResidual));
     for (size_t i = 0; i < z.size(); ++i) z[i] += residual[static_cast<int64_t>(i)];

@@ -41,32 +41,20 @@ class FeedMatcher {
     const TensorId residual = second.epilogue.residual;
     const Shape& z = graph_.tensor(second.outputs[0]).shape;
     if (residual.valid() && (graph_.tensor(residual).shape != z || graph_.tensor(residual).dtype != DType::f32)) return std::nullopt;
-    const ROperatorId maker = maker_of(second.inputs[0]);
+    const ROperatorId maker = only_maker_of(graph_, uses_, second.inputs[0]);
     if (!maker.valid() || !is_row_product(graph_, graph_.rop(maker))) return std::nullopt;
     const ROperator& first = graph_.rop(maker);
     if (!has_feed_body(first.epilogue.activation) || first.epilogue.residual.valid()) return std::nullopt;
     const int64_t inner = graph_.tensor(second.inputs[0]).shape.back(), columns = z.back(), k = graph_.tensor(first.inputs[0]).shape.back();
     if (columns > kMostFeedColumns || k > kMostFeedColumns || columns == 0 || k == 0) return std::nullopt;
     FeedMatch found{{}, maker.index(), at, {}};
-    const ROperatorId front = maker_of(first.inputs[0]);
+    const ROperatorId front = only_maker_of(graph_, uses_, first.inputs[0]);
     if (front.valid() && normalizes_rows(graph_, graph_.rop(front))) found.normalize = front;
     found.kind = {element_count(z) / columns, k, inner, columns, found.normalize.valid(), residual.valid()};
     return found;
   }
 
  private:
-  // Who makes `rows`, apart from what keeps them; none where something else reads them, too.
-  ROperatorId maker_of(TensorId rows) const {
-    const int64_t columns = graph_.tensor(rows).shape.back();
-    for (;;) {
-      if (uses_.consumers[rows.index()].size() != 1 || uses_.is_output[rows.index()]) return {};
-      const ROperatorId maker = uses_.producer[rows.index()];
-      if (!maker.valid() || !keeps_order(graph_, graph_.rop(maker))) return maker;
-      rows = graph_.rop(maker).inputs[0];
-      if (graph_.tensor(rows).shape.empty() || graph_.tensor(rows).shape.back() != columns) return {};
-    }
-  }
-
   const Graph& graph_;
   Uses uses_;
 };
@@ -78,36 +66,6 @@ std::vector<FeedMatch> feed_forwards_of(const Graph& graph) {
     if (std::optional<FeedMatch> match = matcher.match(i)) matches.push_back(*std::move(match));
   }
   return matches;
-}
-
-// The weights of a MatMul as [K, N], alpha times.
-std::vector<float> weights_by_k(const Graph& graph, const ROperator& product) {
-  const auto& matmul = std::get<MatMul>(product.attrs);
-  const Tensor& weights = graph.tensor(product.inputs[1]);
-  const float* const data = f32_data(weights);
-  const auto k = static_cast<size_t>(weights.shape[matmul.trans_b ? 1 : 0]), n = static_cast<size_t>(weights.shape[matmul.trans_b ? 0 : 1]);
-  std::vector<float> out(k * n);
-  for (size_t row = 0; row < k; ++row) {
-    for (size_t column = 0; column < n; ++column)
-      out[row * n + column] = matmul.alpha * data[matmul.trans_b ? column * k + row : row * n + column];
-  }
-  return out;
-}
-
-// Moves a normalisation's scale and shift into weights [K, N], and into the bias behind them.
-void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias) {
-  const size_t n = bias.size(), k = weights.size() / n;
-  if (shift.valid()) {
-    const float* const shifts = f32_data(graph.tensor(shift));
-    for (size_t column = 0; column < n; ++column) {
-      double sum = bias[column];
-      for (size_t row = 0; row < k; ++row) sum += static_cast<double>(shifts[row]) * weights[row * n + column];
-      bias[column] = static_cast<float>(sum);
-    }
-  }
-  if (!scale.valid()) return;
-  const float* const scales = f32_data(graph.tensor(scale));
-  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scales[i / n];
 }
 
 void fuse_feed_forward_at(Graph& graph, std::vector<ROperator>& views, const FeedMatch& match, std::vector<bool>& dead) {

@@ -12,6 +12,45 @@ bool is_row_product(const Graph& graph, const ROperator& rop) {
          is_row_or_none(graph, rop.epilogue.bias, made.shape.back());
 }
 
+ROperatorId only_maker_of(const Graph& graph, const Uses& uses, TensorId rows) {
+  const int64_t columns = graph.tensor(rows).shape.back();
+  for (;;) {
+    if (uses.consumers[rows.index()].size() != 1 || uses.is_output[rows.index()]) return {};
+    const ROperatorId maker = uses.producer[rows.index()];
+    if (!maker.valid() || !keeps_order(graph, graph.rop(maker))) return maker;
+    rows = graph.rop(maker).inputs[0];
+    if (graph.tensor(rows).shape.empty() || graph.tensor(rows).shape.back() != columns) return {};
+  }
+}
+
+std::vector<float> weights_by_k(const Graph& graph, const ROperator& product) {
+  const auto& matmul = std::get<MatMul>(product.attrs);
+  const Tensor& weights = graph.tensor(product.inputs[1]);
+  const float* const data = f32_data(weights);
+  const auto k = static_cast<size_t>(weights.shape[matmul.trans_b ? 1 : 0]), n = static_cast<size_t>(weights.shape[matmul.trans_b ? 0 : 1]);
+  std::vector<float> out(k * n);
+  for (size_t row = 0; row < k; ++row) {
+    for (size_t column = 0; column < n; ++column)
+      out[row * n + column] = matmul.alpha * data[matmul.trans_b ? column * k + row : row * n + column];
+  }
+  return out;
+}
+
+void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias) {
+  const size_t n = bias.size(), k = weights.size() / n;
+  if (shift.valid()) {
+    const float* const shifts = f32_data(graph.tensor(shift));
+    for (size_t column = 0; column < n; ++column) {
+      double sum = bias[column];
+      for (size_t row = 0; row < k; ++row) sum += static_cast<double>(shifts[row]) * weights[row * n + column];
+      bias[column] = static_cast<float>(sum);
+    }
+  }
+  if (!scale.valid()) return;
+  const float* const scales = f32_data(graph.tensor(scale));
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scales[i / n];
+}
+
 TensorId in_shape(Graph& graph, std::vector<ROperator>& views, TensorId id, const Shape& shape) {
   if (graph.tensor(id).shape == shape) return id;
   ROperator reshape;

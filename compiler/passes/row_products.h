@@ -1,4 +1,4 @@
-// What the passes that change products of rows (defer_normalize, fuse_feed_forward) have in common.
+// What the passes that change products of rows (defer_normalize, fuse_feed_forward, fuse_self_attention) have in common.
 #pragma once
 
 #include <string>
@@ -12,6 +12,15 @@ inline TensorId input_or_none(const ROperator& rop, size_t i) { return i < rop.i
 
 // A product of rows with constant weights.
 bool is_row_product(const Graph& graph, const ROperator& rop);
+
+// Who makes `rows`, apart from what keeps them; none where something else reads them, too.
+ROperatorId only_maker_of(const Graph& graph, const Uses& uses, TensorId rows);
+
+// The weights of a MatMul as [K, N], alpha times.
+std::vector<float> weights_by_k(const Graph& graph, const ROperator& product);
+
+// Moves a normalisation's scale and shift into weights [K, N], and into the bias behind them.
+void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, std::vector<float>& weights, std::vector<float>& bias);
 
 // The tensor, or a view of it, in this shape; the view's Reshape is appended to `views`.
 TensorId in_shape(Graph& graph, std::vector<ROperator>& views, TensorId id, const Shape& shape);

@@ -14,6 +14,7 @@
 #include "kernels/args.h"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/gemm/numbers.cuh"
+#include "kernels/loop.h"
 #include "kernels/narrow.h"
 
 namespace tamp::kernels {
@@ -29,21 +30,6 @@ struct Feed {
   int64_t rows = 0, k = 0, h = 0, c = 0;
   int64_t x_row = 0, z_row = 0, residual_row = 0;  // elements from a row to the next
 };
-
-// Elements from one row to the next, through all dimensions but the last; none where rows do not lie so, or not in whole vectors of four.
-std::optional<int64_t> row_stride(const Tensor& tensor) {
-  const std::vector<int64_t>& strides = tensor.place.strides;
-  if (tensor.shape.empty() || strides.back() != 1 || tensor.place.offset % 4 != 0) return std::nullopt;
-  int64_t stride = 0, next = 0;
-  for (size_t d = tensor.shape.size() - 1; d-- > 0;) {
-    if (tensor.shape[d] == 1) continue;
-    if (stride != 0 && strides[d] != next) return std::nullopt;
-    if (stride == 0) stride = strides[d];
-    next = strides[d] * tensor.shape[d];
-  }
-  if (stride == 0) stride = tensor.shape.back();  // a single row
-  return stride % 4 == 0 && stride > 0 ? std::optional(stride) : std::nullopt;
-}
 
 bool is_f32_constant(const Graph& graph, TensorId id) {
   return graph.tensor(id).role == Role::constant && graph.tensor(id).dtype == DType::f32;
@@ -74,7 +60,7 @@ std::optional<Feed> feed_of(const Graph& graph, const ROperator& rop) {
   const std::pair<TensorId, int64_t*> places[] = {{f.x, &f.x_row}, {f.z, &f.z_row}, {f.residual, &f.residual_row}};
   for (const auto& [id, stride] : places) {
     if (!id.valid()) continue;
-    const std::optional<int64_t> found = row_stride(graph.tensor(id));
+    const std::optional<int64_t> found = row_stride(graph.tensor(id), 4);
     if (!found || !is_plain_values(graph.tensor(id))) return std::nullopt;
     *stride = *found;
   }

@@ -32,6 +32,7 @@
 #include "kernels/gemm/numbers.cuh"
 #include "kernels/vdevice/cluster.cuh"
 #include "kernels/vdevice/epilogue.cuh"
+#include "kernels/vdevice/operands.cuh"
 
 namespace rk {
 
@@ -68,20 +69,6 @@ struct FeedPlan {
   RK_INLINE static int out_tile(int i, int group) { return 2 * i + group < kOutTiles ? 2 * i + group : kOutTiles - 1; }
 };
 
-// A place among operands in shared memory, as an instruction takes it.
-struct FeedPlace {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  uint32_t at;
-  RK_INLINE FeedPlace(const char* base, int byte) : at(wide_place(base, byte)) {}
-  RK_INLINE void move(int bytes) { at += static_cast<uint32_t>(bytes) >> 4; }
-#else
-  const char* base;
-  int at;
-  RK_INLINE FeedPlace(const char* base_, int byte) : base(base_), at(byte) {}
-  RK_INLINE void move(int bytes) { at += bytes; }
-#endif
-};
-
 // Sums of a tile of 64 columns by 32 rows, of a warpgroup's thread. With wgmma add() only begins products.
 template <class Value>
 struct FeedTile {
@@ -98,7 +85,7 @@ struct FeedTile {
   // The first UNITS units (16 k each) of the box of weights at `weights`, times those of the box of rows at `rows`. Half a box may begin at
   // byte 64 of one.
   template <int UNITS>
-  RK_INLINE void add(const FeedPlace& weights, const FeedPlace& rows) {
+  RK_INLINE void add(const OperandPlace& weights, const OperandPlace& rows) {
 #pragma unroll
     for (int unit = 0; unit < UNITS; ++unit) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -122,32 +109,6 @@ struct FeedTile {
   // The pair of columns of row 8 * j + 2 * (lane % 4) + e.
   RK_INLINE float2 pair(int j, int e) const { return {sum[j][e], sum[j][e + 2]}; }
 };
-RK_INLINE void feed_begin() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  begin_wide();
-#endif
-}
-RK_INLINE void feed_commit() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  commit_wide();
-#endif
-}
-template <int LEFT>
-RK_INLINE void feed_wait() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  wait_wide<LEFT>();
-#endif
-}
-
-// Boxes of operands begin at a multiple of 1024 bytes.
-RK_INLINE char* feed_boxes(char* work) {
-#if defined(__CUDA_ARCH__)
-  return as_shared(work + ((0u - smem_address(work)) & 1023u));
-#else
-  return work;
-#endif
-}
-
 // Two columns of y, with their bias and before the activation, as they are kept while the next tile is multiplied. Where the activation
 // takes two halves at once, these: half as many registers.
 template <class Value, int ACTIVATION>
@@ -301,7 +262,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   const int thread = computed_now(static_cast<int>(threadIdx.x));
   const int group = thread / (4 * kWarp), warp = thread / kWarp % 4, lane = thread % kWarp;
   const Results results(thread);
-  char *const second = feed_boxes(task.work), *const boxes = second + Plan::kSecondBytes, *const inner = boxes + Plan::kRowsBytes;
+  char *const second = operand_boxes(task.work), *const boxes = second + Plan::kSecondBytes, *const inner = boxes + Plan::kRowsBytes;
   char* const sums = second;
   [[maybe_unused]] char* const received = inner + Plan::kInnerBytes;
   WeightStages<Veu> weights = task.weight_stages();
@@ -375,14 +336,14 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
         hidden.clear();
         weights.acquire();
         const bool is_second = group == 1 && of_tile < Plan::kTiles;  // of the step's two tiles
-        FeedPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
-        [[maybe_unused]] const FeedPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
+        OperandPlace at(weights.stages, weights.base + (Plan::kHalf && is_second ? Plan::kTileBytes : 0)), x_at(boxes, 0);
+        [[maybe_unused]] const OperandPlace half_at(weights.stages, weights.base + 2 * Plan::kTileBytes + (is_second ? 64 : 0));
         if (!Plan::kHalf && 2 * i + 1 < Plan::kTiles) {  // a chunk is one tile
           weights.pass();
           weights.acquire();
-          if (is_second) at = FeedPlace(weights.stages, weights.base);
+          if (is_second) at = OperandPlace(weights.stages, weights.base);
         }
-        feed_begin();
+        begin_products();
 #pragma unroll
         for (int box = 0; box < Plan::kFullBoxes; ++box) {
           hidden.template add<4>(at, x_at);
@@ -390,7 +351,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
           x_at.move(kFeedBoxBytes);
         }
         if constexpr (Plan::kHalf) hidden.template add<2>(half_at, x_at);
-        feed_commit();
+        commit_products();
       }
       if (i > 0 && of_tile < Plan::kTiles + 2) {  // else it is the other warpgroup's
         const int cell = warp * 2 + lane / 16, to_tile = (of_tile - 2) * kFeedBoxBytes + lane / 4 % 4 * 4;
@@ -403,7 +364,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
           }
         }
       }
-      feed_wait<0>();
+      wait_products<0>();
 #pragma unroll
       for (int j = 0; j < kFeedRows / 8; ++j) {
 #pragma unroll
@@ -426,15 +387,15 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   for (FeedTile<Value>& m : made) m.clear();
   [[maybe_unused]] float4 scale[Results::kOwn], shift[Results::kOwn];
   {
-    FeedPlace y_at(inner, 0), at(second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
+    OperandPlace y_at(inner, 0), at(second, Plan::out_tile(0, group) * kFeedWeightBoxBytes);
 #pragma unroll 1
     for (int left = turns; left > 0; --left) {
-      feed_begin();
+      begin_products();
 #pragma unroll
       for (int box = 0; box < Plan::kTurnBoxes; ++box) {
 #pragma unroll
         for (int i = 0; i < Plan::kOutSteps; ++i) {
-          FeedPlace of_step = at;
+          OperandPlace of_step = at;
           of_step.move((Plan::out_tile(i, group) - Plan::out_tile(0, group)) * kFeedWeightBoxBytes);
 #if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
           if (Plan::out_tile(i, group) * 64 + warp * 16 >= C) continue;
@@ -444,7 +405,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
         at.move(Plan::kOutBoxBytes);
         y_at.move(kFeedBoxBytes);
       }
-      feed_commit();
+      commit_products();
     }
     if constexpr (NORMALIZES_RESULT) {
 #pragma unroll
@@ -454,7 +415,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
         shift[i] = load_weight4(at + C);
       }
     }
-    feed_wait<0>();
+    wait_products<0>();
   }
   sync_compute<Veu>();  // sums lie where the second product's weights were
 #pragma unroll
