@@ -283,8 +283,9 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
     if (prepared.vdevice.more_tiles && is_narrow && select::has<NormalizedMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
     // There are no bodies by moments with such tiles.
     if (prepared.vdevice.more_tiles && select::has<MomentMatMul>(unplaced)) return std::numeric_limits<double>::infinity();
-    // Its rows are operands of 16 bits, whatever lies in memory.
-    if (trial.precision == Precision::tf32 && !trial.narrow_activations && select::has<FeedForward>(unplaced))
+    // Their rows are operands of 16 bits, whatever lies in memory.
+    if (trial.precision == Precision::tf32 && !trial.narrow_activations &&
+        (select::has<FeedForward>(unplaced) || select::has<SelfAttention>(unplaced)))
       return std::numeric_limits<double>::infinity();
     return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
   };

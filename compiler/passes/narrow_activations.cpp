@@ -59,14 +59,16 @@ class Narrowing {
     }
   }
 
-  // Elements of rows that a FeedForward keeps in shared memory, where they have 16 bits. As results of rOperators of their own they would
-  // be narrow, too.
+  // Elements of rows that a FeedForward or a SelfAttention keeps in shared memory, where they have 16 bits. As results of rOperators of
+  // their own they would be narrow, too.
   int64_t kept_to_itself(const ROperator& rop) const {
-    const auto* const feed = std::get_if<FeedForward>(&rop.attrs);
-    if (!feed) return 0;
-    const Shape& weights = graph_.tensor(rop.inputs[kFeedFirstWeights]).shape;
-    const int64_t rows = element_count(graph_.tensor(rop.inputs[0]).shape) / std::max<int64_t>(1, weights[0]);
-    return rows * (weights[1] + (feed->normalize ? weights[0] : 0));
+    const auto rows_of = [&](size_t weights, bool normalizes) {
+      const Shape& w = graph_.tensor(rop.inputs[weights]).shape;
+      const int64_t rows = element_count(graph_.tensor(rop.inputs[0]).shape) / std::max<int64_t>(1, w[0]);
+      return rows * (w[1] + (normalizes ? w[0] : 0));
+    };
+    if (const auto* const feed = std::get_if<FeedForward>(&rop.attrs)) return rows_of(kFeedFirstWeights, feed->normalize);
+    return std::holds_alternative<SelfAttention>(rop.attrs) ? rows_of(kSelfWeights, true) : 0;
   }
 
   // The type of an input or output for callers, where it is not the tensor's; else f32.

@@ -93,6 +93,7 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
     return usual(rop.inputs[1], op->trans_b, op->alpha, rop.inputs[kNormalizedBias]);
   if (const auto* op = std::get_if<MomentMatMul>(&rop.attrs))
     return usual(rop.inputs[1], op->trans_b, op->alpha, operand(rop, kMomentBias));
+  if (std::holds_alternative<SelfAttention>(rop.attrs)) return usual(rop.inputs[kSelfWeights], false, 1, operand(rop, kSelfBias));
   if (const auto* op = std::get_if<Conv>(&rop.attrs)) {
     if (has_prologue(*op) || op->group != 1 || rop.inputs.size() > 2 || !is_f32_constant(graph, rop.inputs[1])) return std::nullopt;
     return Weights{rop.inputs[1], graph.tensor(rop.inputs[1]).shape[0], false, 1, rop.epilogue.bias};
@@ -104,6 +105,7 @@ std::optional<Weights> weights_of(const Graph& graph, const ROperator& rop) {
 
 std::vector<TensorId> rounded_operands(const Graph& graph, const ROperator& rop) {
   if (std::holds_alternative<Attention>(rop.attrs)) return {rop.inputs.begin(), rop.inputs.begin() + 3};
+  if (std::holds_alternative<SelfAttention>(rop.attrs)) return {};  // it normalises its rows before it rounds them
   if (!weights_of(graph, rop)) return {};
   const TensorId rounded = std::holds_alternative<MomentMatMul>(rop.attrs) ? operand(rop, kMomentRounded) : TensorId();
   return {rounded.valid() ? rounded : rop.inputs[0]};
@@ -127,10 +129,9 @@ bool lies_in_rows(const Tensor& tensor, int64_t elements) {
 // Whether the rOperator multiplies on tensor cores, or may, or keeps values from step to step.
 bool is_product(const ROperator& rop) {
   const auto is_any = [&]<class... Ops>(std::variant<Ops...>*) { return (std::holds_alternative<Ops>(rop.attrs) || ...); };
-  return is_any(
-      static_cast<std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, StepAttention, SummedConv, MomentConv,
-                               NormalizedConv, PooledMatMul, PrologueMatMul, PointwisePair, ChannelSqueeze, ChannelExcite, Recurrent>*>(
-          nullptr));
+  return is_any(static_cast<std::variant<Conv, MatMul, NormalizedMatMul, MomentMatMul, FeedForward, Attention, SelfAttention, StepAttention,
+                                         SummedConv, MomentConv, NormalizedConv, PooledMatMul, PrologueMatMul, PointwisePair,
+                                         ChannelSqueeze, ChannelExcite, Recurrent>*>(nullptr));
 }
 
 // Whether the rOperator only puts values elsewhere.
@@ -168,7 +169,9 @@ class Bounds {
     if (!is_product(rop) || std::holds_alternative<MomentConv>(rop.attrs) || std::holds_alternative<FeedForward>(rop.attrs)) return true;
     const std::vector<TensorId> operands = rounded_operands(graph_, rop);
     const auto fits_half = [&](TensorId id) { return fits(of(id)); };
-    if (operands.empty() || !std::all_of(operands.begin(), operands.end(), fits_half)) return false;
+    const bool normalizes = std::holds_alternative<SelfAttention>(rop.attrs);
+    if (normalizes && !fits(of_self_attention(rop).qkv)) return false;
+    if ((operands.empty() && !normalizes) || !std::all_of(operands.begin(), operands.end(), fits_half)) return false;
     const std::optional<Weights> weights = weights_of(graph_, rop);
     return !weights || norms(*weights).fits_half;
   }
@@ -248,6 +251,26 @@ class Bounds {
     return out;
   }
 
+  // Of the rows of Q, K and V, and of what attention makes of them: a mean of the rows of V.
+  struct OfSelfAttention {
+    Bound qkv, made;
+  };
+  OfSelfAttention of_self_attention(const ROperator& rop) {
+    const std::optional<Weights> weights = weights_of(graph_, rop);
+    if (!weights) return {};
+    const WeightNorms& norm = norms(*weights);
+    const Bound rows = normalised(static_cast<double>(graph_.tensor(rop.inputs[0]).shape.back()), TensorId(), TensorId());
+    OfSelfAttention found;
+    found.qkv.magnitude = rows.length * norm.largest_length + (weights->bias.valid() ? of(weights->bias).magnitude : 0);
+    if (std::isnan(found.qkv.magnitude)) found.qkv.magnitude = kUnbounded;
+    found.qkv.usual = rows.usual * norm.usual_length;
+    found.made = found.qkv;
+    const TensorId windows = operand(rop, kSelfRowTable);
+    const int64_t keys = windows.valid() ? graph_.tensor(windows).shape[1] : graph_.tensor(rop.outputs[0]).shape[1];
+    found.made.usual /= std::sqrt(static_cast<double>(std::max<int64_t>(1, keys)));
+    return found;
+  }
+
   // What an activation and a residual make of it.
   Bound with_epilogue(Bound bound, const Epilogue& epilogue) {
     const double residual = epilogue.residual.valid() ? of(epilogue.residual).magnitude : 0;
@@ -316,6 +339,7 @@ class Bounds {
       bound.normalised = false;
       return bound;
     }
+    if (std::holds_alternative<SelfAttention>(rop.attrs)) return of_self_attention(rop).made;
     if (std::holds_alternative<MatMul>(rop.attrs) || std::holds_alternative<Conv>(rop.attrs)) {
       const std::optional<Weights> weights = weights_of(graph_, rop);
       return weights ? with_epilogue(of_product(rop, *weights), rop.epilogue) : Bound{};

@@ -12,7 +12,7 @@ namespace {
 struct PlainProduct {
   int64_t channels, taps = 1, groups = 1;  // channels: of the input, of a group
   bool is_map = false;                     // channels are dimension 1 of the result, not the last one
-  int64_t columns = 0;                     // of what it makes, if that is not the rOperator's result
+  Shape made{};                            // what it makes, if that is not the rOperator's result
 };
 std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& rop) {
   const auto x = [&]() -> const Shape& { return graph.tensor(rop.inputs[0]).shape; };
@@ -30,11 +30,17 @@ std::optional<PlainProduct> plain_product(const Graph& graph, const ROperator& r
   return PlainProduct{x()[x().size() - (matmul->trans_a ? 2 : 1)]};
 }
 
-// Both of a FeedForward, which counts as the two products that it stands for.
+// The products that an rOperator stands for: two of a FeedForward, and that of a SelfAttention.
 std::vector<PlainProduct> plain_products(const Graph& graph, const ROperator& rop) {
   if (std::holds_alternative<FeedForward>(rop.attrs)) {
     const Shape& first = graph.tensor(rop.inputs[kFeedFirstWeights]).shape;
-    return {PlainProduct{.channels = first[0], .columns = first[1]}, PlainProduct{.channels = first[1]}};
+    Shape hidden = graph.tensor(rop.outputs[0]).shape;
+    hidden.back() = first[1];
+    return {PlainProduct{.channels = first[0], .made = hidden}, PlainProduct{.channels = first[1]}};
+  }
+  if (std::holds_alternative<SelfAttention>(rop.attrs)) {
+    const Shape& weights = graph.tensor(rop.inputs[kSelfWeights]).shape;
+    return {PlainProduct{.channels = weights[0], .made = {graph.tensor(rop.outputs[0]).shape[1], weights[1]}}};
   }
   const std::optional<PlainProduct> product = plain_product(graph, rop);
   return product ? std::vector{*product} : std::vector<PlainProduct>();
@@ -51,8 +57,7 @@ std::optional<OneTapProducts> one_tap_products(const Graph& graph) {
   double products = 0, multiply_adds = 0;
   for (const ROperator& rop : graph.rops) {
     for (const PlainProduct& product : plain_products(graph, rop)) {
-      Shape y = graph.tensor(rop.outputs[0]).shape;
-      if (product.columns > 0) y.back() = product.columns;
+      const Shape& y = product.made.empty() ? graph.tensor(rop.outputs[0]).shape : product.made;
       const auto outputs = static_cast<double>(element_count(y)), channels = static_cast<double>(product.channels);
       multiply_adds += outputs * channels * static_cast<double>(product.taps);
       if (product.taps != 1 || product.groups != 1) continue;
@@ -95,7 +100,7 @@ bool has_rows_only(const Graph& graph) {
     if (std::holds_alternative<Recurrent>(rop.attrs)) return false;
     const std::vector<PlainProduct> products = plain_products(graph, rop);
     if (products.empty()) continue;
-    const Shape& y = graph.tensor(rop.outputs[0]).shape;
+    const Shape& y = products.front().made.empty() ? graph.tensor(rop.outputs[0]).shape : products.front().made;
     if (products.front().is_map || element_count(y) != y.back()) return false;
     any = true;
   }
