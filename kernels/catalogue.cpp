@@ -6,6 +6,7 @@
 #include "compiler/support/error.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_step.h"
+#include "kernels/attention/self_attention.h"
 #include "kernels/conv/depthwise.h"
 #include "kernels/conv/depthwise_boxes.h"
 #include "kernels/conv/direct.h"
@@ -58,6 +59,7 @@ const std::vector<Family>& families() {
       matmul_direct(),    // MatMul of two activations
       attention(),        // two of them with a softmax between
       attention_step(),   // the same for a decoder's step
+      self_attention(),   // the same with the product in front and its normalisation
       squeeze(),          // means of channels and a product with them, with a depthwise Conv in front or not
       excite(),           // gates of channels
       pool(),
