@@ -13,6 +13,7 @@
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_feed_forward.h"
 #include "compiler/passes/fuse_prologue.h"
+#include "compiler/passes/fuse_self_attention.h"
 #include "compiler/passes/group_queries.h"
 #include "compiler/passes/join_slices.h"
 #include "compiler/passes/join_views.h"
@@ -53,6 +54,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
     return fuse_rows(graph, estimator, graph_estimator, rounds);
   };
   const auto feed = [graph_estimator](Graph graph) { return fuse_feed_forward(std::move(graph), graph_estimator); };
+  const auto attend_self = [graph_estimator](Graph graph) { return fuse_self_attention(std::move(graph), graph_estimator); };
   const auto defer = [graph_estimator, rounds](Graph graph) { return defer_normalize(std::move(graph), graph_estimator, rounds); };
   const auto patches = [graph_estimator](Graph graph) { return normalize_patches(std::move(graph), graph_estimator); };
   const auto pair = [graph_estimator](Graph graph) { return pair_pointwise(std::move(graph), graph_estimator); };
@@ -93,6 +95,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"cut_patches", cut},                    // behind all that looks for convolutions or gives them an epilogue
       {"split_dilated", dilated},              // the same
       {"fuse_feed_forward", feed},             // before fuse_rows, which takes its products apart
+      {"fuse_self_attention", attend_self},    // the same
       {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it
