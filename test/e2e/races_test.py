@@ -236,6 +236,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("transformer", transformers.vit, ["--vdevice", "h200"], "attention normalize<rows staged_conv_fp16"),
     ("feed_forward", lambda: transformers.feed_forwards(96, (1, 77)), ["--vdevice", "h200"], "feed_forward_fp16"),
     ("feed_forward_on_clusters", lambda: transformers.feed_forwards(192, (1, 69), 2), ["--vdevice", "h200", "--precision", "bf16", "--records", "none"], "feed_forward_bf16"),
+    ("self_attention", lambda: transformers.attended_windows(3, 7), ["--vdevice", "h200", "--precision", "fp16"], "self_attention_fp16"),
+    ("self_attention_of_floats", lambda: transformers.attended_windows(2, 6), ["--vdevice", "h200"], "self_attention_fp16"),
     ("wide_transformer", transformers.vit, ["--vdevice", "h200", "--activations", "fp32"], "attention normalize<rows staged_conv_tf32"),
     ("transformer_graph", transformers.vit, ["--vdevice", "h200", "--execution", "graph"], "attention normalize<rows"),
     ("decoder_step", transformers.decoder_step, ["--vdevice", "h200"], "attention_step<64,"),

@@ -861,8 +861,9 @@ def test_attention_in_windows(tamp):
         assert len(chosen) == 1 and chosen[0].startswith("attention_few"), f"{shape} {precision}: {chosen}"
 
 
-def shifted_windows(images, edge, shift, channels, heads, window=7):
-    """Two blocks of Swin around a map: plain windows, then windows of the map rolled by `shift`, with a mask between its parts."""
+def shifted_windows(images, edge, shift, channels, heads, window=7, columns=None):
+    """Two blocks of Swin around a map: plain windows, then windows of the map rolled by `shift`, with a mask between its parts. `columns`: of the rows that
+    the map is a product of."""
     net, size, across, rows = Net(channels), channels // heads, edge // window, window * window
     map_shape, grid = (images, edge, edge, channels), (images, across, window, across, window, channels)
 
@@ -893,12 +894,36 @@ def shifted_windows(images, edge, shift, channels, heads, window=7):
         back = net.add("Reshape", back, net.ints(*map_shape))
         return rolled(back, edge - by) if by else back
 
-    x = net.linear("x", channels, channels)
+    x = net.linear("x", columns or channels, channels)
     for by in (0, shift):
         x = net.add("Add", x, attention(net.norm(x), by))
         x = net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), channels, 4 * channels)), 4 * channels, channels))
     named(net, x)
-    return net.model([port("x", *map_shape)], [port("y", *map_shape)], opset=20, ir=9)
+    return net.model([port("x", images, edge, edge, columns or channels)], [port("y", *map_shape)], opset=20, ir=9)
+
+
+def attended_windows(shift, window, images=1):
+    """The same behind a product of long sums, since such a program's products are by wgmma; heads have 32 columns."""
+    return shifted_windows(images, 2 * window, shift, 64, 2, window, columns=2048)
+
+
+def test_self_attention_as_one_level(tamp):
+    """A normalisation, the product that makes queries, keys and values, and attention within windows become one body, by a table of the windows' rows;
+    also of three images. Not in fp32, not where activations stay in fp32, and not where products are not by wgmma."""
+    limits = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 4e-2}
+    for shift, window, images in [(3, 7, 1), (0, 6, 3)]:
+        for precision, limit in limits.items():
+            races = ["--races"] * (window == 7 and precision != "bf16")
+            check(tamp, attended_windows(shift, window, images), None, limit, precision, None, "--vdevice", "h200", "--records", "none", *races)
+            tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
+            made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+            chosen = [rop["rkernel"] for rop in made if rop["op"] == "SelfAttention"]
+            body = f"self_attention_{'bf16' if precision == 'bf16' else 'fp16'}<"
+            assert len(chosen) == 2 and all(name.startswith(body) for name in chosen), f"{window} {precision}: {chosen}"
+            assert all(rop["op"] != "Attention" for rop in made), f"{window} {precision}: an Attention is left"
+    check(tamp, attended_windows(3, 7), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+    for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
+        assert "SelfAttention" not in rops_of(tamp, "--precision", *options), options
 
 
 def test_attention_in_shifted_windows(tamp):
