@@ -107,7 +107,7 @@ std::optional<SelfPlan> plan_of(const Request& request, const SelfHeads& s, int6
   SelfPlan plan{ceil_div(s.k, 64), 1, of_rtask, ceil_div(s.windows, of_rtask)};
   if (plan.boxes % 2 == 0 && 2 * rk::kSelfWeightBoxBytes <= d.weight_stage_bytes) plan.chunk_boxes = 2;
   if (plan.chunk_bytes() > d.weight_stage_bytes || s.heads * plan.groups > d.veus()) return std::nullopt;  // costs are of one round
-  if (of_rtask > 1 && (s.windows < of_rtask || plan.chunks() > d.weight_stages)) return std::nullopt;
+  if (of_rtask > 1 && s.windows < of_rtask) return std::nullopt;
   if (request.graph.tensor(s.x).dtype == DType::f32 && plan.boxes > kMostFloatBoxes) return std::nullopt;
   return plan.sizes().work_bytes() <= over_inputs(d).work_bytes() ? std::optional(plan) : std::nullopt;
 }

@@ -3,9 +3,9 @@
 //
 // A rTask is one head of one window, or of two windows. It reads the window's rows whole, so it finds their mean and variance itself, and
 // keeps Q, K and V to itself. The rows are found by a table, [windows][64], which has -1 where a window has no row. There are 256 threads,
-// two warpgroups; a window's 96 columns of the product are two halves (Q and 16 of K; the rest of K, and V), and so are its keys. With two
-// windows each warpgroup has one, and both halves one after the other; with one window each has one half, and the sums over keys are put
-// together in shared memory. Warp w of a warpgroup has rows 16 w to 16 w + 15, of the product and of Q.
+// two warpgroups. With two windows each warpgroup has one, whose keys it takes in two halves, one after the other. With one window the
+// first warpgroup multiplies its rows while the second finds what normalises them; then each has half of the keys, and what they make of
+// these is put together in shared memory. Warp w of a warpgroup has rows 16 w to 16 w + 15, of the product and of Q.
 //
 // The rows are operands of wgmma in boxes of 64 columns (kernels/vdevice/operands.cuh), as are the weights, which come through the ring.
 // Rows of 16 bits go there as they are, and what is made of them is normalised: with mean m and deviation s of row r,
@@ -45,11 +45,11 @@ struct SelfAttentionArgs {
 };
 static_assert(sizeof(SelfAttentionArgs) <= 768, "an argument slot has 768 bytes");
 
-// Sums of 64 rows and 48 columns, of a warpgroup's thread. With wgmma add() only begins products.
+// Sums of 64 rows and 96 columns, of a warpgroup's thread. With wgmma add() only begins products.
 template <class Value>
 struct SelfSums {
   using Of = StagedMath<Narrow<Value, Value>>;
-  static constexpr int kEights = kSelfColumns / 2 / 8;
+  static constexpr int kEights = kSelfColumns / 8;
   float sum[kEights][4];
 
   RK_INLINE void clear() {
@@ -92,12 +92,15 @@ struct SelfPart {
   }
 };
 
-// What a row is multiplied by, and what is added then, to be normalised.
-RK_INLINE float2 self_norm(const SelfAttentionArgs& args, float sum, float squares) {
-  const float mean = args.centered != 0 ? sum_of_lanes<8>(sum) * args.inverse_k : 0.0f;
-  const float variance = fmaf(sum_of_lanes<8>(squares), args.inverse_k, -mean * mean);
-  const float factor = rsqrtf(fmaxf(variance, 0.0f) + args.epsilon);
-  return {factor, -mean * factor};
+// Zeros in the rows that a window does not have: what is made of them has a weight of 0, but 0 times an infinity would not be a number.
+RK_INLINE void self_clear(int of_rtask, int boxes, char* rows, const char* table, const SelfPart& at) {
+#pragma unroll 1
+  for (int i = 0; i < of_rtask * 2; ++i) {
+    if (static_cast<int>(load_shared_word(table, (i * 32 + at.row) * 4)) >= 0) continue;
+    const int to = at.place(i, boxes);
+#pragma unroll 1
+    for (int box = 0; box < boxes; ++box) store_shared4(rows, to + box * kSelfBoxBytes, {0.0f, 0.0f, 0.0f, 0.0f});
+  }
 }
 
 // Copies rows of 16 bits to their boxes.
@@ -106,81 +109,108 @@ RK_INLINE void self_copy(const SelfAttentionArgs& args, const In* in, char* rows
 #pragma unroll 1
   for (int i = 0; i < args.of_rtask * 2; ++i) {
     const int row = static_cast<int>(load_shared_word(table, (i * 32 + at.row) * 4));
-    const In* from = in + (static_cast<int64_t>(max(row, 0)) * args.in_row + at.part * 8);
+    if (row < 0) continue;
+    const In* from = in + (static_cast<int64_t>(row) * args.in_row + at.part * 8);
     char* to = rows + at.place(i, args.boxes);
-    int left = row < 0 ? 0 : args.cells - at.part;
+    int left = args.cells - at.part;
 #pragma unroll 2
     for (int box = 0; box < args.boxes; ++box, left -= 8, from += 64, to += kSelfBoxBytes) cp_async16(to, from, left > 0);
   }
   cp_async_commit();
 }
 
-// Finds what normalises rows of 16 bits that lie in boxes. A thread reads the cells that it copied.
+// Finds what the rows of a window in boxes are multiplied by, and what is added then, to be normalised. `thread` of a warpgroup's 128:
+// eight have a row of each 16, and each takes two rows at a time.
 template <class In>
-RK_INLINE void self_find_norms(const SelfAttentionArgs& args, const char* rows, char* norms, const SelfPart& at) {
+RK_INLINE void self_find_norms(const SelfAttentionArgs& args, const char* rows, char* norms, int thread) {
+  const int first = thread / 8, part = thread % 8, boxes = args.boxes;
 #pragma unroll 1
-  for (int i = 0; i < args.of_rtask * 2; ++i) {
-    int from = at.place(i, args.boxes);
-    float sum = 0.0f, squares = 0.0f;
-#pragma unroll 1
-    for (int box = 0; box < args.boxes; ++box, from += kSelfBoxBytes) {
-      const float4 cell = load_shared4(rows, from);
-      const uint32_t words[4] = {bits_of(cell.x), bits_of(cell.y), bits_of(cell.z), bits_of(cell.w)};
+  for (int row = first; row < kSelfRows; row += 32) {
+    int from = row * kSelfBoxRowBytes + ((part ^ (row % 8)) << 4);
+    float sum[2] = {0.0f, 0.0f}, squares[2] = {0.0f, 0.0f};
+#pragma unroll 2
+    for (int box = 0; box < boxes; ++box, from += kSelfBoxBytes) {
 #pragma unroll
-      for (const uint32_t word : words) {
-        const float2 x = floats_of<In>(word);
-        sum += x.x + x.y;
-        squares = fmaf(x.x, x.x, fmaf(x.y, x.y, squares));
+      for (int r = 0; r < 2; ++r) {
+        const float4 cell = load_shared4(rows, from + r * 16 * kSelfBoxRowBytes);
+        const float2 x[4] = {floats_of<In>(bits_of(cell.x)), floats_of<In>(bits_of(cell.y)), floats_of<In>(bits_of(cell.z)),
+                             floats_of<In>(bits_of(cell.w))};
+        sum[r] += ((x[0].x + x[0].y) + (x[1].x + x[1].y)) + ((x[2].x + x[2].y) + (x[3].x + x[3].y));
+        const float low = fmaf(x[0].x, x[0].x, x[0].y * x[0].y), high = fmaf(x[2].x, x[2].x, x[2].y * x[2].y);
+        squares[r] += fmaf(x[1].x, x[1].x, fmaf(x[1].y, x[1].y, low)) + fmaf(x[3].x, x[3].x, fmaf(x[3].y, x[3].y, high));
       }
     }
-    const float2 norm = self_norm(args, sum, squares);
-    if (at.part == 0) store_shared2(norms, (i * 32 + at.row) * 8, norm);
+#pragma unroll
+    for (int step = 4; step > 0; step /= 2) {  // beside each other, since each waits for its own
+      const float other[4] = {__shfl_xor_sync(kFullMask, sum[0], step), __shfl_xor_sync(kFullMask, squares[0], step),
+                              __shfl_xor_sync(kFullMask, sum[1], step), __shfl_xor_sync(kFullMask, squares[1], step)};
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        sum[r] += other[r * 2];
+        squares[r] += other[r * 2 + 1];
+      }
+    }
+    const float share = args.centered != 0 ? args.inverse_k : 0.0f;
+    const float mean[2] = {sum[0] * share, sum[1] * share};
+    const float factor[2] = {rsqrtf(fmaxf(fmaf(squares[0], args.inverse_k, -mean[0] * mean[0]), 0.0f) + args.epsilon),
+                             rsqrtf(fmaxf(fmaf(squares[1], args.inverse_k, -mean[1] * mean[1]), 0.0f) + args.epsilon)};
+    if (part == 0) {
+      store_shared2(norms, row * 8, {factor[0], -mean[0] * factor[0]});
+      store_shared2(norms, (row + 16) * 8, {factor[1], -mean[1] * factor[1]});
+    }
   }
 }
 
-// Normalises rows of floats in registers and stores them to their boxes.
+// Normalises rows of floats in registers and stores them to their boxes, 64 rows at a time.
 template <class Value, int BOXES>
-RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, char* rows, char* norms, const char* table,
-                              const SelfPart& at) {
+RK_INLINE void self_normalize(const SelfAttentionArgs& args, const float* in, char* rows, const char* table, const SelfPart& at) {
 #pragma unroll 1
-  for (int i = 0; i < args.of_rtask * 2; ++i) {
-    const int row = static_cast<int>(load_shared_word(table, (i * 32 + at.row) * 4));
-    const float* const from = in + (static_cast<int64_t>(max(row, 0)) * args.in_row + at.part * 8);
-    const int cells = row < 0 ? 0 : args.cells - at.part;
-    float4 x[BOXES][2];
+  for (int i = 0; i < args.of_rtask * 2; i += 2) {
+    float4 x[2][BOXES][2];
+    bool exists[2];
 #pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      x[box][0] = x[box][1] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-      if (cells > box * 8) {
-        x[box][0] = load4(from + box * 64);
-        x[box][1] = load4(from + box * 64 + 4);
+    for (int r = 0; r < 2; ++r) {
+      const int row = static_cast<int>(load_shared_word(table, ((i + r) * 32 + at.row) * 4));
+      const float* const from = in + (static_cast<int64_t>(max(row, 0)) * args.in_row + at.part * 8);
+      exists[r] = row >= 0;
+      const int cells = exists[r] ? args.cells - at.part : 0;
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box) {
+        x[r][box][0] = x[r][box][1] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+        if (cells > box * 8) {
+          x[r][box][0] = load4(from + box * 64);
+          x[r][box][1] = load4(from + box * 64 + 4);
+        }
       }
     }
-    float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
+    for (int r = 0; r < 2; ++r) {
+      float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-      for (const float4& v : x[box]) sum += (v.x + v.y) + (v.z + v.w);
-    }
-    const float mean = args.centered != 0 ? sum_of_lanes<8>(sum) * args.inverse_k : 0.0f;
+      for (int box = 0; box < BOXES; ++box) {
 #pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
+        for (const float4& v : x[r][box]) sum += (v.x + v.y) + (v.z + v.w);
+      }
+      const float mean = args.centered != 0 ? sum_of_lanes<8>(sum) * args.inverse_k : 0.0f;
 #pragma unroll
-      for (float4& v : x[box]) {
-        if (cells > box * 8) v = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
-        squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+      for (int box = 0; box < BOXES; ++box) {
+#pragma unroll
+        for (float4& v : x[r][box]) {
+          if (args.cells - at.part > box * 8) v = {v.x - mean, v.y - mean, v.z - mean, v.w - mean};
+          squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+        }
+      }
+      const float factor = rsqrtf(fmaf(sum_of_lanes<8>(squares), args.inverse_k, args.epsilon));
+      if (!exists[r]) continue;
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box) {
+        const float4 &low = x[r][box][0], &high = x[r][box][1];
+        store_shared4(
+            rows, at.place(i + r, BOXES) + box * kSelfBoxBytes,
+            {float_of(pair_of<Value>(low.x * factor, low.y * factor)), float_of(pair_of<Value>(low.z * factor, low.w * factor)),
+             float_of(pair_of<Value>(high.x * factor, high.y * factor)), float_of(pair_of<Value>(high.z * factor, high.w * factor))});
       }
     }
-    const float factor = rsqrtf(fmaf(sum_of_lanes<8>(squares), args.inverse_k, args.epsilon));
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      const float4 &low = x[box][0], &high = x[box][1];
-      store_shared4(
-          rows, at.place(i, BOXES) + box * kSelfBoxBytes,
-          {float_of(pair_of<Value>(low.x * factor, low.y * factor)), float_of(pair_of<Value>(low.z * factor, low.w * factor)),
-           float_of(pair_of<Value>(high.x * factor, high.y * factor)), float_of(pair_of<Value>(high.z * factor, high.w * factor))});
-    }
-    if (at.part == 0) store_shared2(norms, (i * 32 + at.row) * 8, {1.0f, 0.0f});
   }
 }
 
@@ -302,6 +332,15 @@ struct SelfQueries {
   }
 };
 
+template <class Stages>
+RK_INLINE void self_pass(Stages& weights, int chunks) {
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    weights.acquire();
+    weights.release();
+  }
+}
+
 template <class Veu, class In, class Value, class Out, int BOXES>
 RK_INLINE void self_attention(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == 8 * kWarp && sizeof(Value) == 2 && (BOXES == 0) == (sizeof(In) == 2));
@@ -337,33 +376,38 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
   const In* const in = values_at<In>(task, args.in);
   Out* const out = values_at<Out>(task, args.out) + (static_cast<int64_t>(head) * args.out_head + lane % 4 * 8);
   const SelfPart part(thread);
+  const bool shares = of_rtask == 1;  // the warpgroups have the same window: one multiplies, the other finds norms
+  const int window = shares ? 0 : group, chunks = args.chunks, chunk_boxes = args.chunk_boxes;
+  char* const window_rows = rows + window * boxes * kSelfBoxBytes;
+  WeightStages<Veu> weights = task.weight_stages();
   cp_async_wait<1>();
   sync_compute<Veu>();
+  self_clear(of_rtask, boxes, rows, table, part);
 
   task.await_inputs();
   if constexpr (BOXES == 0)
     self_copy(args, in, rows, table, part);
   else
-    self_normalize<Value, BOXES>(args, in, rows, norms, table, part);
+    self_normalize<Value, BOXES>(args, in, rows, table, part);
   cp_async_wait<0>();
   proxy_fence_shared();
   sync_compute<Veu>();
 
-  const bool shares = of_rtask == 1;  // the warpgroups have the same window
-  const int window = shares ? 0 : group, first_half = shares ? group : 0, turns = shares ? 1 : 2;
-  const int chunks = args.chunks, chunk_boxes = args.chunk_boxes;
-  WeightStages<Veu> weights = task.weight_stages();
-#pragma unroll 1
-  for (int turn = 0; turn < turns; ++turn) {
-    const int half = first_half + turn;
+  // A warpgroup that does not multiply passes the chunks on. Those that come when others have been released do not wait for its norms.
+  const int early = max(chunks - Veu::kWeightStages, 0);
+  if (shares && group == 1) self_pass(weights, early);
+  if constexpr (BOXES == 0) {
+    if (!shares || group == 1) self_find_norms<In>(args, window_rows, norms + window * kSelfRows * 8, thread % (4 * kWarp));
+  }
+  if (!shares || group == 0) {
     SelfSums<Value> sums;
     sums.clear();
     WeightStages<Veu> ahead = weights;
-    OperandPlace rows_at(rows, window * boxes * kSelfBoxBytes);
+    OperandPlace rows_at(window_rows, 0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
       ahead.acquire();
-      OperandPlace weights_at(ahead.stages, ahead.base + half * (kSelfWeightBoxBytes / 2));
+      OperandPlace weights_at(ahead.stages, ahead.base);
       ahead.pass();
 #pragma unroll 1
       for (int box = 0; box < chunk_boxes; ++box) {
@@ -373,36 +417,44 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
         rows_at.move(kSelfBoxBytes);
         weights_at.move(kSelfWeightBoxBytes);
       }
-      if (chunks > Veu::kWeightStages && chunk > 0) {  // a single turn then
+      if (chunk > 0) {
         wait_products<1>();
         weights.release();
       }
     }
-    if constexpr (BOXES == 0) {
-      if (turn == 0) self_find_norms<In>(args, rows, norms, part);
-    }
     wait_products<0>();
-    if (turn == 0) sync_compute<Veu>();  // all norms are there, and a single window's rows are not needed any more
-    const int row = window * kSelfRows + warp * 16 + lane / 4;
-    const float2 norm[2] = {load_shared2(norms, row * 8), load_shared2(norms, (row + 8) * 8)};
-    const int to = row * kSelfPitchBytes + half * kSelfColumns + lane % 4 * 4;
+    weights.release();
+    sync_compute<Veu>();  // all norms are there, and a single window's rows are not needed any more
+    const int row = window * kSelfRows + warp * 16 + lane / 4, to = row * kSelfPitchBytes + lane % 4 * 4;
+    float2 norm[2] = {{1.0f, 0.0f}, {1.0f, 0.0f}};
+    if constexpr (BOXES == 0) {
+      norm[0] = load_shared2(norms, row * 8);
+      norm[1] = load_shared2(norms, (row + 8) * 8);
+    }
+    float4 of[SelfSums<Value>::kEights];
+#pragma unroll
+    for (int j = 0; j < SelfSums<Value>::kEights; ++j) of[j] = load_shared4(constants, (j * 4 + lane % 4) * 16);
 #pragma unroll
     for (int j = 0; j < SelfSums<Value>::kEights; ++j) {
-      const float4 of = load_shared4(constants, (half * (kSelfColumns / 4) + j * 4 + lane % 4) * 16);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float low = fmaf(sums.sum[j][r * 2], norm[r].x, fmaf(norm[r].y, of.x, of.z)),
-                    high = fmaf(sums.sum[j][r * 2 + 1], norm[r].x, fmaf(norm[r].y, of.y, of.w));
+        float low = sums.sum[j][r * 2] + of[j].z, high = sums.sum[j][r * 2 + 1] + of[j].w;
+        if constexpr (BOXES == 0) {
+          low = fmaf(sums.sum[j][r * 2], norm[r].x, fmaf(norm[r].y, of[j].x, of[j].z));
+          high = fmaf(sums.sum[j][r * 2 + 1], norm[r].x, fmaf(norm[r].y, of[j].y, of[j].w));
+        }
         store_shared_word(made, to + r * 8 * kSelfPitchBytes + j * 16, pair_of<Value>(low, high));
       }
     }
+  } else {
+    sync_compute<Veu>();
+    self_pass(weights, chunks - early);
   }
-#pragma unroll 1
-  for (int chunk = chunks > Veu::kWeightStages ? chunks - 1 : 0; chunk < chunks; ++chunk) weights.release();
   sync_compute<Veu>();
 
   SelfQueries<Value> queries;
   const char* const of_window = made + window * kSelfMadeBytes;
+  const int first_half = shares ? group : 0, turns = shares ? 1 : 2;  // of the keys
   const char* piece = scores + (window * 8 + warp * 2 + first_half) * kSelfPieceBytes;
   const char* keys = of_window + first_half * 32 * kSelfPitchBytes;
   const float scale = args.scale;
@@ -415,9 +467,16 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
     if (group == 1) return;
     queries.take(merged, warp, lane);
   }
+  float sums_of_weights[2] = {queries.sum[0], queries.sum[1]};
+#pragma unroll
+  for (int step = 2; step > 0; step /= 2) {
+    const float other[2] = {__shfl_xor_sync(kFullMask, sums_of_weights[0], step), __shfl_xor_sync(kFullMask, sums_of_weights[1], step)};
+    sums_of_weights[0] += other[0];
+    sums_of_weights[1] += other[1];
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float sum = sum_of_lanes<4>(queries.sum[r]);
+    const float sum = sums_of_weights[r];
     const float inverse = attention_inverse(sum, args.weightless);
     const bool drops = attention_drops(sum, args.weightless);
     float y[8];
