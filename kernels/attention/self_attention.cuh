@@ -120,44 +120,51 @@ RK_INLINE void self_copy(const SelfAttentionArgs& args, const In* in, char* rows
 }
 
 // Finds what the rows of a window in boxes are multiplied by, and what is added then, to be normalised. `thread` of a warpgroup's 128:
-// eight have a row of each 16, and each takes two rows at a time.
+// eight have rows r, r + 16, r + 32 and r + 48 beside each other, so that four loads are on their way at a time.
 template <class In>
 RK_INLINE void self_find_norms(const SelfAttentionArgs& args, const char* rows, char* norms, int thread) {
   const int first = thread / 8, part = thread % 8, boxes = args.boxes;
+  int from = first * kSelfBoxRowBytes + ((part ^ (first % 8)) << 4);
+  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, squares[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-  for (int row = first; row < kSelfRows; row += 32) {
-    int from = row * kSelfBoxRowBytes + ((part ^ (row % 8)) << 4);
-    float sum[2] = {0.0f, 0.0f}, squares[2] = {0.0f, 0.0f};
-#pragma unroll 2
-    for (int box = 0; box < boxes; ++box, from += kSelfBoxBytes) {
+  for (int box = 0; box < boxes; ++box, from += kSelfBoxBytes) {
+    float4 cell[4];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float4 cell = load_shared4(rows, from + r * 16 * kSelfBoxRowBytes);
-        const float2 x[4] = {floats_of<In>(bits_of(cell.x)), floats_of<In>(bits_of(cell.y)), floats_of<In>(bits_of(cell.z)),
-                             floats_of<In>(bits_of(cell.w))};
-        sum[r] += ((x[0].x + x[0].y) + (x[1].x + x[1].y)) + ((x[2].x + x[2].y) + (x[3].x + x[3].y));
-        const float low = fmaf(x[0].x, x[0].x, x[0].y * x[0].y), high = fmaf(x[2].x, x[2].x, x[2].y * x[2].y);
-        squares[r] += fmaf(x[1].x, x[1].x, fmaf(x[1].y, x[1].y, low)) + fmaf(x[3].x, x[3].x, fmaf(x[3].y, x[3].y, high));
-      }
+    for (int r = 0; r < 4; ++r) cell[r] = load_shared4(rows, from + r * 16 * kSelfBoxRowBytes);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const float2 x[4] = {floats_of<In>(bits_of(cell[r].x)), floats_of<In>(bits_of(cell[r].y)), floats_of<In>(bits_of(cell[r].z)),
+                           floats_of<In>(bits_of(cell[r].w))};
+      sum[r] += ((x[0].x + x[0].y) + (x[1].x + x[1].y)) + ((x[2].x + x[2].y) + (x[3].x + x[3].y));
+      const float low = fmaf(x[0].x, x[0].x, x[0].y * x[0].y), high = fmaf(x[2].x, x[2].x, x[2].y * x[2].y);
+      squares[r] += fmaf(x[1].x, x[1].x, fmaf(x[1].y, x[1].y, low)) + fmaf(x[3].x, x[3].x, fmaf(x[3].y, x[3].y, high));
+    }
+  }
+#pragma unroll
+  for (int step = 4; step > 0; step /= 2) {  // beside each other, since each waits for its own
+    float other[4][2];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      other[r][0] = __shfl_xor_sync(kFullMask, sum[r], step);
+      other[r][1] = __shfl_xor_sync(kFullMask, squares[r], step);
     }
 #pragma unroll
-    for (int step = 4; step > 0; step /= 2) {  // beside each other, since each waits for its own
-      const float other[4] = {__shfl_xor_sync(kFullMask, sum[0], step), __shfl_xor_sync(kFullMask, squares[0], step),
-                              __shfl_xor_sync(kFullMask, sum[1], step), __shfl_xor_sync(kFullMask, squares[1], step)};
+    for (int r = 0; r < 4; ++r) {
+      sum[r] += other[r][0];
+      squares[r] += other[r][1];
+    }
+  }
+  const float share = args.centered != 0 ? args.inverse_k : 0.0f, inverse_k = args.inverse_k, epsilon = args.epsilon;
+  float2 norm[4];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        sum[r] += other[r * 2];
-        squares[r] += other[r * 2 + 1];
-      }
-    }
-    const float share = args.centered != 0 ? args.inverse_k : 0.0f;
-    const float mean[2] = {sum[0] * share, sum[1] * share};
-    const float factor[2] = {rsqrtf(fmaxf(fmaf(squares[0], args.inverse_k, -mean[0] * mean[0]), 0.0f) + args.epsilon),
-                             rsqrtf(fmaxf(fmaf(squares[1], args.inverse_k, -mean[1] * mean[1]), 0.0f) + args.epsilon)};
-    if (part == 0) {
-      store_shared2(norms, row * 8, {factor[0], -mean[0] * factor[0]});
-      store_shared2(norms, (row + 16) * 8, {factor[1], -mean[1] * factor[1]});
-    }
+  for (int r = 0; r < 4; ++r) {
+    const float mean = sum[r] * share;
+    norm[r].x = rsqrtf(fmaxf(fmaf(squares[r], inverse_k, -mean * mean), 0.0f) + epsilon);
+    norm[r].y = -mean * norm[r].x;
+  }
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    if (part == 0) store_shared2(norms, (first + r * 16) * 8, norm[r]);
   }
 }
 
@@ -332,15 +339,6 @@ struct SelfQueries {
   }
 };
 
-template <class Stages>
-RK_INLINE void self_pass(Stages& weights, int chunks) {
-#pragma unroll 1
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    weights.acquire();
-    weights.release();
-  }
-}
-
 template <class Veu, class In, class Value, class Out, int BOXES>
 RK_INLINE void self_attention(const Task<Veu>& task) {
   static_assert(Veu::kComputeThreads == 8 * kWarp && sizeof(Value) == 2 && (BOXES == 0) == (sizeof(In) == 2));
@@ -393,9 +391,15 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
   proxy_fence_shared();
   sync_compute<Veu>();
 
-  // A warpgroup that does not multiply passes the chunks on. Those that come when others have been released do not wait for its norms.
+  // A warpgroup that does not multiply passes the chunks on. Those in whose stages others come do not wait for its norms.
   const int early = max(chunks - Veu::kWeightStages, 0);
-  if (shares && group == 1) self_pass(weights, early);
+  if (shares && group == 1) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < early; ++chunk) {
+      weights.acquire();
+      weights.release();
+    }
+  }
   if constexpr (BOXES == 0) {
     if (!shares || group == 1) self_find_norms<In>(args, window_rows, norms + window * kSelfRows * 8, thread % (4 * kWarp));
   }
@@ -448,7 +452,8 @@ RK_INLINE void self_attention(const Task<Veu>& task) {
     }
   } else {
     sync_compute<Veu>();
-    self_pass(weights, chunks - early);
+#pragma unroll 1
+    for (int chunk = early; chunk < chunks; ++chunk) weights.release();  // the other warpgroup has acquired and read them
   }
   sync_compute<Veu>();
 
