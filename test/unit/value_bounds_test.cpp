@@ -229,6 +229,32 @@ TEST_CASE("copies carry what they copy, if their readers round it") {
   CHECK_FALSE(added.may("n"));
 }
 
+TEST_CASE("rows that a SelfAttention normalises itself stay in fp32, and its results are means of bounded values") {
+  const auto model = [](const char* epilogue = "") {
+    return Model(std::string(R"(
+    x = input f32[16,64]
+    u = const f32[64,64]
+    w = const f32[64,192]
+    b = const f32[192]
+    p = const f32[32,8]
+    r = MatMul(x, u) -> f32[16,64]
+    a = SelfAttention(r, w, b) {heads=2, scale=0.18} -> f32[2,16,32]
+    y = MatMul(a, p) )") +
+                 epilogue + R"( -> f32[2,16,8]
+    outputs(y)
+  )");
+  };
+  Model plain = model();
+  CHECK(!plain.may("r"));
+  CHECK(plain.may("a"));
+  CHECK(plain.may_compute("a"));
+  // 8 times the length of a column of weights, plus the bias.
+  CHECK(!model().times("w", 1e6F).may("a"));
+  CHECK(!model().times("w", 1e6F).may_compute("a"));
+  CHECK(!model().times("b", 1e6F).may("a"));
+  CHECK(!model().times("w", 1e-7F).may_compute("a"));
+}
+
 TEST_CASE("pixels that a convolution normalises are bounded as rows of a normalisation are") {
   const char* const stem = R"(
     x = input f32[1,3,8,8]
