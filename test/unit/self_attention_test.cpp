@@ -370,4 +370,29 @@ TEST_CASE("weights that halves do not hold make no body of a SelfAttention") {
   }
 }
 
+TEST_CASE("a program is fitted as if a SelfAttention were its product") {
+  const Graph self = parse_graph(R"(
+  x = input f32[49,384]
+  w = const f32[384,1152]
+  z = SelfAttention(x, w) {heads=12} -> f32[12,49,32]
+  outputs(z)
+)");
+  const Graph product = parse_graph(R"(
+  x = input f32[49,384]
+  w = const f32[384,1152]
+  n = Normalize(x) {axes=[1]} -> f32[49,384]
+  z = MatMul(n, w) -> f32[49,1152]
+  outputs(z)
+)");
+  for (const Precision precision : {Precision::fp16, Precision::tf32}) {
+    const VDevice one = select::fitted(self, read_vdevice("h200"), precision),
+                  two = select::fitted(product, read_vdevice("h200"), precision);
+    CHECK(two.wide_products);
+    CHECK(two.even_stages);
+    CHECK(one.wide_products == two.wide_products);
+    CHECK(one.even_stages == two.even_stages);
+    CHECK(one.more_tiles == two.more_tiles);
+  }
+}
+
 }  // namespace tamp::test
