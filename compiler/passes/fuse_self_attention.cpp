@@ -31,7 +31,7 @@ struct SelfMatch {
   SelfKind kind;
 };
 
-int64_t rows_of(const Shape& shape) { return element_count(shape) / std::max<int64_t>(1, shape.back()); }
+int64_t product_rows(const Shape& shape) { return element_count(shape) / std::max<int64_t>(1, shape.back()); }
 
 class SelfMatcher {
  public:
@@ -51,7 +51,7 @@ class SelfMatcher {
     const WindowHeads& heads = parts[0].heads;
     const ROperator& product = graph_.rop(parts[0].product);
     const Shape& made = graph_.tensor(product.outputs[0]).shape;
-    const int64_t rows = rows_of(made), k = graph_.tensor(product.inputs[0]).shape.back();
+    const int64_t rows = product_rows(made), k = graph_.tensor(product.inputs[0]).shape.back();
     if (product.epilogue.activation != Activation::none || product.epilogue.residual.valid() || k == 0 || rows == 0 ||
         made.back() != 3 * heads.heads * heads.columns || heads.windows * heads.rows != rows)
       return std::nullopt;
