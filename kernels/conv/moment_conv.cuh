@@ -8,9 +8,8 @@
 //
 // In a program of tf32 `in` is fp16 that was rounded from rows of fp32, which lie beside it (EXACT). A row of which fp16 holds too little
 // has wrong sums: values may be infinite, or small beside their mean. So its factor is stored as a negative number, and a thread that finds
-// one among its results computes them again, from the row of fp32 and the weights in global memory, channel by channel. That takes some 50
-// times as long, and a trained network has no such rows (docs/adr/0045). ROUNDS: results of fp32 are stored a second time, in fp16, for
-// such a product.
+// one among its results computes them again, from the row of fp32 and the weights in global memory, channel by channel. That takes some 20
+// times as long (docs/adr/0045). ROUNDS: results of fp32 are stored a second time, in fp16, for such a product.
 //
 // SHARERS threads share the moments of a row, PARTS each (0: the rows are not normalised). Mean and squares are combined by Chan's formula,
 // in a fixed order. KEEPS: the moments of the results are stored. Eight lanes have 32 neighbouring channels of a row.
