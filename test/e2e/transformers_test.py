@@ -806,6 +806,7 @@ def test_pixels_that_fp16_does_not_hold(tamp):
         check(tamp, pixel_blocks(256, 7, 9, **changed), None, 5e-3, "tf32", None, "--vdevice", "h200")
         rops = rops_of(tamp, "--precision", "tf32", "--vdevice", "h200")
         assert "MomentConv" in rops, (changed, rops)
+    check(tamp, pixel_blocks(256, 7, 9, same=3.3), None, 5e-3, "tf32", None, "--vdevice", "h200", "--execution", "graph")
 
 
 def stem(channels=96, images=1, reads=False):
