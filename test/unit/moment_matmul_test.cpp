@@ -298,7 +298,7 @@ Case exact_case(const std::string& name, const MomentSizes& e) {
     // Too large; small beside their mean; all equal; too small; of all sizes, but not too large.
     const struct {
       float scale, mean;
-    } kinds[] = {{1e6F, 0}, {1, 1}, {1e-3F, 1}, {20, -30}, {0, 0.125F}, {1e3F, 500}, {1e-9F, 0}, {0.1F, 0}};
+    } kinds[] = {{1e6F, 0}, {1, 1}, {1e-3F, 1}, {20, -30}, {0, 0.125F}, {1e3F, 500}, {1e-6F, 0}, {0.1F, 0}};
     const auto& kind = kinds[row % 8];
     for (int64_t part = 0; part < e.k / kMomentColumns; ++part) {
       double mean = 0, squares = 0;
