@@ -15,6 +15,7 @@
 #include "compiler/ir/over_inputs.h"
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
+#include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 
@@ -116,24 +117,16 @@ std::optional<SelfPlan> plan_of(const Request& request, const SelfHeads& s, int6
 // long, so a value of Q, K or V is at most that times the length of its column of weights, plus its bias. What is small beside the largest
 // weight of its column may lose bits.
 bool halves_keep_all(const Graph& graph, const SelfHeads& s) {
-  constexpr double kLargest = 32768, kSmallest = 0x1p-10;
   const float* const weights = f32_data(graph.tensor(s.weights));
   const float* const bias = s.bias.valid() ? f32_data(graph.tensor(s.bias)) : nullptr;
   double all = 0;
   for (int64_t c = 0; c < s.columns(); ++c) {
-    double largest = 0, squares = 0;
-    for (int64_t k = 0; k < s.k; ++k) {
-      const double weight = std::abs(static_cast<double>(weights[k * s.columns() + c]));
-      if (!std::isfinite(weight)) return false;
-      largest = std::max(largest, weight);
-      squares += weight * weight;
-    }
-    if (largest != 0 && (largest < kSmallest || largest > kLargest)) return false;
+    const std::optional<double> length = held_column_length(weights, s.k, s.columns(), c);
     const double shift = bias == nullptr ? 0 : std::abs(static_cast<double>(bias[c]));
-    if (!(std::sqrt(squares * static_cast<double>(s.k)) + shift <= kLargest)) return false;
-    all += squares;
+    if (!length || !(*length * std::sqrt(static_cast<double>(s.k)) + shift <= kLargestHeld)) return false;
+    all += *length * *length;
   }
-  return std::sqrt(all / static_cast<double>(s.columns())) >= kSmallest;
+  return std::sqrt(all / static_cast<double>(s.columns())) >= kSmallestHeld;
 }
 
 // The type of the products' operands. None where they would lose what the precision keeps.

@@ -14,6 +14,7 @@
 #include "kernels/args.h"
 #include "kernels/conv/numbers.cuh"
 #include "kernels/gemm/numbers.cuh"
+#include "kernels/half_columns.h"
 #include "kernels/loop.h"
 #include "kernels/narrow.h"
 
@@ -110,31 +111,19 @@ std::optional<const char*> activation_of(Activation activation) {
 // sqrt(k) long, so a column of y is at most that times the length of its weights. y is no smaller than its operand by the activations that
 // there are. What is small beside the largest weight of its column may lose bits.
 bool halves_keep_all(const Graph& graph, const Feed& f) {
-  constexpr double kLargest = 32768, kSmallest = 0x1p-10;
   if (!f.op.normalize) return false;
-  const auto column_fits = [&](const float* data, int64_t rows, int64_t columns, int64_t column, double& length) {
-    double largest = 0, squares = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const double weight = std::abs(static_cast<double>(data[row * columns + column]));
-      if (!std::isfinite(weight)) return false;
-      largest = std::max(largest, weight);
-      squares += weight * weight;
-    }
-    length = std::sqrt(squares);
-    return largest == 0 || (largest >= kSmallest && largest <= kLargest);
-  };
-  double length = 0, all = 0;
+  double all = 0;
   const float *const first = f32_data(graph.tensor(f.first_weights)), *const second = f32_data(graph.tensor(f.weights));
   const float* const bias = f.first_bias.valid() ? f32_data(graph.tensor(f.first_bias)) : nullptr;
   for (int64_t h = 0; h < f.h; ++h) {
-    if (!column_fits(first, f.k, f.h, h, length)) return false;
-    all += length * length;
+    const std::optional<double> length = held_column_length(first, f.k, f.h, h);
     const double shift = bias == nullptr ? 0 : std::abs(static_cast<double>(bias[h]));
-    if (!(length * std::sqrt(static_cast<double>(f.k)) + shift <= kLargest)) return false;
+    if (!length || !(*length * std::sqrt(static_cast<double>(f.k)) + shift <= kLargestHeld)) return false;
+    all += *length * *length;
   }
-  if (std::sqrt(all / static_cast<double>(f.h)) < kSmallest) return false;
+  if (std::sqrt(all / static_cast<double>(f.h)) < kSmallestHeld) return false;
   for (int64_t c = 0; c < f.c; ++c) {
-    if (!column_fits(second, f.h, f.c, c, length)) return false;
+    if (!held_column_length(second, f.h, f.c, c)) return false;
   }
   return true;
 }
