@@ -411,7 +411,8 @@ struct MomentConv {
 };
 
 // A Conv whose pixels are normalised: S = conv(X, W) + B, and Y is S normalised along its channels, as Normalize does. X[N,C,H,W],
-// W[M,C,KH,KW], B[M]?, scale[M]?, shift[M]? -> Y[N,M,OH,OW]. M is a multiple of four. passes/normalize_patches makes it.
+// W[M,C,KH,KW], B[M]?, scale[M]?, shift[M]?, pixels i64[N*OH*OW]? -> Y[N,M,OH,OW]. M is a multiple of four. With `pixels`, each of them
+// once, pixel i of Y is pixel pixels[i] of S, both counted image by image and row by row. passes/normalize_patches makes it.
 struct NormalizedConv {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> pads_begin, pads_end;
@@ -428,7 +429,7 @@ struct NormalizedConv {
   }
 };
 // Places in its inputs.
-inline constexpr size_t kPatchBias = 2, kPatchScale = 3, kPatchShift = 4;
+inline constexpr size_t kPatchBias = 2, kPatchScale = 3, kPatchShift = 4, kPatchPixels = 5;
 
 // Two pointwise convolutions, one behind the other: Y = first(conv(X, FW) + FB + R), Z = second(conv(Y, W) + B). X[N,C,H,W], FW[M,C,1,1],
 // W[K,M,1,1], FB[M]?, B[K]?, R[N,M,H,W]? -> Z[N,K,H,W], and Y[N,M,H,W] where keeps_first says so. M and K are multiples of four.

@@ -62,6 +62,7 @@ class DeferredMatcher {
     if (!maker.valid()) return std::nullopt;
     const bool of_pixels = is_maker_of_pixels(graph_, graph_.rop(maker));
     if (!of_pixels && !is_maker(graph_, graph_.rop(maker))) return std::nullopt;
+    if (!of_pixels && !has_whole_rows(graph_.tensor(graph_.rop(maker).outputs[0]).shape, columns)) return std::nullopt;
     const bool is_feed_forward = std::holds_alternative<FeedForward>(graph_.rop(maker).attrs);
     if (rows_ == DeferredRows::rounded && is_feed_forward) return std::nullopt;
     if (rows_ == DeferredRows::bounded && (of_pixels || is_feed_forward || adds_unbounded(graph_.rop(maker)))) return std::nullopt;
@@ -97,15 +98,21 @@ class DeferredMatcher {
       residual = graph_.rop(uses_.producer[residual.index()]).inputs[0];
     return graph_.tensor(residual).role == Role::input ? DeferredResidual::input : DeferredResidual::inside;
   }
-  // Apart from what keeps the rows, and from the Transpose of a map whose pixels are the rows.
+  // Whether rows of so many columns are one or several of the maker's rows side by side, of whose columns there are moments.
+  static bool has_whole_rows(const Shape& made, int64_t columns) {
+    return made.back() > 0 && made.back() % kMomentColumns == 0 && columns % made.back() == 0;
+  }
+  // Apart from what keeps the elements' order, and from the Transpose of a map whose pixels are the rows.
   ROperatorId maker_of_rows(TensorId rows, int64_t columns) const {
+    bool keeps_rows = true;
     ROperatorId maker = uses_.producer[rows.index()];
     while (maker.valid() && keeps_order(graph_, graph_.rop(maker))) {
       const TensorId from = graph_.rop(maker).inputs[0];
-      if (graph_.tensor(from).shape.empty() || graph_.tensor(from).shape.back() != columns) return {};
+      keeps_rows &= !graph_.tensor(from).shape.empty() && graph_.tensor(from).shape.back() == columns;
       maker = uses_.producer[from.index()];
     }
     if (!maker.valid() || !makes_rows_of_pixels(graph_.rop(maker))) return maker;
+    if (!keeps_rows) return {};
     const ROperatorId front = uses_.producer[graph_.rop(maker).inputs[0].index()];
     return front.valid() && is_maker_of_pixels(graph_, graph_.rop(front)) ? front : ROperatorId();
   }
@@ -217,7 +224,8 @@ class Deferral {
     const Shape shape = graph_.tensor(product.inputs[0]).shape;
     fold(product, op, input_or_none(normalize, 1), input_or_none(normalize, 2));
     product.inputs[0] = in_shape(graph_, views_, normalize.inputs[0], shape);
-    product.inputs[kMomentMoments] = moments;
+    const Shape matrix = {element_count(shape) / shape.back(), shape.back() / kMomentColumns, 2};
+    product.inputs[kMomentMoments] = in_shape(graph_, views_, moments, matrix);
     if (rounded.valid()) product.inputs.push_back(in_shape(graph_, views_, rows_of_made(rounded), shape));
     prepend_origin(product, normalize);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/passes/rewrite.h"
+#include "compiler/passes/row_products.h"
 
 namespace tamp::passes {
 namespace {
@@ -14,6 +15,7 @@ constexpr double kLeastPatchGainUs = 0.3;  // a further body in the program cost
 
 struct NormalizedPatches {
   size_t conv, transpose, normalize;
+  TensorId pixels;  // their order, if it is another one
 };
 
 // A convolution that is nothing but a product with constants and a bias.
@@ -26,15 +28,37 @@ bool is_plain_conv(const Graph& graph, const ROperator& rop) {
          rop.epilogue.activation == Activation::none;
 }
 
+// Whether the rows that the Normalize takes by a table are all of its operand, each once.
+bool takes_each_once(const Graph& graph, const ROperator& normalize) {
+  const Tensor& table = graph.tensor(normalize.inputs[kNormalizeRows]);
+  const int64_t rows = graph.tensor(normalize.inputs[0]).shape[0];
+  if (table.role != Role::constant || table.shape != Shape{rows}) return false;
+  std::vector<int64_t> taken(i64_data(table), i64_data(table) + rows);
+  std::sort(taken.begin(), taken.end());
+  for (int64_t row = 0; row < rows; ++row) {
+    if (taken[static_cast<size_t>(row)] != row) return false;
+  }
+  return true;
+}
+
 std::optional<NormalizedPatches> match(const Graph& graph, const Uses& uses, size_t at) {
-  const ROperator& normalize = graph.rops[at];
+  ROperator normalize = graph.rops[at];
+  if (!std::holds_alternative<Normalize>(normalize.attrs)) return std::nullopt;
+  const TensorId pixels = input_or_none(normalize, kNormalizeRows);
+  if (pixels.valid()) {
+    if (!takes_each_once(graph, normalize)) return std::nullopt;
+    normalize.inputs.resize(kNormalizeRows);
+  }
   if (!normalizes_rows(graph, normalize)) return std::nullopt;
-  const ROperatorId rows = uses.maker_for_one(normalize.inputs[0]);
+  ROperatorId rows = uses.maker_for_one(normalize.inputs[0]);
+  while (pixels.valid() && rows.valid() && std::holds_alternative<Reshape>(graph.rop(rows).attrs))
+    rows = uses.maker_for_one(graph.rop(rows).inputs[0]);
   const auto* const transpose = rows.valid() ? std::get_if<Transpose>(&graph.rop(rows).attrs) : nullptr;
   if (!transpose || transpose->perm != std::vector<int64_t>{0, 2, 3, 1}) return std::nullopt;
   const ROperatorId conv = uses.maker_for_one(graph.rop(rows).inputs[0]);
   if (!conv.valid() || !is_plain_conv(graph, graph.rop(conv))) return std::nullopt;
-  return NormalizedPatches{conv.index(), rows.index(), at};
+  if (graph.tensor(graph.rop(rows).outputs[0]).shape.back() != graph.tensor(normalize.inputs[0]).shape.back()) return std::nullopt;
+  return NormalizedPatches{conv.index(), rows.index(), at, pixels};
 }
 
 Graph with_normalized(Graph graph, const NormalizedPatches& found) {
@@ -44,7 +68,7 @@ Graph with_normalized(Graph graph, const NormalizedPatches& found) {
   const auto& norm = std::get<Normalize>(normalize.attrs);
   conv.attrs = NormalizedConv{plain.kernel, plain.strides, plain.dilations, plain.pads_begin, plain.pads_end, norm.centered, norm.epsilon};
   const auto factor = [&](size_t i) { return normalize.inputs.size() > i ? normalize.inputs[i] : TensorId(); };
-  conv.inputs.insert(conv.inputs.end(), {conv.epilogue.bias, factor(1), factor(2)});
+  conv.inputs.insert(conv.inputs.end(), {conv.epilogue.bias, factor(1), factor(2), found.pixels});
   while (!conv.inputs.back().valid()) conv.inputs.pop_back();
   conv.epilogue = {};
   conv.origin.insert(conv.origin.end(), normalize.origin.begin(), normalize.origin.end());
@@ -52,10 +76,19 @@ Graph with_normalized(Graph graph, const NormalizedPatches& found) {
   const TensorId map = add_like(graph, conv.outputs[0], rows.name + ".map", Shape(graph.tensor(conv.outputs[0]).shape));
   conv.outputs = {map};
   transpose.inputs = {map};
-  transpose.outputs = normalize.outputs;
-  std::vector<bool> dead(graph.rops.size(), false);
-  dead[found.normalize] = true;
-  return remove_dead(erase_rops(std::move(graph), dead));
+  if (!found.pixels.valid()) {
+    transpose.outputs = normalize.outputs;
+    std::vector<bool> dead(graph.rops.size(), false);
+    dead[found.normalize] = true;
+    return remove_dead(erase_rops(std::move(graph), dead));
+  }
+  const Tensor& pixels = graph.tensor(transpose.outputs[0]);
+  const TensorId ordered = add_like(graph, normalize.outputs[0], pixels.name + ".ordered", Shape(pixels.shape));
+  graph.rops[found.transpose].outputs = {ordered};
+  ROperator& view = graph.rops[found.normalize];
+  view.attrs = Reshape{graph.tensor(view.outputs[0]).shape};
+  view.inputs = {ordered};
+  return remove_dead(std::move(graph));
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "compiler/passes/merge_duplicates.h"
 #include "compiler/passes/move_rows.h"
 #include "compiler/passes/normalize_patches.h"
+#include "compiler/passes/order_rows.h"
 #include "compiler/passes/pair_pointwise.h"
 #include "compiler/passes/pool_by_sums.h"
 #include "compiler/passes/recognise_activations.h"
@@ -96,6 +97,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"split_dilated", dilated},              // the same
       {"fuse_feed_forward", feed},             // before fuse_rows, which takes its products apart
       {"fuse_self_attention", attend_self},    // the same
+      {"order_rows", order_rows},              // behind both, which are kinds of work on rows
       {"fuse_rows", rows},                     // behind all that changes the graph, since the estimators are asked about it
       {"defer_normalize", defer},              // behind it, for the normalisations that are left
       {"normalize_patches", patches},          // behind both: a normalisation may be part of what reads it

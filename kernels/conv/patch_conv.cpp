@@ -57,6 +57,49 @@ std::optional<Product> patch_product_of(const Graph& graph, const ROperator& rop
 double elements(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 int64_t tiles_of_image(const Product& p, const PatchPlan& c) { return patch_tiles(p, c, 0) * patch_tiles(p, c, 1); }
 
+// --- the order of pixels ------------------------------------------------------------------------------------------------
+
+bool has_order(const ROperator& rop) {
+  return std::holds_alternative<NormalizedConv>(rop.attrs) && rop.inputs.size() > kPatchPixels && rop.inputs[kPatchPixels].valid();
+}
+
+// What the digits of h and those of w add to a pixel's place in its image (rk::place_of_digits), in pixels.
+struct PixelSteps {
+  std::array<int64_t, 4> h{}, w{};
+  static int64_t sum(int64_t v, const std::array<int64_t, 4>& steps) {
+    return (v & 1) * steps[0] + (v >> 1 & 1) * steps[1] + (v >> 2 & 1) * steps[2] + (v >> 3) * steps[3];
+  }
+  int64_t place(int64_t at_h, int64_t at_w) const { return sum(at_h, h) + sum(at_w, w); }
+};
+
+// None where the order is another one.
+std::optional<PixelSteps> steps_of_order(const Graph& graph, const ROperator& rop, const Product& p) {
+  const int64_t height = p.pixels[1], width = p.pixels[2], of_image = height * width, count = p.pixels[0] * of_image;
+  const Tensor& pixels = graph.tensor(rop.inputs[kPatchPixels]);
+  if (pixels.role != Role::constant) return std::nullopt;
+  std::vector<int64_t> places(static_cast<size_t>(count), -1);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t from = i64_data(pixels)[i];
+    if (from < 0 || from >= count) return std::nullopt;
+    places[static_cast<size_t>(from)] = i;
+  }
+  PixelSteps steps;
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    const int64_t at = int64_t{1} << digit;
+    if (at < height) steps.h[digit] = places[static_cast<size_t>(at * width)];
+    if (at < width) steps.w[digit] = places[static_cast<size_t>(at)];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t image = i / of_image, of_its = i % of_image;
+    if (places[static_cast<size_t>(i)] != image * of_image + steps.place(of_its / width, of_its % width)) return std::nullopt;
+  }
+  return steps;
+}
+
+bool lie_in_rows(const Product& p) {
+  return p.out_strides[2] == p.pixels[2] * p.out_strides[3] && (p.pixels[0] == 1 || p.out_strides[0] == p.pixels[1] * p.out_strides[2]);
+}
+
 // --- packed data: table and weights of every step, bias -----------------------------------------------------------------
 
 // What one k stands for: a tap of one channel, and which share of the tap's weight it has.
@@ -259,7 +302,20 @@ void add_normalisation(const Request& request, const NormalizedConv& op, const P
                 {"scale", ArgValue{PackedArg{ring_bytes(p, c) + bias_bytes(p, c)}}},
                 {"shift", ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}}},
                 {"inverse_channels", float_arg(1.0F / static_cast<float>(p.channels))},
-                {"epsilon", float_arg(op.epsilon)}};
+                {"epsilon", float_arg(op.epsilon)},
+                {"h_steps", array_arg(std::vector<int64_t>(4))},
+                {"w_steps", array_arg(std::vector<int64_t>(4))}};
+  if (has_order(request.rop)) {
+    const PixelSteps steps = *steps_of_order(request.graph, request.rop, p);
+    const auto in_elements = [&](std::array<int64_t, 4> of) {
+      for (int64_t& step : of) step *= p.out_strides[3];
+      return array_arg(to_vector(of));
+    };
+    phase.args[phase.args.size() - 2].value = in_elements(steps.h);
+    phase.args.back().value = in_elements(steps.w);
+    if (!is_narrow(request.graph.tensor(p.out).dtype)) phase.template_args.emplace_back("Out", "float");
+    phase.template_args.emplace_back("ORDERED", "true");
+  }
   phase.cost.latency_us += vdevice.cost("patch_conv.normalize_cycles") / (vdevice.clock_ghz * 1e3);
 }
 
@@ -298,6 +354,7 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};
+  if (has_order(request.rop) && (!lie_in_rows(*p) || !steps_of_order(request.graph, request.rop, *p))) return {};
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
     if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
@@ -308,6 +365,24 @@ std::vector<RKernel> list_candidates(const Request& request) {
 }
 
 // --- accesses ----------------------------------------------------------------------------------------------------------
+
+// All channels of pixels that lie in the rOperator's order, neighbours together.
+void append_ordered(const Graph& graph, const ROperator& rop, const Product& p, const PixelBox& low, const PixelBox& high,
+                    std::vector<Region>& regions) {
+  const PixelSteps steps = *steps_of_order(graph, rop, p);
+  std::vector<int64_t> places;
+  for (int64_t h = low[1]; h < high[1]; ++h) {
+    for (int64_t w = low[2]; w < high[2]; ++w) places.push_back(low[0] * p.pixels[1] * p.pixels[2] + steps.place(h, w));
+  }
+  std::sort(places.begin(), places.end());
+  const int64_t pitch = p.out_strides[3];
+  for (size_t i = 0; i < places.size();) {
+    size_t end = i + 1;
+    while (end < places.size() && places[end] == places[end - 1] + 1) ++end;
+    regions.push_back({p.out, {graph.tensor(p.out).place.offset + places[i] * pitch, static_cast<int64_t>(end - i), pitch, p.channels}});
+    i = end;
+  }
+}
 
 void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, int, int64_t index, Accesses& out) {
   const std::optional<Product> product = patch_product_of(graph, rop);
@@ -320,7 +395,10 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const PixelBox low = {image, oh, ow, channel};
   const PixelBox high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
                          std::min(channel + c.block(), p.channels)};
-  append_pixels(graph, p.out, p.out_strides, low, high, out.writes);
+  if (has_order(rop))
+    append_ordered(graph, rop, p, low, high, out.writes);
+  else
+    append_pixels(graph, p.out, p.out_strides, low, high, out.writes);
   PixelBox read = high;
   if (loads_residual_vectors(graph, p)) read[3] = whole_vectors(read[3]);
   if (p.residual.valid()) append_pixels(graph, p.residual, p.residual_strides, low, read, out.reads);

@@ -4,6 +4,10 @@
 // A rTask has all channels of its pixels, so the results are normalised where their sums have met, in shared memory. Eight lanes share a
 // pixel, each with every eighth four of its channels in registers: the mean comes first, and then the squares around it. Channels are a
 // multiple of four, and four are one aligned access. Without CENTRED the mean counts as 0.
+// ORDERED: pixels of an image lie in another order, in which the place of (h, w) is a sum of what the digits of h say and of what those of
+// w say. Digits are the bits 0 to 2, and what is above these.
+// Example of an order: 4 by 4 pixels, of which squares of four lie side by side, (0, 0) (1, 0) (0, 1) (1, 1) (0, 2) .. Steps of h are 1,
+// 8, 0 and 0, those of w 2, 4, 0 and 0: pixel (3, 2) has the place 1 + 8 + 4 = 13.
 // Example: 96 channels. Thread 77 has pixels 77 / 8 = 9, 41, .., of these channels 20 to 23, 52 to 55 and 84 to 87.
 #pragma once
 
@@ -15,10 +19,15 @@ struct PatchNormalizeArgs {
   PatchConvArgs conv;      // no residual, no activation
   TensorRef scale, shift;  // padded as the bias is
   float inverse_channels, epsilon;
+  int32_t h_steps[4], w_steps[4];  // ORDERED: of each digit, in elements
 };
 static_assert(sizeof(PatchNormalizeArgs) <= 768, "an argument slot has 768 bytes");
 
-template <class Product, bool CENTRED, class Out>
+RK_INLINE int32_t place_of_digits(int32_t v, const int32_t (&steps)[4]) {
+  return (v & 1) * steps[0] + (v >> 1 & 1) * steps[1] + (v >> 2 & 1) * steps[2] + (v >> 3) * steps[3];
+}
+
+template <class Product, bool CENTRED, bool ORDERED, class Out>
 struct PatchNormalize {
   static constexpr int kLanes = 8, kVectors = Product::kBlock / 4, kOwn = (kVectors + kLanes - 1) / kLanes;
   static constexpr int kRowPixels = Product::kWarps * kWarp / kLanes;
@@ -26,6 +35,7 @@ struct PatchNormalize {
   float4 bias[kOwn], scale[kOwn], shift[kOwn];
   float inverse_channels, epsilon;
   int32_t vectors;  // of a pixel
+  const PatchNormalizeArgs* own;
 
   RK_INLINE static int first_pixel() { return static_cast<int>(threadIdx.x) / kLanes; }
   RK_INLINE static int vector(int i) { return static_cast<int>(threadIdx.x) % kLanes + i * kLanes; }
@@ -43,7 +53,9 @@ struct PatchNormalize {
       scale[i] = load_weight4(task.address(all.scale) + channel);
       shift[i] = load_weight4(task.address(all.shift) + channel);
     }
-    out = values_at<Out>(task, args.out) + offset_of({place.image, place.oh, place.ow}, args.out_strides);
+    const Pixel first = ORDERED ? Pixel{place.image, 0, 0} : Pixel{place.image, place.oh, place.ow};
+    out = values_at<Out>(task, args.out) + offset_of(first, args.out_strides);
+    if constexpr (ORDERED) own = &all;
   }
 
   RK_INLINE static float sum_of_lanes(float v) {
@@ -87,7 +99,11 @@ struct PatchNormalize {
       for (int i = 0; i < kOwn; ++i) squares += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
       const float factor = rsqrtf(fmaf(sum_of_lanes(squares), inverse_channels, epsilon));
       if (base + first_pixel() >= pixels || h >= rows || w >= columns) continue;
-      Out* const to = out + (h * s.h + w * s.w);
+      Out* to = out;
+      if constexpr (ORDERED)
+        to += place_of_digits(place.oh + h, own->h_steps) + place_of_digits(place.ow + w, own->w_steps);
+      else
+        to += h * s.h + w * s.w;
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         if (vector(i) >= vectors) continue;
@@ -100,12 +116,12 @@ struct PatchNormalize {
 };
 
 // Out: the type of the results in memory.
-template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool CENTRED, class Out = float>
+template <class Veu, int M_TILES, int N_TILES, int WARPS_M, int WARPS_K, int CELL, bool CENTRED, class Out = float, bool ORDERED = false>
 RK_BODY void patch_normalize(const Task<Veu>& caller) {
   using Product = PatchProduct<M_TILES, N_TILES, WARPS_M, WARPS_K>;
   const Task<Veu> task = caller;  // in registers; the caller's copy is in memory
   const PatchNormalizeArgs& all = task.template arguments<PatchNormalizeArgs>();
-  patch_product<Product, PatchNormalize<Product, CENTRED, Out>, WARPS_K, CELL>(task, all, all.conv);
+  patch_product<Product, PatchNormalize<Product, CENTRED, ORDERED, Out>, WARPS_K, CELL>(task, all, all.conv);
 }
 
 }  // namespace rk
