@@ -225,6 +225,8 @@ CLEAN = [  # name, model, options, how the names of the rKernels begin that it m
     ("narrow_separable", separable_residual, ["--vdevice", "h200", "--precision", "fp16"], "patch_conv separable_conv"),
     ("patches", transformers.stem, ["--vdevice", "h200"], "patch_normalize staged_conv"),
     ("narrow_patches", transformers.stem, ["--vdevice", "h200", "--precision", "fp16"], "patch_normalize staged_conv_fp16"),
+    ("merged_stages", transformers.merged_stages, ["--vdevice", "h200", "--records", "none"], "patch_normalize normalize<rows"),
+    ("narrow_merged_stages", lambda: transformers.merged_stages(2), ["--vdevice", "h200", "--precision", "fp16", "--records", "none"], "patch_normalize staged_conv_fp16"),
     ("stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "tf32"], "patch_strip_tf32"),
     ("narrow_stem_of_a_batch", stem_of_a_batch, ["--vdevice", "cpu", "--precision", "fp16"], "patch_strip_fp16"),
     ("bottlenecks", bottlenecks, ["--vdevice", "h200"], "pointwise_pair_tf32"),

@@ -833,6 +833,48 @@ def test_normalisation_behind_patches(tamp):
     assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
+def merged_stages(images=1, height=12, width=20, channels=96, mixed=False):
+    """Two stages of Swin without their attention: each a feed-forward part on pixels, then squares of four pixels side by side, normalised and multiplied.
+    `mixed`: the last squares are of any four pixels."""
+    net = Net(channels)
+    patches = net.add("Conv", "x", net.weight(channels, 3, 4, 4), net.weight(channels, scale=0.1), strides=[4, 4])
+    rows = net.norm(net.add("Transpose", patches, perm=[0, 2, 3, 1]))
+    for stage in range(2):
+        width_in = net.hidden
+        hidden = net.add("Gelu", net.linear(net.norm(rows), width_in, 4 * width_in))
+        rows = net.add("Add", rows, net.linear(hidden, 4 * width_in, width_in))
+        if mixed and stage == 1:
+            order = np.random.default_rng(3).permutation(images * height * width // 4)
+            flat = net.add("Gather", net.add("Reshape", rows, net.ints(order.size, width_in)), net.constant(order, np.int64), axis=0)
+            joined = net.add("Reshape", flat, net.ints(images, height // 4, width // 4, 4 * width_in))
+        else:
+            parts = [net.add("Slice", rows, net.ints(h, w), net.ints(10 ** 6, 10 ** 6), net.ints(1, 2), net.ints(2, 2)) for w in (0, 1) for h in (0, 1)]
+            joined = net.add("Concat", *parts, axis=3)
+        net.hidden = 4 * width_in
+        joined = net.norm(joined)
+        net.hidden = 2 * width_in
+        rows = net.linear(joined, 4 * width_in, 2 * width_in)
+    named(net, rows)
+    return net.model([port("x", images, 3, 4 * height, 4 * width)], [port("y", images, height // 4, width // 4, 4 * channels)], opset=20, ir=9)
+
+
+def test_rows_in_the_order_of_the_next_stage(tamp):
+    """The convolution of patches stores its pixels as the squares of squares that two mergings want, and no normalisation takes rows by a table.
+    Where the order is none of squares, the first normalisation takes them by a table."""
+    signatures = lambda op: [rop["signature"] for rop in json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"] if rop["op"] == op]
+    for precision, limit in [("fp16", 5e-3), ("tf32", 5e-3), ("bf16", 4e-2)]:
+        for images in (1, 2):
+            check(tamp, merged_stages(images), None, limit, precision, None, "--vdevice", "h200", "--records", "none")
+        rops_of(tamp, "--precision", precision, "--vdevice", "h200", "--records", "none")
+        assert all("i64" in text for text in signatures("NormalizedConv")) and signatures("NormalizedConv"), precision
+        assert not any("i64" in text for text in signatures("Normalize")), (precision, signatures("Normalize"))
+    check(tamp, merged_stages(mixed=True), None, 5e-3, "fp16", None, "--vdevice", "h200")
+    rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
+    assert not signatures("NormalizedConv") and sum("i64" in text for text in signatures("Normalize")) == 1, signatures("Normalize")
+    check(tamp, merged_stages(2), None, 1e-4, "fp32", None, "--vdevice", "h200")
+    check(tamp, merged_stages(), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
+
+
 def window_blocks(windows, rows, channels, heads, masked=False):
     """A block of Swin, without the reordering around it: attention within each window, a bias for each pair of its rows, or for each window."""
     net, size = Net(channels), channels // heads

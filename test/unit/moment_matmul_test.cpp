@@ -185,6 +185,37 @@ TEST_CASE("other normalisations and what stands between them and the products") 
   CHECK(count(chain) == 5);
 }
 
+TEST_CASE("rows that are several of the product's side by side have the moments of all of them") {
+  // Three rows of 64 are one of 192, as in front of Swin's patch merging.
+  const std::string merged = std::string(kPorts) + R"(
+  g3 = const f32[192]
+  v3 = const f32[192,8]
+  s = MatMul(x, w) epilogue{bias=b} -> f32[2,3,64]
+  t = Reshape(s) -> f32[2,192]
+  n = Normalize(t, g3) {axes=[1], epsilon=0.001} -> f32[2,192]
+  m = MatMul(n, v3) -> f32[2,8]
+  outputs(m)
+)";
+  const Graph made = deferred(merged);
+  REQUIRE(count_rops(made, "MomentMatMul") == 2);
+  CHECK(count_rops(made, "Normalize") == 0);
+  const auto behind = std::find_if(made.rops.begin(), made.rops.end(), [](const ROperator& rop) { return rop.name == "m"; });
+  REQUIRE(behind != made.rops.end());
+  CHECK(made.tensor(behind->inputs[0]).shape == Shape{2, 192});
+  CHECK(made.tensor(behind->inputs[kMomentMoments]).shape == Shape{2, 6, 2});
+  CHECK(print(deferred(merged, faster_by_rounding, true)).find("keeps_rounded") != std::string::npos);
+  // A half of a row, and rows that end within one.
+  const auto stays = [&](const char* shape, const char* columns, const char* result) {
+    std::string text = merged;
+    for (size_t at; (at = text.find("[2,192]")) != std::string::npos;) text.replace(at, 7, shape);
+    for (size_t at; (at = text.find("[192")) != std::string::npos;) text.replace(at, 4, columns);
+    return count_rops(deferred(swapped(text, "f32[2,8]", result)), "MomentMatMul") == 0;
+  };
+  CHECK(stays("[12,32]", "[32", "f32[12,8]"));
+  CHECK(stays("[4,96]", "[96", "f32[4,8]"));
+  CHECK_FALSE(stays("[3,128]", "[128", "f32[3,8]"));
+}
+
 TEST_CASE("normalisations stay where they are another thing, or no gain") {
   const struct {
     const char* why;

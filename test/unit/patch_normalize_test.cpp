@@ -20,7 +20,20 @@ struct Row {
   size_t operands = 5;  // of image, weights, bias, scale, shift
   bool centered = true;
   Lay out_lay = Lay::channels_last;
+  std::vector<int64_t> order{};  // of the pixels, if it is another one
 };
+
+// Pixels of a map whose squares of 2 x 2 lie side by side, and so do the squares of these, as patch merging wants them: down, then right.
+std::vector<int64_t> nested_squares(int64_t images, int64_t height, int64_t width, int levels) {
+  std::vector<int64_t> order(static_cast<size_t>(images * height * width));
+  for (int64_t pixel = 0; pixel < static_cast<int64_t>(order.size()); ++pixel) {
+    const int64_t image = pixel / (height * width), h = pixel / width % height, w = pixel % width;
+    int64_t place = (image * (height >> levels) + (h >> levels)) * (width >> levels) + (w >> levels);
+    for (int level = levels; level-- > 0;) place = place * 4 + (w >> level & 1) * 2 + (h >> level & 1);
+    order[static_cast<size_t>(place)] = pixel;
+  }
+  return order;
+}
 
 Case case_of(const Row& row) {
   CaseMaker maker(row.name);
@@ -28,6 +41,10 @@ Case case_of(const Row& row) {
   for (size_t d = 0; d < 2; ++d) made[d + 2] = (row.in[d + 2] + row.pads_begin[d] + row.pads_end[d] - row.kernel[d]) / row.strides[d] + 1;
   std::vector<TensorId> inputs = {maker.input(row.in, Lay::rows), maker.constant({row.channels, row.in[1], row.kernel[0], row.kernel[1]})};
   while (inputs.size() < row.operands) inputs.push_back(maker.constant({row.channels}));
+  if (!row.order.empty()) {
+    inputs.resize(kPatchPixels);
+    inputs.push_back(maker.indices({made[0] * made[2] * made[3]}, row.order));
+  }
   const TensorId y = maker.output(made, row.out_lay);
   return maker.finish(NormalizedConv{row.kernel, row.strides, {1, 1}, row.pads_begin, row.pads_end, row.centered, 0.01F}, inputs, y);
 }
@@ -50,6 +67,18 @@ std::vector<Row> rows() {
        .pads_begin = {3, 3},
        .pads_end = {3, 3}},
       {.name = "padded pixels", .in = {1, 3, 12, 20}, .channels = 36, .out_lay = Lay::padded},
+      {.name = "squares of pixels", .in = {1, 3, 24, 40}, .channels = 96, .order = nested_squares(1, 6, 10, 1)},
+      {.name = "squares of squares of two images",
+       .in = {2, 3, 32, 48},
+       .channels = 36,
+       .operands = 3,
+       .order = nested_squares(2, 8, 12, 2)},
+      {.name = "squares of three levels",
+       .in = {1, 1, 48, 32},
+       .channels = 64,
+       .kernel = {2, 2},
+       .strides = {2, 2},
+       .order = nested_squares(1, 24, 16, 3)},
   };
 }
 
@@ -97,6 +126,22 @@ TEST_CASE("NormalizedConv normalises the channels of each pixel") {
   check_near(floats_of(results[0]), {-1, -1, -2, -2, 6, 6, 7, 7});
 }
 
+TEST_CASE("NormalizedConv gives the pixels of all images in an order") {
+  const auto made = [](const std::vector<int64_t>& pixels) {
+    CaseMaker maker("order");
+    const TensorId x = maker.input({2, 1, 1, 2}, Lay::rows, {1, -1, -2, 2}), w = maker.constant({4, 1, 1, 1}, Lay::rows, {1, 1, 3, 3}),
+                   order = maker.indices({4}, pixels), y = maker.output({2, 4, 1, 2}), none;
+    NormalizedConv op{{1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, true, 0};
+    const Case c = maker.finish(op, {x, w, none, none, none, order}, y);
+    return floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]);
+  };
+  // Pixels 0 and 3 are -1 -1 1 1, the others 1 1 -1 -1.
+  check_near(made({0, 1, 2, 3}), {-1, 1, -1, 1, 1, -1, 1, -1, 1, -1, 1, -1, -1, 1, -1, 1});
+  check_near(made({3, 0, 2, 1}), {-1, -1, -1, -1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1});
+  CHECK_THROWS_WITH(made({0, 1, 2, 4}), Contains("pixel 4 is outside of the result or comes twice"));
+  CHECK_THROWS_WITH(made({0, 1, 1, 3}), Contains("pixel 1 is outside of the result or comes twice"));
+}
+
 TEST_CASE("NormalizedConv says what does not fit") {
   const auto refused = [](const std::vector<Shape>& shapes) {
     ops::OperandList operands;
@@ -112,6 +157,7 @@ TEST_CASE("NormalizedConv says what does not fit") {
   CHECK_THAT(refused({{1, 3, 8}, {16, 3, 4}}), Contains("input X has shape [1,3,8], expected [N,C,H,W]"));
   CHECK_THAT(refused({{1, 3, 8, 8}, {18, 3, 4, 4}}), Contains("expected a multiple of 4 filters"));
   CHECK_THAT(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {8}}), Contains("operand 3 has shape [8], expected [16]"));
+  CHECK_THAT(refused({{1, 3, 8, 8}, {16, 3, 4, 4}, {16}, {16}, {16}, {4}}), Contains("pixels have shape [4] of f32, expected [4] of i64"));
 }
 
 TEST_CASE("a convolution takes the normalisation of its pixels") {
@@ -142,6 +188,30 @@ TEST_CASE("a convolution takes the normalisation of its pixels") {
   }
 }
 
+TEST_CASE("a convolution takes the normalisation of pixels that a table puts into another order") {
+  // A matrix of the pixels, as passes/order_rows leaves it.
+  const std::string rows =
+      swapped(kStem, "n = Normalize(t, g, h) {axes=[3], epsilon=0.001} -> f32[1,3,5,32]", R"(r = Reshape(t) -> f32[15,32]
+  table = const i64[15] {14, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
+  o = Normalize(r, g, h, table) {axes=[1], epsilon=0.001} -> f32[15,32]
+  n = Reshape(o) -> f32[1,3,5,32])");
+  const Graph made = normalized(rows);
+  REQUIRE(count_rops(made, "NormalizedConv") == 1);
+  CHECK(count_rops(made, "Normalize") == 0);
+  CHECK(made.rops[0].inputs.size() == kPatchPixels + 1);
+  const auto left = [&](const std::string& from, const std::string& to) {
+    return count_rops(normalized(swapped(rows, from, to)), "Normalize");
+  };
+  CHECK(left("{14, 0, 1,", "{14, 0, 0,") == 1);  // a pixel twice
+  CHECK(left("outputs(y)", "outputs(y, r)") == 1);
+  CHECK(left("outputs(y)", "outputs(y, c)") == 1);
+  // Rows that are half a pixel each.
+  std::string halves = swapped(swapped(rows, "g = const f32[32]", "g = const f32[16]"), "h = const f32[32]", "h = const f32[16]");
+  halves = swapped(halves, "Reshape(t) -> f32[15,32]", "Reshape(t) -> f32[30,16]");
+  halves = swapped(halves, "i64[15] {14,", "i64[30] {29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14,");
+  CHECK(count_rops(normalized(swapped(halves, "-> f32[15,32]", "-> f32[30,16]")), "Normalize") == 1);
+}
+
 TEST_CASE("pixels are normalised where a rTask has all channels, on tensor cores, and where four are one access") {
   const Row usual = {.name = "usual", .in = {1, 3, 16, 24}, .channels = 96};
   CHECK_FALSE(bodies_of(case_of(usual)).empty());
@@ -149,6 +219,13 @@ TEST_CASE("pixels are normalised where a rTask has all channels, on tensor cores
   CHECK(bodies_of(case_of({.name = "192 channels", .in = {1, 3, 16, 24}, .channels = 192})).empty());
   CHECK(bodies_of(case_of({.name = "result in rows", .in = {1, 3, 16, 24}, .channels = 96, .out_lay = Lay::rows})).empty());
   for (const RKernel& body : bodies_of(case_of(usual))) CHECK(body.phases[0].body == "rk::patch_normalize");
+  // An order is one of squares, or there is no body.
+  const auto in_order = [](const std::vector<int64_t>& order) {
+    return !bodies_of(case_of({.name = "an order", .in = {1, 3, 8, 16}, .channels = 32, .order = order})).empty();
+  };
+  CHECK(in_order({0, 4, 1, 5, 2, 6, 3, 7}));
+  CHECK_FALSE(in_order({7, 4, 1, 5, 2, 6, 3, 0}));
+  CHECK_FALSE(in_order({0, 1, 2, 3, 4, 5, 7, 6}));
 }
 
 TEST_CASE("normalised convolutions of patches agree with the reference") {
