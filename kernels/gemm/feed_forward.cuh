@@ -16,9 +16,9 @@
 //
 // Operands lie in boxes of 64 k: rows of 128 bytes with permuted cells (kernels/vdevice/boxes.cuh). Weights come so, too: for the first
 // product box by box of a tile of 64 columns; where k ends with half a box, two tiles share one, the first in bytes 0 to 63 of each row,
-// the second behind. For the second product a box has all C columns, and all boxes are copied into the work space before the inputs are
-// there. If C is no multiple of 64, the last tile reads rows behind its own,
-// whatever they are: its results of these are not used.
+// the second behind. For the second product a box has all C columns; all boxes are copied into the work space before the inputs are there,
+// or, where rows are fp32, half of them, and the others behind the loads of the rows. If C is no multiple of 64, the last tile reads rows
+// behind its own, whatever they are: its results of these are not used.
 //
 // Example: K 96, H 384, C 96, 256 threads. A chunk of the first product is two tiles: boxes of k 0 to 63 of either, and one with k 64 to 95
 // of both, 24 KB. Lane 13 of warp 5, which is warp 1 of warpgroup 1, has columns 64 + 16 + 2 * (13 / 4) = 86 and 87 of y, rows 2, 3, 10,
@@ -254,6 +254,10 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Results = FeedResults<Veu, C, MEMBERS>;
   static_assert(Veu::kComputeThreads == 8 * kFeedRows && Veu::kWeightStages >= 2 && Plan::kChunkBytes <= Veu::kWeightStageBytes);
   static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
+  // Of the second product's weights. Rows of fp32 that are there at once would wait behind copies of all weights; those of 16 bits wait
+  // less than the second product would for weights that are asked for late.
+  constexpr int kEarlyBytes =
+      sizeof(In) == 4 ? Plan::kSecondBytes / 2 / (Veu::kComputeThreads * 16) * (Veu::kComputeThreads * 16) : Plan::kSecondBytes;
   const auto& args = task.template arguments<FeedForwardArgs>();
   uint32_t tile;
   const int member = static_cast<int>(divide(task.index, args.tiles, tile));
@@ -270,12 +274,13 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   // All that is known before the inputs are there.
   [[maybe_unused]] ClusterExchange<Veu> exchange;
   if constexpr (MEMBERS > 1) exchange.begin(member, (MEMBERS - 1) * Results::kVectors * 16);
-  {
-    const char* const from = reinterpret_cast<const char*>(task.address(args.second)) + member * Plan::kSecondBytes;
+  const char* const second_from = reinterpret_cast<const char*>(task.address(args.second)) + member * Plan::kSecondBytes;
+  const auto copy_second = [&](int begin, int end) {
 #pragma unroll 6
-    for (int i = thread * 16; i < Plan::kSecondBytes; i += Veu::kComputeThreads * 16) cp_async16(second + i, from + i, true);
+    for (int i = begin + thread * 16; i < end; i += Veu::kComputeThreads * 16) cp_async16(second + i, second_from + i, true);
     cp_async_commit();
-  }
+  };
+  copy_second(0, kEarlyBytes);
   const float* const constants = task.address(args.constants);
   float2 bias[Plan::kSteps];
 #pragma unroll
@@ -312,6 +317,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
       if (results.exists(i)) residual[i] = load_raw4(from + i * Results::kStep);
     }
   }
+  if constexpr (kEarlyBytes < Plan::kSecondBytes) copy_second(kEarlyBytes, Plan::kSecondBytes);
   x.template store<Value, NORMALIZES>(boxes, inverse_k, epsilon, centered);
   proxy_fence_shared();
   sync_compute<Veu>();

@@ -58,7 +58,7 @@ struct GangShare {
   // --- before the first step ---
 
   RK_INLINE void begin() {
-    product.begin(image, work);
+    product.fetch_shared(image, work);
     for (int i = S::kBiasAt + static_cast<int>(threadIdx.x) * 4; i < S::kPartialAt; i += kGangThreads * 4) {
       cp_async16(work + i, image + S::kImageBias - S::kBiasAt + i, true);
     }
@@ -70,6 +70,7 @@ struct GangShare {
     } else {
       hidden.begin(own);
     }
+    product.load_registers(image);  // last: behind them nothing is asked for that the first step needs
     cp_async_wait<0>();
     sync_compute<Veu>();
     if constexpr (S::kInHand) hand.begin(task, args, work, own);

@@ -41,17 +41,21 @@ struct GangProduct {
   Sums sums;
   Sums input_sums;  // used with kApart only
 
-  // Fetches the weights; they are there after cp_async_commit, cp_async_wait and sync_compute.
-  RK_INLINE void begin(const float* image, float* work) {
+  // Fetches the weights that shared memory holds; they are there after cp_async_commit, cp_async_wait and sync_compute.
+  RK_INLINE void fetch_shared(const float* image, float* work) const {
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4)
+      cp_async16(work + i, image + S::kImageShared + i, true);
+  }
+
+  // Loads the weights that registers hold.
+  RK_INLINE void load_registers(const float* image) {
     const float* const own = image + warp_id() * (S::kRegisters * S::kChunkFloats) + lane_id() * kLaneStep;
 #pragma unroll
     for (int q = 0; q < S::kRegisters; ++q) {
 #pragma unroll
       for (int j = 0; j < kRows; ++j) registers[q][j] = Weights::again(own + q * S::kChunkFloats + j * kRowStep).floats();
     }
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < S::kBiasAt; i += kGangThreads * 4)
-      cp_async16(work + i, image + S::kImageShared + i, true);
   }
 
   RK_INLINE void clear() {
