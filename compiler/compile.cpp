@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "compiler/frontend/onnx_reader.h"
@@ -270,9 +272,22 @@ PlacedEstimator placed_estimator_for(const VDevice& vdevice, Precision precision
   };
 }
 
+// Asks once about each graph: passes begin and end with graphs that another one has asked about. Constants count by name, and so does
+// what an estimate asks of their values, whether fp16 holds them: in one pipeline a name always stands for the same values.
+GraphEstimator remembered(GraphEstimator estimator) {
+  const auto known = std::make_shared<std::unordered_map<std::string, double>>();
+  return [known, estimator = std::move(estimator)](const Graph& graph) {
+    std::string text = print(graph);
+    if (const auto at = known->find(text); at != known->end()) return at->second;
+    const double us = estimator(graph);
+    known->emplace(std::move(text), us);
+    return us;
+  };
+}
+
 // The GraphEstimator for passes. `trial` is all that is known of the compilation before its graph.
 GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial, bool gangs) {
-  return [vdevice, trial, gangs, alone = placed_estimator_for(vdevice, trial.precision, gangs)](const Graph& unplaced) {
+  return remembered([vdevice, trial, gangs, alone = placed_estimator_for(vdevice, trial.precision, gangs)](const Graph& unplaced) {
     Prepared prepared = trial;
     Graph placed = passes::assign_layout(unplaced, cell_of(trial), alone);
     prepared.vdevice = best_rings(placed, vdevice, trial, gangs);
@@ -288,7 +303,7 @@ GraphEstimator graph_estimator_for(const VDevice& vdevice, const Prepared& trial
         (select::has<FeedForward>(unplaced) || select::has<SelfAttention>(unplaced)))
       return std::numeric_limits<double>::infinity();
     return schedule::one_after_another_us(placed, prepared.vdevice, trial.precision, gangs);
-  };
+  });
 }
 
 // Whether the second result are numbers about the first, moments or sums, which are fp32 in every precision.

@@ -235,12 +235,18 @@ class Deferral {
     const Tensor weights = graph_.tensor(product.inputs[1]);
     const float* const data = f32_data(weights);
     const auto k = static_cast<size_t>(weights.shape[op.trans_b ? 1 : 0]), columns = static_cast<size_t>(weights.shape[op.trans_b ? 0 : 1]);
+    // In the order of memory: lines are rows of k, or with trans_b columns.
+    const size_t lines = op.trans_b ? columns : k, length = op.trans_b ? k : columns;
     if (shift.valid()) {
       std::vector<double> sums(columns, 0);
       const float* const shifts = f32_data(graph_.tensor(shift));
-      for (size_t i = 0; i < k * columns; ++i) {
-        const size_t row = op.trans_b ? i % k : i / columns, column = op.trans_b ? i / k : i % columns;
-        sums[column] += static_cast<double>(shifts[row]) * data[i];
+      for (size_t line = 0; line < lines; ++line) {
+        const float* const values = data + line * length;
+        if (op.trans_b) {
+          for (size_t i = 0; i < length; ++i) sums[line] += static_cast<double>(shifts[i]) * values[i];
+        } else {
+          for (size_t i = 0; i < length; ++i) sums[i] += static_cast<double>(shifts[line]) * values[i];
+        }
       }
       std::vector<float> bias;
       const TensorId own = product.inputs[kMomentBias];
@@ -249,9 +255,12 @@ class Deferral {
       product.inputs[kMomentBias] = add_f32_constant(graph_, product.name + ".shifted_bias", {static_cast<int64_t>(columns)}, bias);
     }
     if (!scale.valid()) return;
-    std::vector<float> scaled(data, data + k * columns);
+    std::vector<float> scaled(lines * length);
     const float* const scales = f32_data(graph_.tensor(scale));
-    for (size_t i = 0; i < k * columns; ++i) scaled[i] *= scales[op.trans_b ? i % k : i / columns];
+    for (size_t line = 0; line < lines; ++line) {
+      const size_t first = line * length;
+      for (size_t i = 0; i < length; ++i) scaled[first + i] = data[first + i] * scales[op.trans_b ? i : line];
+    }
     product.inputs[1] = add_f32_constant(graph_, product.name + ".scaled_weight", weights.shape, scaled);
   }
 

@@ -40,15 +40,17 @@ void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, st
   const size_t n = bias.size(), k = weights.size() / n;
   if (shift.valid()) {
     const float* const shifts = f32_data(graph.tensor(shift));
-    for (size_t column = 0; column < n; ++column) {
-      double sum = bias[column];
-      for (size_t row = 0; row < k; ++row) sum += static_cast<double>(shifts[row]) * weights[row * n + column];
-      bias[column] = static_cast<float>(sum);
+    std::vector<double> sums(bias.begin(), bias.end());
+    for (size_t row = 0; row < k; ++row) {
+      for (size_t column = 0; column < n; ++column) sums[column] += static_cast<double>(shifts[row]) * weights[row * n + column];
     }
+    for (size_t column = 0; column < n; ++column) bias[column] = static_cast<float>(sums[column]);
   }
   if (!scale.valid()) return;
   const float* const scales = f32_data(graph.tensor(scale));
-  for (size_t i = 0; i < weights.size(); ++i) weights[i] *= scales[i / n];
+  for (size_t row = 0; row < k; ++row) {
+    for (size_t column = 0; column < n; ++column) weights[row * n + column] *= scales[row];
+  }
 }
 
 TensorId in_shape(Graph& graph, std::vector<ROperator>& views, TensorId id, const Shape& shape) {
