@@ -1,6 +1,5 @@
 #include "compiler/passes/normalize_patches.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,25 +27,13 @@ bool is_plain_conv(const Graph& graph, const ROperator& rop) {
          rop.epilogue.activation == Activation::none;
 }
 
-// Whether the rows that the Normalize takes by a table are all of its operand, each once.
-bool takes_each_once(const Graph& graph, const ROperator& normalize) {
-  const Tensor& table = graph.tensor(normalize.inputs[kNormalizeRows]);
-  const int64_t rows = graph.tensor(normalize.inputs[0]).shape[0];
-  if (table.role != Role::constant || table.shape != Shape{rows}) return false;
-  std::vector<int64_t> taken(i64_data(table), i64_data(table) + rows);
-  std::sort(taken.begin(), taken.end());
-  for (int64_t row = 0; row < rows; ++row) {
-    if (taken[static_cast<size_t>(row)] != row) return false;
-  }
-  return true;
-}
-
 std::optional<NormalizedPatches> match(const Graph& graph, const Uses& uses, size_t at) {
   ROperator normalize = graph.rops[at];
   if (!std::holds_alternative<Normalize>(normalize.attrs)) return std::nullopt;
   const TensorId pixels = input_or_none(normalize, kNormalizeRows);
   if (pixels.valid()) {
-    if (!takes_each_once(graph, normalize)) return std::nullopt;
+    const Tensor& table = graph.tensor(pixels);
+    if (table.shape.size() != 1 || !permutation_of(table, graph.tensor(normalize.inputs[0]).shape[0])) return std::nullopt;
     normalize.inputs.resize(kNormalizeRows);
   }
   if (!normalizes_rows(graph, normalize)) return std::nullopt;

@@ -20,17 +20,8 @@ namespace {
 std::optional<std::vector<int64_t>> order_of(const Graph& graph, const ROperator& rop) {
   if (!std::holds_alternative<Normalize>(rop.attrs) || !input_or_none(rop, kNormalizeRows).valid()) return std::nullopt;
   const Tensor &x = graph.tensor(rop.inputs[0]), &table = graph.tensor(rop.inputs[kNormalizeRows]);
-  const int64_t rows = x.shape[0];
-  if (table.role != Role::constant || table.shape.size() != 2 || table.shape[1] < 2 || element_count(table.shape) != rows)
-    return std::nullopt;
-  const int64_t* const first = i64_data(table);
-  std::vector<int64_t> order(first, first + rows);
-  std::vector<bool> taken(order.size(), false);
-  for (const int64_t row : order) {
-    if (row < 0 || row >= rows || taken[static_cast<size_t>(row)]) return std::nullopt;
-    taken[static_cast<size_t>(row)] = true;
-  }
-  return order;
+  if (table.shape.size() != 2 || table.shape[1] < 2) return std::nullopt;
+  return permutation_of(table, x.shape[0]);
 }
 
 // All rOperators that work on the same rows, found from one of their tensors.

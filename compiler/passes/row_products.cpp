@@ -53,6 +53,17 @@ void take_scale_and_shift(const Graph& graph, TensorId scale, TensorId shift, st
   }
 }
 
+std::optional<std::vector<int64_t>> permutation_of(const Tensor& table, int64_t count) {
+  if (table.role != Role::constant || table.dtype != DType::i64 || element_count(table.shape) != count) return std::nullopt;
+  std::vector<int64_t> numbers(i64_data(table), i64_data(table) + count);
+  std::vector<bool> taken(numbers.size(), false);
+  for (const int64_t number : numbers) {
+    if (number < 0 || number >= count || taken[static_cast<size_t>(number)]) return std::nullopt;
+    taken[static_cast<size_t>(number)] = true;
+  }
+  return numbers;
+}
+
 TensorId in_shape(Graph& graph, std::vector<ROperator>& views, TensorId id, const Shape& shape) {
   if (graph.tensor(id).shape == shape) return id;
   ROperator reshape;
