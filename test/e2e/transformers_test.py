@@ -833,6 +833,15 @@ def test_normalisation_behind_patches(tamp):
     assert "NormalizedConv" not in rops_of(tamp, "--precision", "fp16", "--vdevice", "h200")
 
 
+def merged_squares(net, rows, columns):
+    """Patch merging: four neighbouring pixels side by side, normalised and multiplied."""
+    parts = [net.add("Slice", rows, net.ints(h, w), net.ints(10 ** 6, 10 ** 6), net.ints(1, 2), net.ints(2, 2)) for w in (0, 1) for h in (0, 1)]
+    net.hidden = 4 * columns
+    joined = net.norm(net.add("Concat", *parts, axis=3))
+    net.hidden = 2 * columns
+    return net.linear(joined, 4 * columns, 2 * columns)
+
+
 def merged_stages(images=1, height=12, width=20, channels=96, mixed=False):
     """Two stages of Swin without their attention: each a feed-forward part on pixels, then squares of four pixels side by side, normalised and multiplied.
     `mixed`: the last squares are of any four pixels."""
@@ -846,14 +855,12 @@ def merged_stages(images=1, height=12, width=20, channels=96, mixed=False):
         if mixed and stage == 1:
             order = np.random.default_rng(3).permutation(images * height * width // 4)
             flat = net.add("Gather", net.add("Reshape", rows, net.ints(order.size, width_in)), net.constant(order, np.int64), axis=0)
-            joined = net.add("Reshape", flat, net.ints(images, height // 4, width // 4, 4 * width_in))
+            net.hidden = 4 * width_in
+            joined = net.norm(net.add("Reshape", flat, net.ints(images, height // 4, width // 4, 4 * width_in)))
+            net.hidden = 2 * width_in
+            rows = net.linear(joined, 4 * width_in, 2 * width_in)
         else:
-            parts = [net.add("Slice", rows, net.ints(h, w), net.ints(10 ** 6, 10 ** 6), net.ints(1, 2), net.ints(2, 2)) for w in (0, 1) for h in (0, 1)]
-            joined = net.add("Concat", *parts, axis=3)
-        net.hidden = 4 * width_in
-        joined = net.norm(joined)
-        net.hidden = 2 * width_in
-        rows = net.linear(joined, 4 * width_in, 2 * width_in)
+            rows = merged_squares(net, rows, width_in)
     named(net, rows)
     return net.model([port("x", images, 3, 4 * height, 4 * width)], [port("y", images, height // 4, width // 4, 4 * channels)], opset=20, ir=9)
 
@@ -904,9 +911,9 @@ def test_attention_in_windows(tamp):
         assert len(chosen) == 1 and chosen[0].startswith("attention_few"), f"{shape} {precision}: {chosen}"
 
 
-def shifted_windows(images, edge, shift, channels, heads, window=7, columns=None):
+def shifted_windows(images, edge, shift, channels, heads, window=7, columns=None, merges=False):
     """Two blocks of Swin around a map: plain windows, then windows of the map rolled by `shift`, with a mask between its parts. `columns`: of the rows that
-    the map is a product of."""
+    the map is a product of. `merges`: the map is of normalised patches instead, and behind it stand patch merging and two long products."""
     net, size, across, rows = Net(channels), channels // heads, edge // window, window * window
     map_shape, grid = (images, edge, edge, channels), (images, across, window, across, window, channels)
 
@@ -928,7 +935,7 @@ def shifted_windows(images, edge, shift, channels, heads, window=7, columns=None
         bias = random(f"w{len(net.weights)}", 1, heads, rows, rows)
         if by:
             side = np.repeat([0, 1, 2], [edge - window, window - by, by])
-            part = (side[:, None] * 3 + side).reshape(across, window, across, window).transpose(0, 2, 1, 3).reshape(windows, rows)
+            part = np.tile((side[:, None] * 3 + side).reshape(across, window, across, window).transpose(0, 2, 1, 3).reshape(-1, rows), (images, 1))
             bias = bias - 100 * (part[:, None, :, None] != part[:, None, None, :])
         weights = net.add("Softmax", net.add("Add", scores, net.constant(bias)), axis=-1)
         mixed = net.add("Transpose", net.add("MatMul", weights, v), perm=[0, 2, 1, 3])
@@ -937,12 +944,19 @@ def shifted_windows(images, edge, shift, channels, heads, window=7, columns=None
         back = net.add("Reshape", back, net.ints(*map_shape))
         return rolled(back, edge - by) if by else back
 
-    x = net.linear("x", columns or channels, channels)
+    if merges:
+        patches = net.add("Conv", "x", net.weight(channels, 3, 4, 4), net.weight(channels, scale=0.1), strides=[4, 4])
+        x = net.norm(net.add("Transpose", patches, perm=[0, 2, 3, 1]))
+    else:
+        x = net.linear("x", columns or channels, channels)
     for by in (0, shift):
         x = net.add("Add", x, attention(net.norm(x), by))
         x = net.add("Add", x, net.linear(net.add("Gelu", net.linear(net.norm(x), channels, 4 * channels)), 4 * channels, channels))
-    named(net, x)
-    return net.model([port("x", images, edge, edge, columns or channels)], [port("y", *map_shape)], opset=20, ir=9)
+    if not merges:
+        named(net, x)
+        return net.model([port("x", images, edge, edge, columns or channels)], [port("y", *map_shape)], opset=20, ir=9)
+    named(net, net.linear(net.linear(merged_squares(net, x, channels), 2 * channels, 2048), 2048, channels))
+    return net.model([port("x", images, 3, 4 * edge, 4 * edge)], [port("y", images, edge // 2, edge // 2, channels)], opset=20, ir=9)
 
 
 def attended_windows(shift, window, images=1):
@@ -967,6 +981,16 @@ def test_self_attention_as_one_level(tamp):
     check(tamp, attended_windows(3, 7), None, 5e-3, "fp16", None, "--vdevice", "h200", "--execution", "graph")
     for options in [("fp32", "--vdevice", "h200"), ("tf32", "--vdevice", "h200", "--activations", "fp32"), ("fp16", "--vdevice", "a100")]:
         assert "SelfAttention" not in rops_of(tamp, "--precision", *options), options
+
+
+def test_a_stage_of_swin_in_the_order_of_the_next(tamp):
+    """Patches, attention within shifted windows, and patch merging, of one image and of two: tables of the windows' rows are in the other order."""
+    for images, precision, limit in [(1, "fp16", 5e-3), (2, "tf32", 5e-3), (2, "fp16", 5e-3)]:
+        check(tamp, shifted_windows(images, 14, 3, 64, 2, merges=True), None, limit, precision, None, "--vdevice", "h200", "--records", "none")
+        tamp("compile", "model.onnx", "-o", "made", "--precision", precision, "--vdevice", "h200", "--records", "none")
+        made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
+        tables = [rop["op"] for rop in made if "i64" in rop["signature"]]
+        assert tables == ["NormalizedConv", "SelfAttention", "SelfAttention"], f"{images} {precision}: {tables}"
 
 
 def test_attention_in_shifted_windows(tamp):
