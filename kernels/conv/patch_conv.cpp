@@ -339,8 +339,9 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c)
   if (normalized != nullptr) add_normalisation(request, *normalized, p, c, phase);
   RKernel rkernel;
   rkernel.family = "patch_conv";
-  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h,
-                             c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "");
+  rkernel.name =
+      fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
+                  c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", has_order(request.rop) ? ", ordered" : "");
   rkernel.config = to_pairs(c);
   rkernel.phases = {phase};
   return rkernel;

@@ -991,6 +991,7 @@ def test_a_stage_of_swin_in_the_order_of_the_next(tamp):
         made = json.loads((tamp.folder / "made" / "model.rprogram.json").read_text())["rops"]
         tables = [rop["op"] for rop in made if "i64" in rop["signature"]]
         assert tables == ["NormalizedConv", "SelfAttention", "SelfAttention"], f"{images} {precision}: {tables}"
+        assert made[0]["rkernel"].startswith("patch_normalize<") and "ordered" in made[0]["rkernel"], made[0]["rkernel"]
 
 
 def test_attention_in_shifted_windows(tamp):
