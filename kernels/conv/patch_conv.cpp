@@ -77,9 +77,10 @@ std::optional<PixelSteps> steps_of_order(const Graph& graph, const ROperator& ro
   const int64_t height = p.pixels[1], width = p.pixels[2], of_image = height * width, count = p.pixels[0] * of_image;
   const Tensor& pixels = graph.tensor(rop.inputs[kPatchPixels]);
   if (pixels.role != Role::constant) return std::nullopt;
+  const int64_t* const order = i64_data(pixels);
   std::vector<int64_t> places(static_cast<size_t>(count), -1);
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t from = i64_data(pixels)[i];
+    const int64_t from = order[i];
     if (from < 0 || from >= count) return std::nullopt;
     places[static_cast<size_t>(from)] = i;
   }
@@ -92,6 +93,22 @@ std::optional<PixelSteps> steps_of_order(const Graph& graph, const ROperator& ro
   for (int64_t i = 0; i < count; ++i) {
     const int64_t image = i / of_image, of_its = i % of_image;
     if (places[static_cast<size_t>(i)] != image * of_image + steps.place(of_its / width, of_its % width)) return std::nullopt;
+  }
+  return steps;
+}
+
+// Numbers of the rKernel, since they are found by a walk over all pixels, and each rTask's accesses ask for them.
+void add_steps(const PixelSteps& steps, RKernel& rkernel) {
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    rkernel.config.emplace_back(fmt::format("step_h{}", digit), steps.h[digit]);
+    rkernel.config.emplace_back(fmt::format("step_w{}", digit), steps.w[digit]);
+  }
+}
+PixelSteps steps_of(const RKernel& rkernel) {
+  PixelSteps steps;
+  for (size_t digit = 0; digit < steps.h.size(); ++digit) {
+    steps.h[digit] = rkernel.config_value(fmt::format("step_h{}", digit));
+    steps.w[digit] = rkernel.config_value(fmt::format("step_w{}", digit));
   }
   return steps;
 }
@@ -291,8 +308,14 @@ Cost cost_of(const VDevice& vdevice, const Product& p, const PatchPlan& c, DType
 }
 
 // Makes the phase one of patch_normalize.
-void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c, Phase& phase) {
+void add_normalisation(const Request& request, const NormalizedConv& op, const Product& p, const PatchPlan& c,
+                       const std::optional<PixelSteps>& steps, Phase& phase) {
   const VDevice& vdevice = request.vdevice;
+  const std::array<int64_t, 4> none{};
+  const auto in_elements = [&](std::array<int64_t, 4> of) {
+    for (int64_t& step : of) step *= p.out_strides[3];
+    return array_arg(to_vector(of));
+  };
   phase.header = "kernels/conv/patch_normalize.cuh";
   phase.body = "rk::patch_normalize";
   const auto plain = std::find_if(phase.template_args.begin(), phase.template_args.end(), [](const auto& a) { return a.first == "PLAIN"; });
@@ -303,23 +326,16 @@ void add_normalisation(const Request& request, const NormalizedConv& op, const P
                 {"shift", ArgValue{PackedArg{ring_bytes(p, c) + 2 * bias_bytes(p, c)}}},
                 {"inverse_channels", float_arg(1.0F / static_cast<float>(p.channels))},
                 {"epsilon", float_arg(op.epsilon)},
-                {"h_steps", array_arg(std::vector<int64_t>(4))},
-                {"w_steps", array_arg(std::vector<int64_t>(4))}};
-  if (has_order(request.rop)) {
-    const PixelSteps steps = *steps_of_order(request.graph, request.rop, p);
-    const auto in_elements = [&](std::array<int64_t, 4> of) {
-      for (int64_t& step : of) step *= p.out_strides[3];
-      return array_arg(to_vector(of));
-    };
-    phase.args[phase.args.size() - 2].value = in_elements(steps.h);
-    phase.args.back().value = in_elements(steps.w);
+                {"h_steps", in_elements(steps ? steps->h : none)},
+                {"w_steps", in_elements(steps ? steps->w : none)}};
+  if (steps) {
     if (!is_narrow(request.graph.tensor(p.out).dtype)) phase.template_args.emplace_back("Out", "float");
     phase.template_args.emplace_back("ORDERED", "true");
   }
   phase.cost.latency_us += vdevice.cost("patch_conv.normalize_cycles") / (vdevice.clock_ghz * 1e3);
 }
 
-RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c) {
+RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c, const std::optional<PixelSteps>& steps) {
   const auto* const normalized = std::get_if<NormalizedConv>(&request.rop.attrs);
   const ROperator conv = plain_conv(request.rop);
   Phase phase;
@@ -336,13 +352,13 @@ RKernel rkernel_of(const Request& request, const Product& p, const PatchPlan& c)
   phase.work_bytes = patch_work_bytes(p, c);
   phase.ring = {c.chunk_steps * c.step_bytes(), patch_chunks(p, c), p.pixels[0] * tiles_of_image(p, c), patch_blocks(p, c)};
   phase.cost = cost_of(request.vdevice, p, c, values);
-  if (normalized != nullptr) add_normalisation(request, *normalized, p, c, phase);
+  if (normalized != nullptr) add_normalisation(request, *normalized, p, c, steps, phase);
   RKernel rkernel;
   rkernel.family = "patch_conv";
-  rkernel.name =
-      fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h, c.tile_w,
-                  c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", has_order(request.rop) ? ", ordered" : "");
+  rkernel.name = fmt::format("{}<{}x{} pixels, {} channels{}{}>", normalized != nullptr ? "patch_normalize" : "patch_conv", c.tile_h,
+                             c.tile_w, c.block(), c.warps_k > 1 ? fmt::format(", k by {}", c.warps_k) : "", steps ? ", ordered" : "");
   rkernel.config = to_pairs(c);
+  if (steps) add_steps(*steps, rkernel);
   rkernel.phases = {phase};
   return rkernel;
 }
@@ -355,12 +371,16 @@ std::vector<RKernel> list_candidates(const Request& request) {
   const std::optional<Product> p = patch_product_of(request.graph, request.rop);
   if (!p || p->groups != 1 || p->in_channels > kMostChannels || is_narrow(request.graph.tensor(p->in).dtype)) return {};
   if (normalizes && (p->channels % 4 != 0 || !has_vector_outputs(request.graph, *p) || has_epilogue(request.rop))) return {};
-  if (has_order(request.rop) && (!lie_in_rows(*p) || !steps_of_order(request.graph, request.rop, *p))) return {};
+  std::optional<PixelSteps> steps;
+  if (has_order(request.rop)) {
+    if (lie_in_rows(*p)) steps = steps_of_order(request.graph, request.rop, *p);
+    if (!steps) return {};
+  }
   std::vector<RKernel> rkernels;
   for (PatchPlan& plan : patch_plans(vdevice, *p, has_vector_rows(request.graph, *p) ? 4 : 1)) {
     if (normalizes && patch_blocks(*p, plan) > 1) continue;  // a pixel's channels are in several rTasks
     plan.plain = is_plain(request.graph, plain_conv(request.rop), *p) ? 1 : 0;
-    rkernels.push_back(rkernel_of(request, *p, plan));
+    rkernels.push_back(rkernel_of(request, *p, plan, steps));
   }
   return rkernels;
 }
@@ -368,9 +388,8 @@ std::vector<RKernel> list_candidates(const Request& request) {
 // --- accesses ----------------------------------------------------------------------------------------------------------
 
 // All channels of pixels that lie in the rOperator's order, neighbours together.
-void append_ordered(const Graph& graph, const ROperator& rop, const Product& p, const PixelBox& low, const PixelBox& high,
+void append_ordered(const Graph& graph, const PixelSteps& steps, const Product& p, const PixelBox& low, const PixelBox& high,
                     std::vector<Region>& regions) {
-  const PixelSteps steps = *steps_of_order(graph, rop, p);
   std::vector<int64_t> places;
   for (int64_t h = low[1]; h < high[1]; ++h) {
     for (int64_t w = low[2]; w < high[2]; ++w) places.push_back(low[0] * p.pixels[1] * p.pixels[2] + steps.place(h, w));
@@ -397,7 +416,7 @@ void accesses(const Graph& graph, const ROperator& rop, const RKernel& rkernel, 
   const PixelBox high = {image + 1, std::min(oh + c.tile_h, p.pixels[1]), std::min(ow + c.tile_w, p.pixels[2]),
                          std::min(channel + c.block(), p.channels)};
   if (has_order(rop))
-    append_ordered(graph, rop, p, low, high, out.writes);
+    append_ordered(graph, steps_of(rkernel), p, low, high, out.writes);
   else
     append_pixels(graph, p.out, p.out_strides, low, high, out.writes);
   PixelBox read = high;
