@@ -1,4 +1,6 @@
 // Attention: for each query a softmax over all keys of its scores, or of those of its window, and the sum of the values with these weights.
+// Scores are floats, before and after the bias is added, as they would be between rOperators of their own: scores vanish beside a mask as
+// large as 1e30, so that a query whose keys are all masked by the same number weighs all of them alike.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -136,7 +138,8 @@ std::vector<Value> evaluate(const Attention& op, const Call& call) {
       const int64_t key = from_k + windows.row(window, n) * size;
       double dot = 0;
       for (int64_t e = 0; e < size; ++e) dot += q[from_q + e] * k[key + e];
-      weights[static_cast<size_t>(n)] = op.scale * dot + bias[static_cast<size_t>(i * keys + n)];
+      const double score = static_cast<float>(op.scale * dot);
+      weights[static_cast<size_t>(n)] = static_cast<float>(score + bias[static_cast<size_t>(i * keys + n)]);
       largest = max_of(largest, weights[static_cast<size_t>(n)]);
     }
     if (op.weightless != Weightless::nan && largest == -std::numeric_limits<double>::infinity()) continue;

@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <numbers>
 
 #include "kernels/args.h"
 #include "kernels/attention/numbers.cuh"
@@ -188,7 +187,7 @@ std::vector<Arg> arguments_of(const Request& request, const Heads& heads, int64_
                            {"bias_n", arg(heads.strides[kBias].column)},
                            {"blocks", divisor_arg(heads.blocks(groups))},
                            {"groups_log2", arg(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(groups))))},
-                           {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale * static_cast<float>(std::numbers::log2e))},
+                           {"scale", float_arg(std::get<Attention>(request.rop.attrs).scale)},
                            {"weightless", arg(static_cast<int64_t>(std::get<Attention>(request.rop.attrs).weightless))}};
   if (heads.has_table()) args.insert(args.end(), {{"table", ArgValue{PackedArg{0}}}, {"table_batch", batch(kTable)}});
   return args;

@@ -19,6 +19,10 @@
 // row and column i of the window's bias, is row table[i]. The table is a constant, so that where the first rows lie is known before the
 // inputs are there. Example: two windows of four pixels of a map of 2 x 4; key 2 of window 1 is row table[1 * 4 + 2] = 6.
 //
+// What is added to a score may be as large as a float (a mask by the least number), and a query whose keys are all masked so has weights
+// that are all the same. Times log2(e), which exp2 needs, it would be -infinity; so only differences of scores are multiplied by log2(e).
+// Where that takes another multiplication for each score (AttentionScores), scores are times log2(e), and what is added stays finite.
+//
 // Limits: Q, K and V have one type In, Y has type Out, the bias type Bias; each is fp32 or has 16 bits.
 #pragma once
 
@@ -42,7 +46,7 @@ struct AttentionArgs {
   int32_t out_m, out_n, q_m, q_k, k_n, k_k, v_n, v_columns, bias_m, bias_n;  // strides
   Divisor blocks;                                                            // of queries
   uint32_t groups_log2;                                                      // of queries
-  float scale;         // times log2(e), as are the scores, because the GPU has exp2 and not exp
+  float scale;
   int32_t weightless;  // AttentionWeightless
   TensorRef table{};   // with kTable: int32, the rows of each window
   int32_t table_batch[kAttentionBatchRank]{};
@@ -106,6 +110,17 @@ struct AttentionQueries {
       mma_tf32(score, of[1], odd);
     }
   }
+};
+
+// Scores of attention_once and attention_rows: times log2(e) unless each has a number of its own that is added.
+template <AttentionBias kBias>
+struct AttentionScores {
+  static constexpr bool kToBase2 = kBias != kBiasOfScores;
+
+  RK_INLINE static float scale(const AttentionArgs& args) { return kToBase2 ? args.scale * kLog2E : args.scale; }
+  RK_INLINE static float added(float bias) { return kToBase2 ? finite_times_log2e(bias) : bias; }
+  // Of a difference of scores.
+  RK_INLINE static float weight(float difference) { return kToBase2 ? exp2_fast(difference) : exp_fast(difference); }
 };
 
 // Offsets of one batch.
@@ -208,8 +223,7 @@ RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, cons
 #pragma unroll
   for (int j = 0; j < kSize / 16; ++j) q[j].multiply(score, keys.k[j]);
 #pragma unroll
-  for (int e = 0; e < 4; ++e)
-    score[e] = first + member * 2 + e % 2 < head.keys ? fmaf(score[e], head.scale, keys.added[e] * kLog2E) : -INFINITY;
+  for (int e = 0; e < 4; ++e) score[e] = first + member * 2 + e % 2 < head.keys ? fmaf(score[e], head.scale, keys.added[e]) : -INFINITY;
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -217,10 +231,10 @@ RK_INLINE void add_keys(const AttentionHead<In, Bias>& head, int32_t first, cons
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullMask, largest, step));
     const float base = largest == -INFINITY ? 0.0f : largest;  // all masked so far: base 0 makes exp(-inf) = 0; base -inf would make NaN
-    const float factor = exp2_fast(sums.largest[r] - base);
+    const float factor = exp_fast(sums.largest[r] - base);
     sums.largest[r] = largest;
-    score[r * 2] = exp2_fast(score[r * 2] - base);
-    score[r * 2 + 1] = exp2_fast(score[r * 2 + 1] - base);
+    score[r * 2] = exp_fast(score[r * 2] - base);
+    score[r * 2 + 1] = exp_fast(score[r * 2 + 1] - base);
     sums.sum[r] = sums.sum[r] * factor + (score[r * 2] + score[r * 2 + 1]);
 #pragma unroll
     for (int c = 0; c < kSize / 32; ++c) {
@@ -286,7 +300,7 @@ RK_INLINE void attention_finish(const AttentionArgs& args, Out* out, const int32
     float4 y{0, 0, 0, 0};
 #pragma unroll 2
     for (int w = 0; w < warps; ++w) {
-      const float factor = exp2_fast(largest[begin + w * kRows] - base);
+      const float factor = exp_fast(largest[begin + w * kRows] - base);
       const float4 part = *reinterpret_cast<const float4*>(parts + (begin + w * kRows) * kPitch + column);
       total += factor * sum[begin + w * kRows];
       y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};

@@ -131,7 +131,7 @@ struct AttentionOnceAdded {
   }
   RK_INLINE float at(int tile, int g, int r, int e) const {
     if constexpr (kBias == kNoBias) return 0.0f;
-    return of[kBias == kBiasOfKeys ? 0 : tile][g][r][kBias == kBiasOfKeys ? e % 2 : e];
+    return AttentionScores<kBias>::added(of[kBias == kBiasOfKeys ? 0 : tile][g][r][kBias == kBiasOfKeys ? e % 2 : e]);
   }
 };
 
@@ -177,6 +177,7 @@ RK_INLINE AttentionOnceSums<kSize> attention_once_sums(const AttentionArgs& args
     }
   }
   if (tile + 1 < kTiles) held.load_queries(args, rows, tile + 1);
+  const float scale = AttentionScores<kBias>::scale(args);
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
@@ -184,7 +185,7 @@ RK_INLINE AttentionOnceSums<kSize> attention_once_sums(const AttentionArgs& args
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const bool exists = first + g * 16 + r * 8 + member * 2 + e % 2 < args.keys;
-        score[g][r][e] = exists ? fmaf(score[g][r][e], args.scale, added.at(tile, g, r, e) * kLog2E) : -INFINITY;
+        score[g][r][e] = exists ? fmaf(score[g][r][e], scale, added.at(tile, g, r, e)) : -INFINITY;
         largest[e / 2] = fmaxf(largest[e / 2], score[g][r][e]);
       }
     }
@@ -204,7 +205,7 @@ RK_INLINE AttentionOnceSums<kSize> attention_once_sums(const AttentionArgs& args
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        score[g][r][e] = exp2_fast(score[g][r][e] - base[e / 2]);
+        score[g][r][e] = AttentionScores<kBias>::weight(score[g][r][e] - base[e / 2]);
         sum[e / 2] += score[g][r][e];
       }
       a[r * 2] = pair_of<In>(score[g][r][0], score[g][r][1]);
@@ -248,7 +249,7 @@ RK_INLINE void attention_once_tile(const AttentionArgs& args, Held& held, const 
 }
 
 // Adds up the warps' shares of a tile's rows and stores four elements a thread.
-template <class Veu, int kSize, class Out>
+template <class Veu, int kSize, AttentionBias kBias, class Out>
 RK_INLINE void attention_once_finish(const AttentionArgs& args, Out* out, int32_t m0, const float* parts, const float2* largest_and_sum) {
   constexpr int kPitch = kOncePitch<kSize>, kFours = kSize / 4;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -270,7 +271,7 @@ RK_INLINE void attention_once_finish(const AttentionArgs& args, Out* out, int32_
 #pragma unroll
   for (int w = 0; w < kAttentionWarps; ++w) {
     const float4 part = load_shared4(parts, ((w * kAttentionRows + row) * kPitch + attention_once_four<kSize>(four) * 4) * 4);
-    const float factor = exp2_fast(of[w].x - base);
+    const float factor = AttentionScores<kBias>::weight(of[w].x - base);
     total = fmaf(factor, of[w].y, total);
     y = float4{fmaf(factor, part.x, y.x), fmaf(factor, part.y, y.y), fmaf(factor, part.z, y.z), fmaf(factor, part.w, y.w)};
   }
@@ -311,7 +312,7 @@ RK_BODY void attention_once(const Task<Veu>& caller) {
     if (tile > 0) sync_compute<Veu>();  // all have read the last tile's sums
     attention_once_tile<kSize, kTiles, kGroups, kBias, In>(args, held, rows, added, tile, first, parts, largest_and_sum);
     sync_compute<Veu>();
-    attention_once_finish<Veu, kSize>(args, out, m0 + tile * kAttentionRows, parts, largest_and_sum);
+    attention_once_finish<Veu, kSize, kBias>(args, out, m0 + tile * kAttentionRows, parts, largest_and_sum);
   }
 }
 

@@ -47,8 +47,9 @@ RK_INLINE void copy_stage(const AttentionArgs& args, const In* k, const In* v, c
   }
 }
 
-// Puts the numbers that are added to the keys' scores into shared memory, times log2(e); -inf for keys behind the end, up to a whole stage.
-// In two steps, since a load takes as long as a turn: `load` has the number of the thread's first key, `store` brings the others as well.
+// Puts the numbers that are added to the keys' scores into shared memory, times log2(e) but finite; -inf for keys behind the end, up to a
+// whole stage. In two steps, since a load takes as long as a turn: `load` has the number of the thread's first key, `store` brings the
+// others as well.
 template <class Veu, class Bias>
 struct AddedOfKeys {
   float first;
@@ -59,9 +60,9 @@ struct AddedOfKeys {
   RK_INLINE void load(const AttentionArgs& args, const Bias* bias) { first = of_key(args, bias, static_cast<int32_t>(threadIdx.x)); }
   RK_INLINE void store(const AttentionArgs& args, const Bias* bias, float* to, int32_t all) const {
     auto n = static_cast<int32_t>(threadIdx.x);
-    if (n < all) to[n] = first * kLog2E;
+    if (n < all) to[n] = finite_times_log2e(first);
 #pragma unroll 1
-    for (n += Veu::kComputeThreads; n < all; n += Veu::kComputeThreads) to[n] = of_key(args, bias, n) * kLog2E;
+    for (n += Veu::kComputeThreads; n < all; n += Veu::kComputeThreads) to[n] = finite_times_log2e(of_key(args, bias, n));
   }
 };
 
@@ -126,7 +127,7 @@ struct AttentionOfHeads {
         multiply_keys(tiles, stage + part * Ring::kCells * 16, scores);
       if (goes_on) tiles.load_queries(args, next->q, m0);
       finish_scores<kBias>(args, at, added, added_of, scores);
-      weigh_scores<kBias>(tiles, args.scale, scores);
+      weigh_scores<kBias>(tiles, AttentionScores<kBias>::scale(args), scores);
       if constexpr (kWide)
         multiply_values_wide(tiles, values, scores);
       else

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numbers>
 #include <utility>
 
 #include "compiler/support/error.h"
@@ -183,7 +182,7 @@ std::vector<Arg> arguments_of(const Request& request, const Step& step, int64_t 
           {"bias_n", arg(step.columns[kBias])},
           {"cos_k", arg(step.columns[kCos])},
           {"sin_k", arg(step.columns[kSin])},
-          {"scale", float_arg(scale * static_cast<float>(std::numbers::log2e))},
+          {"scale", float_arg(scale)},
           {"weightless", arg(static_cast<int64_t>(weightless))}};
 }
 

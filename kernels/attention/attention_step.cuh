@@ -44,8 +44,8 @@ struct AttentionStepArgs {
   int32_t size, values;
   int32_t out_m, q_m, k_n, v_n, past_k_n, past_v_n, bias_m, cos_m, sin_m;              // strides of rows
   int32_t out_n, q_k, k_k, v_columns, past_k_k, past_v_columns, bias_n, cos_k, sin_k;  // and of their elements
-  float scale;                                                                         // times log2(e), as are the scores
-  int32_t weightless;                                                                  // AttentionWeightless
+  float scale;
+  int32_t weightless;  // AttentionWeightless
 };
 static_assert(sizeof(AttentionStepArgs) <= 768, "an argument slot has 768 bytes");
 
@@ -71,8 +71,8 @@ RK_INLINE void scale_sums(StepSums<kSets>& sums, float factor) {
     sums.y[j] = float4{sums.y[j].x * factor, sums.y[j].y * factor, sums.y[j].z * factor, sums.y[j].w * factor};
 }
 
-// The weight of a set of keys beside others: exp2(largest - base), 0 where it has none.
-RK_INLINE float step_factor(float largest, float base) { return exp2_fast(largest - (base == -INFINITY ? 0.0f : base)); }
+// The weight of a set of keys beside others: exp(largest - base), 0 where it has none.
+RK_INLINE float step_factor(float largest, float base) { return exp_fast(largest - (base == -INFINITY ? 0.0f : base)); }
 
 // Adds the sums of the lane `step` away.
 template <int kSets>
@@ -181,7 +181,7 @@ RK_INLINE void add_step_keys(const StepKeys<kSize, kCount, kLie, T>& keys, const
 #pragma unroll
     for (int step = 1; step < 8; step *= 2) score[i] += __shfl_xor_sync(kFullMask, score[i], step);
     const int32_t n = first + i * kStepGroups;
-    const float added = bias != nullptr && n < end ? load1_near(bias + n * bias_n) * kLog2E : 0.0f;
+    const float added = bias != nullptr && n < end ? load1_near(bias + n * bias_n) : 0.0f;
     score[i] = n < end ? fmaf(score[i], scale, added) : -INFINITY;
     largest = fmaxf(largest, score[i]);
   }

@@ -140,7 +140,7 @@ RK_INLINE void multiply_keys(const AttentionTiles<kSize, kTiles, kKeys, In>& til
   }
 }
 
-// The exponent of a weight, to base 2. With a bias the score is scaled already.
+// The logarithm of a weight (AttentionScores says to which base). With a bias the score is scaled already.
 template <AttentionBias kBias>
 RK_INLINE float exponent(float score, float scale, float base) {
   return kBias != kNoBias ? score - base : fmaf(score, scale, -base);
@@ -151,7 +151,7 @@ RK_INLINE float exponent(float score, float scale, float base) {
 template <AttentionBias kBias, int kTiles, int kKeys>
 RK_INLINE void finish_scores(const AttentionArgs& args, int32_t first, const AttentionAdded<kTiles, kKeys>& added, const float* of_keys,
                              float (&scores)[kTiles][kKeys / 8][4]) {
-  const float scale = args.scale;
+  const float scale = AttentionScores<kBias>::scale(args);
   if constexpr (kBias == kBiasOfKeys) {
     const int at = (first + lane_id() % 4 * 2) * 4;
 #pragma unroll
@@ -171,7 +171,7 @@ RK_INLINE void finish_scores(const AttentionArgs& args, int32_t first, const Att
 #pragma unroll
       for (int i = 0; i < kKeys / 8; ++i) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[tile][i][e] = fmaf(scores[tile][i][e], scale, added.of[tile][i][e] * kLog2E);
+        for (int e = 0; e < 4; ++e) scores[tile][i][e] = fmaf(scores[tile][i][e], scale, added.of[tile][i][e]);
       }
     }
   }
@@ -190,8 +190,8 @@ RK_INLINE void finish_scores(const AttentionArgs& args, int32_t first, const Att
 }
 
 // Makes weights of the scores: exp(score - base). The base is a score not far below the largest so far. Where a score is more than 2^8
-// times the base's weight, the largest score becomes the base and sums of earlier keys are scaled to it, which is seldom after the first
-// keys. Weights up to 2^8 are as precise as weights up to 1.
+// times the base's weight (with a bias of scores e^8), the largest score becomes the base and sums of earlier keys are scaled to it, which
+// is seldom after the first keys. Weights up to 2^8 are as precise as weights up to 1.
 template <AttentionBias kBias, int kSize, int kTiles, int kKeys, class In>
 RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, kKeys, In>& tiles, float scale, float (&scores)[kTiles][kKeys / 8][4]) {
   float largest[kTiles][2];
@@ -215,7 +215,7 @@ RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, kKeys, In>& tiles, flo
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float before = tiles.base[tile][r], base = fmaxf(before, largest[tile][r]);
-        const float factor = base == -INFINITY ? 1.0f : exp2_fast(before - base);
+        const float factor = base == -INFINITY ? 1.0f : AttentionScores<kBias>::weight(before - base);
         tiles.base[tile][r] = base;
         tiles.sum[tile][r] *= factor;
 #pragma unroll
@@ -235,7 +235,7 @@ RK_INLINE void weigh_scores(AttentionTiles<kSize, kTiles, kKeys, In>& tiles, flo
       for (int i = 0; i < kKeys / 8; ++i) {
 #pragma unroll
         for (int e = r * 2; e < r * 2 + 2; ++e) {
-          scores[tile][i][e] = exp2_fast(exponent<kBias>(scores[tile][i][e], scale, base));
+          scores[tile][i][e] = AttentionScores<kBias>::weight(exponent<kBias>(scores[tile][i][e], scale, base));
           tiles.sum[tile][r] += scores[tile][i][e];
         }
       }

@@ -212,13 +212,17 @@ void pack_scores(const Graph& graph, const SelfHeads& s, const SelfPacked& at, B
         for (int64_t m = 0; m < s.rows; ++m)
           for (int64_t n = 0; n < s.rows; ++n) given.push_back(from[w * strides[0] + h * strides[1] + m * strides[2] + n * strides[3]]);
   }
-  const auto log2e = static_cast<float>(std::numbers::log2e);
+  // Finite numbers stay finite: a query whose keys are all masked by the least number has weights that are all the same.
+  const auto times_log2e = [](float x) {
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    return std::isfinite(x) ? std::clamp(x * static_cast<float>(std::numbers::log2e), -kLargest, kLargest) : x;
+  };
   for (int64_t matrix = 0; matrix < at.score_windows * at.score_heads; ++matrix) {
     for (int64_t i = 0; i < rk::kSelfScoresBytes / 4; ++i) {
       const int64_t e = i % 4, lane = i / 4 % 32, j = i / 128 % 4, half = i / 512 % 2, tile = i / 1024;
       const int64_t m = tile * 16 + e / 2 * 8 + lane / 4, n = half * 32 + j * 8 + lane % 4 * 2 + e % 2;
       float value = n < s.rows ? 0.0F : -std::numeric_limits<float>::infinity();
-      if (m < s.rows && n < s.rows && !given.empty()) value = given[static_cast<size_t>((matrix * s.rows + m) * s.rows + n)] * log2e;
+      if (m < s.rows && n < s.rows && !given.empty()) value = times_log2e(given[static_cast<size_t>((matrix * s.rows + m) * s.rows + n)]);
       std::memcpy(bytes.data() + at.scores + matrix * rk::kSelfScoresBytes + i * 4, &value, 4);
     }
   }

@@ -28,7 +28,7 @@ namespace rk {
 struct SelfAttentionArgs {
   TensorRef in, out;
   TensorRef constants;  // of each head, and each two neighbouring columns: sums of weights, biases
-  TensorRef scores;     // what is added to them times log2(e), and -inf where there is no key: pieces as lanes have them
+  TensorRef scores;     // what is added to them times log2(e) but finite, and -inf where there is no key: pieces as lanes have them
   TensorRef table;
   int32_t in_row, out_row, out_head;  // elements
   int32_t cells;                      // of 8 columns, of a row

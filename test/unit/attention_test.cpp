@@ -17,6 +17,7 @@
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
+#include "test/support/hard_masks.h"
 #include "test/support/onnx_model.h"
 
 namespace tamp::test {
@@ -58,6 +59,17 @@ TEST_CASE("a query whose weights are not numbers gets NaN or zeros") {
     CHECK((weightless == Weightless::nan ? std::isnan(masked[1]) : masked[1] == 0));
     CHECK((weightless == Weightless::zero ? of_nan[0] == 0 : std::isnan(of_nan[0])));
   }
+}
+
+TEST_CASE("scores vanish beside a mask as large as floats are") {
+  CaseMaker maker("by hand");
+  const TensorId q = maker.input({3, 1}, Lay::rows, {1, 1, 1}), k = maker.input({2, 1}, Lay::rows, {3, -5}),
+                 v = maker.input({2, 1}, Lay::rows, {2, 6});
+  const float least = std::numeric_limits<float>::lowest();
+  const TensorId mask = maker.input({3, 2}, Lay::rows, {least, least, -3e9F, -3e9F, least, 0});
+  const Case c = maker.finish(Attention{1}, {q, k, v, mask}, maker.output({3, 1}));
+  check_near(floats_of(ops::evaluate(c.graph, c.graph.rops[0], [&](TensorId id) -> const ops::Value& { return c.values[id.index()]; })[0]),
+             {4, 4, 6});
 }
 
 TEST_CASE("Attention by a table is within windows of the rows") {
@@ -247,6 +259,22 @@ std::vector<Case> window_cases() {
           window_case("everything reversed, by a table", {2, 2, 18, 16, 16}, Lay::reversed)};
 }
 
+// Queries and heads that are masked by hard_masks, in sizes that all bodies take.
+std::vector<Case> masked_cases() {
+  const auto made = [](const std::string& name, const Extents& e, const Shape& bias) {
+    CaseMaker maker(name);
+    const TensorId q = maker.input(matrix(e.batch, e.queries, e.size)), k = maker.input(matrix(e.batch, e.keys, e.size)),
+                   v = maker.input(matrix(e.batch, e.keys, e.values));
+    const auto keys = static_cast<size_t>(e.keys), count = static_cast<size_t>(element_count(bias)) / keys;
+    const TensorId masks = maker.input(bias, Lay::rows, hard_masks(count, keys));
+    return maker.finish(Attention{0.3F}, {q, k, v, masks}, maker.output(matrix(e.batch, e.queries, e.values)));
+  };
+  return {made("queries that are masked, of 32 columns", {{1}, 24, 40, 32, 32}, {24, 40}),
+          made("queries that are masked, of 64 columns", {{1, 2}, 12, 129, 64, 64}, {12, 129}),
+          made("heads whose keys are masked, of 32 columns", {{kOfLargest}, 18, 40, 32, 32}, {kOfLargest, 1, 40}),
+          made("heads whose keys are masked, of 64 columns", {{kOfLargest}, 1, 129, 64, 64}, {kOfLargest, 1, 129})};
+}
+
 std::vector<Case> attention_cases() {
   std::vector<Case> cases = {
       attention_case("one of everything", {{}, 1, 1, 1, 1}),
@@ -312,6 +340,7 @@ std::vector<Case> attention_cases() {
                  k5 = large.input({2, 50, 32}, Lay::rows, whole(2 * 50 * 32, 7)), v5 = large.input({2, 50, 32});
   cases.push_back(large.finish(Attention{1}, {q5, k5, v5}, large.output({2, 7, 32})));
   for (Case& c : window_cases()) cases.push_back(std::move(c));
+  for (Case& c : masked_cases()) cases.push_back(std::move(c));
   return cases;
 }
 
@@ -353,6 +382,9 @@ TEST_CASE("operands and results of Attention may be of 16 bits") {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
   }
   for (const Case& c : window_cases()) {
+    for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
+  }
+  for (const Case& c : masked_cases()) {
     for (const DType dtype : {DType::f16, DType::bf16}) cases.push_back(narrowed(c, all_of(c), dtype));
   }
   const Case windows = window_case("narrow rows by a table, results of 32 bits", {3, 2, 49, 32, 32});

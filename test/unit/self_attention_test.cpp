@@ -10,6 +10,7 @@
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
+#include "test/support/hard_masks.h"
 #include "test/support/onnx_model.h"
 
 namespace tamp::test {
@@ -60,6 +61,7 @@ struct SelfCase {
   float masked = 0;             // share of the scores
   bool side_by_side = true;     // heads of the result's rows
   std::vector<float> values{};  // of x
+  bool hard_masks = false;      // the scores are those
 };
 
 std::vector<int64_t> shuffled(int64_t count) {
@@ -86,6 +88,7 @@ Case self_case(const std::string& name, const SelfCase& e) {
     std::mt19937 random(5);
     std::uniform_real_distribution<float> any(-1, 1), part(0, 1);
     for (float& value : values) value = part(random) < e.masked ? -kInfinite : any(random);
+    if (e.hard_masks) values = hard_masks(values.size() / static_cast<size_t>(e.scores.back()), static_cast<size_t>(e.scores.back()));
     inputs.back() = maker.constant(e.scores, Lay::rows, values);
   }
   inputs.push_back(e.has_table ? maker.indices({e.windows, e.rows}, shuffled(count)) : TensorId());
@@ -113,7 +116,10 @@ std::vector<Case> self_cases(DType in, DType out) {
     e.out = out;
     return self_case(name, e);
   };
+  SelfCase masked = {2, kOfLargest, 2, 96, with(0.3F), {kOfLargest, kOfLargest}};
+  masked.hard_masks = true;
   return {
+      made("rows whose keys are all masked", masked),
       made("windows of 49, two of a rTask", {8, 49, 3, 96, with(0.18F), {8, 3, 49, 49}}),
       made("an odd number of windows", {3, 49, 2, 96, with(0.18F), {1, 2, 49, 49}}),
       made("a window of a rTask", {4, 49, 1, 192, with(0.18F), {1, 1, 49, 49}}),

@@ -10,6 +10,7 @@
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
+#include "test/support/hard_masks.h"
 #include "test/support/onnx_model.h"
 
 namespace tamp::test {
@@ -255,6 +256,15 @@ std::vector<Case> step_cases() {
                                               maker.input({1, past, 32})};
       cases.push_back(maker.finish(StepAttention{1, weightless}, operands, maker.output({1, 3, 32})));
     }
+  }
+
+  for (const int64_t past : {19, 300}) {
+    CaseMaker maker("queries whose keys are masked " + std::to_string(past));
+    const auto count = static_cast<int64_t>(kHardMasks);
+    const TensorId bias = maker.input({count, 1, past + 1}, Lay::rows, hard_masks(kHardMasks, static_cast<size_t>(past) + 1));
+    const auto of_rows = [&](int64_t rows_of) { return maker.input({count, rows_of, 32}); };
+    const TensorId q = of_rows(1), k = of_rows(1), v = of_rows(1), past_k = of_rows(past), past_v = of_rows(past);
+    cases.push_back(maker.finish(StepAttention{0.3F}, {q, k, v, bias, past_k, past_v}, maker.output({count, 1, 32})));
   }
 
   CaseMaker shared("heads that share keys and values");
