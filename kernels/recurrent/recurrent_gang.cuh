@@ -101,10 +101,12 @@ struct GangShare {
       if (S::kKind == kLstm && !S::kHolds) continue;
       work[S::kHeldAt + i] = valid ? gang_initial(task, args.h0, args.h0_is_words != 0, row * args.h0_b, unit * args.h0_k) : 0.0f;
     }
-    if (!has_lengths) return;
+    if constexpr (!S::kPlain) {
+      if (!has_lengths) return;
 #pragma unroll 1
-    for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads)
-      work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
+      for (int b = static_cast<int>(threadIdx.x); b < S::kAllRows; b += kGangThreads)
+        work[S::kLengthsAt + b] = load1(lengths + b * args.lengths_b);
+    }
   }
 
   // This warp's slice of h before the first step.
