@@ -12,7 +12,8 @@ namespace {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Shared memory that one body's launches need. A block needs no more stages than its rTasks can have under way.
+// Shared memory that one body's launches need. A block needs no more stages than its rTasks can have under way: where these have one chunk,
+// that is one stage, although a vDevice has two at least.
 struct BodyVeu {
   int64_t weight_stages = 1, weight_stage_bytes = 0;
   int64_t input_stages = 0, input_stage_bytes = 0;

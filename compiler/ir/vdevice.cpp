@@ -75,8 +75,9 @@ Precision parse_precision_field(const std::string& text, const FieldReader& fiel
   return Precision::fp32;
 }
 
+// Two stages at least: some bodies hold one while they wait for the next.
 void expect_stages(const FieldReader& fields, const char* stages_name, int64_t stages, const char* bytes_name, int64_t bytes) {
-  fields.expect(stages >= 1 && stages <= 32, stages_name, "is out of range 1..32");
+  fields.expect(stages >= 2 && stages <= 32, stages_name, "is out of range 2..32");
   fields.expect(bytes >= 4096 && bytes % 1024 == 0 && bytes <= 65536, bytes_name, "must be a multiple of 1024 from 4096 to 65536");
 }
 

@@ -34,11 +34,10 @@
 namespace rk {
 
 // The loop of products that lag: a step is begun before the products of the one before are done, so that the tensor cores never wait for
-// the next step's stages and operands. A stage is released one step later than it is passed.
+// the next step's stages and operands. A stage is released one step later than it is passed: a ring has two stages, or one that is never
+// passed, in graph execution, where it holds all that a rTask needs (codegen/emit_phases.cpp).
 template <class Veu, class Product>
 struct LaggedLoop {
-  static_assert(Veu::kInputStages > 1 && Veu::kWeightStages > 1);
-
   const StagedConvArgs& args;
   InputStages<Veu>& inputs;
   WeightStages<Veu>& weights;
@@ -103,10 +102,9 @@ struct LaggedLoop {
 // step of 64 x 64 x 64, and the loop of all others some 400 (docs/performance-log.md), nearly all of it instructions that compute operands
 // and look for the ends of stages. Here a stage is straight code, and while its products run the next stage is awaited and begun. A
 // stage is released behind the first step of the next one: a step is begun when the one before it is nearly done. A stage of weights is as
-// long as one or more stages of inputs.
+// long as one or more stages of inputs. Rings are as long as for LaggedLoop.
 template <class Veu, class Product>
 struct StageLoop {
-  static_assert(Veu::kInputStages > 1 && Veu::kWeightStages > 1);
   static constexpr uint32_t kSteps = Product::kSteps, kStepCells = Product::kStepBytes / 16;
   static constexpr uint32_t kInputCells = Veu::kInputStageBytes / 16, kWeightCells = Veu::kWeightStageBytes / 16;
 

@@ -252,7 +252,8 @@ template <class Veu, class In, class Value, class Out, int K, int H, int C, int 
 RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
   using Results = FeedResults<Veu, C, MEMBERS>;
-  static_assert(Veu::kComputeThreads == 8 * kFeedRows && Veu::kWeightStages >= 2 && Plan::kChunkBytes <= Veu::kWeightStageBytes);
+  static_assert(Veu::kComputeThreads == 8 * kFeedRows && Plan::kChunkBytes <= Veu::kWeightStageBytes);
+  static_assert(Veu::kWeightStages > 1 || Plan::kOf.chunks() == 1);  // two are held at a time
   static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
   // Of the second product's weights. Rows of fp32 that are there at once would wait behind copies of all weights; those of 16 bits wait
   // less than the second product would for weights that are asked for late.

@@ -12,7 +12,7 @@ import sys
 import harness
 import models as m
 from models_test import port, weight
-from transformers_test import Net, named
+from transformers_test import Net, named, pixel_blocks
 from user_project_test import mnist, nvcc
 
 ARCHITECTURES = {"sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120"}
@@ -46,11 +46,11 @@ def small_lstm(tamp):
 
 
 def compiled(tamp, path, arch, *options):
-    """The plan of `tamp compile`, when nvcc has made machine code of all of its source."""
+    """The plan of `tamp compile`, when nvcc has made machine code of all of its source without a warning."""
     name, folder = path.stem, tamp.folder / "out"
     tamp("compile", path, "-o", folder, "--vdevice", vdevices()[arch], *options)
     program = folder / f"{name}.cubin"
-    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Xptxas", "-v", "-cubin", "-o", program, folder / f"{name}.cu"]
+    command = [nvcc(), "-std=c++20", f"-arch={arch}", "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin", "-o", program, folder / f"{name}.cu"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     assert "(C75" not in done.stderr, f"ptxas makes products by wgmma wait for each other: {done.stderr[:2000]}"
@@ -126,6 +126,15 @@ def test_products_of_a_transformer(tamp):
     assert steps & {2, 3}, [rop["rkernel"] for rop in plan["rops"]]
 
 
+def test_a_ring_of_one_stage(tamp):
+    """In graph execution a product whose rTasks have one chunk has one stage of inputs, and loops by wgmma take that."""
+    path = tamp.folder / "pixels.onnx"
+    path.write_bytes(pixel_blocks(256, 7, 9).SerializeToString())
+    plan = compiled(tamp, path, "sm_90a", "--precision", "tf32", "--execution", "graph")
+    assert any(rop["op"] == "MomentConv" for rop in plan["rops"]), [rop["rkernel"] for rop in plan["rops"]]
+    assert "kInputStages = 1," in (tamp.folder / "out" / "pixels.cu").read_text()
+
+
 def test_every_architecture_has_a_vdevice(tamp):
     assert ARCHITECTURES <= set(vdevices()), vdevices()
 
@@ -135,7 +144,7 @@ def all_tests():
     known += [arch + "a" for arch in known]  # sm_90a goes with sm_90, sm_100a with sm_100, and they are not in that list
     for arch in sorted(ARCHITECTURES - set(known)):  # left out, not passed
         print(f"this nvcc does not know {arch}: nothing is compiled for it")
-    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_programs_that_measure_steps_and_copies, test_products_of_a_transformer, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
+    return [test_every_architecture_has_a_vdevice, test_the_program_that_measures_a_vdevice, test_the_programs_that_measure_steps_and_copies, test_products_of_a_transformer, test_a_ring_of_one_stage, *(test for arch in vdevices() if arch in known for test in arch_tests(arch))]
 
 
 if __name__ == "__main__":

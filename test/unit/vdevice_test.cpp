@@ -173,7 +173,7 @@ TEST_CASE("a vDevice that is wrong is refused with the file, the field and what 
       {"arch", "sm_9 -x", "mine.json: field 'arch' is not of the form sm_90 or cpu"},
       {"veus_per_sm", 2, "mine.json: field 'veus_per_sm' must be 1"},
       {"compute_threads", 128, "mine.json: field 'compute_threads' must be 256"},
-      {"weight_stages", 0, "mine.json: field 'weight_stages' is out of range 1..32"},
+      {"weight_stages", 1, "mine.json: field 'weight_stages' is out of range 2..32"},
       {"weight_stage_bytes", 5000, "mine.json: field 'weight_stage_bytes' must be a multiple of 1024 from 4096 to 65536"},
       {"smem_bytes", 20000, "mine.json: field 'smem_bytes' leaves less than 16384 bytes of work space"},
       {"input_stages_in_clusters", 4, "mine.json: field 'input_stages_in_clusters' is given, but 'sms_in_clusters' is not"},
