@@ -2,7 +2,7 @@
 """Measures everything on the first page of docs/performance.md, and writes the page's tables and plot.
 
     python3 test/bench/page.py --tamp build/release/bin/tamp --models FOLDER [NAME...]      measure on a GPU beside PyTorch, then write
-    python3 test/bench/page.py                                                              write the page from test/bench/page.json
+    python3 test/bench/page.py                                                              write the page from test/bench/page.json and test/gpu/verified.json
 
 Measurements are in test/bench/page.json, a row for each network, precision and batch: {model, precision, batch, us, error, bar, day, peers}. A
 peer is {who, us, run}; run is "same" if the peer was measured in tamp's own run, else it says where the number is from. Measuring a row again
@@ -12,6 +12,7 @@ import argparse, datetime, json, pathlib, subprocess, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+VERIFIED = ROOT / "test/gpu/verified.json"
 DATA, PAGE, PLOT = HERE / "page.json", ROOT / "docs/performance.md", ROOT / "docs/images/best_peer.svg"
 
 CNNS = ["squeezenet1_0", "alexnet", "resnet18", "resnet50", "resnext50_32x4d", "resnext29_16x64d", "inception_v3", "mobilenet_v2", "nasnet_a_cifar", "randwire_ws32"]
@@ -104,6 +105,31 @@ def geometric_mean(rows, names, precision, batch=1):
     return f"{product ** (1 / len(found)):.2f} ({len(found)} networks)" if found else "not measured"
 
 
+def verified_cell(row):
+    if row is None:
+        return ""
+    if "not_run" in row:
+        return "not run"
+    return f"{row['median_us']:.1f} us, {row['error']:.1e} of {row['limit']:.1e}" if row["good"] else "**failed**" if "failure" in row else f"**wrong**, {row['error']:.1e} of {row['limit']:.1e}"
+
+
+def verified(found):
+    """What test/gpu/verified.json says, or that there is none."""
+    if found is None:
+        return "No run is recorded."
+    rows, tests = {(row["network"], row["precision"]): row for row in found["rows"]}, found["tests"]
+    good, bad, left_out = (sum(check(row) for row in rows.values()) for check in (lambda r: r.get("good") is True, lambda r: r.get("good") is False, lambda r: "not_run" in r))
+    lines = [f"Commit {found['commit']} on {found['date']}, {found['device']}, driver {found['driver']}, {found['nvcc']}, in {found['seconds']} s. Tests of test/e2e/gpu_test.py: {tests['passed']} passed, "
+             f"{len(tests['failed'])} failed, {len(tests['not_run'])} not run. Programs: {good} right, {bad} wrong or failed, {left_out} not run."]
+    for what in ("failed", "not_run"):
+        if tests[what]:
+            lines.append(f"\nTests {what.replace('_', ' ')}: {', '.join(row['test'] for row in tests[what])}.")
+    precisions = list(dict.fromkeys(precision for _, precision in rows))
+    lines += ["", f"| network | {' | '.join(precisions)} |", "|---|" + "---|" * len(precisions)]
+    lines += [f"| {name} | {' | '.join(verified_cell(rows.get((name, precision))) for precision in precisions)} |" for name in dict.fromkeys(name for name, _ in rows)]
+    return "\n".join(lines)
+
+
 def sections(rows):
     means = ", ".join(f"{geometric_mean(rows, CNNS, precision)} in {precision}" for precision in ("tf32", "fp16"))
     return {
@@ -112,6 +138,7 @@ def sections(rows):
         "recurrent": table(rows, RECURRENT + SMALL, 1, ["fp32", "tf32", "fp16"]),
         "batch8": table(rows, BATCHED, 8, ["tf32", "fp16"]),
         "batch32": table(rows, BATCHED, 32, ["tf32", "fp16"]),
+        "verified": verified(json.loads(VERIFIED.read_text()) if VERIFIED.exists() else None),
     }
 
 

@@ -5,6 +5,7 @@
     bench_test.py TAMP [WORD...]
 """
 import json
+import os
 import subprocess
 import sys
 
@@ -350,6 +351,52 @@ def test_phases_are_stamped_in_what_tamp_compile_writes(tamp):
         for missing in (text, rtask_phases.BODY):
             raises(ValueError, lambda: rtask_phases.stamped(source.replace(missing, ""), place), f"place '{place}': the generated source has 0 times")
         raises(ValueError, lambda: rtask_phases.stamped(source + text, place), "has 2 times")
+
+
+RUNNER = """#!{python}
+import sys, numpy as np
+expected = np.load("{expected}")
+for path, name in zip((word for flag, word in zip(sys.argv, sys.argv[1:]) if flag == "--output"), expected.files):
+    (expected[name] * {factor}).astype(np.float32).tofile(path)
+print("run 7.5 1" + "\\nrun 6.5 1" * 2 + "\\ntrain 5.5")
+"""
+
+
+def verified(tamp, factor, *options):
+    """What test/gpu/verify.py says and writes where nvcc makes a program that answers what is expected, times `factor`."""
+    programs = tamp.folder / f"nvcc{factor}"
+    programs.mkdir()
+    runner = RUNNER.format(python=sys.executable, expected=tamp.folder / "models/mnist_mlp.expected.npz", factor=factor)
+    (programs / "nvcc").write_text(f"""#!{sys.executable}
+import os, sys
+if "--version" in sys.argv:
+    print("release 1.2")
+else:
+    path = sys.argv[sys.argv.index("-o") + 1]
+    open(path, "w").write({runner!r})
+    os.chmod(path, 0o755)
+""")
+    (programs / "nvidia-smi").write_text("#!/bin/sh\necho a GPU\n")
+    for name in ("nvcc", "nvidia-smi"):
+        (programs / name).chmod(0o755)
+    command = [sys.executable, harness.ROOT / "test/gpu/verify.py", "--tamp", tamp.program, "--commit", "abc", "--vdevice", "h200", "--no-tests", "--folder", tamp.folder / "models", "--out", tamp.folder / "verified.json", *options, "mnist_mlp"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
+    assert (tamp.folder / "verified.json").exists(), done.stderr
+    return done.returncode, done.stdout.splitlines()[-1], json.loads((tamp.folder / "verified.json").read_text())
+
+
+def test_a_version_is_verified_in_a_given_time(tamp):
+    code, last, right = verified(tamp, 1)
+    assert (code, last) == (0, "3 passed, 0 failed, 0 not run"), right
+    assert [(row["precision"], row["good"], row["error"], row["median_us"], row["equal_runs"]) for row in right["rows"]] == [(p, True, 0, 6.5, 3) for p in ("tf32", "fp16", "bf16")], right
+    assert (right["commit"], right["device"], right["nvcc"]) == ("abc", "a GPU", "release 1.2"), right
+    code, last, wrong = verified(tamp, 1.5)
+    assert (code, last) == (1, "0 passed, 3 failed, 0 not run") and all(near(row["error"], 0.5) for row in wrong["rows"]), wrong
+    code, last, late = verified(tamp, 0, "--seconds", 1)
+    assert (code, last) == (0, "0 passed, 0 failed, 3 not run") and all(row["not_run"] == "the time was over" for row in late["rows"]), late
+    shown = [page.verified(found) for found in (None, right, wrong, late)]
+    assert shown[0] == "No run is recorded." and "| mnist_mlp | 6.5 us, 0.0e+00 of 5.0e-03 |" in shown[1] and "3 right, 0 wrong or failed, 0 not run" in shown[1], shown
+    assert "**wrong**, 5.0e-01 of 5.0e-03" in shown[2] and "| mnist_mlp | not run | not run | not run |" in shown[3], shown
 
 
 if __name__ == "__main__":

@@ -321,13 +321,13 @@ def smooth():
 
 
 def check_compiled_for_gpu(tamp, path, vdevice, holds):
-    """What nvcc would get runs on the stand-in, whatever the number of vEUs, and can be checked from its folder alone."""
+    """What nvcc would get runs on the stand-in, whatever the number of vEUs, and can be checked from its folder alone. gpu_test.py has it run on the GPU."""
     name = path.stem
     tamp("compile", path, "-o", name, "--vdevice", vdevice)
     source = (tamp.folder / name / f"{name}.cu").read_text()
     for part in holds:
         assert part in source, f"{name}.cu lacks {part!r}"
-    done = tamp("run", name, "--device", "cpu", "--check")
+    done = tamp("run", name, "--device", DEVICE, "--check")
     assert f"vDevice {vdevice}" in done.stdout and ": good, " in done.stdout, done.stdout
     return done
 

@@ -44,11 +44,11 @@ def make_weights(folder, name, meta):
         timed([sys.executable, (folder / "weights.py").resolve(), f"{name}.weights.json"], cwd=folder)
 
 
-def build_runner(out, name, arch, flags=(), runner="runner"):
+def build_runner(out, name, arch, flags=(), runner="runner", limit_s=240):
     """nvcc on a folder of `tamp compile` -> the finished process, seconds; the program is out/RUNNER."""
     repository = pathlib.Path(__file__).resolve().parents[2]
     return timed(["nvcc", "-std=c++20", "-O3", f"-arch={arch}", *flags, "-I", out, "-I", repository, f'-DTAMP_MODEL_HEADER="{name}.h"', f"-DTAMP_MODEL={name}",
-                  f'-DTAMP_WEIGHTS_FOLDER="{out}/"', out / f"{name}.cu", repository / "runtime_stub/host/runner.cpp", "-o", out / runner])
+                  f'-DTAMP_WEIGHTS_FOLDER="{out}/"', out / f"{name}.cu", repository / "runtime_stub/host/runner.cpp", "-o", out / runner], limit_s=limit_s)
 
 
 def build(tamp, folder, name, precision, vdevice, arch, work, policy, more=()):
