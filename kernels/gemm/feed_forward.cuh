@@ -61,7 +61,7 @@ struct FeedPlan {
   static constexpr int kFullBoxes = kOf.full_boxes(), kTiles = kOf.tiles(), kTileBytes = kOf.tile_bytes();
   static constexpr int kSteps = (kTiles + 1) / 2;  // of a warpgroup
   static constexpr int kOutTiles = kOf.out_tiles(), kOutSteps = (kOutTiles + 1) / 2, kOutBoxBytes = kOf.out_box_bytes();
-  static constexpr int kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
+  static constexpr int kChunks = kOf.chunks(), kChunkBytes = kOf.chunk_bytes(), kSecondBytes = kOf.second_bytes(), kRowsBytes = kOf.rows_bytes();
   static constexpr int kInnerBytes = kOf.inner_bytes(), kPitch = kOf.pitch();
   static constexpr int kTurnBoxes = kOf.turn_boxes();
   // The tile of step i; the last one again where there is no other.
@@ -253,7 +253,7 @@ RK_INLINE void feed_forward(const Task<Veu>& task) {
   using Plan = FeedPlan<K, H, C>;
   using Results = FeedResults<Veu, C, MEMBERS>;
   static_assert(Veu::kComputeThreads == 8 * kFeedRows && Plan::kChunkBytes <= Veu::kWeightStageBytes);
-  static_assert(Veu::kWeightStages > 1 || Plan::kOf.chunks() == 1);  // two are held at a time
+  static_assert(Veu::kWeightStages > 1 || Plan::kChunks == 1);  // two are held at a time
   static_assert(MEMBERS == 1 || MEMBERS == kClusterMembers);
   // Of the second product's weights. Rows of fp32 that are there at once would wait behind copies of all weights; those of 16 bits wait
   // less than the second product would for weights that are asked for late.
