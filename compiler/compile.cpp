@@ -164,15 +164,17 @@ bool may_narrow(const Prepared& prepared) {
 }
 int64_t cell_of(const Prepared& prepared) { return may_narrow(prepared) ? 8 : 4; }  // `cell` of passes/assign_layout.h
 
-// For a placed graph: stores activations in 16 bits wherever there are bodies for that; in tf32 only those of which fp16 keeps all that
-// tf32 keeps (passes/value_bounds.h).
+// For a placed graph: stores activations in 16 bits wherever there are bodies for that, but for masks (passes/wide_masks.h); in tf32 only
+// those of which fp16 keeps all that tf32 keeps (passes/value_bounds.h).
 Graph narrowed(Graph graph, const Prepared& prepared) {
   const auto& [precision, vdevice] = std::tie(prepared.precision, prepared.vdevice);
   const bool in_tf32 = prepared.narrow_activations && precision == Precision::tf32 && vdevice.fp16 && vdevice.input_stages > 0;
   const bool has_half_ports = !graph.input_types.empty();
   if (!may_narrow(prepared) && !in_tf32 && !has_half_ports) return graph;
   passes::HalfUse half;
+  const DType narrow = precision == Precision::bf16 ? DType::bf16 : DType::f16;
   if (in_tf32) half = passes::half_use(graph, *prepared.norms);
+  if (may_narrow(prepared)) half.buffers = passes::holds_no_mask(graph, narrow, *prepared.magnitudes);
   const bool none = in_tf32 && std::find(half.buffers.begin(), half.buffers.end(), true) == half.buffers.end();
   if (none && !has_half_ports) return graph;
   const auto takes = [&](const Graph& placed, const ROperator& rop) {
@@ -186,7 +188,7 @@ Graph narrowed(Graph graph, const Prepared& prepared) {
     }
     return !select::candidates_in_program(kernels::families(), {placed, rop, vdevice, own}).empty();
   };
-  graph = passes::narrow_activations(std::move(graph), precision == Precision::bf16 ? DType::bf16 : DType::f16, takes, half.buffers);
+  graph = passes::narrow_activations(std::move(graph), narrow, takes, half.buffers);
   tamp::verify(graph);
   return graph;
 }

@@ -11,6 +11,7 @@
 #include "compiler/ir/rprogram.h"
 #include "compiler/ops/ops.h"
 #include "compiler/passes/value_bounds.h"
+#include "compiler/passes/wide_masks.h"
 #include "compiler/schedule/launches.h"
 #include "compiler/schedule/schedule.h"
 
@@ -58,6 +59,7 @@ struct Prepared {
   Precision precision = Precision::fp32;
   bool narrow_activations = true;                                                                  // CompileOptions'
   std::shared_ptr<passes::WeightNormsCache> norms = std::make_shared<passes::WeightNormsCache>();  // of the source's weights
+  std::shared_ptr<passes::MagnitudeCache> magnitudes = std::make_shared<passes::MagnitudeCache>();
   // The graph before its tensors got places, for policies that change the graph; none if `graph` must stay as it is.
   std::optional<Graph> unplaced;
 };

@@ -283,6 +283,30 @@ def prompt(length=24, hidden=64, layers=2):
     return net.model([port("x", 1, length, hidden), whole("mask", 1, length)], [port("y", 1, length, hidden)])
 
 
+LEAST = np.finfo(np.float32).min
+
+
+def masked_ways(length=24, hidden=64):
+    """Attention of the same rows with masks of the least number, as exporters and models make them, one output each. Of some queries all keys are masked. In front are so many
+    activations that are no masks that a program in 16 bits has narrow ones."""
+    net, size = Net(hidden), hidden // HEADS
+    x = net.linear(net.add("Relu", net.linear("x", hidden, 16 * hidden)), 16 * hidden, hidden)
+    q, k, v = (net.heads(net.linear(x, hidden, hidden), perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+    scores = lambda: net.add("Mul", net.add("MatMul", q, k), net.constant(size**-0.5))
+    attended = lambda masked: net.add("MatMul", net.add("Softmax", masked, axis=-1), v)
+    tokens = net.add("Reshape", "tokens", net.ints(-1, 1, 1, length))
+    padding = net.add("Mul", net.add("Sub", net.constant(1.0), net.add("Cast", tokens, to=TensorProto.FLOAT)), net.constant(LEAST))
+    causal = net.constant(np.triu(np.full((length, length), LEAST), 1))
+    weights = net.add("Softmax", net.add("Add", scores(), net.add("Mul", "mask", net.constant(0.75))), axis=-1)
+    ways = [net.add("Add", scores(), padding), net.add("Add", scores(), net.add("Add", causal, padding)), net.add("Where", net.add("Cast", tokens, to=TensorProto.BOOL), scores(), net.constant(LEAST)),
+            net.add("Add", scores(), "mask"), net.add("Add", scores(), net.add("Mul", "mask", net.constant(0.5)))]
+    results = [*(attended(way) for way in ways), weights, net.add("MatMul", weights, v)]
+    for k, last in enumerate(results):
+        named(net, last, f"y{k}")
+    shapes = [[2, HEADS, length, length if last == weights else size] for last in results]
+    return net.model([port("x", 2, length, hidden), whole("tokens", 2, length), port("mask", 2, 1, length, length)], [port(f"y{k}", *shape) for k, shape in enumerate(shapes)])
+
+
 def cached_step(places=70, size=32, written_out=False):
     """A token whose keys and values are put at a place of run time into a cache of constant size. `written_out`: without the operators that
     ONNX has for it since opset 24."""
@@ -1143,6 +1167,21 @@ def test_masks_as_pytorch_exports_them(tamp):
         check(tamp, prompt(length), inputs, limit, precision, None, "--vdevice", "h200")
         rops = rops_of(tamp, "--precision", precision, "--vdevice", "h200")
         assert (rops.count("Attention"), rops.count("Softmax"), rops.count("Elementwise")) == (2, 0, 3), f"{precision}: {rops}"
+
+
+def test_masks_as_large_as_floats(tamp):
+    """A query whose keys are all masked by the least number, or by another beside which scores vanish, weighs all keys alike. So it is in 16 bits, which do not hold the least
+    number of f32."""
+    length = 24
+    mask = np.where(np.random.default_rng(3).random((2, 1, length, length)) < 0.3, LEAST, random("mask", 2, 1, length, length))
+    for row, of in enumerate((LEAST, -1e30, 1e30, 1e38, -65504 * 1e4)):
+        mask[0, 0, row] = of
+    mask[0, 0, 7], mask[0, 0, 7, 3] = LEAST, 0
+    mask[0, 0, 8], mask[0, 0, 8, :5] = -1e30, -np.inf
+    inputs = {"x": random("x", 2, length, 64), "tokens": np.array([[0] * 5 + [1] * (length - 5), [0] * length]), "mask": mask.astype(np.float32)}
+    for precision, limit in [("fp32", 1e-4), ("tf32", 5e-3), ("fp16", 5e-3), ("bf16", 4e-2)]:
+        check(tamp, masked_ways(length), inputs, limit, precision, None, "--vdevice", "h200")
+        assert precision == "fp32" or attentions(tamp, "--precision", precision, "--vdevice", "h200") == 4, precision
 
 
 def test_a_cache_of_constant_size(tamp):

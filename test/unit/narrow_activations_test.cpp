@@ -4,6 +4,7 @@
 #include <set>
 
 #include "compiler/passes/assign_layout.h"
+#include "compiler/passes/wide_masks.h"
 #include "test/support/catch.h"
 #include "test/support/graph_text.h"
 
@@ -125,6 +126,65 @@ TEST_CASE("buffers that may not be narrow are wide, and count among all elements
   for (const char* name : {"sx", "a", "b", "ab", "p"}) CHECK(type_of(graph, name) == DType::f16);
   may[buffer_of("sx")] = false;  // most of all elements
   CHECK(print(passes::narrow_activations(placed, DType::f16, all, may)) == print(placed));
+}
+
+// Which of the activations may be narrow although there are masks.
+std::set<std::string> may_be_narrow(const std::string& text, DType to) {
+  const Graph placed = passes::assign_layout(parse_graph(text));
+  passes::MagnitudeCache magnitudes;
+  const std::vector<bool> may = passes::holds_no_mask(placed, to, magnitudes);
+  std::set<std::string> names;
+  for (const ROperator& rop : placed.rops) {
+    const Tensor& made = placed.tensor(rop.outputs[0]);
+    if (placed.buffers[made.place.buffer.index()].kind == BufferKind::arena && may[made.place.buffer.index()]) names.insert(made.name);
+  }
+  return names;
+}
+
+TEST_CASE("masks of large constants stay wide on their way to the weights") {
+  const auto text = [](const std::string& number) {
+    return "q = input f32[2,4,8]\nk = input f32[2,4,8]\nc = input bool[2,4,4]\nzero = const f32[] {0}\nlarge = const f32[] {" + number +
+           R"(}
+m = Elementwise(c, zero, large) {where(i0, i1, i2)} -> f32[2,4,4]
+n = Elementwise(m, m) {add(i0, i1)} -> f32[2,4,4]
+s = MatMul(q, k) {trans_b=1} -> f32[2,4,4]
+b = Elementwise(s, n) {add(i0, i1)} -> f32[2,4,4]
+w = Softmax(b) {axes=[2,2]} -> f32[2,4,4]
+p = MatMul(w, q) -> f32[2,4,8]
+e = MatMul(p, k) {trans_b=1} epilogue{residual=n} -> f32[2,4,4]
+g = Elementwise(n) {sigmoid(i0)} -> f32[2,4,4]
+d = Elementwise(s, large) {div(i0, i1)} -> f32[2,4,4]
+y = Elementwise(e, g, d) {add(i0, i1), add(s0, i2)} -> f32[2,4,4]
+outputs(y)
+)";
+  };
+  using Names = std::set<std::string>;
+  const Names all = {"m", "n", "s", "b", "w", "p", "e", "g", "d"}, none_of_masks = {"s", "w", "p", "g", "d"};
+  CHECK(may_be_narrow(text("-3.40282347e+38"), DType::f16) == none_of_masks);
+  CHECK(may_be_narrow(text("-3.40282347e+38"), DType::bf16) == none_of_masks);
+  CHECK(may_be_narrow(text("-60000"), DType::f16) == none_of_masks);  // two of them are more than fp16 holds
+  CHECK(may_be_narrow(text("-1e30"), DType::bf16) == all);
+  CHECK(may_be_narrow(text("-10000"), DType::f16) == all);
+  CHECK(may_be_narrow(text("-inf"), DType::f16) == all);
+}
+
+TEST_CASE("masks of inputs stay wide on their way to the weights, other inputs do not") {
+  const std::string text = R"(
+q = input f32[2,4,8]
+k = input f32[2,4,8]
+c = input f32[2,4,4]
+half = const f32[] {0.5}
+m = Elementwise(c, half) {mul(i0, i1)} -> f32[2,4,4]
+s = MatMul(q, k) {trans_b=1} -> f32[2,4,4]
+b = Elementwise(s, m) {add(i0, i1)} -> f32[2,4,4]
+w = Softmax(b) {axes=[2,2]} -> f32[2,4,4]
+p = MatMul(w, q) -> f32[2,4,8]
+h = Elementwise(p, q) {add(i0, i1)} -> f32[2,4,8]
+a = Attention(h, k, q, m) -> f32[2,4,8]
+y = Elementwise(a, h) {add(i0, i1)} -> f32[2,4,8]
+outputs(y)
+)";
+  for (const DType to : {DType::f16, DType::bf16}) CHECK(may_be_narrow(text, to) == std::set<std::string>{"s", "w", "p", "h", "a"});
 }
 
 TEST_CASE("where most elements cannot be narrow none are") {
