@@ -98,7 +98,8 @@ struct MovedRows {
 
 class RowSinker {
  public:
-  explicit RowSinker(Graph graph) : graph_(std::move(graph)), uses_(uses_of(graph_)), old_(graph_.rops), make_(graph_) {}
+  RowSinker(Graph graph, const Estimator& estimator)
+      : graph_(std::move(graph)), estimator_(estimator), uses_(uses_of(graph_)), old_(graph_.rops), make_(graph_) {}
 
   Graph run(bool& changed) {
     for (const ROperator& rop : old_) {
@@ -348,7 +349,7 @@ class RowSinker {
       if (!bias) return false;
     }
     const std::optional<std::vector<TensorId>> joined = joined_heads(made, values);
-    if (!joined) return false;
+    if (!joined || !has_rkernel(rop, operands, bias)) return false;
     const MovedRows rows{emit_attention(rop, operands, bias), operands[0].table, std::nullopt};
     for (const TensorId id : *joined) attended_[id] = std::nullopt;  // nobody else reads these
     attended_[joined->back()] = rows;
@@ -403,6 +404,29 @@ class RowSinker {
     }
   }
 
+  // Whether anything can compute the attention by the operands' table.
+  bool has_rkernel(const ROperator& rop, const std::vector<WindowOperand>& operands, const std::optional<Shape>& bias) const {
+    if (!estimator_) return false;
+    Graph asked = graph_;
+    const auto add = [&](Shape shape, DType dtype = DType::f32) {
+      Tensor tensor;
+      tensor.dtype = dtype;
+      tensor.shape = std::move(shape);
+      return add_tensor(asked, std::move(tensor));
+    };
+    ROperator attention = rop;
+    attention.inputs.assign(kAttentionRowTable + 1, TensorId());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const WindowHeads& heads = operands[i].heads;
+      attention.inputs[i] = add({heads.heads, heads.windows * heads.rows, heads.columns});
+    }
+    if (bias) attention.inputs[kAttentionBias] = add(*bias);
+    const WindowHeads& values = operands[2].heads;
+    attention.inputs[kAttentionRowTable] = add({values.windows, values.rows}, DType::i64);
+    attention.outputs = {add({values.heads, values.windows * values.rows, values.columns})};
+    return estimator_(asked, attention).has_value();
+  }
+
   // Attention by the operands' table, and its heads side by side: rows in the order of the operands' bases.
   TensorId emit_attention(const ROperator& rop, const std::vector<WindowOperand>& operands, const std::optional<Shape>& bias) {
     ROperator done = rop;
@@ -448,6 +472,7 @@ class RowSinker {
   }
 
   Graph graph_;
+  const Estimator& estimator_;
   Uses uses_;  // of the graph as it was, whose rOperators are old_
   std::vector<ROperator> old_;
   RowMaker make_;
@@ -560,9 +585,9 @@ Graph share_gathers(Graph graph) {
 
 }  // namespace
 
-Graph move_rows(Graph graph) {
+Graph move_rows(Graph graph, const Estimator& estimator) {
   bool changed = false;
-  Graph moved = RowSinker(graph).run(changed);
+  Graph moved = RowSinker(graph, estimator).run(changed);
   if (!changed) return graph;
   moved = remove_dead(std::move(moved));
   for (bool again = true; again;) {

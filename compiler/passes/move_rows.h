@@ -1,5 +1,6 @@
 #pragma once
 
+#include "compiler/ir/estimator.h"
 #include "compiler/ir/graph.h"
 
 namespace tamp::passes {
@@ -22,8 +23,8 @@ namespace tamp::passes {
 // y = Reshape(Transpose(a)) -> f32[4,4,32]               y = Gather(Reshape(Transpose(a')) -> f32[16,32], table)
 //
 // Attention within windows, of up to 64 rows and with heads of up to 32 columns, may be moved over, too: it takes the rows of each window
-// by a table. Needs: one table of all rows for Q, K and V, views in which windows and heads lie as passes/window_heads.h says, and a result
-// that is read by views alone which put its heads side by side.
-Graph move_rows(Graph graph);
+// by a table, where the vDevice has a rKernel for that. Needs: one table of all rows for Q, K and V, views in which windows and heads lie
+// as passes/window_heads.h says, and a result that is read by views alone which put its heads side by side.
+Graph move_rows(Graph graph, const Estimator& estimator = {});
 
 }  // namespace tamp::passes

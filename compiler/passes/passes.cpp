@@ -48,6 +48,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
   const auto stack = [estimator](Graph graph) { return stack_recurrences(std::move(graph), estimator); };
   const auto prologue = [estimator](Graph graph) { return fuse_depthwise(std::move(graph), estimator); };
   const auto attend = [estimator](Graph graph) { return recognise_attention(std::move(graph), estimator); };
+  const auto move = [estimator](Graph graph) { return move_rows(std::move(graph), estimator); };
   const auto step = [estimator](Graph graph) { return step_attention(std::move(graph), estimator); };
   const auto cut = [graph_estimator, cell](Graph graph) { return cut_patches(std::move(graph), graph_estimator, cell); };
   const auto dilated = [graph_estimator](Graph graph) { return split_dilated(std::move(graph), graph_estimator); };
@@ -80,7 +81,7 @@ std::vector<Pass> pipeline(const Estimator& estimator, int64_t cell, const Graph
       {"canonicalise", canonicalise},                          // from here on Conv and MatMul have two operands
       {"fold_scales", fold_scales},                            // before views_last: a factor is no step of an epilogue
       {"channels_stay_last", channels_stay_last},              // before move_rows, which moves rows that stay whole
-      {"move_rows", move_rows},                                // before views_last: sums come behind products again
+      {"move_rows", move},                                     // before views_last: sums come behind products again
       {"sink_transposes", sink},                               // behind move_rows, which needs the views as they are
       {"join_slices", join_slices},                            // the same
       {"stack_concats", stack_concats},                        // the same

@@ -39,8 +39,9 @@ bool is_step(const ROperator& rop) {
   return std::holds_alternative<StepAttention>(rop.attrs) || std::holds_alternative<Attention>(rop.attrs);
 }
 
-// What is known before tensors have places.
+// What is known before tensors have places. Windows of rows by a table are no keys one behind the other.
 std::optional<Step> unplaced(const Graph& graph, const ROperator& rop) {
+  if (std::holds_alternative<Attention>(rop.attrs) && rop.inputs.size() > kAttentionRowTable) return std::nullopt;
   Step step;
   step.tensors[kOut] = rop.outputs[0];
   for (size_t i = 0; i < rop.inputs.size(); ++i) step.tensors[kQ + i] = rop.inputs[i];

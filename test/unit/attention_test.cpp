@@ -14,6 +14,7 @@
 #include "compiler/ops/operator.h"
 #include "compiler/passes/assign_layout.h"
 #include "compiler/support/text.h"
+#include "kernels/attention/attention_step.h"
 #include "test/kernels/heavy_bench.h"
 #include "test/support/case_folder.h"
 #include "test/support/check_pass.h"
@@ -478,6 +479,16 @@ TEST_CASE("two bodies take the rows of windows by a table") {
   CHECK(offered({4, 3, 65, 32, 32}, true) == Bodies{"rk::attention"});
   CHECK(offered({4, 3, 49, 128, 128}, true) == Bodies{"rk::attention"});
   CHECK(offered({4, 3, 49, 32, 32}, false, Precision::fp32).empty());
+
+  // Few queries have a body of their own, which takes none.
+  for (const Shape& bias : {Shape(), Shape{1, 2, 4, 4}}) {
+    const Case few = window_case("few", {4, 2, 4, 16, 16, bias});
+    for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+      const kernels::Request request{few.graph, few.graph.rops[0], vdevice, precision};
+      CHECK(kernels::attention_step().candidates(request).empty());
+      CHECK(!kernels::attention_step().estimate(request));
+    }
+  }
 
   // A table that is known at run time only is refused.
   Case unknown = window_case("unknown", {4, 3, 49, 32, 32});

@@ -14,8 +14,10 @@
 namespace tamp::test {
 namespace {
 
-Graph moved(const Graph& source) {
-  Graph made = passes::move_rows(source);
+std::optional<Estimate> any_rkernel(const Graph&, const ROperator&) { return Estimate{1}; }
+
+Graph moved(const Graph& source, const Estimator& estimator = any_rkernel) {
+  Graph made = passes::move_rows(source, estimator);
   check_pass(source, made);
   return made;
 }
@@ -355,6 +357,26 @@ TEST_CASE("a normalisation takes several rows side by side as one") {
   CHECK(made.tensor(taken->outputs[0]).shape == Shape{4, 64});
   // Somebody else reads the rows, too.
   CHECK(count_tables(merging("s = Softmax(d) {axes=[1,1]} -> f32[1,2,2,64]\noutputs(e, s)\n")) == 1);
+}
+
+TEST_CASE("attention takes no table where nothing can compute that") {
+  const Graph source =
+      parse_graph(kOperands + std::string(kSwinOperands) + swin_block("x", "y", "1", 1, attention_of(", masked")) + "outputs(y)\n");
+  std::vector<std::vector<Shape>> asked;
+  const auto answers = [&](std::optional<Estimate> answer) {
+    return [&, answer](const Graph& graph, const ROperator& rop) {
+      std::vector<Shape> shapes;
+      for (const TensorId id : reads_of(rop)) shapes.push_back(graph.tensor(id).shape);
+      shapes.push_back(graph.tensor(rop.outputs[0]).shape);
+      asked.push_back(shapes);
+      return answer;
+    };
+  };
+  CHECK(attention_tables(moved(source, answers(std::nullopt))).empty());
+  CHECK(attention_tables(moved(source, answers(Estimate{1}))).size() == 1);
+  const Shape rows = {2, 16, 16};
+  CHECK(asked == std::vector<std::vector<Shape>>(2, {rows, rows, rows, {4, 2, 4, 4}, {4, 4}, rows}));
+  CHECK(attention_tables(moved(source, Estimator())).empty());
 }
 
 TEST_CASE("what strides can say, short rows, and rows of several tensors stay as they are") {
