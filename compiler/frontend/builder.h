@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "compiler/frontend/rebatch.h"
 #include "compiler/ir/graph.h"
 #include "compiler/ops/ops.h"
 
@@ -39,12 +40,7 @@ class Builder {
     int64_t axis = 0;
   };
   std::map<TensorId, Padded> padded;
-  // --batch: the first extent of the inputs in the model, and the wanted one; both are 0 where the model keeps its own batch.
-  struct Batch {
-    int64_t own = 0, wanted = 0;
-    std::shared_ptr<const std::map<std::string, Shape>> shapes;  // of tensors with the model's own batch, by name
-  };
-  Batch batch;
+  ModelWords words;
   bool may_read_padded = false;  // what is emitted now takes each entry by itself; other readers of padded tensors are refused
 
   // One rOperator to be added. The types of its results follow from attributes and operands (ops::infer). `name` is a wish. If the results

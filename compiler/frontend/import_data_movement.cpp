@@ -175,28 +175,6 @@ void import_identity(NodeImport& n) {
   n.result(0, n.in(0));
 }
 
-namespace {
-
-// With --batch: a constant that was written out for the model's own batch beside tensors of the new one (the class token of a vision
-// transformer, [1,1,768] before [8,196,768]) is repeated where its own extent is one. Other constants are left to the check of shapes.
-void repeat_for_new_batch(NodeImport& n, int64_t axis, std::vector<TensorId>& parts) {
-  const int64_t own = n.new_batch().own, batch = n.new_batch().wanted;
-  if (own != 1) return;
-  const auto other = std::find_if(parts.begin(), parts.end(), [&](TensorId part) { return !n.is_constant(part); });
-  if (other == parts.end()) return;
-  const Shape wanted = n.shape(*other);
-  for (TensorId& part : parts) {
-    Shape shape = n.shape(part);
-    if (!n.is_constant(part) || shape.size() != wanted.size()) continue;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      if (d != static_cast<size_t>(axis) && shape[d] == 1 && wanted[d] == batch) shape[d] = batch;
-    }
-    part = n.expand(part, shape);
-  }
-}
-
-}  // namespace
-
 void import_concat(NodeImport& n) {
   n.expect_inputs(1, std::numeric_limits<size_t>::max());
   n.expect_outputs(1);
@@ -206,7 +184,6 @@ void import_concat(NodeImport& n) {
   const std::optional<int64_t> given = n.find_int("axis");
   if (!given && n.version() >= 4) throw n.bad("attribute 'axis' is missing");
   const int64_t axis = n.axis(given.value_or(1), n.rank(parts[0]), "attribute 'axis'");
-  repeat_for_new_batch(n, axis, parts);
   n.result(0, parts.size() == 1 ? parts[0] : n.add(Concat{axis}, parts));
 }
 
@@ -280,42 +257,14 @@ void import_pad(NodeImport& n) {
 }
 
 // An index out of range is refused here if it is constant; at run time it takes the nearest element (kernels/typed/gather.cuh).
-namespace {
-
-// With --batch: constant indices [1, ..] may point into rows that hold the whole batch, the rows of one element behind those of the other.
-// They are then taken to be the indices of the first element, and those of the others are added. Example: a flattened attention mask has
-// indices 0 to 127 where the batch was 1; the second element gets 128 to 255. A wrong guess does not pass the proof (rebatch.h).
-TensorId indices_of_new_batch(NodeImport& n, TensorId x, int64_t axis, TensorId indices) {
-  const int64_t own = n.new_batch().own, batch = n.new_batch().wanted;
-  const Shape from = n.shape(x), shape = n.shape(indices);
-  if (own != 1 || axis != 0 || n.is_constant(x) || !n.is_constant(indices) || shape.empty() || shape[0] != 1 || from[0] % batch != 0)
-    return indices;
-  const int64_t each = from[0] / batch;
-  const Ints first = n.flat_ints(indices);
-  Ints all;
-  for (int64_t sample = 0; sample < batch; ++sample) {
-    for (const int64_t index : first) {
-      if (index < -each || index >= each) return indices;
-      all.push_back(sample * each + (index < 0 ? index + each : index));
-    }
-  }
-  Shape wanted = shape;
-  wanted[0] = batch;
-  return n.constant_i64(all, wanted);
-}
-
-}  // namespace
-
 void import_gather(NodeImport& n) {
   n.expect_inputs(2, 2);
   n.expect_outputs(1);
-  const TensorId x = n.in(0);
-  TensorId indices = n.in(1);
+  const TensorId x = n.in(0), indices = n.in(1);
   const int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x), "attribute 'axis'");
   const int64_t extent = n.shape(x)[static_cast<size_t>(axis)];
   if (n.dtype(indices) != DType::i64 && n.dtype(indices) != DType::i32)
     throw n.bad(fmt::format("indices are {}, expected i64", name_of(n.dtype(indices))));
-  indices = indices_of_new_batch(n, x, axis, indices);
   const bool known = n.is_constant(indices);
   if (!known && extent == 0 && element_count(n.shape(indices)) > 0) throw n.bad(fmt::format("axis {} has no elements to take from", axis));
   for (const int64_t index : known ? n.flat_ints(indices) : Ints()) {

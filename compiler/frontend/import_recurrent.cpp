@@ -245,8 +245,10 @@ class RecurrentImport {
     for (const TensorId id : results_[k]) {
       const TensorId turned = k == 0 && batch_first_ ? swap_first_two(id) : id;
       Shape shape = n_.shape(turned);
+      Ints kept;
+      for (int64_t d = 0; d < n_.rank(turned); ++d) kept.push_back(d < axis ? d : d + 1);
       shape.insert(shape.begin() + axis, 1);
-      parts.push_back(n_.reshape(turned, shape));
+      parts.push_back(n_.reshape(turned, shape, kept));
     }
     return parts.size() == 1 ? parts[0] : n_.add(Concat{axis}, parts);
   }

@@ -42,62 +42,6 @@ Shape reshaped(NodeImport& n, const Shape& shape, const Ints& wanted, bool allow
   return result;
 }
 
-// The dimension of `x` that holds the batch: the one whose extent differs from that with the model's own batch. Empty if not known.
-std::optional<size_t> batch_dim(NodeImport& n, TensorId x) {
-  const Builder::Batch& batch = n.new_batch();
-  if (!batch.shapes || !batch.shapes->contains(n.tensor_name(x))) return std::nullopt;
-  const Shape& own = batch.shapes->at(n.tensor_name(x));
-  const Shape shape = n.shape(x);
-  std::optional<size_t> found;
-  for (size_t d = 0; d < shape.size() && shape.size() == own.size(); ++d) {
-    if (shape[d] == own[d]) continue;
-    if (found || shape[d] % batch.wanted != 0) return std::nullopt;
-    found = d;
-  }
-  return found;
-}
-
-// With --batch: the shape that a Reshape written for the model's own batch should have at the new batch, or `wanted` where that fits as it
-// is. The extent that grows is one that equals the old batch ([1,128,768] wants [8,128,768], and [197,1,768] of [1576,768] wants
-// [197,8,768]), else the extent that begins where the batch begins ([197,12,64] of [197,8,768] wants [197,96,64]), except the last extent,
-// which holds features ([197,768] of [197,8,12,64] wants [1576,768]). A wrong guess does not pass the proof (rebatch.h).
-Ints with_new_batch(NodeImport& n, const Shape& shape, const Ints& wanted) {
-  const int64_t own = n.new_batch().own, batch = n.new_batch().wanted, count = element_count(shape);
-  const std::optional<size_t> dim = own == 0 ? std::nullopt : batch_dim(n, n.in(0));
-  if (!dim || count == 0) return wanted;
-  // The batch begins behind between `first` and `last` elements: at that extent or inside of it.
-  const int64_t first = element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(*dim)));
-  const int64_t last = first * (shape[*dim] / batch);
-  Ints written = wanted;
-  int64_t known = 1;
-  for (size_t d = 0; d < written.size(); ++d) {
-    if (written[d] == 0 && d < shape.size()) written[d] = shape[d];
-    if (written[d] < -1 || written[d] == 0 || written[d] > kMaxElements || known > kMaxElements) return wanted;  // reshaped() says why
-    if (written[d] != -1) known *= written[d];
-  }
-  const bool has_free = std::find(written.begin(), written.end(), -1) != written.end();
-  // A -1 takes up the new batch wherever it stands. That is right unless the old batch is written beside the -1.
-  const bool fits = has_free ? count % known == 0 : count == known;
-  if (fits && !(has_free && *dim == 0 && written[0] == own)) return wanted;
-
-  const auto grown = [&](size_t d) -> std::optional<Ints> {
-    const int64_t more = known / own * batch;
-    if (written[d] % own != 0 || (has_free ? count % more != 0 : count != more)) return std::nullopt;
-    Ints result = written;
-    result[d] = written[d] / own * batch;
-    return result;
-  };
-  for (const bool exact : {true, false}) {
-    int64_t before = 1;  // elements before written[d]
-    for (size_t d = 0; d < written.size() && written[d] != -1; before *= written[d++]) {
-      if ((exact && written[d] != own) || before < first || before > last) continue;
-      const bool is_last = d > 0 && d + 1 == written.size();
-      if (const std::optional<Ints> result = grown(is_last ? d - 1 : d)) return *result;
-    }
-  }
-  return wanted;
-}
-
 // The axes of Squeeze and Unsqueeze: an attribute before version 13, an operand from then on.
 std::optional<Ints> read_axes(NodeImport& n, bool required) {
   const bool by_input = n.version() >= 13;
@@ -140,7 +84,11 @@ void import_reshape(NodeImport& n) {
   const std::optional<Ints> wanted = by_input ? n.ints(1, "shape") : n.find_ints("shape");
   if (!wanted) throw n.bad("attribute 'shape' is missing");
   const TensorId x = n.in(0);
-  n.result(0, n.reshape(x, reshaped(n, n.shape(x), allow_zero ? *wanted : with_new_batch(n, n.shape(x), *wanted), allow_zero)));
+  Ints kept(n.shape(x).size(), -1);
+  for (size_t d = 0; !allow_zero && d < std::min(kept.size(), wanted->size()); ++d) {
+    if ((*wanted)[d] == 0) kept[d] = static_cast<int64_t>(d);
+  }
+  n.result(0, n.reshape(x, reshaped(n, n.shape(x), *wanted, allow_zero), kept));
 }
 
 void import_flatten(NodeImport& n) {
@@ -151,8 +99,12 @@ void import_flatten(NodeImport& n) {
   const int64_t given = n.attr_int("axis", 1);
   const auto axis = static_cast<size_t>(n.axis(given, n.rank(x), "attribute 'axis'", /*with_end=*/true));
   Shape result = {1, 1};
-  for (size_t d = 0; d < shape.size(); ++d) result[d < axis ? 0 : 1] *= shape[d];
-  n.result(0, n.reshape(x, result));
+  Ints kept;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    kept.push_back(d < axis ? 0 : 1);
+    result[d < axis ? 0 : 1] *= shape[d];
+  }
+  n.result(0, n.reshape(x, result, kept));
 }
 
 void import_squeeze(NodeImport& n) {
@@ -161,13 +113,15 @@ void import_squeeze(NodeImport& n) {
   const Shape shape = n.shape(x);
   const Ints axes = n.axes(given.value_or(Ints()), n.rank(x));
   Shape result;
+  Ints kept;
   for (size_t d = 0; d < shape.size(); ++d) {
     const bool named = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d));
     if (named && shape[d] != 1) throw n.bad(fmt::format("axis {} of {} has extent {}, expected 1", d, shape_text(shape), shape[d]));
     const bool drop = axes.empty() ? shape[d] == 1 : named;
+    kept.push_back(drop ? -1 : static_cast<int64_t>(result.size()));
     if (!drop) result.push_back(shape[d]);
   }
-  n.result(0, n.reshape(x, result));
+  n.result(0, n.reshape(x, result, kept));
 }
 
 void import_unsqueeze(NodeImport& n) {
@@ -178,11 +132,13 @@ void import_unsqueeze(NodeImport& n) {
   if (rank > kMaxRank) throw n.refuse(fmt::format("the result has {} dimensions, supported: up to {}", rank, kMaxRank));
   const Ints axes = n.axes(given, static_cast<int64_t>(rank));
   Shape result;
-  for (size_t d = 0, from = 0; d < rank; ++d) {
+  Ints kept;
+  for (size_t d = 0; d < rank; ++d) {
     const bool added = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(d));
-    result.push_back(added ? 1 : shape[from++]);
+    result.push_back(added ? 1 : shape[kept.size()]);
+    if (!added) kept.push_back(static_cast<int64_t>(d));
   }
-  n.result(0, n.reshape(x, result));
+  n.result(0, n.reshape(x, result, kept));
 }
 
 void import_depth_to_space(NodeImport& n) {

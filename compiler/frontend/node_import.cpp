@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "compiler/support/text.h"
@@ -27,7 +28,9 @@ NodeImport::NodeImport(Builder& builder, const Node& node, Context context, std:
       inputs_(std::move(inputs)),
       known_attributes_(node.attributes.size(), false),
       results_(node.outputs.size()),
-      first_new_tensor_(builder.graph.tensors.size()) {}
+      first_new_tensor_(builder.graph.tensors.size()) {
+  builder_.words.operators.try_emplace(own_name(), node.op_type);
+}
 
 std::string NodeImport::own_name() const {
   return node_.name.empty() ? fmt::format("{}{}#{}", context_.prefix, node_.op_type, node_.index) : node_.name;
@@ -221,7 +224,11 @@ std::vector<ops::TensorType> NodeImport::infer(OpAttrs attrs, std::vector<Tensor
 TensorId NodeImport::part(TensorId id, int64_t i) {
   const Shape whole = shape(id), rest(whole.begin() + 1, whole.end());
   if (is_constant(id)) return builder_.constant_part(id, i);
-  if (whole[0] == 1) return reshape(id, rest);
+  if (whole[0] == 1) {
+    Ints kept(whole.size());
+    std::iota(kept.begin(), kept.end(), -1);
+    return reshape(id, rest, kept);
+  }
   Slice slice = whole_slice(whole);
   slice.starts[0] = i;
   slice.extents[0] = 1;
@@ -243,6 +250,13 @@ TensorId NodeImport::elementwise(ElementwiseOp op, const std::vector<TensorId>& 
 }
 
 TensorId NodeImport::reshape(TensorId id, const Shape& to) { return shape(id) == to ? id : add(Reshape{to}, {id}); }
+
+TensorId NodeImport::reshape(TensorId id, const Shape& to, const Ints& kept) {
+  const TensorId made = reshape(id, to);
+  const std::vector<ROperator>& rops = builder_.graph.rops;
+  if (made != id && !rops.empty() && rops.back().outputs[0] == made) builder_.words.kept_dims[rops.back().name] = kept;
+  return made;
+}
 
 TensorId NodeImport::cast(TensorId id, DType to) {
   if (dtype(id) == to) return id;

@@ -47,8 +47,6 @@ class NodeImport {
   int64_t rank(TensorId id) const { return static_cast<int64_t>(builder_.graph.tensor(id).shape.size()); }
   DType dtype(TensorId id) const { return builder_.dtype(id); }
   bool is_constant(TensorId id) const { return builder_.is_constant(id) && builder_.has_data(id); }
-  const Builder::Batch& new_batch() const { return builder_.batch; }
-  const std::string& tensor_name(TensorId id) const { return builder_.graph.tensor(id).name; }
   ops::Value value(TensorId constant) const { return builder_.value(constant); }
   void expect_same_dtype(const std::vector<TensorId>& ids) const;
   void expect_float(const std::vector<TensorId>& ids) const;   // and all of one type
@@ -92,6 +90,8 @@ class NodeImport {
   TensorId part(TensorId id, int64_t i);  // x[i] along the first dimension; of a constant made once for all nodes
   TensorId elementwise(ElementwiseOp op, const std::vector<TensorId>& inputs, float a = 0, float b = 0);  // broadcast
   TensorId reshape(TensorId id, const Shape& shape);  // the tensor itself if it has that shape
+  // The same where it is known which dimension of the result each of the tensor's is, or -1.
+  TensorId reshape(TensorId id, const Shape& shape, const Ints& kept);
   TensorId cast(TensorId id, DType to);
   // Along `axis`: start, start + step, .., so many as `extent` says; the tensor itself if that is all of it.
   TensorId slice_axis(TensorId id, int64_t axis, int64_t start, int64_t extent, int64_t step = 1);

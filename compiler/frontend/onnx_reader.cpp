@@ -60,22 +60,12 @@ void add_names_read(const onnx::GraphProto& graph, std::set<std::string>& names)
   }
 }
 
-using Shapes = std::shared_ptr<const std::map<std::string, Shape>>;  // of tensors, by name
-
-Shapes shapes_of(const Graph& graph) {
-  std::map<std::string, Shape> shapes;
-  for (const Tensor& tensor : graph.tensors) shapes[tensor.name] = tensor.shape;
-  return std::make_shared<const std::map<std::string, Shape>>(std::move(shapes));
-}
-
-// What was read of external files, by what names it in the model. A model that is read at several batches has its weights in memory once.
+// What was read of external files, by what names it in the model.
 using Ranges = std::map<std::string, std::shared_ptr<const Bytes>>;
 
 class Reader {
  public:
-  // `shapes`: the shapes of tensors with the model's own batch, if the model is read with another batch.
-  Reader(const std::string& path, const ReadOptions& options, Ranges& ranges, Shapes shapes = nullptr)
-      : path_(path), file_(file_text(path)), options_(options), ranges_(ranges), shapes_(std::move(shapes)) {
+  Reader(const std::string& path, const ReadOptions& options) : path_(path), file_(file_text(path)), options_(options) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     source_ = {folder.empty() ? "." : folder, options.load_weights};
   }
@@ -96,11 +86,10 @@ class Reader {
     }
     refusals_.throw_if_any();
     Graph graph = drop_unread_results(remove_dead(std::move(builder_.graph)));
+    if (own_batch_ != 0 && own_batch_ != options_.batch) graph = with_batch(file_, graph, own_batch_, options_.batch, builder_.words);
     if (options_.load_weights) verify(graph);
     return graph;
   }
-
-  int64_t own_batch() const { return own_batch_; }
 
  private:
   void read_graph() {
@@ -188,35 +177,42 @@ class Reader {
     }
   }
 
-  // The first extent of every input becomes --batch: a symbol gets it as its value, a number is replaced.
-  void set_batch(DeclaredType& type, const std::string& where, DimBinding& binding) {
-    if (options_.batch == 0 || !type.dims || type.dims->empty()) return;
-    DeclaredDim& first = type.dims->front();
-    if (!first.symbol.empty()) {
-      binding.bind_symbol(first.symbol, options_.batch, fmt::format("--batch {}", options_.batch));
-      return;
+  // With --batch: the first extent of the inputs, if the model says it as a number. The graph is read with that, and gets the other batch
+  // when all of it is known. A symbol is the batch as well.
+  void find_own_batch() {
+    for (const auto& input : model_.graph().input()) {
+      const DeclaredType type = declared_type(input);
+      if (options_.batch == 0 || scope_.values.contains(input.name()) || !type.dims || type.dims->empty()) continue;
+      const DeclaredDim& first = type.dims->front();
+      if (!first.symbol.empty()) continue;
+      const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
+      if (first.extent < 1) throw bad_input(fmt::format("{} begins with extent {}, which is no batch", where, first.extent));
+      if (own_batch_ != 0 && first.extent != own_batch_) {
+        throw bad_input(
+            fmt::format("{} begins with extent {}, another one with {}: --batch needs inputs whose first extent is the batch; "
+                        "--freeze makes a constant of an input that has none",
+                        where, first.extent, own_batch_));
+      }
+      own_batch_ = first.extent;
     }
-    if (first.extent < 1) throw bad_input(fmt::format("{} begins with extent {}, which is no batch", where, first.extent));
-    if (own_batch_ != 0 && first.extent != own_batch_) {
-      throw bad_input(
-          fmt::format("{} begins with extent {}, another one with {}: --batch needs inputs whose first extent is the batch; "
-                      "--freeze makes a constant of an input that has none",
-                      where, first.extent, own_batch_));
-    }
-    own_batch_ = first.extent;
-    if (own_batch_ != options_.batch) builder_.batch = {own_batch_, options_.batch, shapes_};
-    first.extent = options_.batch;
+  }
+
+  void bind_batch(const DeclaredType& type, DimBinding& binding) const {
+    if (options_.batch == 0 || !type.dims || type.dims->empty() || type.dims->front().symbol.empty()) return;
+    binding.bind_symbol(type.dims->front().symbol, own_batch_ == 0 ? options_.batch : own_batch_,
+                        fmt::format("--batch {}", options_.batch));
   }
 
   void read_inputs() {
     DimBinding binding(file_, options_.dims);
     freeze_inputs(binding);
+    find_own_batch();
     std::vector<Tensor> bound;
     for (const auto& input : model_.graph().input()) {
       if (scope_.values.contains(input.name())) continue;  // an initializer with a declaration: check_claims looks at it; or frozen
       const std::string where = fmt::format("{}: input '{}'", file_, printable(input.name()));
-      DeclaredType type = declared_type(input);
-      set_batch(type, where, binding);
+      const DeclaredType type = declared_type(input);
+      bind_batch(type, binding);
       scope_.values[input.name()] = TensorId();
       std::optional<Shape> shape;
       Tensor tensor;
@@ -277,7 +273,7 @@ class Reader {
     if (claim.element_type != 0 && dtype_of_onnx(claim.element_type) != dtype) {
       throw bad_input(fmt::format("{} to be {}, it is {}", where, onnx_type_name(claim.element_type), name_of(dtype)));
     }
-    if (!claim.dims || (own_batch_ != 0 && own_batch_ != options_.batch)) return;  // the claim is about another batch
+    if (!claim.dims) return;
     bool fits = claim.dims->size() == tensor.shape.size();
     const auto padded = builder_.padded.find(found->second);  // the claim may count only the valid entries
     for (size_t d = 0; fits && d < tensor.shape.size(); ++d) {
@@ -337,60 +333,20 @@ class Reader {
   const std::string& path_;
   std::string file_;
   const ReadOptions& options_;
-  Ranges& ranges_;
+  Ranges ranges_;
   TensorSource source_;
   onnx::ModelProto model_;
   int64_t opset_ = 0;
   Builder builder_;
   Refusals refusals_;
   Scope scope_;
-  std::string unbound_;  // says which symbolic dimensions have no value
-  Shapes shapes_;
+  std::string unbound_;    // says which symbolic dimensions have no value
   int64_t own_batch_ = 0;  // with --batch: the number that it replaces, or 0
 };
 
 }  // namespace
 
-Graph read_onnx(const std::string& path, const ReadOptions& options) {
-  Ranges ranges;
-  Reader reader(path, options, ranges);
-  if (options.batch == 0) return reader.read();
-  std::optional<Graph> graph;
-  std::optional<Error> refusal;
-  const auto attempt = [&](Reader& with) {
-    graph.reset();
-    refusal.reset();
-    try {
-      graph = with.read();
-    } catch (const Error& error) {
-      refusal = error;
-    }
-  };
-  attempt(reader);
-  const int64_t own = reader.own_batch();
-  if (own == 0 || own == options.batch) {  // a model that was exported for any batch, or for this one
-    if (refusal) throw *refusal;
-    return std::move(*graph);
-  }
-  Shapes shapes;
-  const auto read_at = [&](int64_t batch) {
-    ReadOptions with = options;
-    with.batch = batch;
-    return Reader(path, with, ranges, shapes).read();
-  };
-  const Graph original = read_at(own);  // what is wrong with the model itself is said first
-  shapes = shapes_of(original);
-  Reader again(path, options, ranges, shapes);
-  attempt(again);
-  if (refusal) {
-    throw Error(refusal->code(),
-                fmt::format("{}; this is with --batch {}: the model was exported with batch {} and keeps to it there", refusal->what(),
-                            options.batch, own),
-                refusal->refusals());
-  }
-  require_batch(file_text(path), original, own, *graph, options.batch, read_at);
-  return std::move(*graph);
-}
+Graph read_onnx(const std::string& path, const ReadOptions& options) { return Reader(path, options).read(); }
 
 std::vector<SupportedOp> supported_ops() {
   std::vector<SupportedOp> supported;

@@ -1,420 +1,892 @@
+// A rule looks at where the batch lies in the operands and says where it lies in the results, or throws Mixes. Attributes with extents in
+// them get the new ones. Operands that do not depend on the batch are repeated where the operator needs an element of them for each of the
+// batch, and numbers of elements become numbers in the larger tensor.
+//
+// Odd: a batch of 1 can lie at several places of one and the same tensor: [1,1,6] may hold it in its first or in its second dimension, and
+// the bytes are the same with any batch. So a tensor has a list of places, and an rOperator takes those of its operands that its rule
+// allows, by a Reshape where it is not the first.
 #include "compiler/frontend/rebatch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <functional>
-#include <limits>
-#include <map>
+#include <concepts>
+#include <cstring>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
-#include <vector>
 
-#include "compiler/ops/number.h"
+#include "compiler/frontend/builder.h"
+#include "compiler/frontend/initializers.h"
 #include "compiler/ops/ops.h"
 #include "compiler/support/error.h"
-#include "compiler/support/parallel.h"
 #include "compiler/support/text.h"
 
 namespace tamp::frontend {
 namespace {
 
-// Some minutes of the reference on one core, in ops::work_of's steps.
-constexpr int64_t kMostWork = int64_t{400'000'000'000};
-// Tolerance, relative to the largest element of a tensor: sums may be in another order.
-constexpr double kTolerance = 1e-3;
-
-using Values = std::map<std::string, ops::Value>;  // by the tensors' names
-
-// How a tensor's shape depends on the batch: not at all, or one dimension grows with the batch.
-struct Axis {
-  bool follows = false;
+// How the elements of a batch lie in a tensor: along one dimension, whose extent may join several of which the batch is one. `before` and
+// `inner` are the products of those in front of it and behind it. Example: of 197 tokens by 2 elements of a batch, joined to 394 rows,
+// dim 0, before 197 and inner 1.
+struct Place {
   size_t dim = 0;
+  int64_t before = 1, inner = 1;
+  bool operator==(const Place&) const = default;
+
+  bool is_exact() const { return before == 1 && inner == 1; }  // the dimension is the batch and nothing else
+  int64_t extent(int64_t batch) const { return before * batch * inner; }
+  Place at(size_t other_dim) const { return {other_dim, before, inner}; }
+};
+// All places that mean the same order of elements in memory; the tensor has the shape of the first. None: the same for any batch.
+using Places = std::vector<Place>;
+
+// What an rOperator does that no rule allows.
+struct Mixes {
+  std::string why;
 };
 
-// Value i of a tensor for element `sample` of the batch: the same in every batch.
-double element(DType dtype, uint64_t tensor, int64_t sample, int64_t i) {
-  uint64_t x = (tensor * 0x9e3779b97f4a7c15u) ^ (static_cast<uint64_t>(sample) << 40) ^ static_cast<uint64_t>(i);
-  for (int round = 0; round < 3; ++round) x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
-  const double uniform = static_cast<double>(x >> 40) * 0x1p-24;
-  return is_float(dtype) ? uniform * 2 - 1 : std::floor(uniform * 2);
+template <class Op, class... Ops>
+concept OneOf = (std::same_as<Op, Ops> || ...);
+
+int64_t product(const Shape& shape, size_t begin, size_t end) {
+  int64_t count = 1;
+  for (size_t d = begin; d < end; ++d) count *= shape[d];
+  return count;
 }
 
-// How the elements of a batch lie in a tensor: along one dimension, whose extent may join several of which the batch is one; `before` is
-// the product of those in front of it. Example: of 197 tokens by 2 elements of a batch, joined to 394 rows, dim 0 and before 197.
-struct Stack {
-  size_t dim = 0;
-  int64_t before = 1;
-};
-using Stacks = std::map<std::string, Stack>;  // by the tensors' names
-
-// Values of elements first, first + 1, .. of an endless batch, as a tensor of shape `shape`. `outer`, `batch` and `inner` are the products
-// of the extents in front of the batch, of the batch itself and behind it.
-ops::Value values_of(DType dtype, const Shape& shape, uint64_t tensor, int64_t first, int64_t outer, int64_t batch, int64_t inner) {
-  auto data = std::make_shared<Bytes>(static_cast<size_t>(outer * batch * inner * bytes_of(dtype)));
-  ops::with_storage(dtype, [&](auto zero) {
-    using Stored = decltype(zero);
-    auto* to = reinterpret_cast<Stored*>(data->data());
-    for (int64_t o = 0; o < outer; ++o) {
-      for (int64_t sample = 0; sample < batch; ++sample) {
-        for (int64_t i = 0; i < inner; ++i) *to++ = ops::encode<Stored>(element(dtype, tensor, first + sample, o * inner + i), dtype);
-      }
-    }
-  });
-  return {dtype, shape, std::move(data)};
-}
-
-std::vector<ops::Value> samples_from(const Graph& graph, int64_t first) {
-  std::vector<ops::Value> inputs;
-  for (const TensorId id : graph.inputs) {
-    const Tensor& tensor = graph.tensor(id);
-    const int64_t count = element_count(tensor.shape);
-    const int64_t batch = tensor.shape.empty() ? 1 : std::max<int64_t>(tensor.shape[0], 1);
-    const bool is_whole = count > 0 && !tensor.shape.empty();
-    inputs.push_back(values_of(tensor.dtype, tensor.shape, inputs.size(), is_whole ? first : 0, 1, is_whole ? batch : 1,
-                               is_whole ? count / batch : count));
+// The places of a batch of `batch` that has `outer` elements in front of it.
+Places places_of(const Shape& shape, int64_t outer, int64_t batch) {
+  Places exact, joined, in_last;
+  int64_t count = 1;
+  for (size_t d = 0; d < shape.size() && count > 0; count *= shape[d++]) {
+    if (outer % count != 0 || shape[d] % (outer / count * batch) != 0) continue;
+    const Place place{d, outer / count, shape[d] / (outer / count * batch)};
+    const bool is_features = d > 0 && d + 1 == shape.size();
+    (place.is_exact() ? exact : is_features ? in_last : joined).push_back(place);
   }
-  return inputs;
+  if (!exact.empty()) return exact;
+  std::stable_partition(joined.begin(), joined.end(), [](const Place& place) { return place.before == 1; });
+  joined.insert(joined.end(), in_last.begin(), in_last.end());
+  return joined;
 }
 
-// A product's result that nobody computes, of a batch whose first element is `first`: any values, the same for an element in every batch.
-ops::Value made_up(const Tensor& tensor, const Stack& stack, int64_t batch, int64_t first) {
-  int64_t outer = stack.before, inner = tensor.shape[stack.dim] / (batch * stack.before);
-  for (size_t d = 0; d < tensor.shape.size(); ++d) (d < stack.dim ? outer : inner) *= d == stack.dim ? 1 : tensor.shape[d];
-  return values_of(tensor.dtype, tensor.shape, std::hash<std::string>{}(tensor.name), first, outer, batch, inner);
-}
+// The least and the largest value that an integer tensor may have.
+struct Range {
+  int64_t least = 0, most = 0;
+};
 
-// A graph that is run step by step at a batch, and those of its values that are still to be compared with another graph's.
-class Run {
+class Rebatch {
  public:
-  // `compared`: the names of the tensors that both graphs have.
-  Run(const Graph& graph, int64_t batch, int64_t first_sample, const std::set<std::string>& compared)
-      : graph_(graph),
-        compared_(compared),
-        batch_(batch),
-        first_sample_(first_sample),
-        inputs_(samples_from(graph, first_sample)),
-        walk_(graph, inputs_) {
-    for (size_t i = 0; i < inputs_.size(); ++i) keep(graph.inputs[i], inputs_[i]);
-    for (const TensorId id : graph.outputs) {
-      if (graph.tensor(id).role == Role::constant) keep(id, walk_.value(id));
-    }
+  Rebatch(const Graph& original, int64_t from, int64_t to, const ModelWords& words)
+      : original_(original),
+        from_(from),
+        to_(to),
+        words_(words),
+        graph_(original),
+        places_(original.tensors.size()),
+        uses_(uses_of(original)) {
+    for (const Tensor& tensor : original.tensors) tensor_names_.take(tensor.name);
+    for (const ROperator& rop : original.rops) rop_names_.take(rop.name);
   }
 
-  bool is_done() const { return walk_.is_done(); }
-  const Graph& graph() const { return graph_; }
-  const ROperator* next() const { return is_done() ? nullptr : &graph_.rops[next_]; }
-  // Runs the next rOperator; a result that `given` names is made up instead of computed.
-  void step(const Stacks& given) {
-    if (walk_.is_done()) return;
-    const ROperator& rop = graph_.rops[next_++];
-    const auto stack = given.find(graph_.tensor(rop.outputs[0]).name);
-    std::vector<ops::Value> results;
-    if (stack == given.end()) {
-      results = walk_.step();
-    } else {
-      results = {made_up(graph_.tensor(rop.outputs[0]), stack->second, batch_, first_sample_)};
-      walk_.step(results);
+  // Mixes says why not.
+  Graph run() {
+    graph_.rops.clear();
+    for (const TensorId id : original_.inputs) {
+      if (original_.tensor(id).shape.empty()) continue;
+      places_[id.index()] = {{}};
+      graph_.tensor(id).shape[0] = to_;
+      require_size(graph_.tensor(id));
     }
-    for (size_t k = 0; k < results.size(); ++k) keep(rop.outputs[k], results[k]);
+    for (const ROperator& rop : original_.rops) follow(rop);
+    where_.clear();
+    for (const TensorId id : original_.outputs) require_batch_in(id);
+    return std::move(graph_);
   }
-  Values values;  // made and not yet compared
+
+  const std::string& where() const { return where_; }  // the node that is not allowed, or empty
 
  private:
-  void keep(TensorId id, const ops::Value& value) {
-    if (compared_.contains(graph_.tensor(id).name)) values[graph_.tensor(id).name] = value;
+  // --- What a rule asks for. Shapes are those with the original batch. ---
+  bool has(size_t i) const { return i < rop_->inputs.size() && rop_->inputs[i].valid(); }
+  const Tensor& operand(size_t i) const { return original_.tensor(rop_->inputs[i]); }
+  const Shape& shape(size_t i) const { return operand(i).shape; }
+  const Shape& result_shape(size_t k = 0) const { return original_.tensor(rop_->outputs[k]).shape; }
+  std::string name(size_t i) const { return fmt::format("'{}'", printable(operand(i).name)); }
+  const std::optional<Place>& place(size_t i) const { return chosen_[i]; }
+  bool is_stacked(size_t i) const { return has(i) && chosen_[i].has_value(); }
+  size_t first_stacked() const {
+    size_t i = 0;
+    while (!is_stacked(i)) ++i;
+    return i;
   }
 
-  const Graph& graph_;
-  const std::set<std::string>& compared_;
-  int64_t batch_, first_sample_;
-  std::vector<ops::Value> inputs_;
-  ops::Walk walk_;
-  size_t next_ = 0;
-};
+  // --- What it says. ---
+  void result(size_t k, const Place& place) { results_.at(k) = {place}; }
 
-// None if the shapes at batches a and b fit neither a tensor that grows with the batch nor one that does not.
-std::optional<Axis> axis_of(const Shape& at_a, int64_t a, const Shape& at_b, int64_t b) {
-  if (at_a.size() != at_b.size()) return std::nullopt;
-  Axis axis;
-  for (size_t d = 0; d < at_a.size(); ++d) {
-    if (at_a[d] == at_b[d]) continue;
-    if (axis.follows || at_a[d] * b != at_b[d] * a) return std::nullopt;
-    axis = {true, d};
+  [[noreturn]] void mixes_along(size_t i, const char* what) const {
+    throw Mixes{fmt::format("{} dimension {} of {}, along which the elements of the batch lie, so that they change each other's results",
+                            what, place(i)->dim, name(i))};
   }
-  return axis;
-}
 
-// Calls f with the two values' elements as C++ arrays. They have the same type.
-template <class F>
-auto with_elements(const ops::Value& a, const ops::Value& b, F&& f) {
-  return ops::with_storage(a.dtype, [&](auto zero) {
-    using Stored = decltype(zero);
-    return f(reinterpret_cast<const Stored*>(a.data->data()), reinterpret_cast<const Stored*>(b.data->data()));
-  });
-}
-
-double largest(const ops::Value& value) {
-  return with_elements(value, value, [&](const auto* elements, const auto*) {
-    double most = 0;
-    const int64_t count = element_count(value.shape);
-    for (int64_t i = 0; i < count; ++i) {
-      const double x = std::abs(ops::decode<double>(elements[i]));
-      if (x > most && x <= std::numeric_limits<double>::max()) most = x;  // false for infinities and for what is no number
+  // Operands from `first` on must be the same for all elements of the batch.
+  void require_same_from(size_t first, const char* what) const {
+    for (size_t i = first; i < rop_->inputs.size(); ++i) {
+      if (is_stacked(i)) throw Mixes{fmt::format("{} {} is another one for each element of the batch", what, name(i))};
     }
-    return most;
-  });
-}
-
-bool near(double a, double b, double limit) { return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= limit; }
-
-template <class Stored>
-bool all_near(const Stored* a, const Stored* b, int64_t count, double limit) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (!near(ops::decode<double>(a[i]), ops::decode<double>(b[i]), limit)) return false;
   }
-  return true;
-}
 
-// Whether `some`, of batch a, equals elements from .. from + a of `all`, of batch b, along dimension `dim`. An extent may join several
-// dimensions of which the batch is one; `before` is the product of those in front of the batch.
-bool holds_part(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b, size_t dim, int64_t before, int64_t from,
-                double limit) {
-  int64_t outer = before, inner = some.shape[dim] / (a * before);
-  for (size_t d = 0; d < dim; ++d) outer *= some.shape[d];
-  for (size_t d = dim + 1; d < some.shape.size(); ++d) inner *= some.shape[d];
-  return with_elements(some, all, [&](const auto* of_some, const auto* of_all) {
-    for (int64_t o = 0; o < outer; ++o) {
-      if (!all_near(of_some + o * a * inner, of_all + (o * b + from) * inner, a * inner, limit)) return false;
+  // --- Rules ---
+  void apply(const Conv&) {
+    require_same_from(1, "its operand");
+    if (place(0)->dim != 0) mixes_along(0, "sums over");
+    result(0, *place(0));
+  }
+
+  void apply(const MatMul& op) {
+    const size_t rank = result_shape().size();
+    std::optional<Place> found;
+    for (size_t i = 0; i < 2; ++i) {
+      if (!is_stacked(i)) continue;
+      const size_t last = shape(i).size() - 1, dim = place(i)->dim;
+      const bool is_leading = dim + 1 < last;
+      const bool is_summed = !is_leading && (i == 0 ? (dim == last) != op.trans_a : (dim == last) == op.trans_b);
+      if (is_summed) mixes_along(i, "sums over");
+      const Place there = place(i)->at(is_leading ? rank - 1 - last + dim : rank - (i == 0 ? 2 : 1));
+      if (found && *found != there) throw Mixes{fmt::format("multiplies elements of the batch in {} with others in {}", name(0), name(1))};
+      found = there;
     }
-    return true;
-  });
-}
-
-// The values of Stack::before with which `some` is a part of `all`, for a tensor that grows with the batch; {1} for one that does not and
-// is the same in both; none where they differ.
-std::vector<int64_t> fitting(const ops::Value& some, int64_t a, const ops::Value& all, int64_t b, int64_t from, const Axis& axis) {
-  if (some.dtype != all.dtype) return {};
-  const double limit = is_float(some.dtype) ? kTolerance * largest(some) : 0;
-  if (!axis.follows) {
-    const bool same = with_elements(
-        some, all, [&](const auto* of_some, const auto* of_all) { return all_near(of_some, of_all, element_count(some.shape), limit); });
-    return same ? std::vector<int64_t>{1} : std::vector<int64_t>{};
+    if (!found) throw Mixes{fmt::format("adds {}, which has the batch, to a product that has none", name(2))};
+    for (size_t i = 0; i < 2 && found->dim + 2 < rank; ++i) align(i, rank, *found);
+    if (has(2)) align(2, rank, *found);
+    result(0, *found);
   }
-  std::vector<int64_t> fit;
-  const int64_t extent = some.shape[axis.dim];
-  if (extent % a != 0) return fit;
-  for (int64_t before = 1; before <= extent / a; ++before) {
-    if (extent / a % before == 0 && holds_part(some, a, all, b, axis.dim, before, from, limit)) fit.push_back(before);
+
+  void apply(const Pool&) {
+    if (place(0)->dim > 1) mixes_along(0, "pools along");
+    result(0, *place(0));
   }
-  return fit;
-}
 
-bool has_nan(const ops::Value& value) {
-  if (!is_float(value.dtype)) return false;
-  return with_elements(value, value, [&](const auto* elements, const auto*) {
-    const int64_t count = element_count(value.shape);
-    return std::any_of(elements, elements + count, [](auto element) { return std::isnan(ops::decode<double>(element)); });
-  });
-}
-
-// Whether two rOperators that make the same tensor are one product with constants, of which each row (MatMul) or image (Conv) of the result
-// needs that of the first operand alone, where `stack` says how the batch lies in the first operand. Then the result is stacked in the same
-// way.
-bool keeps_apart(const Graph& few, const ROperator& x, const Graph& many, const ROperator& y, const Stack& stack) {
-  const auto* conv = std::get_if<Conv>(&x.attrs);
-  const auto* matmul = std::get_if<MatMul>(&x.attrs);
-  const auto* other_conv = std::get_if<Conv>(&y.attrs);
-  const auto* other_matmul = std::get_if<MatMul>(&y.attrs);
-  const bool same_conv = conv && other_conv && *conv == *other_conv, same_matmul = matmul && other_matmul && *matmul == *other_matmul;
-  if ((!same_conv && !same_matmul) || x.inputs.size() != y.inputs.size() || x.outputs.size() != 1) return false;
-  if (x.epilogue.bias.valid() || x.epilogue.residual.valid() || y.epilogue.bias.valid() || y.epilogue.residual.valid()) return false;
-  for (size_t i = 1; i < x.inputs.size(); ++i) {
-    if (x.inputs[i].valid() != y.inputs[i].valid()) return false;
-    if (!x.inputs[i].valid()) continue;
-    const Tensor &a = few.tensor(x.inputs[i]), &b = many.tensor(y.inputs[i]);
-    if (a.role != Role::constant || b.role != Role::constant || a.dtype != b.dtype || a.shape != b.shape) return false;
-    if (a.data != b.data && *a.data != *b.data) return false;
+  // The numbers count all elements of X: those of an element of the batch begin where it begins.
+  void apply(const PoolIndices& op) {
+    if (from_ != 1 || place(0)->dim != 0 || place(0)->before != 1) mixes_along(0, "numbers its maxima along");
+    const TensorId all = emit(op, inputs_);
+    const int64_t each = element_count(shape(0));
+    attrs_ = step(ElementwiseOp::sub);
+    inputs_ = {all, offsets(result_shape(), *place(0), each, DType::i64)};
+    result(0, *place(0));
   }
-  const Tensor &from = few.tensor(x.inputs[0]), &result = few.tensor(x.outputs[0]);
-  if (!is_float(result.dtype) || result.dtype != many.tensor(y.outputs[0]).dtype) return false;
-  if (conv) return stack.dim == 0;
-  const bool adds_rows = x.inputs.size() > 2 && x.inputs[2].valid() && element_count(few.tensor(x.inputs[2]).shape) != result.shape.back();
-  return !matmul->trans_a && few.tensor(x.inputs[1]).shape.size() == 2 && result.shape.size() == from.shape.size() &&
-         stack.dim + 1 < from.shape.size() && !adds_rows;
-}
 
-// The names of all tensors that a graph's rOperators make or that it ends or begins with, and the rOperator that makes each.
-std::map<std::string, const ROperator*> makers_of(const Graph& graph) {
-  std::map<std::string, const ROperator*> makers;
-  for (const TensorId id : graph.inputs) makers.emplace(graph.tensor(id).name, nullptr);
-  for (const TensorId id : graph.outputs) makers.emplace(graph.tensor(id).name, nullptr);
-  for (const ROperator& rop : graph.rops) {
-    for (const TensorId id : rop.outputs) makers[graph.tensor(id).name] = &rop;
+  void apply(const MaxUnpool&) {
+    const Place batch = common_place(0);
+    if (from_ != 1 || batch.dim != 0 || batch.before != 1) mixes_along(first_stacked(), "writes by numbers that count along");
+    repeat_all(batch);
+    const int64_t each = element_count(result_shape());
+    std::get<MaxUnpool>(attrs_).shape[0] = batch.extent(to_);
+    inputs_[1] = numbered(batch, each, Outside{false, -1});
+    result(0, batch);
   }
-  return makers;
-}
 
-class Proof {
- public:
-  Proof(const std::string& file, int64_t from, int64_t to) : file_(file), from_(from), to_(to) {}
+  void apply(const Reduce& op) {
+    const Place& batch = *place(0);
+    const auto dim = static_cast<int64_t>(batch.dim);
+    if (std::find(op.axes.begin(), op.axes.end(), dim) != op.axes.end()) mixes_along(0, "reduces");
+    const auto gone = std::count_if(op.axes.begin(), op.axes.end(), [&](int64_t axis) { return axis < dim; });
+    result(0, batch.at(batch.dim - (op.keepdims ? 0 : static_cast<size_t>(gone))));
+  }
 
-  // `few` and `many` are the model at batches a < b. Most of the time would go into products with weights, of which it is known that they
-  // keep the elements of a batch apart. So their results are made up first: any values do for what stands behind them. A model that is not
-  // proven by that, because it is refused or because the values make no numbers (a root of what is never negative), is looked at with all
-  // of it computed.
-  void require_same(const Graph& few, int64_t a, const Graph& many, int64_t b) const {
+  void apply(const Softmax& op) {
+    const auto dim = static_cast<int64_t>(place(0)->dim);
+    if (dim >= op.first_axis && dim <= op.last_axis) mixes_along(0, "normalises along");
+    result(0, *place(0));
+  }
+
+  void apply(const Lrn&) {
+    if (place(0)->dim == 1) mixes_along(0, "sums over");
+    result(0, *place(0));
+  }
+
+  void apply(const BatchNorm&) {
+    require_same_from(1, "its operand");
+    if (place(0)->dim == 1) mixes_along(0, "takes the channels to be");
+    result(0, *place(0));
+  }
+
+  void apply(const Normalize& op) {
+    if (!is_stacked(0) || has(kNormalizeRows)) throw Mixes{fmt::format("has the batch in {} only", name(first_stacked()))};
+    const Place& batch = *place(0);
+    if (std::find(op.axes.begin(), op.axes.end(), static_cast<int64_t>(batch.dim)) != op.axes.end()) mixes_along(0, "normalises along");
+    for (size_t i = 1; i < rop_->inputs.size(); ++i) {
+      if (has(i)) align(i, shape(0).size(), batch);
+    }
+    result(0, batch);
+  }
+
+  void apply(const Elementwise& op) {
+    const size_t rank = result_shape().size(), first = first_stacked();
+    const Place batch = place(first)->at(rank - shape(first).size() + place(first)->dim);
+    if (result_shape()[batch.dim] != batch.extent(from_)) {
+      throw Mixes{fmt::format("repeats {} along dimension {}, along which the elements of the batch lie, to {}", name(first),
+                              place(first)->dim, result_shape()[batch.dim])};
+    }
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (has(i)) align(i, rank, batch);
+    }
+    if (op.shape.size() + batch.dim >= rank) {
+      int64_t& extent = std::get<Elementwise>(attrs_).shape[op.shape.size() + batch.dim - rank];
+      if (extent != 1) extent = batch.extent(to_);
+    }
+    result(0, batch);
+  }
+
+  void apply(const Reshape& op) {
+    const Place& batch = *place(0);
+    Places found = places_of(op.shape, product(shape(0), 0, batch.dim) * batch.before, from_);
+    if (found.empty() || element_count(op.shape) == 0) {
+      throw Mixes{fmt::format("makes {} of {} {}, in which the batch of {} has no dimension of its own or as a factor",
+                              shape_text(op.shape), name(0), shape_text(shape(0)), from_)};
+    }
+    if (const auto kept = words_.kept_dims.find(rop_->name); kept != words_.kept_dims.end() && kept->second.at(batch.dim) >= 0) {
+      const auto said = std::find_if(found.begin(), found.end(),
+                                     [&](const Place& place) { return place.dim == static_cast<size_t>(kept->second[batch.dim]); });
+      if (said != found.end()) found = {*said};
+    }
+    const auto like = std::find_if(found.begin(), found.end(), [&](const Place& place) { return place == batch; });
+    if (like != found.end()) std::rotate(found.begin(), like, like + 1);
+    std::get<Reshape>(attrs_).shape = grown(op.shape, found[0]);
+    results_[0] = std::move(found);
+  }
+
+  void apply(const Transpose& op) {
+    const auto to = std::find(op.perm.begin(), op.perm.end(), static_cast<int64_t>(place(0)->dim));
+    result(0, place(0)->at(static_cast<size_t>(to - op.perm.begin())));
+  }
+
+  // Of the batch's own dimension all is taken, or whole batches where several lie behind each other.
+  void apply(const Slice& op) {
+    Place batch = *place(0);
+    const size_t d = batch.dim;
+    auto& slice = std::get<Slice>(attrs_);
+    const bool is_whole = op.starts[d] == 0 && op.extents[d] == shape(0)[d] && (op.steps[d] == 1 || op.extents[d] == 1);
+    if (!is_whole) {
+      const bool takes_batches =
+          op.steps[d] == 1 && op.extents[d] > 0 && op.starts[d] % (from_ * batch.inner) == 0 && op.extents[d] % (from_ * batch.inner) == 0;
+      if (!takes_batches) mixes_along(0, "takes a part of");
+      batch.before = op.extents[d] / (from_ * batch.inner);
+      slice.starts[d] = op.starts[d] / from_ * to_;
+    }
+    slice.steps[d] = 1;
+    slice.extents[d] = batch.extent(to_);
+    result(0, batch);
+  }
+
+  void apply(const Concat& op) {
+    const size_t axis = static_cast<size_t>(op.axis), first = first_stacked();
+    Place batch = *place(first);
+    if (batch.dim == axis) return join_along_batch(axis);
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (is_stacked(i) && *place(i) != batch)
+        throw Mixes{fmt::format("joins the batch in {} with one at another place in {}", name(first), name(i))};
+    }
+    repeat_all(batch);
+    result(0, batch);
+  }
+
+  // Rows of an element, one operand's behind the other's. [2,6] and [2,6] of a batch of 2 become [4,6], a batch behind a batch. Where they
+  // differ in number, as of [20,8] and [12,8] with 10 and 6 rows for each element, each gets its 16.
+  void join_along_batch(size_t axis) {
+    const size_t first = first_stacked();
+    const int64_t inner = place(first)->inner;
+    Place batch{axis, 0, 0};
+    bool is_equal = true, is_batch_alone = true;
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      is_equal = is_equal && is_stacked(i) && place(i)->inner == inner;
+      if (!is_stacked(i)) continue;
+      if (place(i)->dim != axis) throw Mixes{fmt::format("joins the batch in {} with one at another place in {}", name(first), name(i))};
+      is_batch_alone = is_batch_alone && place(i)->is_exact();
+      batch.before += place(i)->before;
+    }
+    batch.inner = inner;
+    if (is_equal) return result(0, batch);
+    if (is_batch_alone || from_ != 1) mixes_along(first, "joins other rows with those of");
+    batch = {axis, 1, 0};
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      const Place own{axis, 1, shape(i)[axis]};
+      if (is_stacked(i) && *place(i) != own) mixes_along(i, "joins other rows with those of");
+      if (!is_stacked(i)) inputs_[i] = repeated(i, own);
+      inputs_[i] = emit(Reshape{split(shape(i), own)}, {inputs_[i]});
+      batch.inner += own.inner;
+    }
+    const TensorId joined = emit(Concat{static_cast<int64_t>(axis) + 1}, inputs_);
+    attrs_ = Reshape{grown(result_shape(), batch)};
+    inputs_ = {joined};
+    result(0, batch);
+  }
+
+  void apply(const Pad& op) {
+    const size_t d = place(0)->dim;
+    if (op.before[d] != 0 || op.after[d] != 0) mixes_along(0, "pads");
+    result(0, *place(0));
+  }
+
+  void apply(const Gather& op) {
+    const auto axis = static_cast<size_t>(op.axis);
+    if (!is_stacked(0)) return result(0, place(1)->at(axis + place(1)->dim));
+    const Place from = *place(0);
+    if (from.dim != axis) {
+      if (is_stacked(1))
+        throw Mixes{fmt::format("takes the elements that {} names for one element of the batch from {} for all of them", name(1), name(0))};
+      return result(0, from.at(from.dim < axis ? from.dim : from.dim - 1 + shape(1).size()));
+    }
+    if (from.is_exact()) mixes_along(0, "takes elements by number from");
+    if (is_stacked(1)) return take_by_stacked_numbers(from);
+    take_by_numbers(from);
+  }
+
+  // Each element of the batch has numbers of its own, which count its own rows.
+  void take_by_stacked_numbers(const Place& from) {
+    if (from_ != 1)
+      throw Mixes{fmt::format("takes elements from {} by numbers that are known only at run time and count the whole batch", name(0))};
+    inputs_[1] = from.before == 1 ? numbered(*place(1), from.inner, std::nullopt) : interleaved(*place(1), from);
+    result(0, place(1)->at(from.dim + place(1)->dim));
+  }
+
+  // The numbers are the same for all elements of the batch, or constants that count the whole batch, as many for each of its elements.
+  void take_by_numbers(const Place& from) {
+    const Tensor& numbers = operand(1);
+    if (!numbers.data) throw Mixes{fmt::format("takes elements from {} by numbers that do not depend on the batch", name(0))};
+    const std::vector<int64_t> all = whole_numbers(numbers);
+    const int64_t extent = shape(0)[from.dim];
+    for (const Place& batch : places_of_numbers(numbers.shape)) {
+      const int64_t outer = product(numbers.shape, 0, batch.dim), each = element_count(numbers.shape) / (outer * from_);
+      std::vector<int64_t> made(static_cast<size_t>(outer * to_ * each));
+      bool is_same = true;
+      for (int64_t i = 0; is_same && i < static_cast<int64_t>(all.size()); ++i) {
+        const int64_t given = all[static_cast<size_t>(i)], number = given < 0 ? given + extent : given;
+        const int64_t own = number / (from_ * from.inner) * from.inner + number % from.inner, element = number / from.inner % from_;
+        const int64_t o = i / (from_ * each), b = i / each % from_, rest = i % each;
+        is_same = element == b && number >= 0 && number < extent;
+        for (int64_t k = 0; is_same && k < to_; ++k) {
+          int64_t& there = made[static_cast<size_t>((o * to_ + k) * each + rest)];
+          const int64_t here = (own / from.inner * to_ + k) * from.inner + own % from.inner;
+          is_same = b == 0 || there == here;
+          there = here;
+        }
+      }
+      if (!is_same) continue;
+      inputs_[1] = constant(numbers.dtype, grown(numbers.shape, batch), made);
+      results_[0].push_back(batch.at(from.dim + batch.dim));
+      if (from_ == 1) return add_equal_places();
+      return;
+    }
+    mixes_along(0, "takes elements by number from");
+  }
+
+  Places places_of_numbers(const Shape& shape) const {
+    Places places;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] % from_ == 0 && (from_ > 1 || d == 0)) places.push_back({d, 1, shape[d] / from_});
+    }
+    return places;
+  }
+
+  void add_equal_places() {
+    const Place first = results_[0][0];
+    for (const Place& place : places_of(result_shape(), product(result_shape(), 0, first.dim) * first.before, from_)) {
+      if (place != first && place.is_exact()) results_[0].push_back(place);
+    }
+  }
+
+  void apply(const GridSample&) { image_by_image(2, "samples along"); }
+  void apply(const NonMaxSuppression&) { image_by_image(2, "compares boxes along"); }
+
+  void apply(const Resample& op) {
+    require_same_from(1, "its table");
+    if (std::find(op.axes.begin(), op.axes.end(), static_cast<int64_t>(place(0)->dim)) != op.axes.end()) mixes_along(0, "resizes");
+    result(0, *place(0));
+  }
+
+  void apply(const RoiAlign&) { regions(3); }
+  void apply(const MaxRoiPool&) { regions(2); }
+
+  void apply(const NonZero&) { mixes_along(0, "numbers and counts what is not zero along"); }
+
+  void apply(const TopK& op) {
+    if (static_cast<int64_t>(place(0)->dim) == op.axis) mixes_along(0, "sorts");
+    for (size_t k = 0; k < rop_->outputs.size(); ++k) result(k, *place(0));
+  }
+
+  void apply(const Cumulate& op) {
+    if (static_cast<int64_t>(place(0)->dim) == op.axis) mixes_along(0, "accumulates along");
+    result(0, *place(0));
+  }
+
+  void apply(const Scatter& op) {
+    const auto axis = static_cast<size_t>(op.axis);
+    if (place(first_stacked())->dim == axis) return scatter_along_batch(axis);
+    const Place batch = common_place(first_stacked());
+    for (const size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
+      if (i == 1 && !is_stacked(1) && shape(1)[batch.dim] == 1) continue;  // for all of them
+      if (shape(i)[batch.dim] != batch.extent(from_)) mixes_along(first_stacked(), "writes to a part of");
+      if (!is_stacked(i)) inputs_[i] = repeated(i, batch);
+    }
+    result(0, batch);
+  }
+
+  // X has several rows of each element of the batch, and the indices count those.
+  void scatter_along_batch(size_t axis) {
+    const int64_t each = shape(0)[axis];
+    if (from_ != 1 || each == 1) mixes_along(first_stacked(), "writes by number to");
+    for (size_t i = 0; i < 3; ++i) {
+      const Place own{axis, 1, shape(i)[axis]};
+      if (is_stacked(i) && *place(i) != own) mixes_along(i, "writes by number to");
+      if (!is_stacked(i)) inputs_[i] = repeated(i, own);
+    }
+    inputs_[1] = numbered({axis, 1, shape(1)[axis]}, each, Outside{true, each * to_});
+    result(0, {axis, 1, each});
+  }
+
+  void apply(const Recurrent& op) {
+    using Axis = std::pair<int32_t, size_t>;  // operand or result, if there is one, and its dimension of the batch
+    std::optional<Place> batch;
+    std::vector<bool> may_be_stacked(rop_->inputs.size(), false);
+    std::vector<std::pair<size_t, size_t>> sequences;
+    for (const RecurrentCell& cell : op.cells) {
+      for (const auto& [at, dim] : std::array<Axis, 4>{{{cell.x, 1}, {cell.lengths, 0}, {cell.h0, 0}, {cell.c0, 0}}}) {
+        if (at >= 0) sequences.emplace_back(static_cast<size_t>(at), dim);
+      }
+    }
+    for (const auto& [i, dim] : sequences) {
+      may_be_stacked[i] = true;
+      if (!is_stacked(i)) continue;
+      if (place(i)->dim != dim) mixes_along(i, dim == 1 && place(i)->dim == 0 ? "takes the steps of a sequence from" : "sums over");
+      if (batch && batch->at(dim) != *place(i)) throw Mixes{fmt::format("has the batch at another place in {}", name(i))};
+      batch = place(i);
+    }
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (is_stacked(i) && !may_be_stacked[i])
+        throw Mixes{fmt::format("its weight {} is another one for each element of the batch", name(i))};
+    }
+    for (const auto& [i, dim] : sequences) {
+      if (!is_stacked(i)) inputs_[i] = repeated(i, batch->at(dim));
+    }
+    std::get<Recurrent>(attrs_).batch = batch->extent(to_);
+    for (const RecurrentCell& cell : op.cells) {
+      for (const auto& [at, dim] : std::array<Axis, 3>{{{cell.y, 1}, {cell.y_h, 0}, {cell.y_c, 0}}}) {
+        if (at >= 0) result(static_cast<size_t>(at), batch->at(dim));
+      }
+    }
+  }
+
+  // Operators that passes make of those above.
+  template <OneOf<NormalizedMatMul, MomentMatMul, FeedForward, Attention, SelfAttention, StepAttention, SummedConv, MomentConv,
+                  NormalizedConv, PooledMatMul, PrologueMatMul, PointwisePair, ChannelSqueeze, ChannelExcite>
+                Op>
+  void apply(const Op&) {
+    throw Mixes{"is no operator of a model"};
+  }
+
+  // --- Parts of rules ---
+  // The first `count` operands hold an image each.
+  void image_by_image(size_t count, const char* what) {
+    require_same_from(count, "its operand");
+    const Place batch = common_place(first_stacked());
+    if (batch.dim != 0) mixes_along(first_stacked(), what);
+    repeat_all(batch);
+    result(0, batch);
+  }
+
+  // Regions of one image, which does not depend on the batch.
+  void regions(size_t operands) {
+    if (is_stacked(0))
+      throw Mixes{
+          fmt::format("takes regions by the numbers of their images from {}, which is another one for each element of the batch", name(0))};
+    const Place batch = common_place(first_stacked());
+    if (batch.dim != 0) mixes_along(first_stacked(), "takes its coordinates from");
+    for (size_t i = 1; i < operands; ++i) {
+      if (!is_stacked(i)) inputs_[i] = repeated(i, batch);
+    }
+    result(0, batch);
+  }
+
+  // The place that all operands with a batch have.
+  Place common_place(size_t first) const {
+    const Place& batch = *place(first);
+    for (size_t i = first; i < rop_->inputs.size(); ++i) {
+      if (is_stacked(i) && *place(i) != batch)
+        throw Mixes{fmt::format("has the batch at another place in {} than in {}", name(i), name(first))};
+    }
+    return batch;
+  }
+
+  void repeat_all(const Place& batch) {
+    for (size_t i = 0; i < rop_->inputs.size(); ++i) {
+      if (has(i) && !is_stacked(i)) inputs_[i] = repeated(i, batch);
+    }
+  }
+
+  // Operand i is broadcast to a result of `rank` dimensions with the batch at `batch`: it must have it there too, or be the same for all.
+  void align(size_t i, size_t rank, const Place& batch) {
+    const size_t own_rank = shape(i).size();
+    const bool reaches = batch.dim + own_rank >= rank;
+    const size_t d = reaches ? batch.dim + own_rank - rank : 0;
+    if (is_stacked(i)) {
+      if (reaches && *place(i) == batch.at(d)) return;
+      throw Mixes{fmt::format("combines elements of the batch in {} with others in {}", name(first_stacked()), name(i))};
+    }
+    if (!reaches || shape(i)[d] == 1) return;
+    if (shape(i)[d] != batch.extent(from_)) {
+      throw Mixes{fmt::format("repeats {} along dimension {}, along which the elements of the batch lie", name(first_stacked()),
+                              place(first_stacked())->dim)};
+    }
+    inputs_[i] = repeated(i, batch.at(d));
+  }
+
+  // --- New tensors ---
+  Shape grown(Shape shape, const Place& place) const {
+    shape[place.dim] = place.extent(to_);
+    return shape;
+  }
+
+  // With the batch as a dimension of its own behind `before`, or in front where that is 1, and `inner` behind it.
+  Shape split(Shape shape, const Place& place) const {
+    shape[place.dim] = to_;
+    shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(place.dim) + 1, place.inner);
+    if (place.before != 1) shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(place.dim), place.before);
+    if (shape.size() > kMaxRank) throw Mixes{fmt::format("would need {} dimensions, supported: up to {}", shape.size(), kMaxRank)};
+    return shape;
+  }
+
+  void require_size(const Tensor& tensor) const {
+    const std::string limit = shape_limit(tensor.shape);
+    if (!limit.empty()) throw Mixes{fmt::format("its result '{}' {}", printable(tensor.name), limit)};
+  }
+
+  static Elementwise step(ElementwiseOp op) {
+    std::vector<int32_t> operands;
+    for (int32_t i = 0; i < arity_of(op); ++i) operands.push_back(i);
+    return {{{op, operands}}};
+  }
+
+  std::vector<ops::TensorType> types_of(const OpAttrs& attrs, const std::vector<TensorId>& inputs) const {
+    ops::OperandList operands;
+    for (const TensorId id : inputs) {
+      if (!id.valid()) {
+        operands.emplace_back();
+        continue;
+      }
+      const Tensor& tensor = graph_.tensor(id);
+      operands.push_back(ops::Operand{{tensor.dtype, tensor.shape}, tensor.data.get()});
+    }
     try {
-      if (compare(few, a, many, b, /*makes_up=*/true)) return;
-    } catch (const Error&) {
+      return ops::infer(attrs, operands);
+    } catch (const Error& error) {
+      throw Mixes{error.what()};
     }
-    compare(few, a, many, b, /*makes_up=*/false);
   }
 
-  // Extents must be linear in the batch: the shapes at two batches predict those at a third.
-  void require_shapes(const Graph& few, int64_t a, const Graph& many, int64_t b, const Graph& wanted) const {
-    std::map<std::string, Shape> at_a, at_b;
-    for (const Tensor& tensor : few.tensors) at_a[tensor.name] = tensor.shape;
-    for (const Tensor& tensor : many.tensors) at_b[tensor.name] = tensor.shape;
-    for (const ROperator& rop : wanted.rops) {
-      for (const TensorId id : rop.outputs) {
-        const Tensor& tensor = wanted.tensor(id);
-        if (!at_a.contains(tensor.name) || !at_b.contains(tensor.name)) continue;
-        const std::optional<Axis> axis = axis_of(at_a[tensor.name], a, at_b[tensor.name], b);
-        Shape expected = at_a[tensor.name];
-        if (axis && axis->follows) expected[axis->dim] = expected[axis->dim] / a * to_;
-        if (!axis || tensor.shape != expected) {
-          refuse(node_of(rop), tensor.name,
-                 fmt::format("has shape {} with batch {}, {} with {} and {} with {}", shape_text(at_a[tensor.name]), a,
-                             shape_text(at_b[tensor.name]), b, shape_text(tensor.shape), to_));
-        }
+  TensorId emit(OpAttrs attrs, std::vector<TensorId> inputs) {
+    const ops::TensorType type = types_of(attrs, inputs).at(0);
+    Tensor tensor;
+    tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
+    tensor.dtype = type.dtype;
+    tensor.shape = type.shape;
+    require_size(tensor);
+    ROperator made;
+    made.name = rop_names_.unique(rop_->name + ".batch", ".");
+    made.attrs = std::move(attrs);
+    made.inputs = std::move(inputs);
+    made.origin = rop_->origin;
+    made.outputs = {add_tensor(graph_, std::move(tensor))};
+    graph_.rops.push_back(made);
+    return made.outputs[0];
+  }
+
+  TensorId add_value(DType dtype, Shape shape, std::shared_ptr<const Bytes> data) {
+    Tensor tensor;
+    tensor.name = tensor_names_.unique(rop_->name + ".batch", ":");
+    tensor.dtype = dtype;
+    tensor.shape = std::move(shape);
+    tensor.role = Role::constant;
+    tensor.data = std::move(data);
+    return add_tensor(graph_, std::move(tensor));
+  }
+
+  // Of i32 or i64.
+  TensorId constant(DType dtype, const Shape& shape, const std::vector<int64_t>& values) {
+    if (static_cast<int64_t>(values.size()) * bytes_of(dtype) > kFoldTensorBytes)
+      throw Mixes{fmt::format("would need a table of {} numbers, at most {} are folded", values.size(), bytes_text(kFoldTensorBytes))};
+    Bytes bytes(values.size() * static_cast<size_t>(bytes_of(dtype)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto narrow = static_cast<int32_t>(values[i]);
+      if (dtype == DType::i32 && narrow != values[i]) throw Mixes{"would need numbers beyond 32 bits"};
+      if (dtype == DType::i32) std::memcpy(bytes.data() + i * sizeof narrow, &narrow, sizeof narrow);
+      if (dtype == DType::i64) std::memcpy(bytes.data() + i * sizeof values[i], &values[i], sizeof values[i]);
+    }
+    return add_value(dtype, shape, std::make_shared<const Bytes>(std::move(bytes)));
+  }
+  TensorId constant(DType dtype, int64_t value) { return constant(dtype, Shape{}, {value}); }
+
+  static std::vector<int64_t> whole_numbers(const Tensor& tensor) {
+    std::vector<int64_t> values(static_cast<size_t>(element_count(tensor.shape)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      int32_t narrow = 0;
+      if (tensor.dtype == DType::i32) std::memcpy(&narrow, tensor.data->data() + i * sizeof narrow, sizeof narrow);
+      values[i] = narrow;
+      if (tensor.dtype == DType::i64) std::memcpy(&values[i], tensor.data->data() + i * sizeof values[i], sizeof values[i]);
+    }
+    return values;
+  }
+
+  // Operand i, which is the same for all elements of the batch, with the extent that the new batch has at `batch`.
+  TensorId repeated(size_t i, const Place& batch) {
+    const Tensor& tensor = operand(i);
+    if (tensor.shape.at(batch.dim) != batch.extent(from_)) throw Mixes{fmt::format("repeats {} for each element of the batch", name(i))};
+    const int64_t outer = product(tensor.shape, 0, batch.dim) * batch.before;
+    const int64_t each = element_count(tensor.shape) / std::max<int64_t>(1, outer * from_);
+    const auto bytes = static_cast<size_t>(each * bytes_of(tensor.dtype));
+    if (!tensor.data || outer * to_ * static_cast<int64_t>(bytes) > kFoldTensorBytes) return repeated_at_run_time(i, batch);
+    Bytes made(static_cast<size_t>(outer * to_) * bytes);
+    for (int64_t o = 0; o < outer; ++o) {
+      const std::byte* first = tensor.data->data() + static_cast<size_t>(o * from_) * bytes;
+      for (int64_t b = 1; b < from_; ++b) {
+        if (std::memcmp(first, first + static_cast<size_t>(b) * bytes, bytes) != 0)
+          throw Mixes{fmt::format("its constant {} has other values for one element of the batch than for another", name(i))};
       }
+      for (int64_t b = 0; b < to_; ++b) std::memcpy(made.data() + static_cast<size_t>(o * to_ + b) * bytes, first, bytes);
+    }
+    return add_value(tensor.dtype, grown(tensor.shape, batch), std::make_shared<const Bytes>(std::move(made)));
+  }
+
+  TensorId repeated_at_run_time(size_t i, const Place& batch) {
+    if (from_ != 1) throw Mixes{fmt::format("{} may have other values for one element of the batch than for another", name(i))};
+    Shape all = split(shape(i), batch), one = all;
+    one[batch.dim + (batch.before == 1 ? 0 : 1)] = 1;
+    const TensorId apart = emit(Reshape{one}, {inputs_[i]});
+    const TensorId expanded = emit(Elementwise{{{ElementwiseOp::identity, {0}}}, all}, {apart});
+    return emit(Reshape{grown(shape(i), batch)}, {expanded});
+  }
+
+  // b * step for element b of the batch, to be broadcast to a tensor of `shape` with the batch at `batch`.
+  TensorId offsets(const Shape& shape, const Place& batch, int64_t step, DType dtype) {
+    Shape extents(shape.size(), 1);
+    extents[batch.dim] = batch.extent(to_);
+    std::vector<int64_t> values(static_cast<size_t>(batch.extent(to_)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i) / batch.inner % to_ * step;
+    return constant(dtype, extents, values);
+  }
+
+  // What becomes of a number that is out of range, and whether negative ones count from the end.
+  struct Outside {
+    bool counts_back = true;
+    int64_t number = 0;
+  };
+
+  TensorId emit(ElementwiseOp op, std::vector<TensorId> inputs) { return emit(step(op), std::move(inputs)); }
+
+  TensorId counted_from_beginning(TensorId numbers, int64_t rows) {
+    const DType dtype = graph_.tensor(numbers).dtype;
+    const TensorId is_negative = emit(ElementwiseOp::less, {numbers, constant(dtype, 0)});
+    return emit(ElementwiseOp::where, {is_negative, emit(ElementwiseOp::add, {numbers, constant(dtype, rows)}), numbers});
+  }
+
+  TensorId nearest(TensorId numbers, int64_t rows) {
+    const DType dtype = graph_.tensor(numbers).dtype;
+    const TensorId counted = counted_from_beginning(numbers, rows);
+    return emit(ElementwiseOp::min, {emit(ElementwiseOp::max, {counted, constant(dtype, 0)}), constant(dtype, rows - 1)});
+  }
+
+  bool are_within(size_t i, int64_t rows) const {
+    const std::optional<Range> range = range_of(rop_->inputs[i], kDeep);
+    return range && range->least >= 0 && range->most < rows;
+  }
+
+  // Operand 1, numbers of `each` rows of an element of the batch, as numbers of all rows, those of one element behind those of another.
+  // Without `outside` a number that is out of range becomes that of the nearest row.
+  TensorId numbered(const Place& batch, int64_t each, const std::optional<Outside>& outside) {
+    TensorId numbers = inputs_[1];
+    const DType dtype = graph_.tensor(numbers).dtype;
+    const TensorId shift = offsets(shape(1), batch, each, dtype);
+    if (are_within(1, each)) return emit(ElementwiseOp::add, {numbers, shift});
+    if (!outside) return emit(ElementwiseOp::add, {nearest(numbers, each), shift});
+    if (outside->counts_back) numbers = counted_from_beginning(numbers, each);
+    const TensorId is_inside = emit(ElementwiseOp::logical_and, {emit(ElementwiseOp::greater_equal, {numbers, constant(dtype, 0)}),
+                                                                 emit(ElementwiseOp::less, {numbers, constant(dtype, each)})});
+    return emit(ElementwiseOp::where, {is_inside, emit(ElementwiseOp::add, {numbers, shift}), constant(dtype, outside->number)});
+  }
+
+  // The same where rows of other elements lie between those of an element: its row r is row (r / inner * batch + b) * inner + r % inner.
+  TensorId interleaved(const Place& batch, const Place& rows) {
+    const DType dtype = operand(1).dtype;
+    const TensorId numbers = are_within(1, rows.extent(1)) ? inputs_[1] : nearest(inputs_[1], rows.extent(1));
+    const TensorId shift = offsets(shape(1), batch, rows.inner, dtype), factor = constant(dtype, to_);
+    if (rows.inner == 1) return emit(ElementwiseOp::add, {emit(ElementwiseOp::mul, {numbers, factor}), shift});
+    const TensorId rest = emit(ElementwiseOp::mod, {numbers, constant(dtype, rows.inner)});
+    const TensorId front = emit(ElementwiseOp::mul, {emit(ElementwiseOp::sub, {numbers, rest}), factor});
+    return emit(ElementwiseOp::add, {emit(ElementwiseOp::add, {front, shift}), rest});
+  }
+
+  // --- What values numbers may have ---
+  static constexpr int kDeep = 24;  // rOperators looked through
+
+  std::optional<Range> range_of(TensorId id, int depth) const {
+    const Tensor& tensor = original_.tensor(id);
+    if (tensor.dtype != DType::i64 && tensor.dtype != DType::i32) return std::nullopt;
+    if (tensor.data) {
+      const std::vector<int64_t> values = whole_numbers(tensor);
+      if (values.empty()) return std::nullopt;
+      const auto [least, most] = std::minmax_element(values.begin(), values.end());
+      return Range{*least, *most};
+    }
+    const ROperatorId maker = uses_.producer[id.index()];
+    if (!maker.valid() || depth == 0) return std::nullopt;
+    const ROperator& rop = original_.rop(maker);
+    if (const auto* top = std::get_if<TopK>(&rop.attrs); top && rop.outputs.size() > 1 && rop.outputs[1] == id)
+      return Range{0, original_.tensor(rop.inputs[0]).shape[static_cast<size_t>(top->axis)] - 1};
+    if (const auto* elementwise = std::get_if<Elementwise>(&rop.attrs)) return range_of(*elementwise, rop, depth);
+    if (std::holds_alternative<Reshape>(rop.attrs) || std::holds_alternative<Transpose>(rop.attrs) ||
+        std::holds_alternative<Slice>(rop.attrs))
+      return range_of(rop.inputs[0], depth - 1);
+    return std::nullopt;
+  }
+
+  std::optional<Range> range_of(const Elementwise& op, const ROperator& rop, int depth) const {
+    if (op.steps.size() != 1) return std::nullopt;
+    std::vector<std::optional<Range>> known;
+    for (const int32_t operand : op.steps[0].operands) known.push_back(range_of(rop.inputs[static_cast<size_t>(operand)], depth - 1));
+    constexpr int64_t kLarge = int64_t{1} << 31;  // sums and products of such stay in 64 bits; those of 32 bits may wrap around
+    const bool is_wide = original_.tensor(rop.outputs[0]).dtype == DType::i64;
+    const auto is_small = [&](const std::optional<Range>& range) { return range && range->least > -kLarge && range->most < kLarge; };
+    const auto both = [&] { return is_wide && is_small(known[0]) && is_small(known[1]); };
+    switch (op.steps[0].op) {
+      case ElementwiseOp::identity:
+      case ElementwiseOp::cast: return is_small(known[0]) ? known[0] : std::nullopt;
+      case ElementwiseOp::add:
+        return both() ? std::optional(Range{known[0]->least + known[1]->least, known[0]->most + known[1]->most}) : std::nullopt;
+      case ElementwiseOp::mul:
+        if (!both() || known[0]->least < 0 || known[1]->least < 0) return std::nullopt;
+        return Range{known[0]->least * known[1]->least, known[0]->most * known[1]->most};
+      case ElementwiseOp::where:
+        if (!known[1] || !known[2]) return std::nullopt;
+        return Range{std::min(known[1]->least, known[2]->least), std::max(known[1]->most, known[2]->most)};
+      case ElementwiseOp::max: return bounded(known, &std::max<int64_t>, INT64_MIN, INT64_MAX);
+      case ElementwiseOp::min: return bounded(known, &std::min<int64_t>, INT64_MIN, INT64_MAX);
+      default: return std::nullopt;
     }
   }
 
- private:
-  // `many` runs its b elements, `few` the first a of them and the last a. All three run in step, at the same time where there are
-  // processors, so that few values are in memory at once. Returns whether all values were numbers, if some were made up.
-  bool compare(const Graph& few, int64_t a, const Graph& many, int64_t b, bool makes_up) const {
-    const std::map<std::string, const ROperator*> of_few = makers_of(few), of_many = makers_of(many);
-    std::set<std::string> compared;  // not: the steps that one of the two graphs does not have
-    for (const auto& [name, maker] : of_many) {
-      if (of_few.contains(name)) compared.insert(name);
+  // Of the smaller or larger of two numbers, of which one may be any.
+  static std::optional<Range> bounded(const std::vector<std::optional<Range>>& known,
+                                      const int64_t& (*choose)(const int64_t&, const int64_t&), int64_t least, int64_t most) {
+    const Range a = known[0].value_or(Range{least, most}), b = known[1].value_or(Range{least, most});
+    return Range{choose(a.least, b.least), choose(a.most, b.most)};
+  }
+
+  // --- The walk ---
+  void follow(const ROperator& rop) {
+    rop_ = &rop;
+    const std::string& node = rop.origin.empty() ? rop.name : rop.origin.front();
+    const auto found = words_.operators.find(node);
+    where_ =
+        fmt::format("node '{}' ({})", printable(node), found == words_.operators.end() ? name_of(rop.attrs) : printable(found->second));
+    TAMP_CHECK(!rop.epilogue.bias.valid() && !rop.epilogue.residual.valid(), "an epilogue in the frontend");
+    std::vector<size_t> counts;
+    bool is_same = true;
+    for (const TensorId id : rop.inputs) {
+      counts.push_back(id.valid() ? places_[id.index()].size() : 0);
+      is_same = is_same && counts.back() == 0;
     }
-    std::array runs{Run(many, b, 0, compared), Run(few, a, 0, compared), Run(few, a, b - a, compared)};
-    auto& [all, first, last] = runs;
-    Stacks stacks, given;            // of values that were compared; of results that are made up
-    std::set<std::string> computed;  // results that are not
-    bool all_numbers = true;
-    while (true) {
-      for (auto value = all.values.begin(); value != all.values.end();) {
-        const auto in_first = first.values.find(value->first), in_last = last.values.find(value->first);
-        if (in_first == first.values.end() || in_last == last.values.end()) {
-          ++value;
-          continue;
-        }
-        const ROperator* maker = of_many.at(value->first);
-        const std::string node = maker ? node_of(*maker) : "";
-        const std::vector<int64_t> one = check(value->first, node, in_first->second, a, value->second, b, 0);
-        const std::vector<int64_t> other = check(value->first, node, in_last->second, a, value->second, b, b - a);
-        if (makes_up) {
-          // Where elements do not differ, or their order is open, nothing is made up: what is the same for all of them may be used as such.
-          const std::optional<Axis> axis = axis_of(in_first->second.shape, a, value->second.shape, b);
-          if (axis->follows && one.size() == 1 && one == other && *in_first->second.data != *in_last->second.data)
-            stacks[value->first] = {axis->dim, one[0]};
-          all_numbers = all_numbers && !has_nan(value->second);
-        }
-        first.values.erase(in_first);
-        last.values.erase(in_last);
-        value = all.values.erase(value);
+    if (is_same) {
+      graph_.rops.push_back(rop);
+      return;
+    }
+    std::optional<Mixes> refusal;
+    std::vector<size_t> choice(counts.size(), 0);
+    for (int tried = 0; tried < kMostChoices; ++tried) {
+      const size_t tensors = graph_.tensors.size(), rops = graph_.rops.size();
+      try {
+        return follow(rop, choice);
+      } catch (const Mixes& mixes) {
+        if (!refusal) refusal = mixes;
       }
-      if (all.is_done() && first.is_done()) break;  // `last` has the steps of `first`
-      for (const Run* run : {&all, &first}) {
-        if (!makes_up || run->is_done()) continue;
-        const std::string& name = run->graph().tensor(run->next()->outputs[0]).name;
-        if (!compared.contains(name) || given.contains(name) || !computed.insert(name).second) continue;
-        if (of_few.at(name) == nullptr || of_many.at(name) == nullptr) continue;
-        const ROperator &x = *of_few.at(name), &y = *of_many.at(name);
-        if (x.inputs.empty() || y.inputs.empty() || !x.inputs[0].valid() || !y.inputs[0].valid()) continue;
-        const std::string& from = few.tensor(x.inputs[0]).name;
-        const auto stack = stacks.find(from);
-        if (stack != stacks.end() && many.tensor(y.inputs[0]).name == from && keeps_apart(few, x, many, y, stack->second))
-          given[name] = stack->second;
-      }
-      in_parallel(runs.size(), processor_count(), [&](size_t i) { runs[i].step(given); });
+      graph_.tensors.resize(tensors);
+      graph_.rops.resize(rops);
+      size_t i = 0;
+      while (i < choice.size() && choice[i] + 1 >= counts[i]) choice[i++] = 0;
+      if (i == choice.size()) break;
+      ++choice[i];
     }
-    for (const TensorId id : many.outputs) require_batch_in(few, many.tensor(id));
-    return all_numbers || given.empty();
+    throw *refusal;
   }
+  static constexpr int kMostChoices = 256;
 
-  static std::string node_of(const ROperator& rop) {
-    return fmt::format("node '{}' ({})", printable(rop.origin.empty() ? rop.name : rop.origin.front()), name_of(rop.attrs));
-  }
-
-  // `some` and `all` are the tensor's values at batches a and b; `some` begins with element `first` of `all`. Returns what `fitting` finds.
-  std::vector<int64_t> check(const std::string& name, const std::string& node, const ops::Value& some, int64_t a, const ops::Value& all,
-                             int64_t b, int64_t first) const {
-    const std::optional<Axis> axis = axis_of(some.shape, a, all.shape, b);
-    if (!axis) {
-      refuse(node, name,
-             fmt::format("has shape {} with batch {} and {} with batch {}", shape_text(some.shape), a, shape_text(all.shape), b));
+  // With place number choice[i] of operand i.
+  void follow(const ROperator& rop, const std::vector<size_t>& choice) {
+    attrs_ = rop.attrs;
+    inputs_ = rop.inputs;
+    results_.assign(rop.outputs.size(), {});
+    chosen_.assign(rop.inputs.size(), std::nullopt);
+    for (size_t i = 0; i < choice.size(); ++i) {
+      const Places& places = rop.inputs[i].valid() ? places_[rop.inputs[i].index()] : Places();
+      if (places.empty()) continue;
+      chosen_[i] = places[choice[i]];
+      if (choice[i] != 0) inputs_[i] = emit(Reshape{grown(shape(i), *chosen_[i])}, {rop.inputs[i]});
     }
-    std::vector<int64_t> fit = fitting(some, a, all, b, first, *axis);
-    if (fit.empty()) refuse(node, name, fmt::format("is another one for the same element with batch {} than with batch {}", b, a));
-    return fit;
-  }
-
-  void require_batch_in(const Graph& few, const Tensor& output) const {
-    for (const TensorId id : few.outputs) {
-      const Tensor& other = few.tensor(id);
-      if (other.name == output.name && other.shape == output.shape && output.role != Role::constant && !output.shape.empty() &&
-          element_count(output.shape) > 0) {
-        refuse("", output.name, fmt::format("has shape {} whatever the batch", shape_text(output.shape)));
-      }
+    const OpAttrs& attrs = rop.attrs;
+    std::visit([&](const auto& op) { apply(op); }, attrs);
+    ROperator made = rop;
+    made.attrs = std::move(attrs_);
+    made.inputs = inputs_;
+    const std::vector<ops::TensorType> types = types_of(made.attrs, made.inputs);
+    for (size_t k = 0; k < rop.outputs.size(); ++k) {
+      Tensor& tensor = graph_.tensor(rop.outputs[k]);
+      TAMP_CHECK(!results_[k].empty(), "no rule for result '" + tensor.name + "'");
+      tensor.shape = grown(original_.tensor(rop.outputs[k]).shape, results_[k][0]);
+      TAMP_CHECK(types.at(k).shape == tensor.shape && types[k].dtype == tensor.dtype,
+                 "with another batch '" + tensor.name + "' has another shape");
+      require_size(tensor);
+      places_[rop.outputs[k].index()] = results_[k];
     }
+    graph_.rops.push_back(std::move(made));
   }
 
-  [[noreturn]] void refuse(const std::string& node, const std::string& tensor, const std::string& what) const {
-    throw unsupported(
-        fmt::format("{}: --batch {}: {}'{}' {}; the model was exported with batch {} and depends on it there; export it with the "
-                    "batch wanted, or with a symbolic one",
-                    file_, to_, node.empty() ? "output " : node + ": its result ", printable(tensor), what, from_));
+  // An output that is the same for any batch is one that the model does not compute of its inputs.
+  void require_batch_in(TensorId id) const {
+    const Tensor& tensor = original_.tensor(id);
+    if (!places_[id.index()].empty() || tensor.role == Role::constant || tensor.shape.empty() || element_count(tensor.shape) == 0) return;
+    throw Mixes{fmt::format("output '{}' has shape {} whatever the batch", printable(tensor.name), shape_text(tensor.shape))};
   }
 
-  const std::string& file_;
+  const Graph& original_;
   int64_t from_, to_;
-};
+  const ModelWords& words_;
+  Graph graph_;  // with the new batch; tensors that the original has keep their ids
+  std::vector<Places> places_;
+  Uses uses_;  // of the original
+  UniqueNames tensor_names_, rop_names_;
+  std::string where_;
 
-int64_t work_of(const Graph& graph) {
-  int64_t work = 0;
-  for (const ROperator& rop : graph.rops) {
-    if (__builtin_add_overflow(work, ops::work_of(graph, rop), &work)) return INT64_MAX;
-  }
-  return work;
-}
+  // The rOperator that is being followed, the places chosen for its operands, and what its rule makes of it.
+  const ROperator* rop_ = nullptr;
+  std::vector<std::optional<Place>> chosen_;
+  OpAttrs attrs_;
+  std::vector<TensorId> inputs_;
+  std::vector<Places> results_;
+};
 
 }  // namespace
 
-void require_batch(const std::string& file, const Graph& original, int64_t from, const Graph& wanted, int64_t to,
-                   const std::function<Graph(int64_t batch)>& read_at) {
-  const Proof proof(file, from, to);
-  if (work_of(original) > kMostWork / 4) {
+Graph with_batch(const std::string& file, const Graph& graph, int64_t from, int64_t to, const ModelWords& words) {
+  Rebatch rebatch(graph, from, to, words);
+  try {
+    return remove_dead(rebatch.run());
+  } catch (const Mixes& mixes) {
     throw unsupported(
-        fmt::format("{}: --batch {}: too large to prove that its batch of {} can be changed; export it with the batch wanted, or with a "
-                    "symbolic one",
-                    file, to, from));
+        fmt::format("{}: --batch {}: {}{}; the model was exported with batch {} and depends on it there; export it with the "
+                    "batch wanted, or with a symbolic one",
+                    file, to, rebatch.where().empty() ? "" : rebatch.where() + ": ", mixes.why, from));
   }
-  if (to < from) {
-    proof.require_same(wanted, to, original, from);
-    return;
-  }
-  const Graph twice = read_at(2 * from);
-  proof.require_same(original, from, twice, 2 * from);
-  proof.require_shapes(original, from, twice, 2 * from, wanted);
 }
 
 }  // namespace tamp::frontend

@@ -1,20 +1,27 @@
-// --batch N for a model that was exported with a fixed batch. Shapes alone do not tell whether the model still computes the same for each
-// element of the batch: a Reshape to [-1] takes any batch and mixes its elements, and the importers of Reshape, Gather and Concat guess
-// what a written shape means for another batch. So the reference runs the model at two batches, operator by operator, and each tensor must
-// have the same values for the same elements of the batch. Results of products with weights are made up, as far as that proves it.
+// --batch N for a model that was exported with a fixed batch: the graph of the model with another batch, in which each element of the batch
+// gets what the model as it was exported makes of it. The batch is followed from the inputs through each rOperator by rules, one for each
+// kind of operator, that say where it lies in the results; an rOperator that no rule shows to keep its elements apart is refused
+// (docs/adr/0047-batch-by-symbols.md).
 #pragma once
 
-#include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "compiler/ir/graph.h"
 
 namespace tamp::frontend {
 
-// `original` is the model as it was exported, with batch `from`; `wanted` is the model read with batch `to`; `read_at` reads it with any
-// other batch. Error (unsupported), beginning with `file`, names the node whose result depends on other elements of the batch, or does not
-// grow with the batch.
-void require_batch(const std::string& file, const Graph& original, int64_t from, const Graph& wanted, int64_t to,
-                   const std::function<Graph(int64_t batch)>& read_at);
+// What a model says and its graph does not.
+struct ModelWords {
+  // Where each dimension of a Reshape's operand is in its result, by the rOperator's name; -1: not said. An Unsqueeze says which 1 of
+  // [1,1,6] the batch of [1,6] becomes.
+  std::map<std::string, std::vector<int64_t>> kept_dims;
+  std::map<std::string, std::string> operators;  // ONNX's names for them, by the names of the nodes
+};
+
+// `graph`, of which the first extent of each input that has one is `from`, with `to` in its place. Error (unsupported), beginning with
+// `file`, names the first node that is not known to compute each element of the batch by itself, or an output that has no batch.
+Graph with_batch(const std::string& file, const Graph& graph, int64_t from, int64_t to, const ModelWords& words);
 
 }  // namespace tamp::frontend
