@@ -233,10 +233,7 @@ class Rebatch {
     for (size_t i = 0; i < rop_->inputs.size(); ++i) {
       if (has(i)) align(i, rank, batch);
     }
-    if (op.shape.size() + batch.dim >= rank) {
-      int64_t& extent = std::get<Elementwise>(attrs_).shape[op.shape.size() + batch.dim - rank];
-      if (extent != 1) extent = batch.extent(to_);
-    }
+    if (op.shape.size() + batch.dim >= rank) std::get<Elementwise>(attrs_).shape[op.shape.size() + batch.dim - rank] = batch.extent(to_);
     result(0, batch);
   }
 
