@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "compiler/frontend/importers.h"
@@ -106,10 +104,7 @@ PoolNode read_pool(NodeImport& n, bool dilated, bool has_ceil_mode) {
 
 // A scalar, f32 or f64.
 TensorId number_of(NodeImport& n, double value, DType dtype) {
-  if (dtype != DType::f64) return n.constant_f32(static_cast<float>(value));
-  Bytes bytes(sizeof value);
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return n.constant({DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))});
+  return dtype == DType::f64 ? n.constant_f64(value) : n.constant_f32(static_cast<float>(value));
 }
 
 // |x|^p, and its inverse where x is none below zero; of f32 or f64, so that narrow floats are rounded once, at the end.
@@ -198,7 +193,7 @@ void import_lp_pool(NodeImport& n) {
   }
   pool.ceil_mode = false;
   const TensorId mean = pooled(n, pool, power(n, widened(n, node.x), p));
-  const TensorId count = n.cast(n.constant_f32(static_cast<float>(elements)), n.dtype(mean));
+  const TensorId count = number_of(n, elements, n.dtype(mean));
   n.result(0, n.cast(root(n, n.elementwise(ElementwiseOp::mul, {mean, count}), p), n.dtype(node.x)));
 }
 

@@ -22,16 +22,26 @@ void ignore_hint(NodeImport& n) {
 
 void clip_between(NodeImport& n, TensorId x, float low, float high) { n.result(0, n.elementwise(ElementwiseOp::clip, {x}, low, high)); }
 
-// Clip as max and min: for integers, which keep all 64 bits so (clip's bounds are floats), and for bounds that are known
-// only at run time.
+// Clip as max and min: for bounds that clip's own, which are floats, do not hold, and for bounds that are known only at run time. A bound
+// that is left out is the end of the type, which matters to infinities alone.
 void clip_by_steps(NodeImport& n, TensorId x) {
+  constexpr double kLowest = std::numeric_limits<double>::lowest(), kMost = std::numeric_limits<double>::max();
+  const bool is_f64 = n.dtype(x) == DType::f64;
   for (const size_t i : {size_t{1}, size_t{2}}) {
-    if (!n.has(i)) continue;
-    const TensorId bound = n.in(i);
+    if (!n.has(i) && !is_f64) continue;
+    const TensorId bound = n.has(i) ? n.in(i) : n.constant_f64(i == 1 ? kLowest : kMost);
     if (element_count(n.shape(bound)) != 1) throw n.bad(fmt::format("bound of shape {}, expected one element", shape_text(n.shape(bound))));
     x = n.elementwise(i == 1 ? ElementwiseOp::max : ElementwiseOp::min, {x, n.reshape(bound, {})});
   }
   n.result(0, x);
+}
+
+// Whether clip's float holds the bound `i`: of f64 it may not, and the end of f64 is none.
+bool is_float_bound(NodeImport& n, size_t i, std::string_view name) {
+  if (n.dtype(n.in(0)) != DType::f64) return true;
+  if (!n.has(i)) return false;
+  const double bound = n.number(i, name);
+  return static_cast<double>(static_cast<float>(bound)) == bound;
 }
 
 // Version 1 writes the target type as a name.
@@ -79,7 +89,7 @@ void import_clip(NodeImport& n) {
     if (n.has(i)) n.expect_same_dtype({x, n.in(i)});
     constant = constant && (!n.has(i) || n.is_constant(n.in(i)));
   }
-  if (!constant || !is_float(n.dtype(x))) return clip_by_steps(n, x);
+  if (!constant || !is_float(n.dtype(x)) || !is_float_bound(n, 1, "min") || !is_float_bound(n, 2, "max")) return clip_by_steps(n, x);
   const float low = n.has(1) ? static_cast<float>(n.number(1, "min")) : kLow;
   const float high = n.has(2) ? static_cast<float>(n.number(2, "max")) : kHigh;
   clip_between(n, x, low, high);

@@ -275,6 +275,12 @@ TensorId NodeImport::constant_f32(float value) {
   return constant({DType::f32, {}, std::make_shared<const Bytes>(std::move(bytes))});
 }
 
+TensorId NodeImport::constant_f64(double value) {
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return constant({DType::f64, {}, std::make_shared<const Bytes>(std::move(bytes))});
+}
+
 TensorId NodeImport::constant_bool(bool value) {
   return constant({DType::boolean, {}, std::make_shared<const Bytes>(Bytes{std::byte{value}})});
 }

@@ -98,6 +98,7 @@ class NodeImport {
   TensorId expand(TensorId id, const Shape& shape);  // repeats along extents 1 and new leading dimensions
   TensorId constant(ops::Value value);
   TensorId constant_f32(float value);    // a scalar
+  TensorId constant_f64(double value);   // a scalar
   TensorId constant_bool(bool value);    // a scalar
   TensorId constant_i64(int64_t value);  // a scalar
   TensorId constant_i64(const Ints& values, const Shape& shape);

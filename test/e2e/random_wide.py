@@ -12,6 +12,8 @@ OPSET = 20
 NODES = 10
 MOST_ELEMENTS = 6000
 MOST = 1e4  # of a float: what is larger makes small differences large
+EXTREME = 6  # one seed of so many has numbers near the ends of their types, which no narrower type on the way may touch
+HUGE = [1e300, -1e300, 1e-300, 1e39, 16777217.25, 0.1]  # of f64
 
 FLOATS = [np.float32, np.float32, np.float32, np.float64, np.float16]
 WHOLE = [np.int64, np.int32, np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64]
@@ -55,7 +57,7 @@ class Live:
 
 class Maker:
     def __init__(self, seed, operators):
-        self.random, self.operators = np.random.default_rng(seed), operators
+        self.random, self.operators, self.is_extreme = np.random.default_rng(seed), operators, seed % EXTREME == EXTREME - 1
         self.nodes, self.weights, self.live, self.inputs, self.has_recurrent = [], [], [], [], False
         self.counted = []  # results that no node may read
 
@@ -77,6 +79,16 @@ class Maker:
         return shape
 
     def values(self, dtype, shape):
+        values = self.plain_values(dtype, shape)
+        ends = self.ends(values.dtype) if self.is_extreme else []
+        return np.where(self.random.random(shape) < 0.3, self.random.choice(np.array(ends, values.dtype), shape), values) if ends else values
+
+    def ends(self, dtype):
+        if dtype == np.float64:
+            return HUGE
+        return [] if dtype.kind not in "iu" else [np.iinfo(dtype).min, np.iinfo(dtype).max, np.iinfo(dtype).max - 1, np.iinfo(dtype).max // 1024 + 1]
+
+    def plain_values(self, dtype, shape):
         dtype = np.dtype(dtype)
         if dtype == np.bool_:
             return self.random.integers(0, 2, shape).astype(dtype)
@@ -122,7 +134,8 @@ class Maker:
         for values in found:
             if values.size == 0 or values.size > MOST_ELEMENTS or values.ndim > 6:
                 return
-            if is_float(values.dtype) and not (np.isfinite(values).all() and np.abs(values.astype(np.float64)).max() < MOST):
+            most = np.inf if exact and self.is_extreme else MOST
+            if is_float(values.dtype) and not (np.isfinite(values).all() and np.abs(values.astype(np.float64)).max() < most):
                 return
         self.nodes += nodes
         for name, values in zip(names, found):
@@ -215,7 +228,10 @@ class Maker:
 
     def clip(self):
         x = self.some(lambda live: live.dtype != np.bool_)
-        if x:
+        if x and self.is_extreme:
+            low, high = sorted(self.pick([*self.ends(x.dtype), *self.plain_values(x.dtype, [2])]) for _ in range(2))
+            self.add("Clip", [x, *(self.weight(np.array(bound, x.dtype)) if self.chance(70) else None for bound in (low, high))], exact=x.exact)
+        elif x:
             self.add("Clip", [x, self.weight(np.array(1, x.dtype)), self.weight(np.array(4, x.dtype)) if self.chance(70) else None], exact=x.exact)
 
     def cast(self):
@@ -280,7 +296,8 @@ class Maker:
     def reduce(self):
         x = self.some(lambda live: live.rank > 0 and live.dtype != np.bool_)
         if x:
-            op = self.pick(REDUCE if is_float(x.dtype) else ["ReduceSum", "ReduceMax", "ReduceMin"])
+            largest = ["ReduceMax", "ReduceMin"]  # ONNX leaves open what a sum is that overflows
+            op = self.pick(largest if self.is_extreme else REDUCE if is_float(x.dtype) else ["ReduceSum", *largest])
             axes = sorted({self.number(0, x.rank - 1) for _ in range(self.number(1, 2))})
             operands, attributes = [x], {"keepdims": self.number(0, 1)}
             if self.chance(85):
@@ -482,6 +499,10 @@ class Maker:
         self.add(op, [x, *weights], results=2, hidden_size=hidden, direction="bidirectional" if both else self.pick(["forward", "reverse"]))
         self.has_recurrent = len(self.nodes) > before
 
+    def exact_steps(self):
+        """Those that have something to lose where numbers are extreme, and round nothing."""
+        return [self.move] * 8 + [self.clip] * 6 + [self.binary] * 4 + [self.concat, self.where, self.where, self.truth, self.bits, self.unary_whole, self.unary, self.reduce, self.gather_late, self.cast]
+
     def all_steps(self):
         return [self.unary] * 6 + [self.binary] * 4 + [self.move] * 7 + [self.concat] * 2 + [
             self.unary_whole, self.truth, self.bits, self.where, self.clip, self.cast, self.cast, self.gather_late, self.reduce, self.reduce, self.rows, self.matmul, self.matmul, self.matmul_whole,
@@ -524,11 +545,12 @@ def make(seed, operators=None):
     """A many.Part and, for each output, its values and whether they are exact. `operators`: the only ones to use."""
     maker = Maker(seed, operators)
     for i in range(maker.number(1, 3)):
-        dtype = np.float32 if i == 0 and maker.chance(60) else maker.pick(ALL)
+        first, others = (np.float64, [np.float64, *WHOLE]) if maker.is_extreme else (np.float32, ALL)
+        dtype = first if i == 0 and maker.chance(60) else maker.pick(others)
         rank = maker.pick([4, 4, 3, 3, 2, 1])
         maker.live.append(Live(f"x{i}", maker.values(dtype, maker.shape(rank)), True))
     maker.inputs = list(maker.live)
-    steps = maker.all_steps()
+    steps = maker.exact_steps() if maker.is_extreme else maker.all_steps()
     for _ in range(200):
         if len(maker.nodes) >= NODES:
             break

@@ -215,6 +215,54 @@ def test_casts(tamp):
     net.check(tamp)
 
 
+def test_wide_scalars(tamp):
+    """Scalars keep their own type on the way from a constant to the body: bounds, paddings, fillings and indices that a narrower type does not hold.
+    Attributes of ONNX are of f32, whose value a double takes over as it is."""
+    net = Net()
+    huge, least = 2 ** 62 + 1, -2 ** 63
+    x = net.input("x", np.array([-1e300, 1e300, 7, -1e-300, 16777217.25, 0.1, 1e39, -np.inf, np.nan]))
+    i = net.input("i", np.array([least, 2 ** 63 - 1, huge, -huge, 9007199254740993, 0, -7], np.int64))
+    u = net.input("u", np.array([0, 2 ** 64 - 1, 2 ** 63 + 1, 9007199254740993], np.uint64))
+    a, whole, natural = net.inputs[x], net.inputs[i], net.inputs[u]
+    lowest, most = np.finfo(np.float64).min, np.finfo(np.float64).max
+    number = lambda value: net.constant(np.array(value, np.float64))
+    ints = lambda *values: net.constant(np.array(values, np.int64))
+    for low, high in ((None, 5.0), (-3.0, None), (-1e100, 1e100), (0.1, 0.3), (-16777217.0, 16777217.0), (None, None), (-np.inf, 1e300), (-5.0, 5.0), (9e200, 1e100)):
+        operands = [x, "" if low is None else number(low), "" if high is None else number(high)]
+        net.add("Clip", operands, np.minimum(np.maximum(a, lowest if low is None else low), most if high is None else high))
+    for source, values, bounds in ((i, whole, [(-huge, huge), (None, 9007199254740993), (-9007199254740993, None)]), (u, natural, [(9007199254740993, 2 ** 63 + 5), (None, 2 ** 64 - 2)])):
+        for low, high in bounds:
+            same = lambda value: net.constant(np.array(value, values.dtype))
+            bounded = np.maximum(values, np.array(low, values.dtype)) if low is not None else values
+            bounded = np.minimum(bounded, np.array(high, values.dtype)) if high is not None else bounded
+            net.add("Clip", [source, "" if low is None else same(low), "" if high is None else same(high)], bounded)
+    for source, values, fill in ((x, a, 1e300), (x, a, 0.1), (i, whole, huge), (i, whole, 9007199254740993), (u, natural, 2 ** 64 - 1)):
+        fill = np.array(fill, values.dtype)
+        net.add("Pad", [source, ints(1, 2), net.constant(fill)], np.pad(values, (1, 2), constant_values=fill))
+        net.add("Where", [net.constant(np.arange(len(values)) % 2 == 0), source, net.constant(fill)], np.where(np.arange(len(values)) % 2 == 0, values, fill))
+        pair = net.constant(np.array([values.dtype.type(3), fill]))
+        net.add("OneHot", [net.input(f"at_{len(net.nodes)}", np.array([0, 2], np.int64)), ints(3), pair], np.where(np.eye(3, dtype=bool)[[0, 2]], fill, values.dtype.type(3)))
+        net.add("ScatterElements", [source, net.input(f"to_{len(net.nodes)}", np.array([1], np.int64)), net.constant(fill.reshape(1))], np.concatenate([values[:1], fill.reshape(1), values[2:]]))
+    f = lambda value: np.float64(np.float32(value))
+    finite = net.input("finite", np.array([[-3, -0.1, 0.1, 16777217.25, 1e100, -1e100]]))
+    b = net.inputs[finite]
+    net.add("LeakyRelu", [finite], np.where(b < 0, b * f(0.1), b), alpha=0.1)
+    net.add("Elu", [finite], np.where(b < 0, f(0.1) * np.expm1(np.minimum(b, 0)), b), alpha=0.1)
+    net.add("ThresholdedRelu", [finite], np.where(b > f(0.1), b, 0), alpha=0.1)
+    net.add("Shrink", [finite], np.where(b < -f(0.3), b + f(0.1), np.where(b > f(0.3), b - f(0.1), 0)), bias=0.1, lambd=0.3)
+    net.add("Add", [finite, net.add("ConstantOfShape", [ints(6)], None, value=m.constant("fill", [1e300], np.float64))], b + 1e300)
+    net.add("Add", [i, net.add("ConstantOfShape", [ints(7)], None, value=m.constant("fill", [huge], np.int64))], whole + huge)
+    net.add("Add", [finite, net.add("Range", [number(1e17), number(1e17 + 96), number(16)], None)], b + 1e17 + 16 * np.arange(6))
+    net.add("Add", [i, net.add("Range", [net.constant(np.array(v, np.int64)) for v in (huge, huge + 7, 1)], None)], whole + huge + np.arange(7))
+    net.add("CumSum", [i, net.constant(np.array(0, np.int64))], np.cumsum(whole))
+    net.add("Mul", [net.add("Trilu", [finite], None), number(1e200)], np.triu(b) * 1e200)
+    net.add("Equal", [i, net.constant(np.array(9007199254740992, np.int64))], whole == 9007199254740992)
+    net.add("Less", [u, net.constant(np.array(2 ** 63 + 2, np.uint64))], natural < 2 ** 63 + 2)
+    net.add("Gemm", [finite, net.constant(np.eye(6) * 3)], f(0.1) * b * 3, alpha=0.1)
+    net.add("Mean", [finite, number(1e100)], (b + 1e100) / 2)
+    net.check(tamp)
+
+
 def test_truths(tamp):
     """bool goes in and comes out as a byte; a chain of f32 and bool is one rOperator."""
     net = Net()
