@@ -13,22 +13,33 @@ namespace {
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-double distance(double a, double b) {
-  const double d = std::abs(a - b);
-  return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+// Of integers of 64 bits, whose differences a double may not see.
+double whole_distance(const ops::Value& a, const ops::Value& b, int64_t i) {
+  const bool is_unsigned = a.dtype == DType::u64;
+  const auto wide = [&](const ops::Value& value) {
+    const int64_t whole = whole_at(value, i);
+    return is_unsigned ? static_cast<__int128>(static_cast<uint64_t>(whole)) : static_cast<__int128>(whole);
+  };
+  return std::abs(static_cast<double>(wide(a) - wide(b)));
 }
 
 }  // namespace
+
+double distance_at(const ops::Value& a, const ops::Value& b, int64_t i) {
+  if (!is_float(a.dtype)) return whole_distance(a, b, i);
+  const double x = number_at(a, i), y = number_at(b, i);
+  if (same(x, y)) return 0;
+  const double d = std::abs(x - y);
+  return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+}
 
 Difference difference(const ops::Value& got, const ops::Value& expected) {
   TAMP_CHECK(got.shape == expected.shape && got.dtype == expected.dtype, "the reference gives an output of another type or shape");
   Difference out;
   double squares = 0, norm = 0, largest = 0;
   for (int64_t i = 0; i < element_count(got.shape); ++i) {
-    const double a = number_at(got, i), b = number_at(expected, i);
+    const double a = number_at(got, i), b = number_at(expected, i), d = distance_at(got, expected, i);
     if (std::isfinite(b)) norm += b * b;
-    if (same(a, b)) continue;
-    const double d = distance(a, b);
     squares += d * d;
     if (d > largest) {
       largest = d;

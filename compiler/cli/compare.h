@@ -13,6 +13,10 @@ struct Difference {
   double got = 0, expected = 0;  // of that element
 };
 
+// The absolute difference of two values' elements i, infinite if only one of them is a number. Of 64-bit integers, too, it is 0 only where
+// they are equal.
+double distance_at(const ops::Value& a, const ops::Value& b, int64_t i);
+
 // Elements that are NaN or the same infinity on both sides are equal; on one side only, the distance is infinite.
 Difference difference(const ops::Value& got, const ops::Value& expected);
 

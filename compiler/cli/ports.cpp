@@ -63,6 +63,17 @@ double number_at(const ops::Value& value, int64_t i) {
                            [&](auto zero) { return ops::decode<double>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]); });
 }
 
+int64_t whole_at(const ops::Value& value, int64_t i) {
+  return ops::with_storage(value.dtype,
+                           [&](auto zero) { return ops::decode<int64_t>(reinterpret_cast<const decltype(zero)*>(value.data->data())[i]); });
+}
+
+std::string element_text(const ops::Value& value, int64_t i, int digits) {
+  if (is_float(value.dtype)) return fmt::format("{:.{}g}", number_at(value, i), digits);
+  const int64_t whole = whole_at(value, i);
+  return value.dtype == DType::u64 ? fmt::format("{}", static_cast<uint64_t>(whole)) : fmt::format("{}", whole);
+}
+
 ops::Value random_value(const Port& port, uint64_t seed, size_t position) {
   auto data = std::make_shared<Bytes>(static_cast<size_t>(port.bytes()));
   const uint64_t stream = mixed(seed ^ mixed(position));

@@ -42,4 +42,10 @@ std::string summary(const ops::Value& value);
 // Element i as a double, whatever the type.
 double number_at(const ops::Value& value, int64_t i);
 
+// Element i of an integer type or bool, all 64 bits of it; a u64 as the same bits.
+int64_t whole_at(const ops::Value& value, int64_t i);
+
+// Element i as text: an integer as it is, a float with so many digits.
+std::string element_text(const ops::Value& value, int64_t i, int digits);
+
 }  // namespace tamp::cli

@@ -208,7 +208,10 @@ ExitCode check_outputs(const Subject& subject, const std::vector<ops::Value>& in
         {{"output", subject.model.outputs[i].name}, {"good", within}, {"relative_l2", d.relative_l2}, {"limit", limit}});
     report.say("check   '{}': {}, relative L2 {:.2e}, limit {:.0e} for {}", printable(subject.model.outputs[i].name),
                within ? "good" : "FAILED", d.relative_l2, limit, name_of(subject.precision));
-    if (d.worst >= 0) report.say("; worst element {}: {:.7g}, expected {:.7g}", index_text(d.worst, outputs[i].shape), d.got, d.expected);
+    if (d.worst >= 0) {
+      report.say("; worst element {}: {}, expected {}", index_text(d.worst, outputs[i].shape), element_text(outputs[i], d.worst, 7),
+                 element_text(expected[i], d.worst, 7));
+    }
     report.say("\n");
   }
   if (good) return ExitCode::ok;

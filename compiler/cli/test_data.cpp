@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kDigits = 9;  // of a float, all that f32 has
+
 // N of a name like PREFIX_N.SUFFIX, or -1.
 int number_in(const std::string& name, const std::string& prefix, const std::string& suffix) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return -1;
@@ -51,24 +53,22 @@ std::vector<fs::path> without_gaps(const fs::path& folder, const std::string& pr
   return files;
 }
 
-bool is_near(double found, double expected, DType dtype, const Tolerance& tolerance) {
+bool is_near(double found, double expected, const Tolerance& tolerance) {
   if (found == expected || (std::isnan(found) && std::isnan(expected))) return true;
-  if (!is_float(dtype) || !std::isfinite(found) || !std::isfinite(expected)) return false;
+  if (!std::isfinite(found) || !std::isfinite(expected)) return false;
   return std::abs(found - expected) <= tolerance.absolute + tolerance.relative * std::abs(expected);
 }
 
-// How far `found` is outside the tolerance; infinite if only one of the two is a number.
-double excess(double found, double expected, const Tolerance& tolerance) {
-  const double distance = std::abs(found - expected) - tolerance.relative * std::abs(expected);
+// How far element i of `found` is outside the tolerance, which integers do not have; infinite if only one of the two is a number.
+double excess(const ops::Value& found, const ops::Value& expected, int64_t i, const Tolerance& tolerance) {
+  if (!is_float(found.dtype)) return distance_at(found, expected, i);
+  const double distance = distance_at(found, expected, i) - tolerance.relative * std::abs(number_at(expected, i));
   return std::isfinite(distance) ? distance : std::numeric_limits<double>::infinity();
 }
 
-// The number as the tensor's type writes it; integers beyond 2^53 are rounded.
-std::string number_text(double x, DType dtype) { return is_float(dtype) ? fmt::format("{:.9g}", x) : fmt::format("{:.0f}", x); }
-
-bool same_bytes(const ops::Value& a, const ops::Value& b, int64_t i) {
-  const int64_t size = bytes_of(a.dtype);
-  return std::equal(a.data->begin() + i * size, a.data->begin() + (i + 1) * size, b.data->begin() + i * size);
+bool is_near_at(const ops::Value& found, const ops::Value& expected, int64_t i, const Tolerance& tolerance) {
+  if (!is_float(found.dtype)) return whole_at(found, i) == whole_at(expected, i);
+  return is_near(number_at(found, i), number_at(expected, i), tolerance);
 }
 
 // Output i without its padding.
@@ -97,21 +97,19 @@ std::string departure(const std::string& name, const ops::Value& found, const op
     return fmt::format("{} is {}, expected {}", output, type_text(found.dtype, found.shape), type_text(expected.dtype, expected.shape));
   }
   int64_t wrong = 0, worst = -1;
-  double furthest = -1;
+  double furthest = 0;
   for (int64_t i = 0; i < element_count(found.shape); ++i) {
-    const double a = number_at(found, i), b = number_at(expected, i);
-    const bool near = is_float(found.dtype) ? is_near(a, b, found.dtype, tolerance) : same_bytes(found, expected, i);
-    if (near) continue;
+    if (is_near_at(found, expected, i, tolerance)) continue;
     ++wrong;
-    const double distance = excess(a, b, tolerance);
-    if (distance <= furthest) continue;
+    const double distance = excess(found, expected, i, tolerance);
+    if (worst >= 0 && distance <= furthest) continue;
     furthest = distance;
     worst = i;
   }
   if (wrong == 0) return "";
   return fmt::format("{}: {} of {} elements are wrong (rtol {:g}, atol {:g}); the worst is {}: found {}, expected {}", output, wrong,
                      element_count(found.shape), tolerance.relative, tolerance.absolute, index_text(worst, found.shape),
-                     number_text(number_at(found, worst), found.dtype), number_text(number_at(expected, worst), found.dtype));
+                     element_text(found, worst, kDigits), element_text(expected, worst, kDigits));
 }
 
 }  // namespace

@@ -104,6 +104,13 @@ def test_test_data_is_compared_with(tamp):
                  "test_data_set_4: output 'j' is i64[2], expected i32[2]", "test_data_set_5: the model has 2 outputs, expected 1"]:
         assert says in done.stderr, f"does not say {says!r}: {done.stderr}"
     assert "check   test_data_set_0: good" in done.stdout and "check   test_data_set_6: good" in done.stdout, done.stdout
+    # Integers have no tolerance, and a large one that is off by one is as wrong as another.
+    i = np.int32([5001, 7])
+    for name, expected, says in [("small", [5000, 7], "1 of 2 elements are wrong (rtol 0.001, atol 1e-05); the worst is [0]: found 5001, expected 5000"),
+                                 ("large", [5001, 2 ** 40], f"the worst is [1]: found 7, expected {2 ** 40}")]:
+        write_set(tamp.folder / name, [x, c, i], [y, np.int64(expected)])
+        tamp(*words, name, code=4, says=says)
+    i = np.int32([5, -6])
     tamp(*words, "cases/test_data_set_6", "--rtol", "0", "--atol", "1e-4", code=4, says="6 of 6 elements are wrong")
     # A compiled folder, one set.
     tamp("compile", "sum.onnx", "-o", "sum", "--freeze", "c=c.npy", "--vdevice", "cpu")

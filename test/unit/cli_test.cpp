@@ -159,6 +159,23 @@ TEST_CASE("the comparison finds the worst element and never passes what is not f
   CHECK(tolerance(Precision::tf32, DType::i64) == 0);
 }
 
+TEST_CASE("the comparison sees every bit of an integer") {
+  const auto wholes = [](DType dtype, const std::vector<int64_t>& numbers) {
+    Bytes bytes(numbers.size() * sizeof(int64_t));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    return ops::Value{dtype, {static_cast<int64_t>(numbers.size())}, std::make_shared<const Bytes>(std::move(bytes))};
+  };
+  constexpr int64_t kLarge = int64_t{1} << 53, kLeast = std::numeric_limits<int64_t>::min();
+  const Difference next = difference(wholes(DType::i64, {1, kLarge + 1}), wholes(DType::i64, {1, kLarge}));
+  CHECK(next.relative_l2 > 0);
+  CHECK(next.worst == 1);
+  CHECK(difference(wholes(DType::i64, {kLeast}), wholes(DType::i64, {kLeast})).relative_l2 == 0);
+  CHECK(difference(wholes(DType::u64, {-1}), wholes(DType::u64, {-2})).relative_l2 > 0);
+  CHECK(element_text(wholes(DType::i64, {kLarge + 1}), 0, 7) == "9007199254740993");
+  CHECK(element_text(wholes(DType::u64, {-1}), 0, 7) == "18446744073709551615");
+  CHECK(element_text(floats({1}, {0.1F}), 0, 7) == "0.1");
+}
+
 TEST_CASE("outputs are written under legal, different names") {
   const TemporaryFolder folder;
   const std::string out = folder.path() / "out";
