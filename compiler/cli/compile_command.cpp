@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "codegen/codegen.h"
 #include "compiler/cli/command.h"
@@ -42,30 +44,54 @@ std::string chosen_name(const CompileArguments& arguments) {
   return arguments.name;
 }
 
-// A path with the escapes that make needs.
+// A path with the escapes that make and ninja understand.
 std::string make_path(const std::string& path) {
   std::string out;
   for (const char c : path) {
-    if (c == ' ' || c == '#') out += '\\';
+    if (c == ' ' || c == '#' || c == ':') out += '\\';
     if (c == '$') out += '$';
     out += c;
   }
   return out;
 }
 
+// Error for a path that a rule cannot hold: a line end would begin another rule, and of a name that the model chooses, a semicolon a
+// recipe. make and ninja have no escape in common for these.
+void expect_in_rule(const std::string& path, bool is_of_model) {
+  const auto ends_name = [&](char c) {
+    return (c >= 0 && c < ' ') || c == 127 || (is_of_model && std::string_view(";|*?\\").find(c) != std::string_view::npos);
+  };
+  const auto found = std::find_if(path.begin(), path.end(), ends_name);
+  if (found == path.end()) return;
+  throw bad_input(fmt::format("--depfile: the name '{}' {} cannot be written into a Makefile rule, since it holds '{}'; rename it",
+                              printable(path), is_of_model ? "of external data" : "of a file", printable(std::string(1, *found))));
+}
+
 // "out/NAME.cu: model.onnx model.bin", one file a line, as compilers write it with -MF.
-void write_depfile(const CompileArguments& arguments, const std::string& name) {
+std::string depfile_text(const CompileArguments& arguments, const std::string& name) {
   std::vector<std::string> files;
   if (!is_piped(arguments)) files.push_back(arguments.model);
-  for (std::string& file : frontend::external_files(arguments.model)) files.push_back(std::move(file));
+  for (std::string& file : frontend::external_files(arguments.model)) {
+    expect_in_rule(file, /*is_of_model=*/true);
+    files.push_back(std::move(file));
+  }
   if (arguments.options.vdevice.ends_with(".json")) files.push_back(arguments.options.vdevice);
   if (!arguments.options.schedule.empty()) files.push_back(arguments.options.schedule);
   if (!arguments.options.records.empty() && arguments.options.records != "none") files.push_back(arguments.options.records);
   for (const std::string& text : arguments.options.frozen) files.push_back(split_assignment("--freeze", text).second);
+  const std::string target = (std::filesystem::path(arguments.output) / (name + ".cu")).string();
+  expect_in_rule(target, /*is_of_model=*/false);
+  std::string out = make_path(target) + ":";
+  for (const std::string& file : files) {
+    expect_in_rule(file, /*is_of_model=*/false);
+    out += " \\\n  " + make_path(file);
+  }
+  return out + "\n";
+}
+
+void write_depfile(const CompileArguments& arguments, const std::string& text) {
   std::ofstream out(arguments.depfile, std::ios::binary);
-  out << make_path((std::filesystem::path(arguments.output) / (name + ".cu")).string()) << ":";
-  for (const std::string& file : files) out << " \\\n  " << make_path(file);
-  out << "\n";
+  out << text;
   out.close();
   if (!out) throw bad_input(fmt::format("{}: cannot be written", printable(arguments.depfile)));
 }
@@ -130,6 +156,7 @@ ExitCode compile_to_folder(CompileArguments arguments) {
     keep_standard_input();
     require_whole_model();
   }
+  const std::string depfile = arguments.depfile.empty() ? "" : depfile_text(arguments, name);
   set_measure(arguments.options, {.model = arguments.model}, options);
   const Compiled compiled = compile(arguments.model, options);
   emitting.origin = origin_of(arguments.model, compiled.source, options);
@@ -141,7 +168,7 @@ ExitCode compile_to_folder(CompileArguments arguments) {
     return ExitCode::ok;
   }
   codegen::emit(compiled.program, emitting, arguments.output);
-  if (!arguments.depfile.empty()) write_depfile(arguments, name);
+  if (!arguments.depfile.empty()) write_depfile(arguments, depfile);
   if (!arguments.save_schedule.empty()) save_schedule(arguments, compiled.program, options.batch);
   spdlog::info("wrote {}: {}.cu, {}.h, {} of weights", printable(arguments.output), name, name, bytes_text(compiled.program.weight_bytes));
   return ExitCode::ok;

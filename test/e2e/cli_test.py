@@ -293,6 +293,34 @@ def test_the_same_model_gives_the_same_bytes(tamp):
                 folder.rmdir()
 
 
+def with_weights_in(tamp, name):
+    """conv.onnx with its weights in a file of that name."""
+    model = m.conv()
+    weights = model.graph.initializer[0]
+    (tamp.folder / name).write_bytes(weights.raw_data)
+    weights.ClearField("raw_data")
+    weights.data_location = m.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value=name)
+    (tamp.folder / "conv.onnx").write_bytes(model.SerializeToString())
+
+
+def test_names_of_weights_write_no_rules(tamp):
+    """A rule holds the names that the model gives to its files, whatever they are; what no escape hides is refused before anything is written."""
+    words = ["compile", "conv.onnx", "-o", "out", "--vdevice", "h200", "--depfile", "d"]
+    for name, escaped in [("a b.bin", "a\\ b.bin"), ("$(shell touch x)", "$$(shell\\ touch\\ x)"), ("#1", "\\#1"), ("onnx::MatMul_1", "onnx\\:\\:MatMul_1"), ("ä=%[1]", "ä=%[1]")]:
+        with_weights_in(tamp, name)
+        tamp(*words)
+        assert (tamp.folder / "d").read_text() == f"out/conv.cu: \\\n  conv.onnx \\\n  {escaped}\n", name
+    for path in [tamp.folder / "d", *(tamp.folder / "out").iterdir()]:
+        path.unlink()
+    (tamp.folder / "out").rmdir()
+    for name, shown in [("w\nall:\n\ttouch pwned", "w\\x0aall"), ("w\tx", "w\\x09x"), ("w\rx", "w\\x0dx"), ("w;touch pwned", ";"), ("w\x7f", "x7f"), ("*", "*"), ("a|b", "|")]:
+        with_weights_in(tamp, name)
+        tamp(*words, code=1, says="--depfile: the name")
+        assert shown in tamp(*words, code=1).stderr and not (tamp.folder / "d").exists() and not (tamp.folder / "out").exists(), name
+        tamp("compile", "conv.onnx", "-o", "without", "--vdevice", "h200")
+
+
 def piped(tamp, data, *args):
     """`tamp compile - ARGS` with these bytes in a pipe: its exit code and stderr."""
     done = subprocess.run([tamp.program, "compile", "-", "--vdevice", "h200", *args], cwd=tamp.folder, input=data, capture_output=True, timeout=harness.RUN_SECONDS)
