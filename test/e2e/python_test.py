@@ -182,9 +182,9 @@ def test_other_weights_of_a_frozen_model_and_of_a_vdevice_of_a_file(tamp):
 # --- the cache ---------------------------------------------------------------------------------------------------------
 
 def with_external_weights(folder, weight):
-    model = m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.external("w", [1, 4], "some weights.bin")])
+    model = m.model([m.node("Add", ["x", "w"], ["y"])], initializers=[m.external("w", [1, 4], "some: weights.bin")])
     (folder / "-added $1 #2.onnx").write_bytes(model.SerializeToString())
-    np.full(4, weight, np.float32).tofile(folder / "some weights.bin")
+    np.full(4, weight, np.float32).tofile(folder / "some: weights.bin")
     return folder / "-added $1 #2.onnx"
 
 
@@ -201,8 +201,8 @@ def test_what_was_compiled_is_found_again_and_what_changed_is_not(tamp):
     assert changed.folder != first.folder and np.array_equal(changed(x), x + 5) and np.array_equal(first(x), x + 2)
     with_external_weights(tamp.folder, 2)
     assert compiled(path).folder == first.folder
-    (tamp.folder / "some weights.bin").unlink()
-    refused(tamp_package().CompileError, ["some weights.bin"], compiled, path)
+    (tamp.folder / "some: weights.bin").unlink()
+    refused(tamp_package().CompileError, ["some: weights.bin"], compiled, path)
 
 
 def environment_with(tamp, lines):
@@ -228,6 +228,38 @@ def test_of_several_processes_one_compiles(tamp):
     run(sys.executable, "-c", "import tamp; tamp.clear_cache()", env=environment)
     run(sys.executable, "-c", SCRIPT, cwd=tamp.folder, env=environment)
     assert count.read_text() == "11"
+
+
+def test_a_cache_that_others_can_write_is_not_loaded(tamp):
+    (tamp.folder / "relu.onnx").write_bytes(m.relu().SerializeToString())
+    cache, environment = tamp.folder / "cache", {**os.environ, "TAMP_CACHE_DIR": str(tamp.folder / "cache")}
+    script = f"import os; os.umask(0)\n{SCRIPT.replace('print(model.folder)', 'model.page(); print(model.folder)')}"
+    folder = pathlib.Path(run(sys.executable, "-c", script, cwd=tamp.folder, env=environment).strip())
+    for path in [cache, *cache.rglob("*")]:
+        assert path.stat().st_mode & 0o022 == 0 or path.name.endswith(".lock"), f"{path} can be written by others"
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert run(sys.executable, "-c", script, cwd=tamp.folder, env=environment).strip() == str(folder)
+    attempt = script.replace("model =", "\ntry: model =").replace("\nassert", "\nexcept tamp.CompileError as e: print(e); raise SystemExit\nassert")
+
+    def expect(says, code=attempt):
+        found = run(sys.executable, "-c", code, cwd=tamp.folder, env=environment)
+        assert says in found and "what is in the cache of compiled models is run" in found, found
+
+    for path in [cache, cache / "models", folder, folder / "library.so", cache / "external"]:
+        mode = path.stat().st_mode
+        for more in (0o020, 0o002):
+            path.chmod(mode | more)
+            expect(f"{path}: can be written by others (its mode is {mode & 0o777 | more:04o})")
+        path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(folder / "library.so", 12345, -1)
+        expect(f"{folder / 'library.so'}: belongs to user 12345")
+        os.chown(folder / "library.so", 0, -1)
+    else:
+        expect(f"belongs to user {os.geteuid()}", attempt.replace("import os", "import os; os.geteuid = lambda: 12345", 1))
+    folder.rename(cache / "elsewhere")
+    folder.symlink_to(cache / "elsewhere")
+    assert f"{folder}: a link" in run(sys.executable, "-c", attempt, cwd=tamp.folder, env=environment)
 
 
 def test_a_failed_build_leaves_nothing(tamp):

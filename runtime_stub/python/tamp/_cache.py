@@ -2,6 +2,9 @@
 
 A folder is made elsewhere and then renamed, so that it is there as a whole or not at all; who makes one holds a lock, so that of several
 processes that want the same model one compiles it.
+
+What is loaded from here is run. So the folders are the user's own (or root's), and nobody else may write there: a cache of which that is not
+true is an Error, and nothing of it is read.
 """
 from __future__ import annotations
 
@@ -11,11 +14,16 @@ import json
 import os
 import pathlib
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 
 import filelock
 import platformdirs
+
+from ._errors import CompileError
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> pathlib.Path:
@@ -42,12 +50,49 @@ def hash_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+def _expect_own(path: pathlib.Path, status: os.stat_result) -> None:
+    problem = ""
+    if status.st_uid not in (os.geteuid(), 0):
+        problem = f"belongs to user {status.st_uid}"
+    elif status.st_mode & _OTHERS_WRITE:
+        problem = f"can be written by others (its mode is {stat.S_IMODE(status.st_mode):04o})"
+    if problem:
+        raise CompileError(
+            f"{path}: {problem}, and what is in the cache of compiled models is run; remove it, take the permission away (chmod -R go-w), or "
+            "let TAMP_CACHE_DIR name a folder of your own"
+        )
+
+
+def keep_from_others(path: pathlib.Path) -> None:
+    """Nobody but the user may write it, whatever the umask is."""
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS_WRITE)
+
+
+def _own_folder(name: str = "") -> pathlib.Path:
+    """The cache's folder, or one in it; it is made if it is not there."""
+    for folder in [cache_folder(), cache_folder() / name]:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _expect_own(folder, folder.stat())
+    return cache_folder() / name
+
+
+def _expect_own_path(path: pathlib.Path) -> None:
+    """That what is in the cache under this path is the user's own, and so are the folders in which it lies and the files in it: nobody else
+    could have put it there, or can exchange it while it is loaded. What is not there does no harm."""
+    root = cache_folder()
+    folders = [root / parent for parent in reversed(path.relative_to(root).parents)]
+    for each in [*folders, path, *path.rglob("*")]:
+        with contextlib.suppress(FileNotFoundError):
+            status = each.stat() if each == root else each.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                raise CompileError(f"{each}: a link, which tamp has not put into the cache of compiled models; remove it")
+            _expect_own(each, status)
+
+
 @contextlib.contextmanager
 def work_folder() -> Iterator[pathlib.Path]:
     """Where to make a folder; beside the cache's, so that it can be renamed."""
-    root = cache_folder()
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="work-", dir=root) as work:
+    with tempfile.TemporaryDirectory(prefix="work-", dir=_own_folder()) as work:
         yield pathlib.Path(work)
 
 
@@ -61,12 +106,15 @@ def _folder_of(content: object) -> pathlib.Path:
 
 
 def _put(made: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _own_folder("models")
+    for path in [made, *made.rglob("*")]:
+        keep_from_others(path)
     try:
         made.rename(folder)
     except OSError:
         if not folder.is_dir():  # else somebody was faster, with the same
             raise
+        _expect_own_path(folder)
     return folder
 
 
@@ -81,31 +129,32 @@ class Entry:
         self._model = model
         self._model_hash = hash_file(model)
         self._configuration = configuration
-        self._root = cache_folder()
-        self._external = self._root / "external" / f"{self._model_hash}.json"
+        self._external = cache_folder() / "external" / f"{self._model_hash}.json"
 
     def find(self) -> pathlib.Path | None:
         """The folder, if it is there."""
+        _expect_own_path(self._external)
         try:
             names = json.loads(self._external.read_text())
             folder = self._folder(names)
         except (OSError, ValueError):  # not compiled yet, or a file of weights is gone: the compiler says it better
             return None
+        _expect_own_path(folder)
         return folder if folder.is_dir() else None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        locks = self._root / "locks"
-        locks.mkdir(parents=True, exist_ok=True)
+        locks = _own_folder("locks")
         with filelock.FileLock(locks / f"{hash_of([self._model_hash, self._configuration])}.lock"):
             yield
 
     def keep(self, made: pathlib.Path, external: list[str]) -> pathlib.Path:
         """Puts a folder into the cache. `external`: the files of external weights, relative to the model's folder."""
         folder = _put(made, self._folder(external))
-        self._external.parent.mkdir(parents=True, exist_ok=True)
+        _own_folder("external")
         unfinished = made.parent / "external.json"
         unfinished.write_text(json.dumps(external))
+        unfinished.chmod(0o600)
         unfinished.replace(self._external)
         return folder
 

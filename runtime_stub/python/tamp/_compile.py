@@ -141,7 +141,7 @@ def _compile_to(folder: pathlib.Path, file: pathlib.Path, arguments: list[str], 
     if done.returncode != 0:
         raise CompileError(_program.error_of(done), json.loads(refusals.read_text()) if refusals.exists() else None)
     _, *files = depfile.read_text().removesuffix("\n").split(" \\\n  ")  # a rule for make, one file a line
-    plain = [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in files]
+    plain = [re.sub(r"\\([ #:])", r"\1", name).replace("$$", "$") for name in files]
     return [name for name in plain if not os.path.isabs(name) and name != file.name]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _arrays, _native, _program
+from ._cache import keep_from_others
 from ._errors import CompileError, NativeRunError, RunError
 
 
@@ -154,6 +155,7 @@ class Model:
             done = _program.call("inspect", "-q", self.folder, "--html", unfinished)
             if done.returncode != 0:
                 raise CompileError(_program.error_of(done))
+            keep_from_others(unfinished)
             unfinished.replace(page)
         return page.read_text()
 
